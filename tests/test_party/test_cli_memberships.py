@@ -214,7 +214,7 @@ class TestLeaving:
         assert ended.code == 0
         assert "identity with it: this is its last federation" in ended.err
         assert not any(path.exists() for path in key_files(Site.open(both)))
-        kinds = [one.kind for one in audit_of(Site.open(both))]
+        kinds = [one.act for one in audit_of(Site.open(both))]
         assert kinds == [Act.JOINED] * 2 + [Act.LEFT] * 2
 
     def test_an_identity_that_left_is_not_taken_back(

@@ -191,7 +191,7 @@ class TestFetching:
         # The report is our own: what the coordinator calls one is not asked for.
         assert "alert(1)" not in (out / "report.html").read_text("utf-8")
         taken = audit_of(ended.site)[-1]
-        assert (taken.kind, taken.facts["run"], taken.facts["from"]) == (
+        assert (taken.act, taken.facts["run"], taken.facts["from"]) == (
             *(Act.RESULTS_FETCHED, ended.run),
             "command line",
         )
