@@ -147,7 +147,7 @@ class TestForms:
             pytest.param({"sec-fetch-site": "same-site"}, None, id="same-site"),
         ],
     )
-    def test_one_of_somebody_else_changes_nothing(
+    def test_a_form_of_somebody_else_changes_nothing(
         self, signed: Signed, headers: dict[str, str], token: str | None
     ) -> None:
         name, right = signed.token
