@@ -38,7 +38,8 @@ Fault = Callable[[str, object], CodedError]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_FORMAT: Final = "pate_fed.format"
+FORMAT: Final = "pate_fed.format"
+"""Where a command's context has its `--format`."""
 
 
 class _Showing(TyperCommand):
@@ -52,7 +53,7 @@ class _Showing(TyperCommand):
             show_default=True,
             help="Output format.",
             expose_value=False,
-            callback=lambda context, _, value: context.meta.update({_FORMAT: value}),
+            callback=lambda context, _, value: context.meta.update({FORMAT: value}),
         )
         is_there = any("--format" in one.opts for one in params)
         super().__init__(name, params=params if is_there else [*params, chosen], **others)
@@ -218,7 +219,7 @@ def show(content: Mapping[str, Any], lines: Iterable[str]) -> None:
 def prints_json() -> bool:
     """Tell whether the running command was told to print JSON."""
     context = click.get_current_context(silent=True)
-    return context is not None and context.meta.get(_FORMAT) == Format.JSON
+    return context is not None and context.meta.get(FORMAT) == Format.JSON
 
 
 def print_json(content: Mapping[str, Any]) -> None:
