@@ -193,7 +193,7 @@ def verify(
     `python -m protocols.transcript_verifier` does the same without the rest of this program.
     """
     from coordinator.runs import transcripts  # noqa: PLC0415 - keeps --help fast
-    from protocols.transcript_verifier import render_verdict  # noqa: PLC0415
+    from protocols.transcript_verifier import render_check  # noqa: PLC0415
 
     try:
         verdict = transcripts.check_transcript(
@@ -201,4 +201,4 @@ def verify(
         )
     except RunDirectoryError as error:
         LINE.fail(error, EXIT_INPUT)
-    show(transcripts.transcript_table(verdict), render_verdict(verdict).splitlines())
+    show(transcripts.transcript_table(verdict), render_check(verdict).splitlines())

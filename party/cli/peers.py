@@ -25,7 +25,7 @@ from party.site.peers import Standing, named_by, require_compared, standings
 from pate_fed.nodes import one_line
 from pate_fed.nodes.command_line import Commands, show
 from protocols.fingerprint_words import spoken
-from protocols.messages import Membership
+from protocols.membership import Membership
 from protocols.party_names import normalized
 
 peers_app = Commands("The other hospitals, and who checked them.")

@@ -19,7 +19,7 @@ from pate_fed.nodes import one_line
 from pate_fed.nodes.command_line import show
 from pate_fed.nodes.console import minute
 from protocols.fingerprint_words import spoken
-from protocols.messages import Membership
+from protocols.membership import Membership
 
 if TYPE_CHECKING:
     from party.doctor import Check

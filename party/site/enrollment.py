@@ -22,13 +22,7 @@ from pate_fed.nodes.owner_files import as_fault
 from protocols import wire
 from protocols.enrollment import read_audit_head
 from protocols.errors import ProtocolError
-from protocols.messages import (
-    JoinRequest,
-    Membership,
-    MembershipQuery,
-    PoolQuery,
-    ResultsQuery,
-)
+from protocols.membership import JoinRequest, Membership, MembershipQuery, PoolQuery, ResultsQuery
 
 if TYPE_CHECKING:
     import httpx

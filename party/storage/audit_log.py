@@ -12,7 +12,7 @@ from party.storage.schema import AuditRow
 from pate_fed.nodes import audit_log
 from protocols import wire
 from protocols.identity import SigningIdentity
-from protocols.messages import AuditHead
+from protocols.membership import AuditHead
 
 
 class Act(StrEnum):
