@@ -292,7 +292,7 @@ def code_of(kind: type[Exception]) -> str:
 
 
 class TestErrors:
-    @sampled(67)
+    @sampled()
     @pytest.mark.parametrize(("package", "kind"), ERRORS, ids=ERROR_IDS)
     def test_every_error_has_a_code_of_its_package(
         self, package: str, kind: type[Exception]
@@ -300,7 +300,7 @@ class TestErrors:
         assert re.fullmatch(r"PF-[1-4]\d\d", code_of(kind))
         assert code_of(kind).startswith(RANGES[package])
 
-    @sampled(64)
+    @sampled()
     @pytest.mark.parametrize(("package", "kind"), ERRORS, ids=ERROR_IDS)
     def test_every_error_stands_in_its_modules_tree(
         self, package: str, kind: type[Exception]

@@ -101,7 +101,7 @@ def lose(federation: Federation, places: Collection[int]) -> None:
 # The sum --------------------------------------------------------------------------------------
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("form", "lost"),
     [
@@ -154,7 +154,7 @@ def test_noise_is_drawn_afresh_for_every_batch(opened: list[NoisyHistogram]) -> 
     assert not np.array_equal(one, other)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "colluders", "lost"),
@@ -217,7 +217,7 @@ def test_a_party_charges_then_draws_then_asks_its_teachers_then_stores_then_send
     assert steps == ["ledger reserved", "claim", "noise", "vote", "begin", "keep"]
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_a_party_is_charged_the_coordinators_view_of_every_row(form: str) -> None:
     parties, colluders = 6, 1
@@ -270,7 +270,7 @@ def with_the_last_refused(release: NoisyRelease) -> NoisyRelease:
     return NoisyRelease(labels, outcomes)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("cap", [pytest.param(3, id="at a cap"), pytest.param(9, id="not at one")])
 @pytest.mark.parametrize("change", [with_the_last_not_asked, with_the_last_refused])
 def test_no_outcome_list_gives_anything_back(
@@ -396,7 +396,7 @@ def test_a_party_refuses_noise_where_its_owner_wants_it_at_the_parties() -> None
     assert refusal.value.cause == Reason.MECHANISM
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(("claimed", "agrees"), [(1, False), (2, True), (3, True)])
 def test_every_peer_that_nobody_checked_counts_as_a_colluder(claimed: int, agrees: bool) -> None:
     federation = built(5, terms={"colluders": claimed})
@@ -434,7 +434,7 @@ def test_the_run_that_is_changed_below_is_one_that_a_party_agrees_to() -> None:
     review({"colluders": 2, "sigma2": 30.0}, colluders=2)
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(
     ("terms", "record", "reason"),
     [
@@ -602,7 +602,7 @@ def honest_rows(row: NDArray[np.int64]) -> Callable[[QueryBatch], NDArray[np.int
     return vote
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("size", [1, more(180), 2**20, 2**31 - 201, 2**31 - 200, more(2**31 - 1)])
 def test_nothing_that_anybody_sees_beside_labels_depends_on_a_lie_that_keeps_row_sums(
     size: int,
@@ -707,7 +707,7 @@ def test_that_search_finds_a_share_that_was_kept(monkeypatch: pytest.MonkeyPatch
     assert held_in_memory(node, rows=rows[-1:])
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("batches", [2, 3])
 def test_a_hospital_that_misses_several_batches_in_a_row_goes_on(batches: int) -> None:
     federation = ready(5, form="masked")

@@ -84,7 +84,7 @@ def test_caps_that_are_not_whole_make_formal_numbers_private(
         assert found["epsilon"]["formal_composed"]["epsilon"] is None
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     "kind",
     [
@@ -175,7 +175,7 @@ def test_pickled_arrays_are_refused(pate_fed: Command, tmp_path: Path) -> None:
     assert ended.error_code == "PF-111"
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rows", "threshold", "sigma1", "delta", "expected"),
@@ -270,7 +270,7 @@ def test_text_fits_a_terminal(pate_fed: Command, tmp_path: Path) -> None:
     assert "may be shown" not in said
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(
     ("arguments", "unit", "said"),
     [
@@ -394,7 +394,7 @@ def test_every_mechanism_can_be_priced() -> None:
     assert set(OPTIONS) == {name for name, spec in SPECS.items() if not spec.shows_counts}
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize("mechanism", OPTIONS)
 def test_every_mechanism_has_every_row_and_says_why_where_there_is_no_number(
     pate_fed: Command, tmp_path: Path, mechanism: str

@@ -14,7 +14,7 @@ import pytest
 from pate_fed import planning
 from pate_fed.planning import PlanRequest
 from tests.support.command import Command, pate_fed, write_table
-from tests.support.markers import in_turn, sampled
+from tests.support.markers import sampled
 
 __all__ = ["pate_fed"]
 
@@ -115,7 +115,7 @@ class TestCommand:
         assert (ended.code, ended.error_code) == (2, "PF-105")
 
     @pytest.mark.slow
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("noise", ["coordinator", "parties"])
     def test_every_key_is_documented(self, pate_fed: Command, noise: str) -> None:
         arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3, "--format", "json")
@@ -148,7 +148,9 @@ def test_the_advised_sum_is_printed(pate_fed: Command) -> None:
 
 
 @pytest.mark.slow
-@in_turn(("form", ["additive", "masked"]), ("noise", ["parties", "coordinator"]))
+@sampled()
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize("noise", ["parties", "coordinator"])
 def test_a_run_takes_what_the_plan_says_and_costs_what_it_says(
     pate_fed: Command, tmp_path: Path, form: str, noise: str
 ) -> None:
@@ -178,8 +180,8 @@ class TestOutlook:
         path.write_text("\n".join(["age,weight", *rows]) + "\n", encoding="utf-8")
         return path
 
-    @sampled(1)
-    @sampled(1)
+    @sampled()
+    @sampled()
     @pytest.mark.exhaustive
     @pytest.mark.parametrize("noise", ["coordinator", "parties"])
     def test_a_forecast_knows_what_hospitals_have(

@@ -110,7 +110,7 @@ class TestRoutes:
             require_complete(app.routes)
         assert "/forgotten" in str(caught.value)
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.value if role else "nobody")
     def test_every_route_opens_to_its_roles_alone(
         self, federation: Coordinator, role: Role | None
@@ -531,7 +531,7 @@ class TestUploads:
         file = fields.pop("file_name", "public.csv")
         return client.post("/new-run/cost", data=data, files={"file": (file, content)})
 
-    @sampled(5)
+    @sampled()
     @pytest.mark.parametrize(
         ("content", "status"),
         [

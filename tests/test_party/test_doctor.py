@@ -204,7 +204,7 @@ class TestAllIsWell:
 
 
 class TestMachine:
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize(
         ("name", "changes", "state"),
         [
@@ -260,7 +260,7 @@ class TestMachine:
         check = found(site, graphics_cards=lambda: ("H100",))["graphics card"]
         assert (check.state, check.said[:1]) == (OK, "1")
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize(
         "name",
         [
@@ -355,7 +355,7 @@ class TestStanding:
         )
         assert found(fresh)["peers"].state == WARN
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize(
         ("state", "found_state", "words"),
         [
@@ -381,7 +381,7 @@ class TestStanding:
         assert "approved this hospital with 10 teachers, but it has 4" in check.said
         assert "--teachers 4" in check.advice
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize("content", [b"", b"garbage", bytes(range(256))])
     def test_a_node_key_that_is_none(self, site: Site, content: bytes) -> None:
         site.membership().path("node.key").write_bytes(content)
@@ -399,7 +399,7 @@ class TestStanding:
         check = found(site, membership=refuses)["membership"]
         assert (check.state, "does not know this hospital" in check.said) == (FAIL, True)
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("heard", "found_state"),
         [("member", OK), ("requested", WARN), ("revoked", FAIL), ("", WARN)],
@@ -427,7 +427,7 @@ class TestStanding:
         check = found(site)["membership"]
         assert (check.state, check.said) == (FAIL, f"memberships/lung-study has no {name}.")
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         "changed", [{"lifetime_epsilon": 9.0}, {"delta": 1e-6}, {"delta_for_tests": 1e-6}]
     )
@@ -460,7 +460,7 @@ def unknown(*_: object) -> Any:
 
 
 class TestNetwork:
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize(
         ("name", "changes"),
         [
@@ -532,7 +532,7 @@ class TestNetwork:
         assert failing(checks) == {"CA", "tls", "clock", "membership"}
         assert checks["tls"].state == FAIL
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize(
         ("ahead", "state"),
         [
@@ -602,7 +602,7 @@ class TestProxy:
             check = found(site, environment=environment)["connection"]
         assert (check.state, "answers 403" in check.said) == (FAIL, True)
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"])
     def test_a_proxy_that_is_down_is_what_is_blamed(self, site: Site, variable: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -621,7 +621,7 @@ class TestProxy:
         assert "proxy.example.org" in check.said
         assert "https_proxy" in check.advice
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"])
     def test_a_wrong_address_is_blamed_on_the_variable_that_holds_it(
         self, site: Site, variable: str

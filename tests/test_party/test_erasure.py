@@ -161,7 +161,7 @@ def open_run(site: Site) -> Site:
     return site
 
 
-@sampled(3)
+@sampled()
 @pytest.mark.parametrize(
     ("prepare", "patient", "error"),
     [

@@ -313,7 +313,7 @@ class TestBudget:
 
 
 class TestApprovals:
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("approval", "reason"), [("pool", Reason.POOL), ("each run", Reason.POOL)]
     )
@@ -331,7 +331,7 @@ class TestApprovals:
             waiting = [one for one in records.approvals() if one.state.value == "pending"]
             assert {one.coordinator for one in waiting} == {heart}
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("changes", [{"task_digest": bytes(32)}, {"classes": 5}, {}], ids=str)
     def test_a_pool_of_the_other_is_refused_as_an_unknown_pool_is(
         self, tmp_path: Path, stack: ExitStack, changes: dict[str, Any]

@@ -370,7 +370,7 @@ class TestApprovalOfRuns:
             run.ask((index,))
         return run
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("closes", [True, False], ids=["closed", "left open"])
     def test_a_run_that_is_set_up_again_has_what_it_left_and_no_more(
         self, tmp_path: Path, stack: ExitStack, closes: bool
@@ -512,7 +512,7 @@ class TestPause:
         assert MOST_VOID_BATCHES > 1
         assert run.ask((2,)).labels.tolist() == [MARKER]
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         "spoil",
         [
@@ -804,7 +804,7 @@ class TestWitness:
         run.set_up()
         run.ask((1,))
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("grows", [False, True], ids=["shorter", "grown past it"])
     def test_yesterdays_database_stops_the_node_before_any_run_and_at_every_start(
         self, running: Running, tmp_path: Path, grows: bool
@@ -838,7 +838,7 @@ class TestWitness:
         assert (status.state, status.trouble) == ("stopped", "PF-353")
         assert charged(running, 0) == charged_before
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("answers_lost", [1, 4])
     def test_a_log_that_was_put_back_is_noticed_though_answers_were_lost(
         self, running: Running, tmp_path: Path, answers_lost: int

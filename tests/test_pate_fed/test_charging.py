@@ -482,7 +482,7 @@ def most(run: RunTerms, *, weight: int = 1) -> float:
 
 
 class TestOneCost:
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize("sigma", [8.0, 40.0, 300.0])
     @pytest.mark.parametrize("asks", [1, 30, 150])
     @pytest.mark.parametrize("weight", [1, 3])

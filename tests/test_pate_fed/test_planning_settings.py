@@ -23,7 +23,7 @@ from pate_fed.pricing import budget_share, charged_cost
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
 from protocols.forms import FORMS
-from tests.support.markers import in_turn, sampled
+from tests.support.markers import sampled
 
 FOLDER = Path("private") / "folder"
 CSV = DataSource("csv", data_file=FOLDER / "visits.csv", label_column="sick")
@@ -160,13 +160,11 @@ def need(resolved: RunSettings, queries: int) -> float:
 
 
 class TestQueries:
-    @sampled(1)
-    @in_turn(
-        ("noise", ["coordinator", "parties"]),
-        ("unit", ["record", "party"]),
-        ("mechanism", ["threshold", "gnmax", "interactive-threshold"]),
-        ("epsilon", [2.0, 9.0]),
-    )
+    @sampled()
+    @pytest.mark.parametrize("noise", ["coordinator", "parties"])
+    @pytest.mark.parametrize("unit", ["record", "party"])
+    @pytest.mark.parametrize("mechanism", ["threshold", "gnmax", "interactive-threshold"])
+    @pytest.mark.parametrize("epsilon", [2.0, 9.0])
     def test_as_many_are_asked_as_the_budget_affords(
         self, epsilon: float, mechanism: str, unit: str, noise: str
     ) -> None:

@@ -72,14 +72,14 @@ FORMS = [
 class TestStudent:
     """What every form of student must do."""
 
-    @sampled(1)
+    @sampled()
     def test_it_learns(self, name: str, kind: str) -> None:
         test = blobs(60, seed=4)
         predicted = trained(name, kind).predict(test.inputs)
         assert predicted.dtype == np.int64
         assert (predicted == test.labels).mean() > 0.9
 
-    @sampled(1)
+    @sampled()
     def test_the_same_seed_gives_the_same_student(self, name: str, kind: str) -> None:
         inputs = some(300)
         first, again = (trained(name, kind).predict(inputs) for _ in range(2))
@@ -93,13 +93,13 @@ class TestStudent:
         student.save(tmp_path)
         assert set(read_student(tmp_path).predict(POOL.inputs).tolist()) == {2}
 
-    @sampled(1)
+    @sampled()
     def test_fewer_labels_than_classes_are_enough(self, name: str, kind: str) -> None:
         student = learn(make_student(name, kind), np.array([0, 1]), np.array([0, 1]), classes=10)  # type: ignore[arg-type]
         predicted = student.predict(POOL.inputs)
         assert set(predicted.tolist()) == {0, 1}
 
-    @sampled(1)
+    @sampled()
     def test_a_saved_student_predicts_the_same(self, name: str, kind: str, tmp_path: Path) -> None:
         student = trained(name, kind)
         student.save(tmp_path / "deep" / "student")
@@ -108,7 +108,7 @@ class TestStudent:
         assert np.array_equal(loaded.predict(inputs), student.predict(inputs))
         assert loaded.name == student.name
 
-    @sampled(2)
+    @sampled()
     def test_a_saved_student_is_no_pickle(self, name: str, kind: str, tmp_path: Path) -> None:
         trained(name, kind).save(tmp_path)
         for file in tmp_path.iterdir():
@@ -142,7 +142,7 @@ class TestStudent:
         with pytest.raises(InvalidParameterError):
             student.save(tmp_path)
 
-    @sampled(3)
+    @sampled()
     def test_other_features_are_refused(self, name: str, kind: str) -> None:
         with pytest.raises(InvalidParameterError, match="4 features"):
             trained(name, kind).predict(Inputs(np.ones((2, 5))))
@@ -270,7 +270,7 @@ def test_a_file_with_a_foreign_type_is_not_loaded(tmp_path: Path, foreign: objec
         read_student(tmp_path)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("name", "file"), [("propagation", "model.skops"), ("network", "model.safetensors")]
 )
@@ -332,7 +332,7 @@ def test_an_empty_folder_is_no_student(tmp_path: Path) -> None:
         read_student(tmp_path)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("name", ["logistic", "forest", "propagation"])
 def test_a_class_without_a_label_gets_no_share_of_the_pool(name: str) -> None:
     known = np.flatnonzero(POOL.labels != 2)[:60]
