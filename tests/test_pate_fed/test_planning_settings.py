@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from pate_fed.accounting import DistributedGaussianMaxEvent, GaussianMaxEvent
 from pate_fed.accounting.formal import counts_cost, labels_cost
+from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.data import SOURCE_NAMES, Dataset, DataSource, Records
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import SPECS
-from pate_fed.planning import DEFAULTS, RunSettings, resolve, terms_of
+from pate_fed.planning import DEFAULTS, RunSettings, resolve, resolve_for, terms_of
 from pate_fed.pricing import budget_share, charged_cost
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
@@ -135,6 +136,21 @@ class TestDefaults:
         resolved = resolved_of(settings(), dataset(pool=20, hospitals=[100, 40, 60, 20]))
         assert (resolved.partition, resolved.parties) == ("column", 4)
         assert resolved.teachers == 20 // 5  # the smallest leaves 5 patients to each teacher
+
+    @pytest.mark.parametrize(
+        ("teachers", "named", "unit"),
+        [
+            pytest.param((1, 1, 1), None, "party", id="one teacher each"),
+            pytest.param((1, 2, 1), None, "record", id="more teachers"),
+            pytest.param((1, 1, 1), "record", "record", id="named"),
+        ],
+    )
+    def test_hospitals_of_one_teacher_each_are_protected_as_a_whole(
+        self, teachers: tuple[int, ...], named: PrivacyUnit | None, unit: str
+    ) -> None:
+        asked = settings(unit=named, mechanism="gnmax", sigma2=40.0, queries=3, epsilon=50.0)
+        found = resolve_for(asked, teachers, pool=50, classes=2, sums=FORMS)
+        assert (found.unit, found.parties, found.party_teachers) == (unit, 3, teachers)
 
     def test_hospitals_can_be_ignored(self) -> None:
         resolved = resolved_of(

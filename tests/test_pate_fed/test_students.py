@@ -28,9 +28,11 @@ from pate_fed.students import (
     LabelFacts,
     Lesson,
     Student,
+    choice,
     choose_student,
     make_student,
     propagate_labels,
+    propagation,
     read_student,
     select_queries,
     train_student,
@@ -383,6 +385,32 @@ def test_with_many_labels_of_images_the_left_out_ones_choose(clear_groups: bool,
     student = train_student("auto", "image", lesson, rng=rng)
     assert student.name == name
     assert "of the left-out labels" in student.reason
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "name"),
+    [
+        pytest.param(10, 4, "kernel-ridge", id="more than a standard error"),  # 0.040 > 0.025
+        pytest.param(9, 6, "propagation", id="less than a standard error"),  # 0.020 < 0.026
+        pytest.param(0, 0, "propagation", id="alike"),
+        pytest.param(4, 10, "propagation", id="worse"),
+    ],
+)
+def test_kernel_ridge_must_be_better_by_a_standard_error(
+    monkeypatch: pytest.MonkeyPatch, better: int, worse: int, name: str
+) -> None:
+    """Of 150 left-out labels each of the two predicts some alone, and both all others."""
+    labels = np.arange(150) % 2
+    by_graph, by_kernel = labels.copy(), labels.copy()
+    by_graph[:better] ^= 1
+    by_kernel[better : better + worse] ^= 1
+    monkeypatch.setattr(propagation, "left_out_labels", lambda *_, **__: by_graph)
+    monkeypatch.setattr(choice, "by_kernel", lambda _: by_kernel)
+    inputs = Inputs(np.random.default_rng(1).normal(size=(200, 20)))
+    student = train_student(
+        "auto", "image", Lesson(inputs, np.arange(150), labels, 2), rng=np.random.default_rng(1)
+    )
+    assert student.name == name
 
 
 def test_kernel_ridge_predicts_each_label_as_if_it_had_never_seen_it() -> None:
