@@ -181,7 +181,6 @@ class TestOutlook:
         return path
 
     @sampled()
-    @sampled()
     @pytest.mark.exhaustive
     @pytest.mark.parametrize("noise", ["coordinator", "parties"])
     def test_a_forecast_knows_what_hospitals_have(

@@ -64,10 +64,6 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
     return site
 
 
-def asking_of(site: Site) -> bytes:
-    return site.membership().coordinator.fingerprint
-
-
 def approvals_of(site: Site, state: ApprovalState | None = None) -> tuple[Approval, ...]:
     with records_of(site) as records:
         return records.approvals(state)

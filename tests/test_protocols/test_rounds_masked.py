@@ -714,11 +714,6 @@ def test_a_release_with_another_y_in_our_name_stops_a_party() -> None:
 # Shares on their way ---------------------------------------------------------------------------
 
 
-def _respoiled(run: MemoryRun, fp: bytes, frame: bytes, **changed: Any) -> bytes:
-    bundle = wire.expect(wire.decode(frame), ShareBundle)
-    return wire.contain(dataclasses.replace(bundle, **changed))
-
-
 def collect(run: MemoryRun, vectors: Sequence[Vector]) -> None:
     plan = run.open_plan(len(vectors[0]))
     for fp, vector in zip(run.coordinator.seats, vectors, strict=True):

@@ -624,12 +624,6 @@ def macs_for(cheat: Cheat, survivors: Collection[int]) -> VerdictMacs:
     return wire.expect(wire.decode(cheat.proof(ME, survivors)), VerdictMacs)
 
 
-def _of_other_verdict(cheat: Cheat, survivors: Collection[int]) -> dict[str, Any]:
-    """A colluder's MAC over another verdict than ours."""
-    other = Cheat.proof(cheat, ME, survivors)
-    return {"macs": wire.expect(wire.decode(other), VerdictMacs).macs}
-
-
 @sampled()
 @pytest.mark.parametrize(
     "spoil",
