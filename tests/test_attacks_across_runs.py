@@ -64,7 +64,7 @@ from tests.support.hostile import (
 from tests.support.markers import more, sampled
 
 # Attacks have much in common: each is tried in one setting, another in another one.
-pytestmark = sampled()
+pytestmark = sampled("make")
 
 QUERIES_CODE = "PF-317"
 NEAR_CODE = "PF-337"

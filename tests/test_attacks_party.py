@@ -297,7 +297,7 @@ SIZES = [0, TEACHERS, 2**31 - 5 * TEACHERS, 2**31 - SURE - 1, 2**31 - 1]
 
 
 @pytest.mark.slow
-@sampled()
+@sampled("size")
 @pytest.mark.parametrize("kind", EACH_KIND)
 @pytest.mark.parametrize("size", SIZES)
 def test_a_lie_that_keeps_row_sums_shows_nothing_of_honest_votes(kind: Kind, size: int) -> None:
@@ -312,7 +312,7 @@ AT_PARTIES = [each for each in EACH_KIND if each.values[0].place == "parties"]
 
 
 @pytest.mark.slow
-@sampled()
+@sampled("kind")
 @pytest.mark.parametrize("kind", AT_PARTIES)
 def test_whether_a_lie_at_the_bound_voids_the_batch_follows_from_noise_alone(kind: Kind) -> None:
     """A row that is off by just the bound is void for about half of all noise: never by a vote."""

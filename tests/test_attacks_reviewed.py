@@ -880,7 +880,7 @@ def test_any_number_of_near_queries_is_served_for_the_same_parties() -> None:
     first.world.assert_nothing_is_read()
 
 
-@sampled()
+@sampled("distance")
 @pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9, LEAST_NEAR_DISTANCE])
 def test_a_distance_below_the_least_one_counts_as_that(distance: float) -> None:
     policy = {"near_distance": distance}

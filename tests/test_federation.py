@@ -72,7 +72,7 @@ def heal(federation: Federation) -> None:
 
 
 class TestHonestRun:
-    @sampled()
+    @sampled("parties")
     @pytest.mark.parametrize("parties", [3, 4, 10])
     @pytest.mark.parametrize("mechanism", ["threshold", "gnmax"])
     def test_labels_are_what_the_teachers_say(self, parties: int, mechanism: str) -> None:
@@ -579,7 +579,7 @@ class TestSumsAreForgotten:
 class TestSumPreservingLies:
     """R11 and R12: what keeps the row sum is folded, and nothing visible depends on it."""
 
-    @sampled()
+    @sampled("lie", cases=2)
     @pytest.mark.parametrize("lie", LIES)
     def test_nothing_that_anybody_sees_depends_on_one(self, lie: list[int]) -> None:
         terms = {"mechanism": "gnmax"}
@@ -589,7 +589,7 @@ class TestSumPreservingLies:
         assert seen(lying, 0, 1, 2, 3) == expected
         assert expected["outcomes"] == [Outcome.ANSWERED] * 4
 
-    @sampled()
+    @sampled("lie", cases=3)
     @pytest.mark.parametrize("lie", LIES)
     def test_a_check_answers_or_refuses_and_never_breaks(self, lie: list[int]) -> None:
         federation = ready()
@@ -1091,7 +1091,7 @@ class TestCapsAreCountedAlike:
             assert (told in states) is ("refuses" not in way)
             assert {"forfeited", "cancelled", "returned"}.intersection(states) <= {told}
 
-    @sampled()
+    @sampled("place")
     @pytest.mark.parametrize("place", [0, 1, 2])
     def test_a_party_that_never_saw_a_void_batch_counts_it_as_the_others_do(
         self, place: int
@@ -1143,7 +1143,7 @@ class TestCapsAreCountedAlike:
 
 
 class TestBudgetsOfParties:
-    @sampled()
+    @sampled("place", cases=2)
     @pytest.mark.parametrize("place", [0, 1, 2])
     def test_each_party_refuses_a_run_above_its_own_budget_before_anything_is_asked(
         self, place: int

@@ -75,7 +75,7 @@ def test_a_batch_takes_three_exchanges_and_is_released() -> None:
     assert len({node.transcript_head for node in federation.nodes}) == 1
 
 
-@sampled()
+@sampled("place")
 @pytest.mark.parametrize("place", [0, *map(more, range(1, N - 1)), N - 1])
 def test_a_batch_is_released_without_a_hospital_that_never_heard_of_it(place: int) -> None:
     federation = ready()
@@ -94,7 +94,7 @@ def test_a_batch_is_released_without_a_hospital_that_never_heard_of_it(place: in
     assert federation.party_states(place) == ["committed"]
 
 
-@sampled()
+@sampled("place")
 @pytest.mark.parametrize("place", [0, *map(more, range(1, N - 1)), N - 1])
 def test_a_batch_is_released_without_the_shares_of_a_hospital(place: int) -> None:
     federation = ready()

@@ -154,7 +154,7 @@ def test_noise_is_drawn_afresh_for_every_batch(opened: list[NoisyHistogram]) -> 
     assert not np.array_equal(one, other)
 
 
-@sampled()
+@sampled("lost")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "colluders", "lost"),
@@ -602,7 +602,7 @@ def honest_rows(row: NDArray[np.int64]) -> Callable[[QueryBatch], NDArray[np.int
     return vote
 
 
-@sampled()
+@sampled("size")
 @pytest.mark.parametrize("size", [1, more(180), 2**20, 2**31 - 201, 2**31 - 200, more(2**31 - 1)])
 def test_nothing_that_anybody_sees_beside_labels_depends_on_a_lie_that_keeps_row_sums(
     size: int,
@@ -707,7 +707,7 @@ def test_that_search_finds_a_share_that_was_kept(monkeypatch: pytest.MonkeyPatch
     assert held_in_memory(node, rows=rows[-1:])
 
 
-@sampled()
+@sampled("batches")
 @pytest.mark.parametrize("batches", [2, 3])
 def test_a_hospital_that_misses_several_batches_in_a_row_goes_on(batches: int) -> None:
     federation = ready(5, form="masked")

@@ -14,6 +14,7 @@ from scipy.stats import norm
 from pate_fed.accounting import LaplaceMaxEvent, RenyiAccountant, gdp_epsilon, laplace_rdp
 from pate_fed.accounting.conversion import convert_at_orders
 from pate_fed.accounting.smooth_conditions import SmoothSetting, smooth_conditions
+from pate_fed.data.vote_file import load_vote_counts
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms import SPECS, Options, StableMax, make_mechanism
 from tests.support.command import Command, pate_fed
@@ -84,21 +85,14 @@ def test_caps_that_are_not_whole_make_formal_numbers_private(
         assert found["epsilon"]["formal_composed"]["epsilon"] is None
 
 
-@sampled()
 @pytest.mark.parametrize(
-    "kind",
-    [
-        *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
-        *("float16", "float32", "float64"),
-    ],
+    "width", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]
 )
-def test_every_width_of_number_gives_the_same_result(
-    pate_fed: Command, tmp_path: Path, kind: str
-) -> None:
+def test_votes_are_read_from_every_width_of_number(tmp_path: Path, width: str) -> None:
     votes = np.random.default_rng(3).multinomial(50, [0.7, 0.2, 0.1], size=12)
-    plain = price(pate_fed, write_votes(tmp_path / "plain.npy", votes))
-    other = price(pate_fed, write_votes(tmp_path / "other.npy", votes.astype(kind)))
-    assert plain == other
+    found = load_vote_counts(write_votes(tmp_path / "votes.npy", votes.astype(width)))
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, votes)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +169,7 @@ def test_pickled_arrays_are_refused(pate_fed: Command, tmp_path: Path) -> None:
     assert ended.error_code == "PF-111"
 
 
-@sampled()
+@sampled("name")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rows", "threshold", "sigma1", "delta", "expected"),

@@ -568,7 +568,7 @@ class TestWhole:
         assert not out.exists()
 
 
-@sampled()
+@sampled("files", cases=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("files", [None, 0, more(1), more(4), more(8)])
 def test_interrupt_by_hand_leaves_nothing_whenever_it_comes(

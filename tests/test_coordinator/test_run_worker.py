@@ -493,7 +493,7 @@ def test_a_void_batch_of_an_earlier_life_is_told_at_the_end(federation: Worked) 
     assert run.reason == "1 of its batches are void"
 
 
-@sampled()
+@sampled("batches")
 @pytest.mark.parametrize("batches", [1, 2], ids=["after one batch", "after two"])
 def test_a_run_in_which_a_hospital_was_restarted_is_set_up_anew_and_ends_whole(
     federation: Worked, batches: int
@@ -1171,7 +1171,7 @@ def test_a_clock_that_jumps_asks_nothing_twice(federation: Worked, seconds: floa
     require_sound(federation)
 
 
-@sampled()
+@sampled("batches")
 @pytest.mark.parametrize("batches", [0, 1], ids=["with nothing", "with what it gave"])
 def test_a_run_that_has_expired_ends_and_spends_nothing_more(
     federation: Worked, batches: int

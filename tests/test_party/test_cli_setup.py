@@ -129,7 +129,7 @@ class TestAtATerminal:
         assert "Stopped" not in ended.err
         assert "Did they read" not in ended.err
 
-    @sampled()
+    @sampled("answered", cases=3)
     @pytest.mark.parametrize("answered", range(1, 13))
     def test_it_can_be_stopped_at_every_question(
         self, day: FirstDay, table: Path, answered: int

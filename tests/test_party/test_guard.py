@@ -804,7 +804,7 @@ class TestNearQueries:
         with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
             wide.ask(0, 1)
 
-    @sampled()
+    @sampled("distance")
     @pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9])
     def test_a_distance_below_the_least_counts_as_the_least(self, distance: float) -> None:
         policy = {"most_near_queries": 0, "near_distance": distance}
@@ -951,7 +951,7 @@ class TestEarlierPlans:
             journal.queries.count_new(federation.pool.ask((0, 1)).digests),
         ) == (2, 0)
 
-    @sampled()
+    @sampled("seed")
     @pytest.mark.parametrize("seed", range(8))
     @pytest.mark.parametrize("most", [0, 3, None])
     def test_what_is_refused_alone_is_what_a_review_one_by_one_refuses(

@@ -483,7 +483,7 @@ def most(run: RunTerms, *, weight: int = 1) -> float:
 
 
 class TestOneCost:
-    @sampled()
+    @sampled("weight", "asks", "sigma", cases=2)
     @pytest.mark.parametrize("sigma", [8.0, 40.0, 300.0])
     @pytest.mark.parametrize("asks", [1, 30, 150])
     @pytest.mark.parametrize("weight", [1, 3])

@@ -176,7 +176,7 @@ def need(resolved: RunSettings, queries: int) -> float:
 
 
 class TestQueries:
-    @sampled()
+    @sampled("epsilon")
     @pytest.mark.parametrize("noise", ["coordinator", "parties"])
     @pytest.mark.parametrize("unit", ["record", "party"])
     @pytest.mark.parametrize("mechanism", ["threshold", "gnmax", "interactive-threshold"])

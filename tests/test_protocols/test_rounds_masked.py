@@ -102,7 +102,7 @@ def test_a_masked_run_of_very_many_parties_opens_the_exact_sum(parties: int) -> 
     run.close()
 
 
-@sampled()
+@sampled("parties")
 @pytest.mark.parametrize("parties", [5, 6, more(7)])
 def test_every_pattern_of_dropouts_before_y_opens_the_others_sum(parties: int) -> None:
     run, vectors = ready(parties), vectors_of(parties)
@@ -115,7 +115,7 @@ def test_every_pattern_of_dropouts_before_y_opens_the_others_sum(parties: int) -
     run.close()
 
 
-@sampled()
+@sampled("parties")
 @pytest.mark.parametrize("parties", [5, 6, more(7)])
 def test_every_pattern_of_dropouts_after_y_opens_everybodys_sum(parties: int) -> None:
     run, vectors = ready(parties), vectors_of(parties)
@@ -573,7 +573,7 @@ def groupings(honest: Sequence[int]) -> list[dict[int, bool]]:
 BOTH_PROOFS = pytest.mark.parametrize("by_macs", [False, True], ids=["certificates", "MACs"])
 
 
-@sampled()
+@sampled("victim")
 @BOTH_PROOFS
 @pytest.mark.parametrize("victim", [0, more(2), 4])
 def test_two_sets_open_no_y_to_a_coordinator_with_c_parties(victim: int, by_macs: bool) -> None:

@@ -421,7 +421,7 @@ def test_a_proof_comes_after_a_verdict(by_macs: bool) -> None:
     cheat.tell(ME, ALL)
 
 
-@sampled()
+@sampled("agreed", cases=2)
 @pytest.mark.parametrize("by_macs", [False, True], ids=["certificate", "MACs"])
 @pytest.mark.parametrize("agreed", range(1, N + 1))
 def test_as_many_verdicts_as_the_threshold_open_and_one_fewer_does_not(

@@ -425,7 +425,7 @@ class TestGoingOn:
         run = whole_run(form)
         assert compared == len(steps_of(run)) > 10
 
-    @sampled()
+    @sampled("verdicts", cases=2)
     @pytest.mark.parametrize("verdicts", range(PARTIES + 1))
     def test_verdicts_come_again_whoever_gave_them_before(self, verdicts: int) -> None:
         run = ready(MaskedSum)

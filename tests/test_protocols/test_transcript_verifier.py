@@ -71,7 +71,7 @@ def test_a_whole_transcript_is_good() -> None:
     assert verdict.parties == tuple(seat.hex() for seat in coordinator.seats)
 
 
-@sampled()
+@sampled("parties", cases=2)
 @pytest.mark.parametrize(("parties", "needed"), [(3, 3), (4, 3), (5, 3), (6, 4), (30, 16)])
 def test_a_transcript_with_all_heads_needs_more_than_half_to_lie_for_another(
     parties: int, needed: int
@@ -83,7 +83,7 @@ def test_a_transcript_with_all_heads_needs_more_than_half_to_lie_for_another(
 
 
 @pytest.mark.slow
-@sampled()
+@sampled("batches", "parties")
 @pytest.mark.parametrize("batches", [0, 1, 5])
 @pytest.mark.parametrize("parties", [30, 3])
 def test_transcripts_of_many_shapes_are_good(batches: int, parties: int) -> None:
