@@ -552,7 +552,7 @@ class TestWhole:
             check=False,
         )
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_json_alone_on_standard_output(self, table: Path, out: Path) -> None:
         done = self.run(*small_run(table, out), "--format", "json")
         assert (done.returncode, done.stderr) == (0, "")

@@ -37,7 +37,7 @@ def _planned_once() -> Iterator[None]:
         yield
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_command_prints_one_object_or_one_screen(pate_fed: Command) -> None:
     arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3)
     found = json.loads(pate_fed(*arguments, "--format", "json").out)
@@ -48,14 +48,14 @@ def test_command_prints_one_object_or_one_screen(pate_fed: Command) -> None:
     assert "formal epsilon of a run that expects so many answers" in text
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_queries_that_do_not_fit_are_said_to_the_reader(pate_fed: Command) -> None:
     arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 1, "--queries", 500)
     text = " ".join(pate_fed(*arguments).out.split())
     assert "500 queries do not fit this budget: " in text
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_more_hospitals_than_lines_are_grouped(pate_fed: Command) -> None:
     budgets = ",".join(["9"] * 13 + ["1.5", "9"])
     arguments = ("plan", "--parties", 15, "--teachers", 4, "--classes", 2)
@@ -181,7 +181,7 @@ class TestOutlook:
         return path
 
     @sampled()
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     @pytest.mark.parametrize("noise", ["coordinator", "parties"])
     def test_a_forecast_knows_what_hospitals_have(
         self, pate_fed: Command, pool: Path, noise: str
@@ -196,7 +196,7 @@ class TestOutlook:
             assert outlook["says"].startswith(said)
             assert outlook["evidence"] == found["outlook"]["evidence"]
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_it_stands_below_the_plan(self, pate_fed: Command, pool: Path) -> None:
         shown = pate_fed(*self.ARGUMENTS, "--pool", pool).out
         assert "Expect the student to beat" in " ".join(shown.split())

@@ -180,7 +180,7 @@ class TestInteractive:
         assert len(asked) == len(set(asked)) == 3
         federation.coordinator.close()
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_answers_of_an_earlier_run_teach_the_student_of_the_first_batch(
         self, tmp_path: Path
     ) -> None:

@@ -113,7 +113,7 @@ class TestDefaults:
         open_fields = {f.name for f in fields(resolved) if getattr(resolved, f.name) is None}
         assert open_fields == {"vote_threshold", *OPEN}
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     @trials(max_examples=6)  # each prices a whole run
     @given(
         parties=st.integers(3, 20),
@@ -211,7 +211,7 @@ class TestQueries:
         assert resolved.queries == 120
         assert 0.97 < budget_share(terms(resolved)) <= 1
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_small_pool_bounds_them(self) -> None:
         resolved = resolved_of(settings(sigma2=1e4), dataset(pool=7))
         assert resolved.queries == 7
@@ -232,7 +232,7 @@ class TestQueries:
         assert (resolved.max_answers, resolved.batch_size) == (5, 5)
         assert (terms(resolved).max_asks, terms(resolved).max_answers) == (5, 5)
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_hospitals_with_budgets_and_weights_of_their_own(self) -> None:
         budgets = (9.0, 3.0, *(5.0,) * 8)
         resolved = resolved_of(
