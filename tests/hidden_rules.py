@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -62,22 +61,20 @@ def record(suite: str, tests: list[str], timeout_s: float) -> None:
         command += [f"--timeout={timeout_s}", "-m", SUITES[suite], *tests]
         subprocess.run(command, cwd=ROOT, check=False)
         combined = Coverage(data_file=RECORDS / f"{suite}.{name}", config_file=str(settings))
-        combined.combine([folder])
+        combined.combine([str(path) for path in Path(folder).glob("coverage.*")])
         combined.save()
 
 
-def reached(*suites: str) -> Coverage:
-    """Return what all records of some suites hold."""
-    files = [path for suite in suites for path in sorted(RECORDS.glob(f"{suite}.*"))]
+def reached(folder: Path, *suites: str) -> Coverage:
+    """Return what all records of some suites hold, kept in a folder meanwhile."""
+    files = [str(path) for suite in suites for path in RECORDS.glob(f"{suite}.*")]
     if not files:
         sys.exit(f"hidden_rules: {' and '.join(suites)} tests must be recorded first")
-    folder = tempfile.mkdtemp(prefix="hidden-rules-")
-    settings = Path(folder, "settings")
+    settings = folder / "settings"
     settings.write_text("[run]\nbranch = true\nrelative_files = true\n", "utf-8")
-    found = Coverage(data_file=Path(folder, "all"), config_file=str(settings))
-    found.combine(map(str, files), keep=True)
+    found = Coverage(data_file=folder / "-".join(suites), config_file=str(settings))
+    found.combine(files, keep=True)
     found.load()
-    shutil.rmtree(folder)
     return found
 
 
@@ -85,7 +82,7 @@ def hidden(often: Coverage, ever: Coverage) -> list[tuple[str, int, str]]:
     """Return path, line and kind of what the one does not reach and the other one does."""
     found = []
     often_data, ever_data = often.get_data(), ever.get_data()
-    for path in sorted(ever_data.measured_files()):
+    for path in sorted(each for each in ever_data.measured_files() if each.endswith(".py")):
         missing = set(often.analysis2(path)[3])
         missing -= set(ever.analysis2(path)[3])
         found += [(path, line, "line") for line in missing]
@@ -115,10 +112,12 @@ def main() -> int:
     listed = tomllib.loads(EXCEPTIONS.read_text("utf-8")).get("exception", [])
     excused = {(each["path"], each["line"]) for each in listed if each["reason"]}
     found = []
-    for path, line, kind in hidden(reached("quick", "slow"), reached(*SUITES)):
-        text = Path(path).read_text("utf-8").splitlines()[line - 1].strip()
-        if (path, text) not in excused:
-            found.append(f"{path}:{line}: {kind}: {text}")
+    with tempfile.TemporaryDirectory(prefix="hidden-rules-") as folder:
+        often, ever = reached(Path(folder), "quick", "slow"), reached(Path(folder), *SUITES)
+        for path, line, kind in hidden(often, ever):
+            text = Path(path).read_text("utf-8").splitlines()[line - 1].strip()
+            if (path, text) not in excused:
+                found.append(f"{path}:{line}: {kind}: {text}")
     print(*found, f"{len(found)} hidden lines and branches", sep="\n")
     return 1 if found else 0
 

@@ -38,6 +38,7 @@ from tests.support.hospital_site import (
     PATIENT,
     at_address,
     make_site,
+    membership_of,
     with_membership,
     write_own_table,
 )
@@ -88,16 +89,11 @@ def check_peer(site: Site, name: str, *, body: str = "") -> None:
 
 def says(state: str, *, teachers: int = 4) -> Callable[[SiteMembership], Membership]:
     """What the coordinator says of a hospital."""
-    return lambda site: Membership(
-        party=site.identity.fingerprint,
-        federation="lung study",
+    return lambda site: membership_of(
+        site.identity.fingerprint,
         state=state,
         teachers=teachers if state == "member" else 0,
         answered_at=int(CLOCK),
-        peer_names=(),
-        peer_keys=(),
-        audit_head=b"",
-        open_runs=(),
     )
 
 
