@@ -38,7 +38,7 @@ from tests.support.reference_run import RunReader
 from tests.support.rounds import MemoryRun
 
 QUERIES, CLASSES = 2, 3
-TERMS = {"additive": "confident, gdp", "masked": "gnmax, noise at the parties"}
+TERMS = {"additive": "confident", "masked": "gnmax, noise at the parties"}
 BY_TYPE = {
     "KeyStatement": "statements",
     "EnvelopeBundle": "envelopes_to",

@@ -347,7 +347,6 @@ class TestCommandLine:
             pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
             pytest.param("pate_fed.mechanisms.threshold_max.gnmax_total_rdp", id="pricing"),
             pytest.param("pate_fed.report.tables.charged_cost", id="writing down"),
-            pytest.param("pate_fed.students.train_student", id="teaching the student"),
         ],
     )
     @pytest.mark.parametrize("how", ["text", "json"])
@@ -371,6 +370,21 @@ class TestCommandLine:
         assert findings(ended.err.encode(), SECRETS) == []
         assert findings(everything_logged.text.encode(), SECRETS) == []
         assert not (tmp_path / "run").exists()
+
+    def test_error_in_teaching_costs_the_student_alone(
+        self,
+        pate_fed: Command,
+        marked: list[object],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        everything_logged: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setattr("pate_fed.students.train_student", raising_with_votes)
+        ended = pate_fed(*marked)
+        assert (ended.code, (tmp_path / "run" / "student").exists()) == (0, False)
+        for said in (ended.out, ended.err, everything_logged.text):
+            assert findings(said.encode(), SECRETS) == []
+        assert findings_in_files(tmp_path / "run", SECRETS) == []
 
     @sampled()
     @pytest.mark.parametrize("place", PLACES_AT_A_PARTY)
