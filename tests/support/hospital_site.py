@@ -17,7 +17,7 @@ from party.site.status_file import FederationStatus, Status
 from pate_fed.data.task import LearningTask
 from protocols.enrollment import Invitation
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import Membership
+from protocols.membership import Membership
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LABEL, PATIENT = "sick", "patient"

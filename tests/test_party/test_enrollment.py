@@ -17,7 +17,7 @@ from party.site.folder import Site
 from pate_fed import __version__
 from protocols import wire
 from protocols.identity import SigningIdentity
-from protocols.messages import Membership, MembershipQuery
+from protocols.membership import Membership, MembershipQuery
 from tests.support.hospital_site import invitation_of, membership_of
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
