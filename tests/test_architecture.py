@@ -293,7 +293,7 @@ def code_of(kind: type[Exception]) -> str:
 
 
 class TestErrors:
-    @sampled(67)
+    @sampled()
     @pytest.mark.parametrize(("package", "kind"), ERRORS, ids=ERROR_IDS)
     def test_every_error_has_a_code_of_its_package(
         self, package: str, kind: type[Exception]

@@ -50,7 +50,7 @@ def tampered(file: Path, tamper: Tamper) -> None:
 class TestWhole:
     """Acts and their entries are one transaction, in both kinds of database."""
 
-    @sampled(1)
+    @sampled()
     def test_an_error_after_the_entry_undoes_both(self, database: Database) -> None:
         log = AuditLog(database)
         note(log)

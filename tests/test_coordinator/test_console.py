@@ -111,7 +111,7 @@ class TestRoutes:
             require_complete(app.routes)
         assert "/forgotten" in str(caught.value)
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.value if role else "nobody")
     def test_every_route_opens_to_its_roles_alone(
         self, federation: Coordinator, role: Role | None
@@ -460,7 +460,9 @@ def test_one_time_codes_are_those_of_the_standard() -> None:
 
 
 class TestUploads:
-    def sent(self, client: TestClient, content: bytes, **fields: str) -> Any:
+    def sent(
+        self, client: TestClient, content: bytes, *, path: str = "/new-run/cost", **fields: str
+    ) -> Any:
         data = {
             "form_token": form_token(client, "/new-run"),
             "name": "first",
@@ -473,10 +475,9 @@ class TestUploads:
             "patience": "24",
             **fields,
         }
-        file = fields.pop("file_name", "public.csv")
-        return client.post("/new-run/cost", data=data, files={"file": (file, content)})
+        return client.post(path, data=data, files={"file": ("public.csv", content)})
 
-    @sampled(5)
+    @sampled()
     @pytest.mark.parametrize(
         ("content", "status"),
         [
@@ -510,6 +511,29 @@ class TestUploads:
         fits = self.sent(client, table, **{**wanted, "ask": found[1]})
         assert fits.status_code == 200, fits.text
         assert fresh.queue.all() == []
+
+    def test_a_run_is_queued_only_with_the_cost_that_was_seen(self, fresh: Coordinator) -> None:
+        add_hospitals(fresh, "North", "South", "West")
+        rows = "\n".join(f"{row},{row % 7}" for row in range(40))
+        table = f"age,weight\n{rows}\n".encode()
+        client = browser(fresh, Role.OPERATOR)
+
+        def seen_in(answer: Any) -> str:
+            found = re.search(r'name="seen" value="([0-9a-f]{64})"', answer.text)
+            assert found is not None
+            return found[1]
+
+        wanted = {"ask": "4", "sigma2": "9", "vote_threshold": "15", "epsilon": "50"}
+        seen = seen_in(self.sent(client, table, **wanted))
+        more = {**wanted, "ask": "5"}
+        for asked, stale in ((wanted, ""), (wanted, "0" * 64), (more, seen)):
+            again = self.sent(client, table, path="/new-run", seen=stale, **asked)
+            assert again.status_code == 200
+            assert seen_in(again) != stale
+            assert fresh.queue.all() == []
+        queued = self.sent(client, table, path="/new-run", seen=seen, **wanted)
+        assert (queued.status_code, queued.headers["location"]) == (303, "/runs/first")
+        assert [one.name for one in fresh.queue.all()] == ["first"]
 
     def test_a_form_that_is_too_large_or_malformed_is_refused(self, fresh: Coordinator) -> None:
         client = browser(fresh, Role.OPERATOR)

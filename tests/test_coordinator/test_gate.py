@@ -134,7 +134,7 @@ def test_the_admin_port_reaches_all_and_the_public_one_what_nodes_need(ports: Po
     assert not ports.hidden()
 
 
-@sampled(31)
+@sampled()
 @pytest.mark.parametrize(
     "said",
     [

@@ -108,7 +108,7 @@ def node_key() -> bytes:
 
 
 @pytest.mark.slow
-@sampled(18)
+@sampled()
 @pytest.mark.parametrize("path", HIDDEN)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_the_public_port_has_nothing_but_what_nodes_need(
@@ -337,7 +337,7 @@ def test_another_user_of_the_machine_does_nothing_at_the_admin_port(
 
 
 @pytest.mark.slow
-@sampled(21)
+@sampled()
 @pytest.mark.parametrize("path", HIDDEN)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_the_admin_port_has_nothing_for_who_knows_no_key(

@@ -534,7 +534,7 @@ class TestStatus:
             "Connection      not let in",
         )
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("node", "state"), [("running", "ready"), ("paused", "paused")], ids=["ready", "paused"]
     )

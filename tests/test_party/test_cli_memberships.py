@@ -125,7 +125,7 @@ class TestJoin:
 
 
 class TestNaming:
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize(
         "command",
         [
@@ -254,7 +254,7 @@ class TestStart:
         found = [Check(name, "fail", "It fails.", "Mend it.", of) for name, of in failing]
         return lambda site, around: iter(found)
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize(
         ("failing", "served"),
         [

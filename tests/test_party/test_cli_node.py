@@ -25,9 +25,9 @@ from protocols.enrollment import read_audit_head
 from protocols.envelope import DEFAULT_SUITE
 from protocols.run_scope import RunScope
 from tests.support.hospital_services import Hospitals, make_hospitals, records_of
-from tests.support.hospital_site import LABEL, PATIENT
+from tests.support.hospital_site import LABEL, PATIENT, membership_of
 from tests.test_party.test_cli import PateParty, error_code, pate_party
-from tests.test_party.test_service import Running, membership_of, stack, tampered
+from tests.test_party.test_service import Running, stack, tampered
 
 __all__ = ["pate_party", "stack"]
 
@@ -62,10 +62,6 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
         lambda self, digest: hospitals.task.to_bytes(),
     )
     return site
-
-
-def asking_of(site: Site) -> bytes:
-    return site.membership().coordinator.fingerprint
 
 
 def approvals_of(site: Site, state: ApprovalState | None = None) -> tuple[Approval, ...]:
@@ -366,7 +362,7 @@ class TestPauseBudgetAudit:
         self, pate_party: PateParty, ran: Running, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         site, held = ran.hospitals.sites[0], ran.services[0].federation().signed_head()
-        answer = membership_of(site, audit_head=held)
+        answer = membership_of(site.identity.fingerprint, audit_head=held)
         monkeypatch.setattr(
             "party.site.enrollment.CoordinatorDoor.membership", lambda self, **_: answer
         )

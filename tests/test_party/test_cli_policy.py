@@ -132,7 +132,7 @@ class TestSet:
         assert pate_party("policy", "set", name, text, "--site", joined).code == 0
         assert getattr(Site.open(joined).settings.policy_for(frozenset()), name) == value
 
-    @sampled(5)
+    @sampled()
     @pytest.mark.parametrize(
         ("name", "text"),
         [

@@ -15,7 +15,7 @@ from protocols.fingerprint_words import spoken
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of, records_of
 from tests.support.hospital_site import LABEL, PATIENT, write_own_table
-from tests.support.markers import in_turn, sampled
+from tests.support.markers import sampled
 from tests.support.served_federation import ServedFederation, served_federation
 from tests.test_party.test_cli import PateParty, error_code, pate_party
 
@@ -129,8 +129,8 @@ class TestAtATerminal:
         assert "Stopped" not in ended.err
         assert "Did they read" not in ended.err
 
-    @sampled(1)
-    @in_turn(("answered", range(1, 13)))
+    @sampled("answered", cases=3)
+    @pytest.mark.parametrize("answered", range(1, 13))
     def test_it_can_be_stopped_at_every_question(
         self, day: FirstDay, table: Path, answered: int
     ) -> None:

@@ -279,7 +279,7 @@ class TestWhoMayHaveThem:
 class TestLyingCoordinator:
     """It holds the key that seals, and may send what it likes."""
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("name", ["labels.csv", "privacy.json", "student/model_card.md"])
     def test_a_file_that_changed_since_it_was_sealed_is_named_and_nothing_is_kept(
         self, ended: Ended, name: str

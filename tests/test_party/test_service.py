@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +47,7 @@ from pate_fed.queries import QueryBatch
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.envelope import DEFAULT_SUITE
-from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.membership import Membership
 from tests.support.deployed import make_home
@@ -61,7 +61,7 @@ from tests.support.hospital_services import (
     make_hospitals,
     records_of,
 )
-from tests.support.hospital_site import SLUG
+from tests.support.hospital_site import SLUG, membership_of
 from tests.support.markers import sampled
 
 MARKER = 1
@@ -370,7 +370,7 @@ class TestApprovalOfRuns:
             run.ask((index,))
         return run
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("closes", [True, False], ids=["closed", "left open"])
     def test_a_run_that_is_set_up_again_has_what_it_left_and_no_more(
         self, tmp_path: Path, stack: ExitStack, closes: bool
@@ -512,7 +512,7 @@ class TestPause:
         assert MOST_VOID_BATCHES > 1
         assert run.ask((2,)).labels.tolist() == [MARKER]
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         "spoil",
         [
@@ -647,35 +647,13 @@ class TestOrder:
         assert run.ask((0,)).labels.tolist() == [MARKER]
 
 
-def membership_of(
-    site: Site,
-    *,
-    peers: Mapping[str, PublicIdentity] | None = None,
-    audit_head: bytes = b"",
-    state: str = "member",
-) -> Membership:
-    """The coordinator's answer to a site, as its door takes it."""
-    named = dict(peers or {})
-    return Membership(
-        party=site.identity.fingerprint,
-        federation="lung study",
-        state=state,
-        teachers=10,
-        answered_at=1,
-        peer_names=tuple(named),
-        peer_keys=tuple(identity.key for identity in named.values()),
-        audit_head=audit_head,
-        open_runs=("run", "another"),
-    )
-
-
 class TestPeers:
     def test_a_peer_that_is_known_by_hearsay_is_known_and_counts_for_nothing(
         self, running: Running
     ) -> None:
         stranger, service = SigningIdentity.generate().public, running.services[0]
         service.federation().hear(
-            membership_of(running.hospitals.sites[0], peers={"Else": stranger})
+            membership_of(running.hospitals.sites[0].identity.fingerprint, {"Else": stranger})
         )
         service.receive(wire.pack([]))
         assert stranger.fingerprint in service.federation().node._known_peers
@@ -716,7 +694,9 @@ class TestPeers:
         self, running: Running, state: str
     ) -> None:
         service = running.services[0]
-        service.federation().hear(membership_of(running.hospitals.sites[0], state=state))
+        service.federation().hear(
+            membership_of(running.hospitals.sites[0].identity.fingerprint, state=state)
+        )
         service.receive(wire.pack([]))
         status = read_status(running.file(0, STATUS_FILE))
         assert status is not None
@@ -796,7 +776,7 @@ class TestWitness:
         held = service.federation().signed_head()
         self.ask(running)
         for head in (b"", held, service.federation().signed_head()):
-            service.federation().hear(membership_of(site, audit_head=head))
+            service.federation().hear(membership_of(site.identity.fingerprint, audit_head=head))
         self.ask_again(running)
 
     def ask_again(self, running: Running) -> None:
@@ -804,7 +784,7 @@ class TestWitness:
         run.set_up()
         run.ask((1,))
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("grows", [False, True], ids=["shorter", "grown past it"])
     def test_yesterdays_database_stops_the_node_before_any_run_and_at_every_start(
         self, running: Running, tmp_path: Path, grows: bool
@@ -820,7 +800,7 @@ class TestWitness:
                     records.standing.pause(by="M. Curie")
                     records.standing.resume(by="M. Curie")
         service = running.services[0]
-        service.federation().hear(membership_of(site, audit_head=held))
+        service.federation().hear(membership_of(site.identity.fingerprint, audit_head=held))
         with pytest.raises(BrokenAuditLogError):
             service.receive(wire.pack([]))
         running.now += 5
@@ -828,7 +808,7 @@ class TestWitness:
         assert service.status.trouble == "PF-353"
         charged_before = charged(running, 0)
         # An answer without a head, or with an older one, changes nothing.
-        service.federation().hear(membership_of(site))
+        service.federation().hear(membership_of(site.identity.fingerprint))
         with pytest.raises(BrokenAuditLogError):
             service.receive(wire.pack([]))
         with pytest.raises(BrokenAuditLogError):
@@ -838,7 +818,7 @@ class TestWitness:
         assert (status.state, status.trouble) == ("stopped", "PF-353")
         assert charged(running, 0) == charged_before
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("answers_lost", [1, 4])
     def test_a_log_that_was_put_back_is_noticed_though_answers_were_lost(
         self, running: Running, tmp_path: Path, answers_lost: int
@@ -892,7 +872,7 @@ class TestWitness:
             0,
             "UPDATE audit SET link = zeroblob(32) WHERE number = (SELECT max(number) FROM audit)",
         )
-        service.federation().hear(membership_of(site, audit_head=held))
+        service.federation().hear(membership_of(site.identity.fingerprint, audit_head=held))
         with pytest.raises(BrokenAuditLogError):
             service.receive(wire.pack([]))
 
