@@ -17,10 +17,10 @@ from coordinator.lost_results import give_student_to
 from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.transcripts import check_transcript
-from pate_fed import load_student
 from pate_fed.errors import RunDirectoryError
 from pate_fed.planning.evaluating import EvaluationSettings
 from pate_fed.report import RunDirectory, read_run
+from pate_fed.students.trained import load_student
 from tests.support.command import Command, leftovers, pate_fed, small_run, write_table
 from tests.support.worked import Worked
 
@@ -83,8 +83,8 @@ def test_a_student_takes_the_place_of_another_and_nothing_is_charged(
     assert leftovers(run.parent, run) == []
     assert [one.ledger.load() for one in ended.hospitals.values()] == ledgers
     assert [len(one.exchanges) for one in ended.hospitals.values()] == exchanges
-    entry, _ = max(ended.coordinator.audit_log.entries(), key=lambda one: one[0].number)
-    assert (entry.act, entry.subject, entry.after) == (
+    *_, entry = ended.coordinator.audit_log.tables()
+    assert (entry["act"], entry["subject"], entry["after"]) == (
         Act.STUDENT_GIVEN,
         "first",
         {"student": "forest"},
