@@ -16,3 +16,5 @@ another) void nothing and are not found.
 The coordinator keeps row sums of each y, not y itself. A thief of the row sums and all keys learns
 quotas. A thief of the y's and all keys would learn votes.
 """
+
+__all__: list[str] = []

@@ -3,3 +3,5 @@
 Nothing changes: a question enters no history, and may come as often as the coordinator likes, while
 others are away. The one about a run belongs to no run; `PartySetup` checks it.
 """
+
+__all__: list[str] = []

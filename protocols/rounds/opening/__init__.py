@@ -8,3 +8,5 @@ A holder knows a dealer's hashes by their digest, without which the shares' enve
 Where a share does not fit, the dealer's word stands against the holder's (and, for the holder, the
 coordinator's): the pair is named, never one of them alone.
 """
+
+__all__: list[str] = []

@@ -4,3 +4,5 @@ The coordinator offers a run, each party states its keys, and the record of all 
 run: its digest is the run's id. Then each pair of parties makes a root from randomness of both,
 sealed under that id, and both confirm it before any batch.
 """
+
+__all__: list[str] = []
