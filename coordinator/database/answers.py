@@ -67,15 +67,9 @@ class ReleasedAnswers:
         task_digest: bytes,
         members: Collection[bytes],
     ) -> dict[bytes, Answer]:
-        """Return the known answers of some queries.
+        """Return the first answer of each query that has one.
 
-        Args:
-            queries: `QueryBatch.digests`.
-            task_digest: The task: a label numbers its classes.
-            members: Fingerprints of all parties that would be asked: others would answer otherwise.
-
-        Returns:
-            The first answer of each query that has one.
+        The queries are `QueryBatch.digests`; the members are fingerprints.
         """
         found: dict[bytes, Answer] = {}
         of = {"members": members_digest(members), "task": task_digest}

@@ -43,12 +43,7 @@ _STANDING: Final[tuple[tuple[str, Callable[[Coordinator, Surroundings], Check]],
 
 
 def examine(folder: Path, around: Surroundings) -> Iterator[Check]:
-    """Make all checks; one that finds a fault does not stop the rest.
-
-    Args:
-        folder: The federation's.
-        around: The machine and the service.
-    """
+    """Make all checks; one that finds a fault does not stop the rest."""
     try:
         home = FederationHome.of_settings(folder)
     except HomeError as error:

@@ -87,15 +87,11 @@ class EnrolledParty:
     """A hospital that asked to join.
 
     Attributes:
-        name: The hospital's name.
-        identity: Its identity.
         state: "requested", "member", "suspended" or "revoked".
         node_id: Flower's number for its node; None until it was let in.
-        requested_at: When it asked.
         teachers: Teachers that it votes with; 0 until it is a member.
         seen_at: When it last asked about its membership; None if it never did.
         clock_skew_s: By how much its clock was ahead then, in seconds.
-        version: Of its software, as it said then; empty if it said none.
         away_since: When a run first found that its node does not answer; None since it did.
         away_at: When a run last found so.
     """
@@ -118,8 +114,6 @@ class MadeInvitation:
     """An invitation; only the hospital knows its token.
 
     Attributes:
-        party: The hospital that it is for.
-        made_at: When it was made.
         expires_at: End of its validity: the moment of its withdrawal, if it was withdrawn.
         used_at: Time of the request with it; None if none came.
     """
@@ -209,11 +203,6 @@ class Enrollment:
 
         `settle` lets its node in. For a member it corrects the number of teachers; that holds from
         the next run on.
-
-        Args:
-            party: Its name.
-            fingerprint: As its people read it aloud, 32 bytes.
-            teachers: Teachers that it votes with.
 
         Raises:
             EnrollmentError: there is no such request, its identity differs, or it would have no

@@ -45,14 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 def build(enrollment: Enrollment, *, pools: Path, results: RunFiles, rate: RateLimit) -> Starlette:
-    """Make the app.
-
-    Args:
-        enrollment: Who may take part.
-        pools: Folder of the pools of public queries, each in a file named for its digest.
-        results: Files of finished runs.
-        rate: How often one address may ask.
-    """
+    """Make the app; each pool of public queries is a file of `pools`, named for its digest."""
     threads = CapacityLimiter(_THREADS)
 
     def pool(frame: bytes) -> bytes:

@@ -24,13 +24,10 @@ _CLIENT_APP_RAISED = 2
 
 
 class LocalGrid(Grid):
-    """A grid whose nodes run in this process.
+    """A grid whose nodes run in this process; node i has partition id i.
 
-    Args:
-        client_app: App of every node.
-        nodes: Number of nodes; node i has partition id i.
-        workers: Threads; nodes that release the interpreter lock run side by side.
-        is_down: Tells whether a node is dead when a message reaches it.
+    Threads let nodes that release the interpreter lock run side by side. `is_down` tells whether a
+    node is dead when a message reaches it.
     """
 
     def __init__(

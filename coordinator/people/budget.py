@@ -37,15 +37,7 @@ _SLACK: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A higher budget that waits for a second person.
-
-    Attributes:
-        number: Its number.
-        epsilon: The proposed budget.
-        by: Who proposed it.
-        reason: Why.
-        until: When it expires.
-    """
+    """A higher budget that waits for a second person."""
 
     number: int
     epsilon: float
@@ -55,14 +47,7 @@ class Proposal:
 
 
 class FederationBudget:
-    """The budget, and the proposal that waits, if there is one.
-
-    Args:
-        database: The coordinator's.
-        clock: The time, with its zone.
-        actor: The person who acts.
-        tell: Writes an audit entry, in the act's own transaction.
-    """
+    """The budget, and the proposal that waits, if there is one."""
 
     def __init__(
         self, database: Database, *, clock: Callable[[], datetime], actor: Actor, tell: Tell
@@ -166,10 +151,7 @@ class FederationBudget:
     ) -> None:
         """Refuse a run that the budget does not hold; within the run's own transaction.
 
-        Args:
-            hospitals: Of the run.
-            epsilon: Of the run.
-            used: Tells the epsilon of all other runs, by hospital.
+        `used` tells the epsilon of all other runs, by hospital.
 
         Raises:
             BudgetRuleError: it does not.

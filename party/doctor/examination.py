@@ -65,12 +65,7 @@ LOCAL_NAMES = tuple(name for name, _ in _LOCAL)
 
 
 def examine(site: Site, around: Surroundings) -> Iterator[Check]:
-    """Make all checks of the site, then of every membership; a fault does not stop the rest.
-
-    Args:
-        site: The hospital's folder.
-        around: The machine and the network.
-    """
+    """Make all checks of the site, then of every membership; a fault does not stop the rest."""
     yield from made_checks((*_MACHINE, *_RECORDS, *_FOLDER), site, around)
     if not site.memberships:
         yield _in_none()
@@ -80,12 +75,7 @@ def examine(site: Site, around: Surroundings) -> Iterator[Check]:
 
 
 def examine_standing(site: Site, around: Surroundings) -> Iterator[Check]:
-    """Make the checks that take no time.
-
-    Args:
-        site: The hospital's folder.
-        around: The machine, and the coordinators' answers; nothing else is asked of the network.
-    """
+    """Make the checks that take no time: of the network only `around.membership` is asked."""
     if not site.memberships:
         yield _in_none()
     for joined in site.memberships:

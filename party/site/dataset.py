@@ -30,7 +30,6 @@ class ColumnSummary:
     """One column, without a cell.
 
     Attributes:
-        name: Its header.
         role: "label", "patient", "number" or "text".
     """
 
@@ -43,11 +42,7 @@ class DatasetSummary:
     """A table as `data add` shows it.
 
     Attributes:
-        file: Where it is.
         digest: SHA-256 of the file, hex.
-        rows: Number of rows.
-        patients: Number of patients.
-        columns: Its schema.
         classes: Rows of each class; None where the site's floor hides the count.
         floor: Smallest count that is shown.
         notes: Remarks for its owner; holds no cell.
@@ -66,11 +61,7 @@ class DatasetSummary:
 def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> DatasetSummary:
     """Look at a table.
 
-    Args:
-        path: The file.
-        label: Column that is predicted.
-        patient_id: Column that names the patient; None: each row is a patient's only one.
-        floor: Smallest count that is shown.
+    Without `patient_id`, each row is a patient's only one.
 
     Raises:
         UnreadableFileError: the file is no CSV file that can be read.

@@ -40,8 +40,6 @@ class CoordinatorDoor:
     """The coordinator's public port, as a hospital uses it outside of runs.
 
     Args:
-        joined: The membership of its federation.
-        clock: Unix time, in seconds.
         transport: Carries requests; None for a socket. `HTTPS_PROXY` is honoured.
         sent: Where its requests are noted; None for the site's database, opened for each.
 
@@ -134,10 +132,6 @@ class CoordinatorDoor:
 
     def results_pieces(self, run: bytes, file: str) -> Iterator[bytes]:
         """Fetch one file of a run's results, piece by piece; the caller counts its bytes.
-
-        Args:
-            run: The run's id, 32 bytes.
-            file: Path of the file in the run's directory.
 
         Raises:
             EnrollmentError: see `join`.
@@ -266,9 +260,6 @@ def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.
 
 def require_way_out(address: str) -> None:
     """Refuse to begin without a way to the coordinator.
-
-    Args:
-        address: The coordinator's, "host:port".
 
     Raises:
         SiteError: it is no address.

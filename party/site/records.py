@@ -178,12 +178,7 @@ class SiteRecords:
     ) -> Pin:
         """Pin a peer that was checked out of band.
 
-        Args:
-            name: Its name in messages.
-            identity: Its identity.
-            body: Whom it belongs to; to itself if nothing is said.
-            how: How it was checked.
-            by: Who of our people did.
+        It belongs to itself if no `body` is named.
 
         Raises:
             PinError: it does not say all that, or the name or the identity is pinned: that pin has
@@ -272,18 +267,6 @@ class SiteRecords:
         A waiting entry is never pushed out: a coordinator that offers more than people decide on is
         turned away.
 
-        Args:
-            subject: A pool or a run.
-            digest: Of it, 32 bytes.
-            coordinator: Fingerprint of the coordinator that asks.
-            terms: Terms of the run that asked, as they came.
-            seats: Fingerprints of all parties of that run.
-            form: Secure sum of that run.
-            suite: Sealing suite of that run.
-
-        Returns:
-            Where it stands.
-
         Raises:
             TooManyPendingError: as much waits as may; nothing was changed.
         """
@@ -353,10 +336,7 @@ class SiteRecords:
     def withdraw(self, *, coordinator: bytes, open_runs: Collection[str]) -> None:
         """Forget the entries that wait for a person in vain: their run has ended.
 
-        Args:
-            coordinator: Fingerprint of the coordinator that says so of its runs.
-            open_runs: Names of its runs that have not ended; nothing is forgotten where they may be
-                cut off.
+        Nothing is forgotten where `open_runs`, those that have not ended, may be cut off.
         """
         if len(open_runs) >= MOST_OPEN_RUNS:  # there may be others
             return
@@ -406,10 +386,6 @@ class SiteRecords:
 
     def find(self, digits: str, *, coordinator: bytes | None = None) -> Approval:
         """Return the approval that the first digits of a digest name.
-
-        Args:
-            digits: The first digits.
-            coordinator: Fingerprint of the coordinator that asked; None for any.
 
         Raises:
             ApprovalError: they mean nothing here, or more than one thing.

@@ -117,11 +117,6 @@ class LedgerStore:
     def save_run(self, ledger: PrivacyLedger, charges: RunCharges, *, run_id: bytes) -> None:
         """Replace the ledger for life and a run's, in one step.
 
-        Args:
-            ledger: The one for life.
-            charges: The run's.
-            run_id: Id under which the run was set up this time, 32 bytes.
-
         Raises:
             RecordError: a charge would be lost, or the budget changed. Nothing is stored.
             StorageError: it could not be stored, or this process is not the node.

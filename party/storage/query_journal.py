@@ -132,11 +132,7 @@ class Neighbors:
 
 
 class QueryJournal:
-    """The queries of a party's plans, their claims and their sketches, in its database.
-
-    Args:
-        database: The site's; this process is its node.
-    """
+    """The queries of a party's plans, their claims and their sketches, in its database."""
 
     def __init__(self, database: PartyDatabase) -> None:
         self._database = database
@@ -192,11 +188,6 @@ class QueryJournal:
         """Find the queries close to each of these; `near_to` says it of all together.
 
         One query at a time is in memory: thousands may all be close to one another.
-
-        Args:
-            queries: `QueryBatch.digests`.
-            sketches: Sketch of each.
-            distance: See `pate_fed.query_sketches.near_queries`.
 
         Returns:
             The neighbors of each, and the number of close queries over all runs without these.
@@ -267,10 +258,7 @@ class QueryJournal:
     def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
         """Note that these queries are about to be answered for one plan, and their sketches.
 
-        Args:
-            batch: The queries. A sketch that was noted before stays.
-            plan_digest: The plan that asks them.
-            claim: The claim on the plan: `PlanClaim.sent`.
+        A sketch that was noted before stays.
 
         Raises:
             KeyReuseError: the plan claimed queries before, is abandoned or decided; or `bound_on`
