@@ -119,6 +119,11 @@ class TestInquiry:
         assert said.subject == wire.decode(inquiry).digest  # of no plan: it promises nothing
         return said
 
+    def refusal(self, federation: Federation, *indices: int) -> str:
+        said = self.answer(federation, *indices)
+        assert isinstance(said, Refusal)
+        return said.reason
+
     def test_who_would_refuse_all_says_why_and_nothing_changes_there(self) -> None:
         federation = ready()
         node = federation.nodes[0]
@@ -131,9 +136,7 @@ class TestInquiry:
             (replace(guard, policy=replace(guard.policy, most_queries=1)), Reason.QUERIES),
         ):
             node.adopt(guard=changed, **decided)
-            said = self.answer(federation, 0, 1)
-            assert isinstance(said, Refusal)
-            assert said.reason == reason.value
+            assert self.refusal(federation, 0, 1) == reason.value
         node.adopt(guard=guard, **decided)
         assert self.answer(federation, 0, 1).refused == ()  # type: ignore[attr-defined]
         assert (federation.steps[0], node.ledger, node.state) == (steps, ledger, state)
@@ -142,9 +145,7 @@ class TestInquiry:
 
     def test_who_lacks_the_budget_says_so_before_the_others_pay(self) -> None:
         federation = ready(budgets={0: 0.2})
-        said = self.answer(federation, 0, 1, 2)
-        assert isinstance(said, Refusal)
-        assert said.reason == Reason.BUDGET.value
+        assert self.refusal(federation, 0, 1, 2) == Reason.BUDGET.value
         assert isinstance(self.answer(federation, 0, 1, 2, place=1), Readiness)
         standing = federation.run.ask_ready((0, 1, 2))
         assert standing.unready == {federation.names[0]: Reason.BUDGET.value}
@@ -218,9 +219,7 @@ class TestInquiry:
         federation = ready()
         for indices in ((0, 1), (1, 2), (3,)):
             assert isinstance(self.answer(federation, *indices), Readiness)
-        said = self.answer(federation, 4)
-        assert isinstance(said, Refusal)
-        assert said.reason == Reason.QUERIES.value
+        assert self.refusal(federation, 4) == Reason.QUERIES.value
         assert isinstance(self.answer(federation, 1, 2), Readiness)  # it costs nothing
         assert federation.ask(5).answered == 1
         assert federation.run.ask_ready((4,)).unready == {}
@@ -239,9 +238,7 @@ class TestInquiry:
         federation = ready()
         federation.ask(0)
         federation.restart(0)
-        said = self.answer(federation, 1)
-        assert isinstance(said, Refusal)
-        assert said.reason == KeysGoneError.code
+        assert self.refusal(federation, 1) == KeysGoneError.code
         assert federation.run.ask_ready((1,)).unready == {federation.names[0]: KeysGoneError.code}
 
     def test_a_run_that_has_expired_is_not_ready(self) -> None:
@@ -255,9 +252,7 @@ class TestInquiry:
     def test_one_of_other_terms_than_the_runs_is_refused(self) -> None:
         federation = ready()
         federation.change_terms(sigma2=1e-3)
-        said = self.answer(federation, 0)
-        assert isinstance(said, Refusal)
-        assert said.reason == Reason.TERMS.value
+        assert self.refusal(federation, 0) == Reason.TERMS.value
 
     def test_one_by_another_coordinator_gets_no_answer_of_substance(self) -> None:
         federation = ready()
