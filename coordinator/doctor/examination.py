@@ -22,8 +22,9 @@ from coordinator.errors import HomeError
 from coordinator.federation.home import SETTINGS_FILE, FederationHome
 from coordinator.operator import Coordinator
 from pate_fed.nodes import FAIL, OK, WARN, Check, made_checks
+from pate_fed.nodes.checks import Finding
 
-_HOME: Final[tuple[tuple[str, Callable[[FederationHome, Surroundings], Check]], ...]] = (
+_HOME: Final[tuple[tuple[str, Callable[[FederationHome, Surroundings], Finding]], ...]] = (
     ("files", check_files),
     ("file rights", check_rights),
     ("identity", check_identity),
@@ -35,7 +36,7 @@ _HOME: Final[tuple[tuple[str, Callable[[FederationHome, Surroundings], Check]], 
     ("database", check_database),
 )
 
-_STANDING: Final[tuple[tuple[str, Callable[[Coordinator, Surroundings], Check]], ...]] = (
+_STANDING: Final[tuple[tuple[str, Callable[[Coordinator, Surroundings], Finding]], ...]] = (
     ("hospitals", check_hospitals),
     ("invitations", check_invitations),
     ("runs", check_runs),

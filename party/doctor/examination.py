@@ -29,10 +29,11 @@ from party.errors import EnrollmentError
 from party.site.folder import Site
 from party.site.membership import SiteMembership
 from pate_fed.nodes import FAIL, Check, made_checks
+from pate_fed.nodes.checks import Finding
 from protocols.membership import Membership
 
-_SiteChecks = tuple[tuple[str, Callable[[Site, Surroundings], Check]], ...]
-_MembershipChecks = tuple[tuple[str, Callable[[SiteMembership, Surroundings], Check]], ...]
+_SiteChecks = tuple[tuple[str, Callable[[Site, Surroundings], Finding]], ...]
+_MembershipChecks = tuple[tuple[str, Callable[[SiteMembership, Surroundings], Finding]], ...]
 
 _FOLDER: _SiteChecks = (
     ("database", check_database),

@@ -19,7 +19,8 @@ from pate_fed.data.flat_columns import NEARLY_ALL, flat_columns
 from pate_fed.data.table_features import fit_table_encoder
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidDataError, PateFedError
-from pate_fed.nodes import FAIL, OK, WARN, Check, printable
+from pate_fed.nodes import printable
+from pate_fed.nodes.checks import Finding, fail, ok, warn
 from pate_fed.teachers import make_ensemble
 from pate_fed.wording import percent
 
@@ -30,40 +31,36 @@ SAMPLE = 500
 """Rows of the sample that a teacher is trained on."""
 
 
-def check_data(site: Site, around: Surroundings) -> Check:  # noqa: ARG001 - checks look alike
+def check_data(site: Site, around: Surroundings) -> Finding:  # noqa: ARG001 - checks look alike
     """Read the table, hold it to its hash, and count its patients."""
     try:
         patients = _patients(read_registered(site), site)
     except DataChangedError as error:
-        return Check(
-            "data",
-            FAIL,
+        return fail(
             f"{error}.",
             "Put the table back, or register it anew: teachers that are kept are then refused.",
         )
     except (DataError, InvalidDataError) as error:
-        return Check("data", FAIL, f"{error}.", "`pate-party data add FILE` registers a table.")
+        return fail(f"{error}.", "`pate-party data add FILE` registers a table.")
     teachers = site.settings.teachers
     if patients < teachers:
         said = f"The table has {patients} patients for {teachers} teachers: some would have none."
         advice = (
             "Choose fewer (`pate-party policy set teachers`), and tell the operator the number."
         )
-        return Check("data", FAIL, said, advice)
+        return fail(said, advice)
     said = f"The table can be read, and is the one that was registered: {patients} patients."
     delta = site.settings.delta
     if delta * patients > _LARGE_DELTA:
         warning = (
             f"{said} delta {delta:g}, the probability that epsilon may fail, is large for them."
         )
-        return Check(
-            "data",
-            WARN,
+        return warn(
             warning,
             f"Take one of at most {_LARGE_DELTA / patients:.1g} (`pate-party policy set delta`), "
             "before the first start fixes it.",
         )
-    return Check("data", OK, said)
+    return ok(said)
 
 
 def _patients(text: CsvTable, site: Site) -> int:
@@ -71,7 +68,7 @@ def _patients(text: CsvTable, site: Site) -> int:
     return len(set(known_cells(text, name))) if name else len(text.lines)
 
 
-def check_teacher(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
+def check_teacher(site: Site, around: Surroundings) -> Finding:  # noqa: ARG001
     """Train one teacher on a sample; it is thrown away."""
     try:
         text = read_registered(site)
@@ -83,18 +80,15 @@ def check_teacher(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
         ensemble.fit([sample], classes=classes, rng=rng, public=sample.inputs)
         ensemble.vote(sample.inputs.select([0]))
     except (DataError, DataChangedError, InvalidDataError) as error:
-        return Check(
-            "teacher",
-            FAIL,
+        return fail(
             f"No teacher could be trained: {error}.",
             "Mend the table or its columns' names, and register it anew.",
         )
-    return Check("teacher", OK, f"A teacher was trained on {len(sample)} rows, and thrown away.")
+    return ok(f"A teacher was trained on {len(sample)} rows, and thrown away.")
 
 
-def check_columns(site: Site, around: Surroundings) -> Check:
+def check_columns(site: Site, around: Surroundings) -> Finding:
     """Look for columns of approved pools in which own rows look alike to teachers."""
-    name = "columns"
     try:
         with site.open_database() as database:
             pools = SiteRecords(database, clock=around.clock).decided().pools
@@ -106,17 +100,15 @@ def check_columns(site: Site, around: Surroundings) -> Check:
             flat = {one.column for one in found if one.is_by_task}
     except (PartyError, PateFedError) as error:
         said = f"Your table cannot be compared with the approved pools: {error}."
-        return Check(name, WARN, said, "Mend the table, or put the file under `pools` back.")
+        return warn(said, "Mend the table, or put the file under `pools` back.")
     if flat:
         listed = printable(", ".join(sorted(flat)))
-        return Check(
-            name,
-            WARN,
+        return warn(
             f"At least {percent(NEARLY_ALL)} of your rows look alike to teachers in: {listed}.",
             "Questions that differ only there get the same votes. Ask the operator for public "
             "inputs that resemble your patients.",
         )
-    return Check(name, OK, f"Teachers tell your rows apart in all columns of {len(pools)} pool(s).")
+    return ok(f"Teachers tell your rows apart in all columns of {len(pools)} pool(s).")
 
 
 def _learning_tasks(site: Site, pools: Collection[bytes]) -> Iterator[LearningTask]:

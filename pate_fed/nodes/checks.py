@@ -27,14 +27,32 @@ _MARKS: Final[Mapping[State, str]] = {OK: "ok  ", WARN: "WARN", FAIL: "FAIL"}
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        state: "ok", "warn" or "fail".
+        said: One plain sentence; no secret, no cell.
+        advice: The next step; empty where all is well.
+    """
+
+    state: State
+    said: str
+    advice: str = ""
+
+
+ok: Final = partial(Finding, OK)
+warn: Final = partial(Finding, WARN)
+fail: Final = partial(Finding, FAIL)
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """One check that was made.
 
     Attributes:
         name: The subject of the check, stable for programs.
-        state: "ok", "warn" or "fail".
-        said: One plain sentence; no secret, no cell.
-        advice: The next step; empty where all is well.
+        state, said, advice: See `Finding`.
         federation: Name of its membership; empty if it concerns the whole site, and at a
             coordinator.
     """
@@ -64,17 +82,18 @@ def unlocked_libraries(version_of: Callable[[str], str]) -> tuple[str, ...]:
     return tuple(differing)
 
 
-def made_check(name: str, check: Callable[[], Check]) -> Check:
+def made_check(name: str, check: Callable[[], Finding]) -> Check:
     """Make a check; its failure must not hide the others."""
     try:
-        return check()
+        found = check()
     except Exception as error:
         said = f"This check could not be made ({type(error).__name__})."
-        return Check(name, FAIL, said, "If program and folder are as they were made, report it.")
+        found = fail(said, "If program and folder are as they were made, report it.")
+    return Check(name, found.state, found.said, found.advice)
 
 
 def made_checks(
-    checks: Iterable[tuple[str, Callable[[T, Around], Check]]], looked_at: T, around: Around
+    checks: Iterable[tuple[str, Callable[[T, Around], Finding]]], looked_at: T, around: Around
 ) -> Iterator[Check]:
     """Make checks by name; one that finds a fault does not stop the rest.
 
