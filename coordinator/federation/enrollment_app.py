@@ -28,6 +28,7 @@ from coordinator.federation.rate_limit import RateLimit
 from coordinator.federation.run_files import RunFiles
 from pate_fed.regular_files import open_regular
 from protocols.errors import ProtocolError
+from protocols.membership import PoolQuery, ResultsQuery
 
 PREFIX = "/v1/fleet/pate-fed/"
 MAX_BODY_BYTES = 16 * 1024
@@ -49,13 +50,13 @@ def build(enrollment: Enrollment, *, pools: Path, results: RunFiles, rate: RateL
     threads = CapacityLimiter(_THREADS)
 
     def pool(frame: bytes) -> bytes:
-        digest, offset = enrollment.pool_asked(frame)
-        with open_regular(pools / digest.hex()) as file:
-            file.seek(offset)
+        query = enrollment.asked(frame, PoolQuery)
+        with open_regular(pools / query.pool.hex()) as file:
+            file.seek(query.offset)
             return file.read(POOL_CHUNK_BYTES)
 
     def results_piece(frame: bytes) -> bytes:
-        query = enrollment.results_asked(frame)
+        query = enrollment.asked(frame, ResultsQuery)
         return results.read(
             query.run,
             query.file,

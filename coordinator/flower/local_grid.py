@@ -42,7 +42,7 @@ class LocalGrid(Grid):
         TaskIdentity.run_id = TaskIdentity.task_id = _RUN_ID
         TaskIdentity.node_id = _SERVER_NODE_ID
         self._client_app = client_app
-        self._is_down = is_down if is_down is not None else _never
+        self._is_down = is_down or (lambda _: False)
         self._contexts = {
             _FIRST_NODE_ID + partition: Context(
                 run_id=_RUN_ID,
@@ -125,7 +125,3 @@ class LocalGrid(Grid):
         except Exception as error:
             reason = type(error).__name__
             return Message(Error(code=_CLIENT_APP_RAISED, reason=reason), reply_to=message)
-
-
-def _never(_: int) -> bool:
-    return False

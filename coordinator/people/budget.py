@@ -172,7 +172,8 @@ class FederationBudget:
 
     def _require_person(self, session: Session, roles: frozenset[Role]) -> PersonRow:
         """Return the acting person, with the role that they have now."""
-        row = session.get(PersonRow, self._actor.name) if self._is_signed_in else None
+        is_signed_in = self._actor.origin == CONSOLE
+        row = session.get(PersonRow, self._actor.name) if is_signed_in else None
         if row is None:
             raise BudgetRuleError(
                 "a budget must be raised by two people in the console", self._actor.origin
@@ -181,10 +182,6 @@ class FederationBudget:
             may = " or ".join(sorted(roles))
             raise BudgetRuleError(f"this needs the role {may}", row.role)
         return row
-
-    @property
-    def _is_signed_in(self) -> bool:
-        return self._actor.origin == CONSOLE
 
     def _open(self, session: Session) -> BudgetRow | None:
         row = session.scalars(_NEWEST.where(BudgetRow.state == _PROPOSED)).first()

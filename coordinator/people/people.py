@@ -284,7 +284,8 @@ class People:
         return one_time_codes.step_of(row.code_key, code, now=now, after=row.code_step)
 
     def _new_setup_code(self, row: PersonRow) -> SetupCode:
-        text = _in_groups(self._random_bytes(_SETUP_BYTES).hex())
+        drawn = self._random_bytes(_SETUP_BYTES).hex()
+        text = "-".join(drawn[place : place + 5] for place in range(0, len(drawn), 5))
         until = self._clock() + SETUP_LIFETIME
         row.setup_digest, row.setup_until = _setup_digest(text), until
         return SetupCode(row.name, text, until)
@@ -335,7 +336,3 @@ def _row(session: OrmSession, name: str) -> PersonRow:
 def _setup_digest(text: str) -> bytes:
     typed = "".join(one for one in text.lower() if one.isalnum())
     return hashlib.sha256(b"pate-fed setup code\n" + typed.encode()).digest()
-
-
-def _in_groups(text: str) -> str:
-    return "-".join(text[place : place + 5] for place in range(0, len(text), 5))

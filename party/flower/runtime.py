@@ -112,18 +112,13 @@ def patient_invoker() -> RetryInvoker:
     flowers = invoker.should_giveup
 
     def should_give_up(error: Exception) -> bool:
-        if isinstance(error, httpx.HTTPStatusError) and _is_unknown_task(error):
-            return True
-        return flowers is None or flowers(error)
+        status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else None
+        return status == httpx.codes.UNAUTHORIZED or flowers is None or flowers(error)
 
     invoker.should_giveup = should_give_up
     invoker.wait_gen_factory = lambda: exponential(max_delay=_LONGEST_PAUSE_S)
     invoker.max_time = _PATIENCE_S
     return invoker
-
-
-def _is_unknown_task(error: httpx.HTTPStatusError) -> bool:
-    return error.response.status_code == httpx.codes.UNAUTHORIZED
 
 
 class Executor:

@@ -347,7 +347,7 @@ class SiteRecords:
                 .where(ApprovalRow.state == _PENDING)
             )
             for row in connection.execute(waiting).all():
-                name = _run_name(row.terms)
+                name = _run_words(row.terms).get("name", "")
                 if not name or name in open_runs:
                     continue
                 connection.execute(delete(ApprovalRow).where(ApprovalRow.number == row.number))
@@ -471,11 +471,6 @@ def _row_of(
 ) -> Row[Any] | None:
     key = {"kind": subject.value, "digest": digest, "coordinator": coordinator}
     return connection.execute(_APPROVAL, key).one_or_none()
-
-
-def _run_name(terms: bytes) -> str:
-    """Return the name of the run whose terms these are; "" if they cannot be read."""
-    return _run_words(terms).get("name", "")
 
 
 def _run_words(terms: bytes) -> dict[str, str]:

@@ -146,6 +146,11 @@ def whole_run(form: Any) -> MemoryRun:
     return run
 
 
+@pytest.fixture
+def run() -> MemoryRun:
+    return ready(MaskedSum)
+
+
 class TestGoingOn:
     @sampled()
     @pytest.mark.parametrize("form", FORMS)
@@ -206,8 +211,7 @@ class TestGoingOn:
         assert told == (first or told)
         assert np.array_equal(run.coordinator.batch.open_total(), (PARTIES - 1) * ONES)
 
-    def test_a_survivor_that_does_not_come_back_cannot_be_left_out(self) -> None:
-        run = ready(MaskedSum)
+    def test_a_survivor_that_does_not_come_back_cannot_be_left_out(self, run: MemoryRun) -> None:
         plan = run.open_plan(WORDS)
         send_ys(run, plan)
         agreed(run)
@@ -219,8 +223,7 @@ class TestGoingOn:
             run.coordinator.batch.open_total()
         run.settle(released=False)
 
-    def test_revealed_shares_come_again_as_they_were(self) -> None:
-        run = ready(MaskedSum)
+    def test_revealed_shares_come_again_as_they_were(self, run: MemoryRun) -> None:
         plan = run.open_plan(WORDS)
         send_ys(run, plan)
         first = shown(run)
@@ -231,10 +234,9 @@ class TestGoingOn:
 
     @pytest.mark.parametrize("changed", ["dealing", "y"])
     def test_a_survivor_that_says_otherwise_after_a_restart_is_named_and_nobody_hears_of_it(
-        self, changed: str
+        self, changed: str, run: MemoryRun
     ) -> None:
         """Else honest holders, who used its first dealing, were told two, and stopped the run."""
-        run = ready(MaskedSum)
         plan = run.open_plan(WORDS)
         send_ys(run, plan)
         first = agreed(run)
@@ -316,8 +318,7 @@ class TestGoingOn:
                 run.coordinator.receive(refusal, peer=party)
         assert not run.coordinator.batch.nothing_was_shared
 
-    def test_who_may_not_have_heard_is_told_again(self) -> None:
-        run = ready(MaskedSum)
+    def test_who_may_not_have_heard_is_told_again(self, run: MemoryRun) -> None:
         first, second = run.coordinator.seats[:2]
         serve(run, 0)
         for batch in (1, 2):  # lost in both, and hears of neither
@@ -448,9 +449,8 @@ class TestGoingOn:
         run.close()
 
     @pytest.mark.parametrize("again", [(), (4,)], ids=["all answer", "one is silent now"])
-    def test_a_certificate_stays_as_it_was(self, again: tuple[int, ...]) -> None:
+    def test_a_certificate_stays_as_it_was(self, again: tuple[int, ...], run: MemoryRun) -> None:
         """A party that was shown one proof may be shown another: both prove the same."""
-        run = ready(MaskedSum)
         plan = run.open_plan(WORDS)
         send_ys(run, plan)
         told = agreed(run)
@@ -470,9 +470,8 @@ class TestGoingOn:
         )
         assert [settlement.certificate] == frames
 
-    def test_a_certificate_needs_no_verdict_after_a_restart(self) -> None:
+    def test_a_certificate_needs_no_verdict_after_a_restart(self, run: MemoryRun) -> None:
         """Nobody answers the proposal again: the certificate itself is shown."""
-        run = ready(MaskedSum)
         plan = run.open_plan(WORDS)
         send_ys(run, plan)
         told = agreed(run)
@@ -579,8 +578,7 @@ class TestDamage:
         with pytest.raises(BrokenJournalError):
             resumed(run, steps[: opened[0]] + steps[opened[0] + 1 :])
 
-    def test_one_share_revealed_before_a_set_is_certified_is_an_error(self) -> None:
-        run = ready(MaskedSum)
+    def test_one_share_revealed_before_a_set_is_certified_is_an_error(self, run: MemoryRun) -> None:
         send_ys(run, run.open_plan(WORDS))
         run.coordinator.batch.propose()
         *steps, proposed = steps_of(run)
@@ -715,9 +713,8 @@ class TestDamage:
             with pytest.raises(BrokenJournalError):
                 resumed(run, (*steps[:-1], PlanCertified(frame)))
 
-    def test_what_is_proposed_after_a_closing_or_twice_is_an_error(self) -> None:
+    def test_what_is_proposed_after_a_closing_or_twice_is_an_error(self, run: MemoryRun) -> None:
         """Two sets for one plan, or a set after it is to be closed, were never told to anybody."""
-        run = ready(MaskedSum)
         send_ys(run, run.open_plan(WORDS))
         run.coordinator.batch.propose()
         run.coordinator.batch.propose_closing()
@@ -733,8 +730,7 @@ class TestDamage:
             with pytest.raises(BrokenJournalError):
                 resumed(run, (*before, *spoiled))
 
-    def test_digests_of_survivors_that_do_not_fit_are_an_error(self) -> None:
-        run = ready(MaskedSum)
+    def test_digests_of_survivors_that_do_not_fit_are_an_error(self, run: MemoryRun) -> None:
         serve(run, absent=(1,))
         steps = list(steps_of(run))
         place = next(n for n, step in enumerate(steps) if isinstance(step, PlanProposed))
@@ -754,8 +750,7 @@ class TestDamage:
             with pytest.raises(BrokenJournalError):
                 resumed(run, (*steps[:place], changed, *steps[place + 1 :]))
 
-    def test_digests_of_a_sum_that_do_not_fit_are_an_error(self) -> None:
-        run = ready(MaskedSum)
+    def test_digests_of_a_sum_that_do_not_fit_are_an_error(self, run: MemoryRun) -> None:
         serve(run, absent=(1,))
         steps = list(steps_of(run))
         place = next(number for number, step in enumerate(steps) if isinstance(step, SumOpened))
