@@ -222,14 +222,11 @@ class OpenSite:
 
         The reason stays here; `words` are sent to the operator.
         """
-        rejected = None
-        for one in (approval, *self._waits_with(approval)):
-            key = one.subject, one.digest
-            done = self.records.reject(
-                *key, coordinator=one.coordinator, by=by, reason=reason, words=words
-            )
-            rejected = rejected or done
-        assert rejected is not None, "the request itself comes first"
+        said = {"by": by, "reason": reason, "words": words}
+        rejected, *_ = [
+            self.records.reject(one.subject, one.digest, coordinator=one.coordinator, **said)
+            for one in (approval, *self._waits_with(approval))
+        ]
         return rejected
 
     def _waits_with(self, approval: Approval) -> tuple[Approval, ...]:

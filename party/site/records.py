@@ -161,10 +161,15 @@ class SiteRecords:
         """
         with self._database.transaction() as connection:
             approvals = _approvals(connection)
+            approved = [one for one in approvals if one.state is ApprovalState.APPROVED]
+            pools: dict[bytes, frozenset[bytes]] = {}
+            for one in approved:
+                if one.subject is Subject.POOL:
+                    pools[one.coordinator] = pools.get(one.coordinator, frozenset()) | {one.digest}
             return Decided(
                 _pins(connection),
-                _pools(approvals),
-                _runs(approvals),
+                pools,
+                frozenset(one.digest for one in approved if one.subject is Subject.RUN),
                 sum(one.state is ApprovalState.PENDING for one in approvals),
                 is_paused(connection),
                 next((count for count, _ in witness_in(connection)), None),
@@ -496,23 +501,6 @@ def _require_room(connection: Connection, subject: Subject, coordinator: bytes) 
 
 def _approvals(connection: Connection) -> tuple[Approval, ...]:
     return tuple(_approval_of(row) for row in connection.execute(_APPROVALS))
-
-
-def _approved(approvals: tuple[Approval, ...], subject: Subject) -> list[Approval]:
-    return [
-        one for one in approvals if one.subject is subject and one.state is ApprovalState.APPROVED
-    ]
-
-
-def _pools(approvals: tuple[Approval, ...]) -> dict[bytes, frozenset[bytes]]:
-    found: dict[bytes, frozenset[bytes]] = {}
-    for one in _approved(approvals, Subject.POOL):
-        found[one.coordinator] = found.get(one.coordinator, frozenset()) | {one.digest}
-    return found
-
-
-def _runs(approvals: tuple[Approval, ...]) -> frozenset[bytes]:
-    return frozenset(one.digest for one in _approved(approvals, Subject.RUN))
 
 
 def _pins(connection: Connection) -> tuple[Pin, ...]:
