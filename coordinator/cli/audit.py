@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -21,6 +22,7 @@ from pate_fed.regular_files import read_regular
 
 if TYPE_CHECKING:
     from pate_fed.mechanisms import Mechanism
+    from pate_fed.record import Audit
 
 LEAST_MODELS: Final = 16
 MOST_MODELS: Final = 1024
@@ -155,18 +157,18 @@ def audit(  # noqa: PLR0917 - one argument per option
     means = {"answers": answers, "epsilon": epsilon, "delta": delta}
     if run is None:
         assert votes is not None
-        found = _of_votes(
+        leak = _of_votes(
             votes, mechanism, options, means, near=near_queries, error=error, seed=seed
         )
     else:
         if any(value is not None for value in (*options.values(), epsilon)):
             raise UsageError("--run must come without noise options and --epsilon", "one of them")
-        found = _of_run(run, votes, answers, near=near_queries, error=error, seed=seed)
+        leak = _of_run(run, votes, answers, near=near_queries, error=error, seed=seed)
         if votes is None:
-            _keep(run, found)
+            _keep(run, leak)
     if out is not None:
-        _write(out, found)
-    _show(found, findings.render(found), output_format)
+        _write(out, leak)
+    _show(leak.as_json(), findings.render(leak), output_format)
 
 
 def _compare(tags: list[Path], output_format: Format, *, is_alone: bool) -> None:
@@ -224,7 +226,7 @@ def _require_new(out: Path | None, *, written: bool) -> None:
         raise UsageError("--out must be a new folder in one that is there", str(out))
 
 
-def _keep(run: Path, found: dict[str, Any]) -> None:
+def _keep(run: Path, found: Audit) -> None:
     """Put findings on made-up votes into the run and its report."""
     from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
         keep_audit,
@@ -234,23 +236,19 @@ def _keep(run: Path, found: dict[str, Any]) -> None:
     )
 
     try:
-        keep_audit(run, _versioned(found))
+        keep_audit(run, found)
         replace_report(run, render_report(read_run(run)))
     except RunDirectoryError as wrong:
         LINE.fail(wrong, EXIT_INPUT)
 
 
-def _write(out: Path, found: dict[str, Any]) -> None:
+def _write(out: Path, found: Audit) -> None:
     from pate_fed.report.plots import leak_plot, standalone  # noqa: PLC0415 - keeps --help fast
 
     out.mkdir(mode=0o700)
-    (out / "audit.json").write_text(json.dumps(_versioned(found), indent=2) + "\n", "utf-8")
-    picture = leak_plot(found["curve"], summary="Error by answers")
+    (out / "audit.json").write_text(json.dumps(found.as_json(), indent=2) + "\n", "utf-8")
+    picture = leak_plot(found.curve, summary="Error by answers")
     (out / "audit.svg").write_text(standalone(picture), "utf-8")
-
-
-def _versioned(found: dict[str, Any]) -> dict[str, Any]:
-    return {"schema_version": 1, **found}
 
 
 def _show(found: dict[str, Any], text: str, output_format: Format) -> None:
@@ -264,12 +262,12 @@ def _of_votes(
     path: Path,
     name: str,
     options: dict[str, float | None],
-    means: dict[str, Any],
+    means: Mapping[str, Any],
     *,
     near: int,
     error: float,
     seed: int,
-) -> dict[str, Any]:
+) -> Audit:
     import numpy as np  # noqa: PLC0415 - keeps --help fast
 
     from pate_fed.audit import Target, findings  # noqa: PLC0415 - the same
@@ -286,14 +284,17 @@ def _of_votes(
         rows, target, 10_000 if asks is None else asks, neighbors=near, error=error
     )
     found = findings.find(case, np.random.default_rng(seed))
-    for way in found["ways"]:
-        way["epsilon"] = findings.price(mechanism, way["asks"], delta=means["delta"])
-    return found
+    return found.changed(
+        ways=tuple(
+            way.changed(epsilon=findings.price(mechanism, way.asks, delta=means["delta"]))
+            for way in found.ways
+        )
+    )
 
 
 def _of_run(
     path: Path, votes: Path | None, answers: int | None, *, near: int, error: float, seed: int
-) -> dict[str, Any]:
+) -> Audit:
     from coordinator.runs.vote_leak import leak_of_run  # noqa: PLC0415 - keeps --help fast
     from pate_fed.data.vote_file import load_vote_counts  # noqa: PLC0415 - the same
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +25,7 @@ from pate_fed.nodes.command_line import print_json
 if TYPE_CHECKING:
     from coordinator.operator import Coordinator
     from coordinator.runs.queue import Run
+    from pate_fed.record import Metrics, Privacy
 
 
 def evaluate(  # noqa: PLR0917 - one argument per option
@@ -106,33 +106,27 @@ def _print(coordinator: Coordinator, run: Run, output_format: Format) -> None:
     folder = results_of(coordinator.home, run.name)
     record = read_run(folder) if folder.is_dir() else None
     if output_format is Format.JSON:
-        known = (
-            {}
-            if record is None
-            else {
-                "evaluation": record.metrics["evaluation"],
-                "price": record.privacy["evaluation"],
-            }
-        )
-        print_json({**run.as_table(), **known})
+        table = run.as_table()
+        if record is not None and record.metrics.evaluation and record.privacy.evaluation:
+            table["evaluation"] = record.metrics.evaluation.as_json()
+            table["price"] = record.privacy.evaluation.as_json()
+        print_json(table)
         return
     show(progress_line(run))
     if record is not None:
         show(*_lines(record.metrics, record.privacy), f"Report: {folder / 'report.html'}")
 
 
-def _lines(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
+def _lines(metrics: Metrics, privacy: Privacy) -> list[str]:
     from pate_fed.report.quality_words import held_out_text  # noqa: PLC0415 - keeps --help fast
 
-    found = metrics["evaluation"]
-    tables = {"class": found["class"], "certainty": found["certainty"], **found["groups"]}
     lines = [held_out_text(metrics, privacy)]
-    for name, rows in tables.items():
+    for name, rows in (metrics.evaluation.tables if metrics.evaluation else {}).items():
         lines.append(f"{name}:")
         for group, row in rows.items():
-            low, high = row["interval"]
+            low, high = row.interval
             lines.append(
-                f"  {group:24} right on {wording.percent(row['right'])} "
+                f"  {group:24} right on {wording.percent(row.right)} "
                 f"(95 %: {100 * low:.1f} to {wording.percent(high)})"
             )
     return lines

@@ -70,7 +70,8 @@ def report(
         replace_report(run_dir, render_annexes(run), name=ANNEXES)
         replace_report(run_dir, render_report(run))
     if output_format is Format.JSON:
-        print_json({"run_dir": str(run_dir), "metrics": run.metrics, "privacy": run.privacy})
+        metrics, privacy = run.metrics.as_json(), run.privacy.as_json()
+        print_json({"run_dir": str(run_dir), "metrics": metrics, "privacy": privacy})
     else:
         print(render_summary(run.metrics, run.privacy, run_dir))
 
@@ -146,11 +147,13 @@ def student(  # noqa: PLR0917 - one argument per option
         coordinator = open_coordinator(home)
         record, notes = give_student_to(coordinator, run, kind)
         folder = results_of(coordinator.home, run)
-    trained = record.metrics["student"]
+    trained = record.metrics.student
     if output_format is Format.JSON:
-        print_json({"run_dir": str(folder), "student": trained, "notes": notes})
+        print_json(
+            {"run_dir": str(folder), "student": trained and trained.as_json(), "notes": notes}
+        )
         return
-    said = "no student" if trained is None else f"{trained['kind']} in {folder / 'student'}"
+    said = "no student" if trained is None else f"{trained.kind} in {folder / 'student'}"
     show(f"Student: {said}. The report is new, and nothing was charged.", *notes)
 
 

@@ -143,7 +143,7 @@ def _read_earlier(context: typer.Context, path: Path | None) -> Path | None:
         return None
     from coordinator.simulation.rounds import KEPT, simulation_record  # noqa: PLC0415 - fast --help
 
-    found = dict(_flat(simulation_record(path).settings))
+    found = dict(_flat(simulation_record(path).settings.as_json()))
     context.default_map = _as_options({key: found[key] for key in KEPT if key in found})
     return path
 
@@ -515,7 +515,8 @@ def simulate(  # noqa: PLR0917 - one argument per option
     with progress(shown=output_format is Format.TEXT) as shown:
         done = run(settings, target, progress=shown, tell=_tell_people(output_format), after=after)
     if output_format is Format.JSON:
-        print_json({"run_dir": str(done.run_dir), "metrics": done.metrics, "privacy": done.privacy})
+        metrics, privacy = done.metrics.as_json(), done.privacy.as_json()
+        print_json({"run_dir": str(done.run_dir), "metrics": metrics, "privacy": privacy})
     else:
         from pate_fed.report import render_summary  # noqa: PLC0415
 

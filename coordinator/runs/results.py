@@ -12,7 +12,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coordinator.database.run_store import RunStore
 from coordinator.runs.labeling import LabelingRun, Member
@@ -21,29 +21,29 @@ from coordinator.runs.transport import Packet
 from pate_fed import __version__
 from pate_fed.errors import MissingExtraError
 from pate_fed.federation import RunTerms
-from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings
+from pate_fed.record import SCHEMA_VERSION, Manifest, Metrics, Privacy, Settings
+from pate_fed.record.manifest import EvaluatedRun, LostSetup, PartitionProof, SplitKeys
 from pate_fed.releases import Outcome
 from pate_fed.report import (
     ANNEXES,
     EARLIER,
     SEAL,
+    FinishedRun,
     RunDirectory,
-    RunRecord,
     plain_page,
     render_annexes,
     render_model_card,
     render_report,
 )
 from pate_fed.report.run_directory import (
-    METRICS,
     MODEL_CARD,
     REPORT,
     STUDENT,
     SentPacket,
     digests_of,
 )
-from pate_fed.report.tables import SCHEMA_VERSION, Answers, EndedRun, UsedRun, privacy_table
+from pate_fed.report.tables import Answers, EndedRun, UsedRun, privacy_table
 from pate_fed.report.warning_words import party_warnings
 from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.forms import FORMS
@@ -118,7 +118,7 @@ def privacy_of(
     earlier: Sequence[UsedRun] = (),
     asks_nothing: bool = False,
     budgets: Mapping[str, float] = MappingProxyType({}),
-) -> dict[str, Any]:
+) -> Privacy:
     """Return the content of `privacy.json`.
 
     Args:
@@ -168,15 +168,15 @@ def write_results(
     begun_on: date,
     settings: RunSettings,
     pool_digest: bytes,
-    metrics: dict[str, Any],
-    privacy: dict[str, Any],
+    metrics: Metrics,
+    privacy: Privacy,
     outcomes: Answers,
     class_names: tuple[str, ...],
     student: Student | None,
     preprocessing: Preprocessing | None,
     source: Mapping[str, object] = MappingProxyType({}),
-    partition: Manifest | None = None,
-    split: Mapping[str, str] | None = None,
+    partition: PartitionProof | None = None,
+    split: SplitKeys | None = None,
     drawn_in: Mapping[int, str] | None = None,
     reinforced: Mapping[int, int] = MappingProxyType({}),
     row_names: Sequence[str] | None = None,
@@ -200,7 +200,7 @@ def write_results(
     Raises:
         RunDirectoryError: it exists, or cannot be written.
     """
-    table = {**settings.as_table(), **source}
+    table = Settings.of({**settings.as_table(), **source})
     manifest = manifest_table(
         run,
         begun_on=begun_on,
@@ -212,9 +212,7 @@ def write_results(
         federation=federation,
     )
     with RunDirectory.open_new(out) as directory:
-        directory.write_settings(table)
-        directory.write_json("privacy.json", privacy)
-        directory.write_json("manifest.json", manifest)
+        directory.write_record(settings=table, privacy=privacy, manifest=manifest)
         directory.write_labels(
             (
                 (index, class_names[label] if outcome is Outcome.ANSWERED else "")
@@ -233,8 +231,8 @@ def write_results(
         if packets:
             directory.write_sent(sent_of(run, packets))
         way = preprocessing, class_names
-        write_student(directory, student, way, metrics=metrics, again=again, notes=notes)
-        directory.write_json(METRICS, metrics)
+        metrics = write_student(directory, student, way, metrics=metrics, again=again, notes=notes)
+        directory.write_record(metrics=metrics)
         write_card(directory, metrics, privacy, table, notes=notes)
         if run.round.run_id:
             files = digests_of(directory.folder)
@@ -247,16 +245,16 @@ def write_student(
     student: Student | None,
     way: tuple[Preprocessing | None, tuple[str, ...]],
     *,
-    metrics: dict[str, Any],
+    metrics: Metrics,
     again: str,
     notes: list[str],
-) -> None:
-    """Write a student's folder; where that fails, there is none, and `metrics` says so.
+) -> Metrics:
+    """Write a student's folder; where that fails, there is none, and the returned metrics say so.
 
     `way` is how raw rows become its inputs, and the names of its classes.
     """
     if student is None:
-        return
+        return metrics
     read, class_names = way
 
     def write() -> bool:
@@ -268,19 +266,18 @@ def write_student(
             write_preprocessing(folder, read, class_names=class_names)
         return True
 
-    if not attempt(notes, "the student's folder", write):
-        shutil.rmtree(directory.folder / STUDENT, ignore_errors=True)
-        metrics["student"] = None
-        metrics["accuracy"] = {**metrics["accuracy"], "student": None}
-        metrics["scores"] = {**metrics["scores"], "student": None}
-        metrics["warnings"] = [*metrics["warnings"], f"{NO_STUDENT} {notes[-1]}. {again}."]
+    if attempt(notes, "the student's folder", write):
+        return metrics
+    shutil.rmtree(directory.folder / STUDENT, ignore_errors=True)
+    said = f"{NO_STUDENT} {notes[-1]}. {again}."
+    return metrics.with_student(None, None, warnings=(*metrics.warnings, said))
 
 
 def write_card(
     directory: RunDirectory,
-    metrics: Mapping[str, Any],
-    privacy: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    metrics: Metrics,
+    privacy: Privacy,
+    settings: Settings,
     *,
     notes: list[str],
 ) -> None:
@@ -303,7 +300,7 @@ def write_pages(directory: RunDirectory, *, notes: list[str]) -> None:
     """Write both pages of a run; one that fails becomes a plain page that says so."""
     record = attempt(notes, "the record for the pages", directory.read_back)
 
-    def page(render: Callable[[RunRecord], str], name: str) -> str:
+    def page(render: Callable[[FinishedRun], str], name: str) -> str:
         made = None if record is None else attempt(notes, name, lambda: render(record))
         return plain_page(notes) if made is None else made
 
@@ -345,36 +342,38 @@ def manifest_table(
     *,
     begun_on: date,
     settings: RunSettings,
-    partition: Manifest | None,
     pool_digest: bytes,
-    earlier: Sequence[EarlierSetup],
+    earlier: Sequence[EarlierSetup] = (),
     federation: str = "",
-    split: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+    partition: PartitionProof | None = None,
+    split: SplitKeys | None = None,
+    evaluated: EvaluatedRun | None = None,
+) -> Manifest:
     """Return the content of `manifest.json`; arguments as for `write_results`."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "begun_on": begun_on.isoformat(),
-        "pate_fed": __version__,
-        "python": platform.python_version(),
-        "versions": installed_versions(),
-        "seed": settings.seed,
-        "suite": settings.suite,
-        **({"federation": federation} if federation else {}),
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        begun_on=begun_on.isoformat(),
+        pate_fed=__version__,
+        python=platform.python_version(),
+        versions=installed_versions(),
+        seed=settings.seed,
+        suite=settings.suite,
+        federation=federation,
         # Only a simulation knows the owner of each record.
-        **({} if partition is None else {"partition": partition.as_json()}),
-        **({} if split is None else {"split": dict(split)}),
-        "pool_sha256": pool_digest.hex(),
-        "run_id": run.round.run_id.hex(),
-        "transcript_head": run.round.transcript.head.hex(),
-        "heads_compared": [seat.hex() for seat in run.round.closing.heads_compared],
-        "not_heard": list(run.not_heard),
-        "earlier_setups": [
-            {
-                "run_id": setup.round.run_id.hex(),
-                "transcript_head": setup.round.transcript.head.hex(),
-                "reason": setup.reason,
-            }
+        partition=partition,
+        split=split,
+        pool_sha256=pool_digest.hex(),
+        run_id=run.round.run_id.hex(),
+        transcript_head=run.round.transcript.head.hex(),
+        heads_compared=tuple(seat.hex() for seat in run.round.closing.heads_compared),
+        not_heard=run.not_heard,
+        earlier_setups=tuple(
+            LostSetup(
+                run_id=setup.round.run_id.hex(),
+                transcript_head=setup.round.transcript.head.hex(),
+                reason=setup.reason,
+            )
             for setup in earlier
-        ],
-    }
+        ),
+        evaluated=evaluated,
+    )

@@ -88,7 +88,7 @@ def write_up(
         *end_warnings(
             labeling.terms,
             is_over=labeling.is_over,
-            ledger=privacy["ledger"],
+            ledger=privacy.ledger,
             queries=len(request.queries) - len(run.earlier),
             void=void,
             voids=run.voids,

@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from coordinator.errors import RunEndedError
 from pate_fed.errors import RunDirectoryError
+from pate_fed.record import Metrics, Privacy
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of a stage, its finished steps, and all its steps."""
@@ -35,8 +35,8 @@ class Simulation:
     """
 
     run_dir: Path
-    metrics: dict[str, Any]
-    privacy: dict[str, Any]
+    metrics: Metrics
+    privacy: Privacy
     stopped_by: Exception | None
 
 

@@ -5,15 +5,15 @@ A run directory holds no votes. So the attacked rows are made up, from close vot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.audit.exposure import MOST_ASKS, Target, votes_of_agreement
 from pate_fed.errors import RunDirectoryError
+from pate_fed.record import Metrics, Privacy
 
 AGREEMENTS: Final = (0.4, 0.6, 0.8, 0.95)
 """Shares of votes for the top class in the made-up rows."""
@@ -48,9 +48,7 @@ class RunFacts:
         )
 
 
-def facts_of_run(
-    *, privacy: Mapping[str, Any], metrics: Mapping[str, Any], labels: tuple[str, ...]
-) -> RunFacts:
+def facts_of_run(*, privacy: Privacy, metrics: Metrics, labels: tuple[str, ...]) -> RunFacts:
     """Take the facts from a run's files.
 
     Args:
@@ -62,12 +60,11 @@ def facts_of_run(
         RunDirectoryError: the files do not say how many votes or classes there were.
         InvalidParameterError: an audit does not know the run's mechanism.
     """
-    target = Target.of(privacy["mechanism"])
-    votes = sum(int(party["votes"]) for party in privacy["parties"])
+    target = Target.of(privacy.mechanism.as_json())
+    votes = sum(party.votes for party in privacy.parties)
     # A deployment does not know the classes that nobody was given; they hold few votes.
-    known = metrics["per_class"] or sorted({label for label in labels if label})
+    known = list(metrics.per_class) or sorted({label for label in labels if label})
     if votes < 1 or len(known) < 2:
         raise RunDirectoryError("an audited run must have votes and 2 classes", len(known))
-    asks = min(max(int(privacy["mechanism"]["max_asks"]), 1), MOST_ASKS)
-    formal = privacy["views"]["public"]["formal"]["epsilon"]
-    return RunFacts(target, votes, len(known), asks, formal)
+    asks = min(max(privacy.mechanism.max_asks, 1), MOST_ASKS)
+    return RunFacts(target, votes, len(known), asks, privacy.public.epsilon)

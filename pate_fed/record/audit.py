@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pate_fed.record.base import About, Count, File, Number, Share, Table
+from pate_fed.record.base import About, Count, File, Number, RecordTable, Share
 
 
-class Way(Table):
+class Way(RecordTable):
     """An attacker."""
 
     way: Annotated[str, About("its name", "yes")]
@@ -18,7 +18,7 @@ class Way(Table):
     epsilon: Annotated[Number | None, About("with the run's cap", "yes")] = None
 
 
-class Step(Table):
+class Step(RecordTable):
     """A point of the curve."""
 
     asks: Annotated[int, Field(ge=1), About("answers", "yes")]
@@ -45,9 +45,7 @@ class Audit(File):
         tuple[Count | None, ...],
         About("answers for that error on each row; null beyond a million", "yes"),
     ]
-    median: Annotated[
-        Count | None, About("answers for that error on half of the rows", "yes")
-    ]
+    median: Annotated[Count | None, About("answers for that error on half of the rows", "yes")]
     repeated_contents: Annotated[
         Count | None,
         About("of a simulation, as in the manifest, which was checked; otherwise null", "yes"),

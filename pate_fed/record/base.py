@@ -51,7 +51,7 @@ class About:
         return {**handler(core), "description": self.text, "x-public": self.public, **unit}
 
 
-class Table(BaseModel):
+class RecordTable(BaseModel):
     """A table of a file: strict, frozen, and with no other field."""
 
     model_config = ConfigDict(
@@ -113,12 +113,10 @@ class Table(BaseModel):
         })  # fmt: skip
 
 
-class File(Table):
+class File(RecordTable):
     """The table of a whole file."""
 
-    schema_version: Annotated[
-        int, Field(ge=SCHEMA_VERSION, le=SCHEMA_VERSION), About("1", "yes")
-    ]
+    schema_version: Annotated[int, Field(ge=SCHEMA_VERSION, le=SCHEMA_VERSION), About("1", "yes")]
 
 
 def about(field: FieldInfo) -> About:
@@ -128,7 +126,7 @@ def about(field: FieldInfo) -> About:
 
 
 def _public_part(value: object, *, with_pool: bool) -> object:
-    if isinstance(value, Table):
+    if isinstance(value, RecordTable):
         return value.public_edition(with_pool=with_pool)
     if isinstance(value, tuple):
         return tuple(_public_part(one, with_pool=with_pool) for one in value)

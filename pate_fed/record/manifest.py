@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pate_fed.record.base import About, Count, File, Table
+from pate_fed.record.base import About, Count, File, RecordTable
 
 
-class TeacherProof(Table):
+class TeacherProof(RecordTable):
     """One teacher's records in the proof of a partition."""
 
     party: Annotated[int, Field(ge=0), About("index of the party", "no")]
@@ -19,10 +19,10 @@ class TeacherProof(Table):
     digest: Annotated[str, About("of ids and contents, in hex; their order does not matter", "no")]
 
 
-class PartitionProof(Table):
+class PartitionProof(RecordTable):
     """Counts and keyed hashes that fix a partition without naming a patient."""
 
-    schema_version: Annotated[Literal[1], About("of this table", "no")] = 1
+    schema_version: Annotated[Literal[1], About("of this table", "no")]
     hash: Annotated[
         str,
         About("method: HMAC-SHA256 with a fresh, discarded key for each run", "no"),
@@ -36,7 +36,7 @@ class PartitionProof(Table):
     teachers: Annotated[tuple[TeacherProof, ...], About("in order", "no")]
 
 
-class Split(Table):
+class SplitKeys(RecordTable):
     """Of a simulation, for its next round and for its student.
 
     Neither is in the report.
@@ -60,7 +60,7 @@ class Split(Table):
     ]
 
 
-class LostSetup(Table):
+class LostSetup(RecordTable):
     """A setup that failed, so that the run was set up anew."""
 
     run_id: Annotated[str, About("its id", "no")]
@@ -68,7 +68,7 @@ class LostSetup(Table):
     reason: Annotated[str, About("of the failure", "no")]
 
 
-class EvaluatedRun(Table):
+class EvaluatedRun(RecordTable):
     """The run whose labels and student these are."""
 
     run: Annotated[str, About("its name", "no")]
@@ -78,9 +78,7 @@ class EvaluatedRun(Table):
 class Manifest(File):
     """Content of `manifest.json`."""
 
-    edition: Annotated[
-        Literal["public"] | None, About("of a public edition alone", "yes")
-    ] = None
+    edition: Annotated[Literal["public"] | None, About("of a public edition alone", "yes")] = None
     begun_on: Annotated[
         str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$"), About("the run's first day (UTC)", "yes")
     ]
@@ -105,7 +103,7 @@ class Manifest(File):
     partition: Annotated[
         PartitionProof | None, About("of a simulation: that no patient has two teachers", "no")
     ] = None
-    split: Annotated[Split | None, About("of a simulation", "no")] = None
+    split: Annotated[SplitKeys | None, About("of a simulation", "no")] = None
     evaluated: Annotated[
         EvaluatedRun | None,
         About("of an evaluation; ids and transcript above are then its own", "no"),

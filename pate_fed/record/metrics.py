@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pate_fed.record.base import About, Count, File, Interval, Number, Share, Table
+from pate_fed.record.base import About, Count, File, Interval, Number, RecordTable, Share
 
 
-class Column(Table):
+class UsedColumn(RecordTable):
     """A column of the user's table."""
 
     name: Annotated[str, About("its name", "no")]
@@ -18,7 +18,7 @@ class Column(Table):
     why: Annotated[str, About("why it is used so", "no")]
 
 
-class Parts(Table):
+class Parts(RecordTable):
     """Numbers of the three parts of a data set."""
 
     private: Annotated[Count, About("of hospitals", "no")]
@@ -26,19 +26,17 @@ class Parts(Table):
     test: Annotated[Count, About("to test", "no")]
 
 
-class Data(Table):
+class Data(RecordTable):
     """The data of a rehearsal; it holds no cell."""
 
     records: Annotated[Parts, About("records", "no")]
     patients: Annotated[Parts, About("patients", "no")]
     classes: Annotated[dict[str, Share], About("share of each in the public parts", "no")]
-    columns: Annotated[tuple[Column, ...], About("of a table", "no")]
-    outlook: Annotated[
-        str, About("of a table: what could be expected before the run", "no")
-    ]
+    columns: Annotated[tuple[UsedColumn, ...], About("of a table", "no")]
+    outlook: Annotated[str, About("of a table: what could be expected before the run", "no")]
 
 
-class Accuracies(Table):
+class Accuracies(RecordTable):
     """How often each model is right on public test records; null where nobody measured."""
 
     student: Annotated[Share | None, About("the student", "pool")]
@@ -54,14 +52,14 @@ class Accuracies(Table):
     ]
 
 
-class StudentKind(Table):
+class StudentKind(RecordTable):
     """Which student."""
 
     kind: Annotated[str, About("its name", "yes")]
     reason: Annotated[str, About("why it was chosen; empty if it was asked for", "yes")]
 
 
-class Quality(Table):
+class Quality(RecordTable):
     """How good a model is, deciding as the student does."""
 
     accuracy: Annotated[Share, About("how often it is right", "yes")]
@@ -76,7 +74,7 @@ class Quality(Table):
     ]
 
 
-class ClassScores(Table):
+class ClassScores(RecordTable):
     """The student on one class."""
 
     records: Annotated[Count, About("of this class", "yes")]
@@ -85,7 +83,7 @@ class ClassScores(Table):
     precision: Annotated[Share | None, About("null if it is never said", "yes")]
 
 
-class HospitalScores(Table):
+class HospitalScores(RecordTable):
     """The student on the test records of one hospital."""
 
     records: Annotated[Count, About("of this hospital", "yes")]
@@ -110,7 +108,7 @@ class StudentScores(Quality, HospitalScores):
     by_hospital: Annotated[dict[str, HospitalScores], About("by name", "no")]
 
 
-class Scores(Table):
+class Scores(RecordTable):
     """Scores on the test records; null without a model or a test."""
 
     student: Annotated[StudentScores | None, About("the student", "pool")]
@@ -119,14 +117,14 @@ class Scores(Table):
     pooled: Annotated[Quality | None, About("as in `accuracy`", "no")]
 
 
-class Outcomes(Table):
+class OutcomeCounts(RecordTable):
     """Public inputs with and without an answer."""
 
     answered: Annotated[Count, About("with a label", "yes", "queries")]
     refused: Annotated[Count, About("without", "yes", "queries")]
 
 
-class GroupScores(Table):
+class GroupScores(RecordTable):
     """The student on a group of held-out patients."""
 
     share: Annotated[Share | None, About("of all patients", "yes")]
@@ -137,7 +135,7 @@ class GroupScores(Table):
 Groups = dict[str, GroupScores]
 
 
-class Evaluation(Table):
+class EvaluationScores(RecordTable):
     """The student on patients whom hospitals kept back: counts with noise."""
 
     patients: Annotated[Number, About("estimated", "yes", "patients")]
@@ -156,7 +154,7 @@ class Evaluation(Table):
         dict[str, Groups], About("by each column of `--by` or `--evaluate-by`", "yes")
     ]
     no_answer: Annotated[
-        dict[str, dict[str, Outcomes]],
+        dict[str, dict[str, OutcomeCounts]],
         About("public inputs, by the class that the student says and by these columns", "pool"),
     ]
 
@@ -166,7 +164,7 @@ class Evaluation(Table):
         return {"class": self.by_class, "certainty": self.by_certainty, **self.groups}
 
 
-class Queries(Table):
+class Queries(RecordTable):
     """What was asked."""
 
     pool: Annotated[Count | None, About("size of the public pool", "pool")]
@@ -178,12 +176,10 @@ class Queries(Table):
     reinforced: Annotated[
         Count, About("refused ones for which a student kept its own label", "yes", "queries")
     ]
-    from_store: Annotated[
-        Count, About("asked ones that an earlier run asked", "yes", "queries")
-    ]
+    from_store: Annotated[Count, About("asked ones that an earlier run asked", "yes", "queries")]
 
 
-class Exchanges(Table):
+class Exchanges(RecordTable):
     """Exchanges with all parties."""
 
     setup: Annotated[Count, About("before the first batch", "no")]
@@ -191,7 +187,7 @@ class Exchanges(Table):
     closing: Annotated[Count, About("after the last", "no")]
 
 
-class Traffic(Table):
+class SentBytes(RecordTable):
     """All packets."""
 
     to_parties: Annotated[Count, About("sent", "no", "bytes")]
@@ -209,7 +205,7 @@ class Metrics(File):
     student: Annotated[StudentKind | None, About("null without a student", "yes")]
     scores: Annotated[Scores, About("with intervals and by class", "yes")]
     evaluation: Annotated[
-        Evaluation | None,
+        EvaluationScores | None,
         About("null but with `simulate --evaluate private` and after `pate-fed evaluate`", "yes"),
     ]
     queries: Annotated[Queries, About("what was asked", "yes")]
@@ -220,7 +216,7 @@ class Metrics(File):
     teachers: Annotated[Count, About("of all hospitals", "yes")]
     batches: Annotated[Count, About("opened ones", "yes")]
     exchanges: Annotated[Exchanges | None, About("exchanges with all parties", "no")]
-    per_class: Annotated[dict[str, Outcomes], About("by the true class", "pool")]
+    per_class: Annotated[dict[str, OutcomeCounts], About("by the true class", "pool")]
     seconds: Annotated[
         dict[str, Number],
         About(
@@ -230,5 +226,16 @@ class Metrics(File):
             "seconds",
         ),
     ]
-    bytes: Annotated[Traffic | None, About("all packets", "no")]
+    bytes: Annotated[SentBytes | None, About("all packets", "no")]
     warnings: Annotated[tuple[str, ...], About("texts", "no")]
+
+    def with_student(
+        self, student: StudentKind | None, scores: StudentScores | None, **fields: object
+    ) -> Self:
+        """Return the metrics with another student, and with other values in these fields."""
+        return self.changed(
+            student=student,
+            accuracy=self.accuracy.changed(student=scores and scores.accuracy),
+            scores=self.scores.changed(student=scores),
+            **fields,
+        )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pate_fed.record.base import About, Count, File, Number, Share, Table
+from pate_fed.record.base import About, Count, File, Number, RecordTable, Share
 
 Unit = Literal["record", "party"]
 
 
-class Mechanism(Table):
+class UsedMechanism(RecordTable):
     """The rule that made labels of votes, and its caps."""
 
     name: Annotated[
@@ -46,7 +46,7 @@ class Mechanism(Table):
     max_answers: Annotated[Count, About("cap on answers, likewise", "yes", "queries")]
 
 
-class Noise(Table):
+class AddedNoise(RecordTable):
     """Where noise came from."""
 
     place: Annotated[str, About("`coordinator` or `parties`", "yes")]
@@ -61,7 +61,7 @@ class Noise(Table):
     ]
 
 
-class Budget(Table):
+class Budget(RecordTable):
     """The limit that was agreed before the run."""
 
     epsilon: Annotated[
@@ -81,7 +81,7 @@ class Budget(Table):
     ] = None
 
 
-class Bound(Table):
+class Bound(RecordTable):
     """An epsilon and how it was computed."""
 
     epsilon: Annotated[Number | None, About("null if no finite number holds", "yes")]
@@ -106,19 +106,19 @@ class CoordinatorBound(Bound):
     holds_for: Annotated[str | None, About("against whom, in words", "yes")] = None
 
 
-class Removal(Bound):
+class RemovalBound(Bound):
     """The smaller number that compares a hospital's vote with no vote at all."""
 
     privacy_unit: Annotated[Unit, About("`party`", "yes")]
     neighboring_definition: Annotated[str, About("the two compared cases, in words", "yes")]
 
 
-class PublicView(Table):
+class PublicView(RecordTable):
     """The view of readers."""
 
     formal: Annotated[PublicBound, About("the guarantee, at the caps", "yes")]
     removal: Annotated[
-        Removal | None,
+        RemovalBound | None,
         About(
             "at the same delta; null where none is proved: for patients, for hospitals of several "
             "votes, for noise at the parties, for several runs, and for mechanisms other than "
@@ -128,20 +128,20 @@ class PublicView(Table):
     ]
 
 
-class CoordinatorView(Table):
+class CoordinatorView(RecordTable):
     """The coordinator's view."""
 
     formal: Annotated[CoordinatorBound, About("which budgets bound, if there is one", "yes")]
 
 
-class Views(Table):
+class Views(RecordTable):
     """A bound for each reader."""
 
     public: Annotated[PublicView, About("of readers of labels", "yes")]
     coordinator: Annotated[CoordinatorView, About("of the coordinator", "yes")]
 
 
-class UsedRun(Bound):
+class RunBound(Bound):
     """A run whose labels are used, with its part of the public number."""
 
     run: Annotated[str, About("its name; a number in the public edition", "yes")]
@@ -173,7 +173,7 @@ class PerInstance(Bound):
     releasable: Annotated[bool, About("false", "yes")]
 
 
-class Output(Table):
+class Output(RecordTable):
     """What the run made."""
 
     output: Annotated[str, About("its name", "yes")]
@@ -181,7 +181,7 @@ class Output(Table):
     bounded_by: Annotated[str, About("the field with its epsilon", "yes")]
 
 
-class Booked(Table):
+class Booked(RecordTable):
     """A batch in the ledger."""
 
     batch: Annotated[Count, About("its number", "yes")]
@@ -200,7 +200,7 @@ class WithLabels(Bound):
     delta: Annotated[Number, About("its delta", "yes")]
 
 
-class EvaluationPrice(Table):
+class EvaluationPrice(RecordTable):
     """The price of counts of held-out patients."""
 
     epsilon: Annotated[Number, About("of the noisy counts", "yes")]
@@ -229,12 +229,12 @@ class Privacy(File):
         Count, About("that one unit of the costliest hospital can move", "yes", "votes")
     ]
     neighboring_definition: Annotated[str, About("the two compared cases, in words", "yes")]
-    mechanism: Annotated[Mechanism, About("rule and caps", "yes")]
-    noise: Annotated[Noise, About("its place and source", "yes")]
+    mechanism: Annotated[UsedMechanism, About("rule and caps", "yes")]
+    noise: Annotated[AddedNoise, About("its place and source", "yes")]
     budget: Annotated[Budget, About("the limits agreed before the run", "yes")]
     views: Annotated[Views, About("the cost, by reader", "yes")]
     runs: Annotated[
-        tuple[UsedRun, ...],
+        tuple[RunBound, ...],
         About(
             "all runs whose labels are used: earlier ones that drew an answer (all rounds before "
             "this one, by the names of their directories), and this one if it asked anything; "
@@ -301,3 +301,13 @@ class Privacy(File):
     def protects_nobody(self) -> bool:
         """Whether the mechanism has no price at all."""
         return self.dp_flavor == "none"
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """Budget of each hospital."""
+        return tuple(party.budget for party in self.parties)
+
+    @property
+    def epsilons(self) -> tuple[float | None, ...]:
+        """Cost for each hospital."""
+        return tuple(party.epsilon for party in self.parties)

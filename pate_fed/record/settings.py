@@ -10,13 +10,13 @@ import tomllib
 from typing import Annotated
 
 from pate_fed.errors import RunDirectoryError
-from pate_fed.record.base import About, Table
+from pate_fed.record.base import About, RecordTable
 
 Texts = tuple[str, ...]
 Numbers = tuple[float, ...]
 
 
-class Source(Table):
+class Source(RecordTable):
     """Where records, labels and classes come from."""
 
     file: Annotated[str | None, About("its name, without folders", "no")] = None
@@ -30,7 +30,7 @@ class Source(Table):
     classes: Annotated[Texts | None, About("of a deployed run: their names", "yes")] = None
 
 
-class Federation(Table):
+class Federation(RecordTable):
     """Hospitals and their secure sum."""
 
     parties: Annotated[int | None, About("hospitals", "yes")] = None
@@ -45,7 +45,7 @@ class Federation(Table):
     engine: Annotated[str | None, About("what ran the hospitals", "no")] = None
 
 
-class Questions(Table):
+class Questions(RecordTable):
     """The queries."""
 
     count: Annotated[int | None, About("how many", "yes")] = None
@@ -53,7 +53,7 @@ class Questions(Table):
     batch_size: Annotated[int | None, About("asked together", "yes", "queries")] = None
 
 
-class Rule(Table):
+class MechanismSettings(RecordTable):
     """The mechanism, its noise and its cap on answers."""
 
     name: Annotated[str | None, About("of the mechanism", "yes")] = None
@@ -67,7 +67,7 @@ class Rule(Table):
     max_answers: Annotated[int | None, About("cap on answers", "yes", "queries")] = None
 
 
-class Limits(Table):
+class Limits(RecordTable):
     """What the run may cost; after `simulate --after` what all rounds may."""
 
     epsilon: Annotated[float | None, About("the largest", "yes")] = None
@@ -76,7 +76,7 @@ class Limits(Table):
     unit: Annotated[str | None, About("`record` or `party`", "yes")] = None
 
 
-class Models(Table):
+class Models(RecordTable):
     """Teachers and student."""
 
     teacher: Annotated[str | None, About("of the hospitals", "no")] = None
@@ -86,7 +86,7 @@ class Models(Table):
     student: Annotated[str | None, About("its kind", "yes")] = None
 
 
-class EvaluationSettings(Table):
+class EvaluationChoice(RecordTable):
     """On whom the student was tried."""
 
     patients: Annotated[str | None, About("`public` or `private`", "yes")] = None
@@ -94,26 +94,28 @@ class EvaluationSettings(Table):
     by: Annotated[Texts | None, About("columns whose groups were counted", "yes")] = None
 
 
-class EarlierRound(Table):
+class EarlierRound(RecordTable):
     """A round before this one."""
 
     run: Annotated[str, About("its name", "no")]
     queries: Annotated[Questions, About("as above", "no")] = Questions()
-    mechanism: Annotated[Rule, About("as above", "no")] = Rule()
+    mechanism: Annotated[MechanismSettings, About("as above", "no")] = MechanismSettings()
     budget: Annotated[Limits, About("as above", "no")] = Limits()
 
 
-class Settings(Table):
+class Settings(RecordTable):
     """Content of `run.toml`: the [options](command-line.md#pate-fed-simulate) that apply."""
 
     data: Annotated[str | None, About("the data set, or `csv`, `images`", "pool")] = None
     source: Annotated[Source, About("of the records", "yes")] = Source()
     federation: Annotated[Federation, About("hospitals and their sum", "yes")] = Federation()
     queries: Annotated[Questions, About("the queries", "yes")] = Questions()
-    mechanism: Annotated[Rule, About("mechanism and noise", "yes")] = Rule()
+    mechanism: Annotated[MechanismSettings, About("mechanism and noise", "yes")] = (
+        MechanismSettings()
+    )
     budget: Annotated[Limits, About("the limits", "yes")] = Limits()
     models: Annotated[Models, About("teachers and student", "yes")] = Models()
-    evaluation: Annotated[EvaluationSettings, About("on whom", "yes")] = EvaluationSettings()
+    evaluation: Annotated[EvaluationChoice, About("on whom", "yes")] = EvaluationChoice()
     seed: Annotated[int | None, About("of a rehearsal with predictable noise", "no")] = None
     purpose: Annotated[str | None, About("as it was stated", "yes")] = None
     earlier: Annotated[tuple[EarlierRound, ...], About("rounds before this one", "no")] = ()
