@@ -116,11 +116,14 @@ class RemovalBound(Bound):
 class PublicView(RecordTable):
     """The view of readers."""
 
-    formal: Annotated[PublicBound, About("the guarantee, at the caps", "yes")]
+    formal: Annotated[
+        PublicBound, About("the guarantee, at the caps; it counts all of `runs`", "yes")
+    ]
     removal: Annotated[
         RemovalBound | None,
         About(
-            "at the same delta; null where none is proved: for patients, for hospitals of several "
+            "the smaller number that compares a hospital's vote with no vote at all, at the same "
+            "delta; null where none is proved: for patients, for hospitals of several "
             "votes, for noise at the parties, for several runs, and for mechanisms other than "
             "`threshold`, `interactive-threshold` and `gnmax`",
             "yes",
@@ -131,14 +134,19 @@ class PublicView(RecordTable):
 class CoordinatorView(RecordTable):
     """The coordinator's view."""
 
-    formal: Annotated[CoordinatorBound, About("which budgets bound, if there is one", "yes")]
+    formal: Annotated[
+        CoordinatorBound,
+        About("null and `trusted`; noise at the parties: the number that budgets bound", "yes"),
+    ]
 
 
 class Views(RecordTable):
     """A bound for each reader."""
 
-    public: Annotated[PublicView, About("of readers of labels", "yes")]
-    coordinator: Annotated[CoordinatorView, About("of the coordinator", "yes")]
+    public: Annotated[PublicView, About("of readers of labels and “no answer”s", "yes")]
+    coordinator: Annotated[
+        CoordinatorView, About("of the coordinator, which sees every message", "yes")
+    ]
 
 
 class RunBound(Bound):
@@ -153,8 +161,8 @@ class PartyCost(Bound):
 
     party: Annotated[str, About("its name; a number in the public edition", "yes")]
     teachers: Annotated[Count, About("its teachers", "yes")]
-    votes: Annotated[Count, About("on each query", "yes", "votes")]
-    unit_votes: Annotated[Count, About("that one unit can move", "yes", "votes")]
+    votes: Annotated[Count, About("those that it casts on each query", "yes", "votes")]
+    unit_votes: Annotated[Count, About("those that one unit can move", "yes", "votes")]
     budget: Annotated[Number, About("its limit on `epsilon`", "yes")]
 
     @property
@@ -226,7 +234,7 @@ class Privacy(File):
     dp_flavor: Annotated[str, About("`(epsilon, delta)`, or `none`", "yes")]
     privacy_unit: Annotated[Unit, About("`record` (a patient) or `party` (a hospital)", "yes")]
     unit_votes: Annotated[
-        Count, About("that one unit of the costliest hospital can move", "yes", "votes")
+        Count, About("those that one unit of the costliest hospital can move", "yes", "votes")
     ]
     neighboring_definition: Annotated[str, About("the two compared cases, in words", "yes")]
     mechanism: Annotated[UsedMechanism, About("rule and caps", "yes")]
@@ -246,7 +254,8 @@ class Privacy(File):
     per_instance: Annotated[
         PerInstance | None,
         About(
-            "its `epsilon` is null in a deployment and with noise at the parties",
+            "[**private**](../decisions/0009-per-instance-number-is-private.md): the papers' bound "
+            "for the actual votes; `epsilon` is null in a deployment and with noise at the parties",
             "no",
         ),
     ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
 from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
-from pate_fed.report import RunDirectory, RunRecord, read_run
+from pate_fed.record import Metrics, Privacy, Settings
+from pate_fed.report import FinishedRun, RunDirectory, read_run
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _ANSWERED = (3, 2, 3, 2, 2, 2, 3, 2, 1, 2)
@@ -54,9 +56,12 @@ def sample_metrics() -> dict[str, Any]:
             "not_asked": 0,
             "void": 0,
             "reinforced": 0,
+            "from_store": 0,
         },
+        "earlier_runs": {},
         "parties": 50,
         "teachers": 50,
+        "batches": 2,
         "exchanges": {"setup": 3, "per_batch": 1, "closing": 1},
         "per_class": {
             name: {"answered": answered, "refused": refused}
@@ -208,15 +213,10 @@ def sample_settings() -> dict[str, Any]:
     """Content of a `run.toml`."""
     return {
         "data": "digits",
-        "parties": 50,
-        "teachers": 1,
-        "partition": "iid",
-        "queries": 30,
-        "select": "medoids",
-        "unit": "party",
-        "engine": "local",
+        "federation": {"parties": 50, "teachers": 1, "partition": "iid", "sum": "additive"},
+        "queries": {"count": 30, "select": "medoids"},
+        "budget": {"unit": "party"},
         "seed": 7,
-        "sum": "additive",
     }
 
 
@@ -225,10 +225,17 @@ def sample_manifest() -> dict[str, Any]:
     return {
         "schema_version": 1,
         "begun_on": "2026-03-09",
+        "pate_fed": "0.1.0",
+        "python": "3.11.7",
         "seed": 7,
-        "versions": {"pate_fed": "0.1.0", "python": "3.11.7", "flwr": "1.41.0", "numpy": "2.4.6"},
-        "hashes": {"query_pool": "5d" * 32, "partition": "c0" * 32},
-        "transcript": {"head": "a7" * 32, "messages": 253},
+        "suite": "mlkem768-x25519-hkdf-sha256-aes-256-gcm",
+        "versions": {"flwr": "1.41.0", "numpy": "2.4.6"},
+        "pool_sha256": "5d" * 32,
+        "run_id": "c0" * 32,
+        "transcript_head": "a7" * 32,
+        "heads_compared": [],
+        "not_heard": [],
+        "earlier_setups": [],
     }
 
 
@@ -248,7 +255,7 @@ def fill(
     settings: dict[str, Any] | None = None,
 ) -> None:
     """Write everything but the report."""
-    run.write_settings(settings or sample_settings())
+    run.write_record(settings=Settings.of(settings or sample_settings()))
     run.write_json("manifest.json", sample_manifest())
     run.write_json("metrics.json", metrics or sample_metrics())
     run.write_json("privacy.json", privacy or sample_privacy())
@@ -257,8 +264,18 @@ def fill(
     (run.student_directory() / "model_card.md").write_text("# Student\n", encoding="utf-8")
 
 
-def write_sample(path: Path, **changed: Any) -> RunRecord:
+def write_sample(path: Path, **changed: Any) -> FinishedRun:
     """Write a whole run without a report and read it."""
     with RunDirectory.open_new(path) as run:
         fill(run, **copy.deepcopy(changed))
     return read_run(path)
+
+
+def metrics_of(content: dict[str, Any]) -> Metrics:
+    """The record that `metrics.json` of this content is read as."""
+    return Metrics.read("metrics.json", json.dumps(content))
+
+
+def privacy_of(content: dict[str, Any]) -> Privacy:
+    """The record that `privacy.json` of this content is read as."""
+    return Privacy.read("privacy.json", json.dumps(content))

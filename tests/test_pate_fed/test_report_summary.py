@@ -12,11 +12,17 @@ from rich.cells import cell_len
 
 from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.report import render_summary
-from tests.support.sample_run import sample_metrics, sample_parties, sample_privacy
+from tests.support.sample_run import (
+    metrics_of,
+    privacy_of,
+    sample_metrics,
+    sample_parties,
+    sample_privacy,
+)
 
 
 def _render(metrics: dict[str, Any], privacy: dict[str, Any], run_dir: str = "runs/a") -> str:
-    text = render_summary(metrics, privacy, run_dir)
+    text = render_summary(metrics_of(metrics), privacy_of(privacy), run_dir)
     lines = text.split("\n")
     assert len(lines) <= 24
     assert max(map(cell_len, lines)) <= 80
@@ -130,7 +136,7 @@ def test_labels_that_the_student_kept_are_counted_apart() -> None:
     metrics["queries"]["reinforced"] = 5
     text = " ".join(_render(metrics, sample_privacy()).split())
     assert "8 without an answer, 5 of these labeled by the student" in text
-    metrics["queries"]["reinforced"] = None
+    metrics["queries"]["reinforced"] = 0
     assert "by the student" not in _render(metrics, sample_privacy())
 
 
@@ -214,7 +220,7 @@ def test_the_summary_fits_one_screen_whatever_it_says(
 
 def test_the_summary_says_that_a_plain_sum_shows_votes() -> None:
     metrics, privacy = sample_metrics(), {**sample_privacy(), "sum": "plain"}
-    text = " ".join(render_summary(metrics, privacy, "run").split())
+    text = " ".join(render_summary(metrics_of(metrics), privacy_of(privacy), "run").split())
     assert "The protocol hides every hospital's records, but shows its votes to the" in text
     assert "records and own votes from the coordinator" not in text
 
