@@ -354,7 +354,7 @@ def simulation_record(folder: Path, *, what: str = "--after") -> FinishedRun:
         RunDirectoryError: it cannot be read, or is of another kind.
     """
     record = read_run(folder)
-    if record.manifest.split is None:
+    if record.manifest.is_public or record.manifest.split is None:
         kind = "a public edition" if record.manifest.is_public else "another run"
         raise RunDirectoryError(f"{what} must name the directory of a simulation", kind)
     return record

@@ -15,6 +15,7 @@ from coordinator.cli.simulate import CONFIG_OPTIONS
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.mechanisms import SPECS, specs_with
 from pate_fed.planning import RunSettings, resolve, terms_of
+from pate_fed.record import Settings
 from pate_fed.report.run_directory import RunDirectory
 from pate_fed.wording import flatten
 from protocols.envelope import DEFAULT_SUITE
@@ -101,7 +102,7 @@ def test_the_settings_file_of_a_run_gives_its_settings_again(
     resolved = resolve(given, dataset, sums=FORMS)
     run = tmp_path / "run"
     with RunDirectory.open_new(run) as files:
-        files.write_settings(resolved.as_table())
+        files.write_record(settings=Settings.of(resolved.as_table()))
     again = begun("--config", run / "run.toml", "--data-file", table)
     assert again.data == given.data
     # What was resolved stays as it is, and nothing else follows from the data.
@@ -123,7 +124,7 @@ def test_a_file_is_read_as_it_was(
     form = ("--separator", cells[0], "--decimal", cells[1])
     given = begun("--data", "csv", "--data-file", table, *COLUMNS, *form)
     with RunDirectory.open_new(tmp_path / "run") as files:
-        files.write_settings(given.as_table())
+        files.write_record(settings=Settings.of(given.as_table()))
     again = begun("--config", tmp_path / "run" / "run.toml", "--data-file", table)
     assert again == given
 

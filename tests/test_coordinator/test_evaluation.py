@@ -19,6 +19,7 @@ from pate_fed.evaluation import CertaintyBins, EvaluationPlan, Grouping
 from pate_fed.mechanisms import DistributedNoise, keyed_stream
 from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
 from pate_fed.pricing import charged_cost
+from pate_fed.report.held_out import held_out_scores
 from pate_fed.students import Lesson, Student, train_student
 from pate_fed.students.facts import LabelFacts
 from protocols.forms import FORMS
@@ -203,7 +204,7 @@ def holds(
         stream = keyed_stream(b"%d" % seed, tag=f"hospital {place}")
         total += plan.rows(places, right, slots=200)
         total += noise.draw(*total.shape, random_bytes=stream).counts
-    low, high = plan.scores(plan.counts_in(total))["accuracy_interval"]
+    low, high = held_out_scores(plan, plan.counts_in(total)).accuracy_interval
     return bool(low <= truth <= high)
 
 

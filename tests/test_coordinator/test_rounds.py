@@ -28,9 +28,8 @@ from pate_fed.errors import BudgetExhaustedError, InvalidDataError, RunDirectory
 from pate_fed.mechanisms import NoisePlan, RandomBytes, keyed_stream
 from pate_fed.planning import RunSettings, terms_of
 from pate_fed.pricing import run_cost
+from pate_fed.record.settings import EarlierRound, Limits, MechanismSettings, Questions
 from pate_fed.releases import Outcome
-from pate_fed.report import read_run
-from pate_fed.report.editions import PRIVATE, PUBLIC, PUBLIC_WITH_POOL, is_listed, leaves
 from pate_fed.rounds import cost_of_rounds, order_of_rounds
 from pate_fed.students import interim_chances
 from pate_fed.votes import SummedHistogram
@@ -481,7 +480,7 @@ def test_a_budget_that_is_raised_after_labels_were_seen_is_told(chain: Chain) ->
 
 
 def test_every_setting_is_the_same_in_all_rounds_or_of_each(chain: Chain) -> None:
-    """A new setting must be put into a list of `rounds`, or into `_fields_of`."""
+    """A new setting must be put into a list of `rounds`, or into `_as_round`."""
     own = {
         f"{table}.{name}": "other"
         for table, names in {
@@ -494,29 +493,32 @@ def test_every_setting_is_the_same_in_all_rounds_or_of_each(chain: Chain) -> Non
     own |= dict.fromkeys(("mechanism.test_delta", "mechanism.max_answers"), "other")
     free = {"federation.engine", "evaluation.epsilon", "evaluation.by"}
     assert CONFIG_OPTIONS.keys() == {*SAME, *KEPT, *own, *free}
-    tables: dict[str, dict[str, Any]] = {"queries": {}, "mechanism": {}, "budget": {}}
-    for path, value in own.items():
-        table, _, name = path.partition(".")
-        tables[table][name] = value
-    assert len(rounds_of._fields_of(tables)) == len(own)
+    given = EarlierRound(
+        run="first",
+        queries=Questions(count=3, select="a", batch_size=1),
+        mechanism=MechanismSettings(
+            name="gnmax",
+            vote_threshold=1.0,
+            sigma1=2.0,
+            sigma2=3.0,
+            confidence=0.4,
+            test_delta=0.5,
+            max_answers=6,
+        ),
+        budget=Limits(epsilon=7.0, party_epsilons=(8.0,)),
+    )
+    settings = RunSettings(DataSource("digits"), DEFAULT_SUITE)
+    then, now = settings.as_table(), rounds_of._as_round(settings, given).as_table()
+    assert {path for path in own if at(then, path) != at(now, path)} == set(own)
 
 
-def test_each_field_of_a_later_round_is_in_a_list_of_the_public_edition(chain: Chain) -> None:
-    record = read_run(chain.second)
-    tables = {"privacy.evaluation", "metrics.evaluation", "privacy.views.public.removal"}  # none
-    for name, table in (
-        ("run", record.settings),
-        ("manifest", record.manifest),
-        ("privacy", record.privacy),
-        ("metrics", record.metrics),
-    ):
-        for path in {*leaves(table, name)} - tables:
-            assert is_listed(path, PUBLIC | PUBLIC_WITH_POOL | PRIVATE), path
-    assert is_listed("manifest.split.seed", PRIVATE)
+def at(table: Any, path: str) -> object:
+    name, _, key = path.partition(".")
+    return table[name][key]
 
 
 def test_a_round_has_the_name_of_its_directory_unless_it_is_taken(tmp_path: Path) -> None:
-    rounds = [rounds_of.Round("first", {})]
+    rounds = [EarlierRound(run="first")]
     assert free_name(tmp_path / "second", rounds) == "second"
     assert free_name(tmp_path / "first", rounds) == "round-2"
     assert free_name(tmp_path / "with space", rounds) == "round-2"

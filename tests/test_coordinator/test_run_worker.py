@@ -977,7 +977,7 @@ def test_a_run_without_an_answer_says_so_and_a_later_student_learns_from_its_que
     assert run.reason.startswith("PF-109: a student must have an answered query, got none; ")
     assert not lessons
     record = read_run(results_of(federation.coordinator.home, "first"))
-    assert record.metrics["student"] is None
+    assert record.metrics.student is None
     assert "student/student.json" not in record.digests
     said = " ".join(render_summary(record.metrics, record.privacy, "first").split())
     assert "There is no student: of 5 queries none was answered." in said

@@ -100,7 +100,7 @@ def require_scored(federation: WholeFederation, name: str) -> None:
     assert shown["price"]["epsilon"] <= 1
     rights, wrong_no = dict(zip(CLASSES, MARKERS, strict=False)), MARKERS[2]
     for of, wrong in zip(CLASSES, (wrong_no, 0), strict=True):
-        share = shown["evaluation"]["class"][of]["right"]
+        share = shown["evaluation"]["by_class"][of]["right"]
         assert share == pytest.approx(rights[of] / (rights[of] + wrong), abs=1e-3)
     for one in federation.hospitals.values():
         counts = ledger_of(one.site).entries[-1]
