@@ -413,8 +413,8 @@ def test_records_that_changed_since_are_refused(chain: Chain, tmp_path: Path) ->
     with pytest.raises(InvalidDataError, match="public pool"):
         prepared(replace(chain, table=table), chain.first)
     found = prepared(chain, None)._manifest
-    less = replace(found.entries[0], records=found.entries[0].records - 1)
-    fewer = replace(found, entries=(less, *found.entries[1:]))
+    first, *others = found.teachers
+    fewer = found.changed(teachers=(first.changed(records=first.records - 1), *others))
     with pytest.raises(InvalidDataError, match="hospitals' records"):
         EarlierRounds.read(chain.first).require_same_numbers(fewer)
     # No file holds what could tell a changed cell: else a reader could test guesses.
@@ -434,8 +434,11 @@ def test_no_report_shows_the_seed_of_an_unseeded_split(tmp_path: Path) -> None:
 def test_a_stated_cost_that_does_not_follow_from_the_settings_is_refused(chain: Chain) -> None:
     rounds = EarlierRounds.read(chain.first)
     assert rounds.record is not None
-    views = {"public": {"formal": {"epsilon": 0.5}}}
-    lied = replace(rounds, record=replace(rounds.record, privacy={"views": views}))
+    views = rounds.record.privacy.views
+    formal = views.public.formal.changed(epsilon=0.5)
+    views = views.changed(public=views.public.changed(formal=formal))
+    privacy = rounds.record.privacy.changed(views=views)
+    lied = replace(rounds, record=replace(rounds.record, privacy=privacy))
     now = prepared(chain, None)
     with pytest.raises(RunDirectoryError, match="must state the cost"):
         lied.joined(settings_after(chain), now._pool, now._dataset.class_names)
@@ -452,8 +455,9 @@ def test_the_order_of_all_rounds_is_fixed_and_stored_before_the_second(chain: Ch
     assert cost_of_rounds((terms[0], louder), 0, unit="party").order in (fixed, None)
     rounds = EarlierRounds.read(chain.first)
     assert rounds.record is not None
-    budget = {**first["budget"], "order_of_rounds": 2 * fixed}
-    lied = replace(rounds, record=replace(rounds.record, privacy={**first, "budget": budget}))
+    known = rounds.record.privacy
+    privacy = known.changed(budget=known.budget.changed(order_of_rounds=2 * fixed))
+    lied = replace(rounds, record=replace(rounds.record, privacy=privacy))
     now = prepared(chain, None)
     with pytest.raises(RunDirectoryError, match="order that its first round fixed"):
         lied.joined(settings_after(chain), now._pool, now._dataset.class_names)
