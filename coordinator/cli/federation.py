@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -289,7 +289,7 @@ def _show_one(party: EnrolledParty, said: str, output_format: Format) -> None:
     show(said)
 
 
-def _table(party: EnrolledParty) -> dict[str, Any]:
+def _table(party: EnrolledParty) -> dict[str, object]:
     return {
         "name": party.name,
         "state": party.state,
@@ -311,7 +311,7 @@ def _invited(coordinator: Coordinator, party: str) -> MadeInvitation | None:
     return next(found, None)
 
 
-def _table_of_invitation(one: MadeInvitation) -> dict[str, Any]:
+def _table_of_invitation(one: MadeInvitation) -> dict[str, object]:
     return {
         "name": one.party,
         "made_at": _at(one.made_at),

@@ -385,7 +385,7 @@ def progress_line(run: Run) -> str:
     """Describe a run's progress in one line, and name the party that it waits for."""
     pausing = " (is being paused)" if run.wanted else ""
     why = f": {run.reason}" if run.reason else ""
-    done: dict[str, Any] = dict(run.progress)
+    done: dict[str, object] = dict(run.progress)
     if not done:
         return f"run {run.name}: {run.state.value}{pausing}{why}"
     void = f" ({done['void']} void)" if done["void"] else ""

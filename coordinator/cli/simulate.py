@@ -114,7 +114,7 @@ _FILE_KEY: Final = "source.file"
 """A file's name without its folder: it is found where --data-file says."""
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")
@@ -155,7 +155,7 @@ def _read_earlier(context: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
-def _as_options(found: Mapping[str, Any]) -> dict[str, Any]:
+def _as_options(found: Mapping[str, object]) -> dict[str, object]:
     """Return the values of a `run.toml` as the options that give them."""
     return {
         CONFIG_OPTIONS[key]: ",".join(str(one) for one in value)

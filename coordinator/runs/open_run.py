@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from coordinator.database import (
     Answer,
@@ -235,7 +235,7 @@ class OpenRun:
         return [one for one in self.members if one.identity.fingerprint in missing]
 
     @property
-    def progress(self) -> dict[str, Any]:
+    def progress(self) -> dict[str, object]:
         """Its progress: counts, and the charged share of its queries; nothing about votes."""
         outcomes = self.outcomes
         ledger = self.store.ledger()

@@ -71,7 +71,7 @@ class Run:
         """Whether it ended before its last query, and not by the operator's word."""
         return self.state in (RunState.FAILED, RunState.INCOMPLETE)
 
-    def as_table(self) -> dict[str, Any]:
+    def as_table(self) -> dict[str, object]:
         """Return the values that `status` shows."""
         return {
             "name": self.name,

@@ -391,7 +391,7 @@ def _require_private(mechanism: str | None) -> None:
         )
 
 
-def _at(table: Mapping[str, Any], path: str) -> object:
+def _at(table: Mapping[str, object], path: str) -> object:
     """Return a value by its path; None where there is none, and lists in one form."""
     value: Any = table
     for step in path.split("."):

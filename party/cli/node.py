@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -80,7 +79,7 @@ def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
     with open_records(site) as opened:
         ledger, runs = opened.spending()
     used = ledger.used_share()
-    content: dict[str, Any] = {
+    content: dict[str, object] = {
         "epsilon": ledger.epsilon,
         "delta": ledger.delta,
         "used_share": used,

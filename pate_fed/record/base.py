@@ -46,7 +46,7 @@ class About:
 
     def __get_pydantic_json_schema__(
         self, core: Any, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         unit = {"x-unit": self.unit} if self.unit else {}
         return {**handler(core), "description": self.text, "x-public": self.public, **unit}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ class KernelRidgeStudent(Student):
 
     name: ClassVar[str] = "kernel-ridge"
 
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
+    def read_model(self, directory: Path, described: dict[str, object]) -> Model:
         """See `Student.read_model`."""
         return read_sklearn(directory, described)
 

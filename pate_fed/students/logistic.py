@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class LogisticStudent(Student):
 
     name: ClassVar[str] = "logistic"
 
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
+    def read_model(self, directory: Path, described: dict[str, object]) -> Model:
         """See `Student.read_model`."""
         return read_sklearn(directory, described)
 

@@ -45,7 +45,7 @@ class PropagationStudent(Student):
         super().__init__()
         self._kind = kind
 
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
+    def read_model(self, directory: Path, described: dict[str, object]) -> Model:
         """See `Student.read_model`."""
         return read_sklearn(directory, described)
 

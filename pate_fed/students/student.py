@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,7 +192,7 @@ class Student(ABC):
         (directory / DESCRIPTION_FILE).write_text(text, "utf-8")
 
     @abstractmethod
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
+    def read_model(self, directory: Path, described: dict[str, object]) -> Model:
         """Read a model that one of its kind saved.
 
         Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class ForestStudent(Student):
 
     name: ClassVar[str] = "forest"
 
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
+    def read_model(self, directory: Path, described: dict[str, object]) -> Model:
         """See `Student.read_model`."""
         return read_sklearn(directory, described)
 
@@ -43,7 +43,7 @@ class BoostingStudent(Student):
 
     name: ClassVar[str] = "boosting"
 
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
+    def read_model(self, directory: Path, described: dict[str, object]) -> Model:
         """See `Student.read_model`."""
         return read_sklearn(directory, described)
 

@@ -186,7 +186,7 @@ class TeacherEnsemble(ABC):
         if not self._voters:
             raise InvalidParameterError("teachers must be trained before they are kept", "none")
         files: dict[str, bytes] = {}
-        listed: list[dict[str, Any]] = []
+        listed: list[dict[str, object]] = []
         for place, voter in enumerate(self._voters, start=1):
             entry: dict[str, Any] = {}
             if voter.label is not None:
