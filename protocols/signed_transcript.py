@@ -138,7 +138,7 @@ def _files_digest(files: Mapping[str, str], head: bytes) -> bytes:
     return wire.digest_of_values(_RESULTS, [head, listed])
 
 
-def _identities(parties: Sequence[PublicIdentity], coordinator: SigningIdentity) -> dict[str, object]:
+def _identities(parties: Sequence[PublicIdentity], coordinator: SigningIdentity) -> dict[str, Any]:
     keys = [coordinator.public.key, *(party.key for party in parties)]
     digest = hashlib.sha256(_IDENTITIES_DOMAIN + b"".join(keys)).digest()
     return {
@@ -150,7 +150,7 @@ def _identities(parties: Sequence[PublicIdentity], coordinator: SigningIdentity)
     }
 
 
-def _entry(entry: Entry, coordinator: SigningIdentity) -> dict[str, object]:
+def _entry(entry: Entry, coordinator: SigningIdentity) -> dict[str, Any]:
     judged = {"survivors": [each.hex() for each in entry.survivors]}
     return {
         **(judged if entry.kind == "verdict" else {}),
@@ -169,7 +169,7 @@ def _entry(entry: Entry, coordinator: SigningIdentity) -> dict[str, object]:
     }
 
 
-def _heads(record: HeadsRecord, head: bytes, coordinator: SigningIdentity) -> dict[str, object]:
+def _heads(record: HeadsRecord, head: bytes, coordinator: SigningIdentity) -> dict[str, Any]:
     # Otherwise a holder of the file could drop a party's signature unseen.
     said = b"".join(item.sender + item.signature for item in record.signatures)
     digest = hashlib.sha256(_HEADS_DOMAIN + head + said).digest()

@@ -249,7 +249,7 @@ class _Chain:
             heads_compared=tuple(seat.hex() for seat in self.compared),
         )
 
-    def _identities(self, content: dict[str, object]) -> None:
+    def _identities(self, content: dict[str, Any]) -> None:
         _fields(content, {"kind", "version", "coordinator", "parties", "signature"})
         _require(_count(content["version"]) == _FORMAT, f"the version must be {_FORMAT}", "another")
         mine = _hex(content["coordinator"], 32)
@@ -275,7 +275,7 @@ class _Chain:
         self.coordinator, self.seats = _fingerprint(mine), tuple(seats)
         self.keys = {self.coordinator: mine, **dict(zip(seats, keys, strict=True))}
 
-    def _entry(self, content: dict[str, object]) -> None:
+    def _entry(self, content: dict[str, Any]) -> None:
         is_verdict = self.kind == "verdict"
         names = {"kind", "digest", "head", "head_signature", "signatures"}
         _fields(content, names | ({"survivors"} if is_verdict else set()))
@@ -316,7 +316,7 @@ class _Chain:
             "another digest",
         )
 
-    def _certificate(self, content: dict[str, object], digest: bytes) -> None:
+    def _certificate(self, content: dict[str, Any], digest: bytes) -> None:
         """Check that enough parties gave this verdict on the plan before it."""
         survivors = [_hex(each, 32) for each in _list(content["survivors"])]
         chosen = [seat for seat in self.seats if seat in survivors]
@@ -342,7 +342,7 @@ class _Chain:
             _require(_hex(item["digest"], 32) == digest, "all verdicts must be equal", "another")
             _verify(self.keys[signer], "verdict", digest, _hex(item["signature"], 64))
 
-    def _heads(self, content: dict[str, object]) -> None:
+    def _heads(self, content: dict[str, Any]) -> None:
         _fields(content, {"kind", "stage", "head", "epoch", "signatures", "signature"})
         _require(
             _hex(content["head"], 32) == self.head,
@@ -377,7 +377,7 @@ class _Chain:
         if content["stage"] == "closing":
             self.compared = heard
 
-    def _heard(self, content: dict[str, object]) -> tuple[bytes, ...]:
+    def _heard(self, content: dict[str, Any]) -> tuple[bytes, ...]:
         """Return who signed a head: all parties, at the closing at least more than half."""
         if content["stage"] == "setup":
             return self.seats
@@ -391,7 +391,7 @@ class _Chain:
         )
         return heard
 
-    def _by(self, senders: tuple[bytes, ...], items: Any) -> list[tuple[bytes, dict[str, object]]]:
+    def _by(self, senders: tuple[bytes, ...], items: Any) -> list[tuple[bytes, dict[str, Any]]]:
         """Pair signatures with those who must have made them, in order."""
         listed = _list(items)
         _require(
@@ -408,7 +408,7 @@ def _least_heads(parties: int) -> int:
     return min(max(parties // 2 + 1, _LEAST_HEADS), parties)
 
 
-def _object(line: str) -> dict[str, object]:
+def _object(line: str) -> dict[str, Any]:
     """Read one line in the one form that it may have, so that no byte of it can differ."""
     try:
         content = json.loads(line)

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -158,7 +158,7 @@ def add(
 def list_people(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
     """Show everybody, with their roles."""
     found = open_coordinator(home).people.all()
-    tables: list[dict[str, object]] = [
+    tables: list[dict[str, Any]] = [
         {
             "name": one.name,
             "role": one.role.value,
@@ -226,7 +226,7 @@ def remove(
     _say(f"{name} is removed.", {"name": name, "removed": True}, output_format)
 
 
-def _say(line: str, table: dict[str, object], output_format: Format) -> None:
+def _say(line: str, table: dict[str, Any], output_format: Format) -> None:
     if output_format is Format.JSON:
         print_json(table)
     else:

@@ -99,7 +99,7 @@ class AuditEntry:
         facts = [dict(self.before), dict(self.after)]
         return wire.encode_value([self.number, self.at, self.act.value, *who, self.subject, *facts])
 
-    def table(self, link: bytes) -> dict[str, object]:
+    def table(self, link: bytes) -> dict[str, Any]:
         """Return it as a table of JSON, with its bytes and its link."""
         moment = datetime.fromtimestamp(self.at / 1000, UTC)
         return {
@@ -190,7 +190,7 @@ class AuditLog:
         with self._database.transaction() as connection:
             return _CHAIN.goes_on_from(connection, count, head)
 
-    def tables(self, *, first: int = 1) -> Iterator[dict[str, object]]:
+    def tables(self, *, first: int = 1) -> Iterator[dict[str, Any]]:
         """Return the entries from one on as tables of JSON; raises as `entries` does."""
         return (entry.table(link) for entry, link in self.entries(first=first))
 

@@ -12,6 +12,7 @@ import stat
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 from sqlalchemy import URL, make_url
@@ -386,7 +387,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _as_table(settings: FederationSettings) -> dict[str, object]:
+def _as_table(settings: FederationSettings) -> dict[str, Any]:
     table = {one.name: getattr(settings, one.name) for one in fields(settings)}
     tables = {"limits": asdict(settings.limits), "audit": asdict(settings.audit)}
     tables["openid"] = asdict(settings.openid)

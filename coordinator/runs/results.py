@@ -174,7 +174,7 @@ def write_results(
     class_names: tuple[str, ...],
     student: Student | None,
     preprocessing: Preprocessing | None,
-    source: Mapping[str, object] = MappingProxyType({}),
+    others: Mapping[str, object] = MappingProxyType({}),
     partition: PartitionProof | None = None,
     split: SplitKeys | None = None,
     drawn_in: Mapping[int, str] | None = None,
@@ -191,8 +191,8 @@ def write_results(
     The rest is the student, its card and the pages. What of it fails is a line in `notes`, in the
     warnings of `metrics` and in the report; `again` says how to get a student then.
 
-    A run that asked nobody has no transcript. `source` holds entries of the settings that a
-    federation knows better; `earlier` the failed setups, oldest first; `packets` what came from
+    A run that asked nobody has no transcript. `others` are settings that a federation
+    knows better; `earlier` the failed setups, oldest first; `packets` what came from
     nodes; `reinforced` the labels that students kept for refused queries. Only a simulation has a
     `partition`, a `split` and `row_names` of its pool; only a deployed run has a
     `federation`, by its name.
@@ -200,7 +200,7 @@ def write_results(
     Raises:
         RunDirectoryError: it exists, or cannot be written.
     """
-    table = Settings.of({**settings.as_table(), **source})
+    table = settings.as_record(**others)
     manifest = manifest_table(
         run,
         begun_on=begun_on,

@@ -102,7 +102,7 @@ def give_student(
     known = _labels_of(record, inputs.class_names)
     student = _trained(name, record, inputs, known, rng=rng)
     metrics = _metrics_with(student, record, inputs)
-    settings = record.settings.changed(models=record.settings.models.changed(student=name))
+    settings = record.settings.changed(student=name)
     notes: list[str] = []
     with RunDirectory.open_in_place(run_dir) as directory:
         for path in sorted(run_dir.iterdir()):
@@ -167,7 +167,7 @@ def _trained(
     )
 
     facts, classes = _facts_of(record, inputs), len(inputs.class_names)
-    device = (name in IMAGE_STUDENTS and record.settings.models.device) or "cpu"
+    device = (name in IMAGE_STUDENTS and record.settings.device) or "cpu"
     require_student(
         name, inputs.kind, pool=inputs.pool, classes=classes, facts=facts, device=device
     )
@@ -183,15 +183,15 @@ def _facts_of(record: FinishedRun, inputs: PublicInputs) -> LabelFacts:
     from pate_fed.students import LabelFacts  # noqa: PLC0415 - takes seconds
     from pate_fed.teachers.choice import shares_out  # noqa: PLC0415 - the same
 
-    models = record.settings.models
-    shared_out = shares_out(models.class_balance or "auto", inputs.kind)
+    settings = record.settings
+    shared_out = shares_out(settings.class_balance or "auto", inputs.kind)
     known = inputs.pool_shares if shared_out else None
     dealt = record.manifest.partition  # of a simulation
     return LabelFacts(
         votes=sum(party.votes for party in record.privacy.parties),
-        sigma=record.settings.mechanism.sigma2 or 0.0,
+        sigma=settings.sigma2 or 0.0,
         shared_out=shared_out,
-        prevalence=models.prevalence or known,
+        prevalence=settings.prevalence or known,
         records=dealt.records / record.metrics.teachers if dealt else 0.0,
     )
 

@@ -70,16 +70,15 @@ def pool_shares(dataset: Dataset) -> tuple[float, ...] | None:
 
 def _source_of(settings: Settings, *, data_dir: Path | None, data_file: Path | None) -> DataSource:
     """Return the data of a run by its `run.toml`."""
-    told = settings.source
     return DataSource(
         settings.data or "",
         data_dir,
         data_file,
-        told.label,
-        told.patient_id,
-        told.hospital,
-        ignored_columns=told.ignored or (),
-        positive=told.positive,
-        separator=told.separator or ",",
-        decimal=told.decimal or ".",
+        settings.label,
+        settings.patient_id,
+        settings.hospital,
+        ignored_columns=settings.ignore,
+        positive=settings.positive,
+        separator=settings.separator or ",",
+        decimal=settings.decimal or ".",
     )

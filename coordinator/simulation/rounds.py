@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from coordinator.runs.labeling import Member
 from coordinator.runs.results import in_seat_order
@@ -36,10 +36,11 @@ from pate_fed.errors import (
 from pate_fed.federation import RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.planning import RunSettings, resolve, terms_of
+from pate_fed.planning.options import option_of
 from pate_fed.pricing import cost_of_runs
 from pate_fed.queries import QueryPool
 from pate_fed.record.manifest import PartitionProof
-from pate_fed.record.settings import EarlierRound
+from pate_fed.record.settings import EarlierRound, RoundSettings
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report import FinishedRun, read_run
 from pate_fed.report.tables import Answers, UsedRun
@@ -47,32 +48,16 @@ from pate_fed.rounds import cost_of_rounds, order_of_rounds
 from protocols.forms import FORMS
 
 SAME: Final = (
-    "data",
-    *(f"source.{name}" for name in ("label", "patient_id", "hospital", "ignored", "positive")),
-    *(f"source.{name}" for name in ("separator", "decimal")),
-    *(f"federation.{name}" for name in ("parties", "teachers", "weights", "partition", "patients")),
-    *(f"federation.{name}" for name in ("sum", "suite")),
-    *(f"mechanism.{name}" for name in ("noise", "colluders")),
-    "budget.delta",
-    "budget.unit",
-    *(f"models.{name}" for name in ("teacher", "device", "class_balance")),
-    "evaluation.patients",
+    *("data", "label", "patient_id", "hospital", "ignore", "positive", "separator", "decimal"),
+    *("parties", "teachers", "weights", "partition", "patients", "form", "suite"),
+    *("noise", "colluders", "delta", "unit", "teacher", "device", "class_balance", "evaluate"),
     "seed",
 )
-"""Keys of `run.toml` that are the same in all rounds."""
+"""Settings that are the same in all rounds."""
 
-KEPT: Final = (
-    *SAME,
-    *(f"budget.{name}" for name in ("epsilon", "party_epsilons")),
-    *(f"models.{name}" for name in ("prevalence", "student")),
-    "purpose",
-)
-"""Keys whose values a later round takes over where the user gives no others."""
+KEPT: Final = (*SAME, "epsilon", "party_epsilons", "prevalence", "student", "purpose")
+"""Settings that a later round takes over where the user gives no others."""
 
-_OPTIONS: Final = {
-    "source.ignored": "--ignore",
-    "evaluation.patients": "--evaluate",
-}
 _ROUNDED: Final = 1e-9
 """Relative difference of two numbers that are the same."""
 
@@ -186,14 +171,10 @@ class EarlierRounds:
         check_transcript(folder)
         _require_same_version(record)
         settings = record.settings
-        last = EarlierRound(
-            run=free_name(folder, settings.earlier),
-            queries=settings.queries,
-            mechanism=settings.mechanism,
-            budget=settings.budget,
-        )
-        _require_private(last.mechanism.name)
-        if settings.evaluation.patients != "public":
+        own = {name: getattr(settings, name) for name in RoundSettings.model_fields}
+        last = EarlierRound(run=free_name(folder, settings.earlier), **own)
+        _require_private(last.mechanism)
+        if settings.evaluate != "public":
             raise InvalidSettingError(
                 "--after must name a run with --evaluate public: another evaluation of the "
                 "patients who were kept back would cost more",
@@ -222,15 +203,13 @@ class EarlierRounds:
         """
         if self.record is None:
             return
-        earlier = self.record.settings.as_json()
-        for path in SAME:
-            now, then = (_at(table, path) for table in (settings.as_table(), earlier))
+        new, old = settings.as_record(), self.record.settings
+        for name in SAME:
+            now, then = getattr(new, name), getattr(old, name)
             if now != then:
-                option = _OPTIONS.get(path, f"--{path.rpartition('.')[2].replace('_', '-')}")
                 raise InvalidSettingError(
-                    f"{option} must be as in the earlier run: "
-                    f"{'not given' if then is None else then}",
-                    "none" if now is None else now,
+                    f"{option_of(name)} must be as in the earlier run: {then or 'not given'}",
+                    now or "none",
                 )
         _require_private(settings.mechanism)
 
@@ -324,7 +303,7 @@ class EarlierRounds:
 
     def raised(self, before: Before) -> list[str]:
         """Warn where the budget of all rounds was raised once labels had been seen."""
-        earlier = [one.budget.party_epsilons or () for one in self.rounds]
+        earlier = [one.party_epsilons or () for one in self.rounds]
         if not any(
             now > then
             for listed in earlier
@@ -336,11 +315,6 @@ class EarlierRounds:
             f"{min(map(max, earlier)):g}, and was raised after labels had been seen: the smaller "
             "one no longer holds."
         ]
-
-    def table(self) -> dict[str, object]:
-        """Return the entries of `run.toml` that tell the earlier rounds."""
-        listed = [one.as_json() for one in self.rounds]
-        return {"earlier": listed} if listed else {}
 
 
 def simulation_record(folder: Path, *, what: str = "--after") -> FinishedRun:
@@ -391,32 +365,10 @@ def _require_private(mechanism: str | None) -> None:
         )
 
 
-def _at(table: Mapping[str, object], path: str) -> object:
-    """Return a value by its path; None where there is none, and lists in one form."""
-    value: Any = table
-    for step in path.split("."):
-        value = value.get(step) if isinstance(value, Mapping) else None
-    return list(value) if isinstance(value, tuple) else value
-
-
 def _as_round(settings: RunSettings, earlier: EarlierRound) -> RunSettings:
     """Return settings with those that an earlier round had of its own."""
-    queries, mechanism, budget = earlier.queries, earlier.mechanism, earlier.budget
-    return replace(
-        settings,
-        queries=queries.count,
-        select=queries.select,
-        batch_size=queries.batch_size,
-        mechanism=mechanism.name or "",
-        vote_threshold=mechanism.vote_threshold,
-        sigma1=mechanism.sigma1,
-        sigma2=mechanism.sigma2,
-        confidence=mechanism.confidence,
-        test_delta=mechanism.test_delta,
-        max_answers=mechanism.max_answers,
-        epsilon=budget.epsilon or 0.0,
-        party_epsilons=budget.party_epsilons,
-    )
+    own = {name: getattr(earlier, name) for name in RoundSettings.model_fields}
+    return replace(settings, **own)
 
 
 def _seats(terms: Sequence[RunTerms]) -> range:

@@ -554,7 +554,7 @@ class _Rehearsal:
             run=self._known_labels().run,
             begun_on=self._begun_on,
             settings=self._before.with_whole_budgets(self._settings),
-            source=self._rounds.table(),
+            others={"earlier": self._rounds.rounds},
             partition=self._manifest,
             # Everything of a simulation is made on one machine: its seal proves nothing to others.
             split=SplitKeys(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import click
 import typer
@@ -86,7 +86,7 @@ FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")
 DEFAULT_SITE: Final = Path("pate-party")
 
 
-def show(output_format: Format, content: dict[str, object], lines: Iterable[str]) -> None:
+def show(output_format: Format, content: dict[str, Any], lines: Iterable[str]) -> None:
     """Print a result: one JSON object, or lines for people."""
     if output_format is Format.JSON:
         print_json(content)

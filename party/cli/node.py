@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -79,7 +80,7 @@ def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
     with open_records(site) as opened:
         ledger, runs = opened.spending()
     used = ledger.used_share()
-    content: dict[str, object] = {
+    content: dict[str, Any] = {
         "epsilon": ledger.epsilon,
         "delta": ledger.delta,
         "used_share": used,

@@ -106,7 +106,7 @@ def terms_of(request: Request) -> list[Term]:
     ]
 
 
-def columns_of(request: Request) -> dict[str, object]:
+def columns_of(request: Request) -> dict[str, Any]:
     """Return the public rows beside the own ones, column by column: for this hospital's people."""
     fit = None if request.review is None else request.review.fit
     if fit is None:
@@ -190,7 +190,7 @@ def data_sets(opened: OpenSite) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _facts_of(path: Path, *written: int) -> Mapping[str, object] | None:
+def _facts_of(path: Path, *written: int) -> Mapping[str, Any] | None:
     """Return what is shown of a kept document; None for an evaluation, which has no teachers.
 
     A large one takes seconds to read: it is read once for each time that it was written.
@@ -213,7 +213,7 @@ def _facts_of(path: Path, *written: int) -> Mapping[str, object] | None:
     }
 
 
-def budget(opened: OpenSite) -> dict[str, object]:
+def budget(opened: OpenSite) -> dict[str, Any]:
     """Return the budget for life, and each run's charge."""
     ledger, runs = opened.spending()
     rows = [
@@ -335,7 +335,7 @@ def _record(table: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def results(opened: OpenSite) -> list[dict[str, object]]:
+def results(opened: OpenSite) -> list[dict[str, Any]]:
     """Return the runs that this hospital answered in, newest first."""
     return [
         {
@@ -367,7 +367,7 @@ def _begins_as_evaluation(path: Path) -> bool:
         return is_evaluation(file.read(64))
 
 
-def compare(opened: OpenSite, digest: str) -> dict[str, object]:
+def compare(opened: OpenSite, digest: str) -> dict[str, Any]:
     """Return how a kept student does beside this hospital's own teachers, on held-out patients.
 
     Raises:

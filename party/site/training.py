@@ -100,7 +100,7 @@ def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
     return ensemble
 
 
-def require_current(site: Site, task: LearningTask) -> dict[str, object]:
+def require_current(site: Site, task: LearningTask) -> dict[str, Any]:
     """Return the manifest of the stored teachers of a task, if they fit table and settings.
 
     Raises:
@@ -112,7 +112,7 @@ def require_current(site: Site, task: LearningTask) -> dict[str, object]:
     return manifest
 
 
-def require_bound(site: Site, task: LearningTask) -> dict[str, object]:
+def require_bound(site: Site, task: LearningTask) -> dict[str, Any]:
     """Do as `require_current`, and take the table to be the registered one: it is not read."""
     manifest = read_manifest(folder_of(site, task))
     for name, value in _bound_to(site, task).items():
@@ -267,7 +267,7 @@ def _bound_to(site: Site, task: LearningTask) -> dict[str, object]:
     }
 
 
-def read_manifest(folder: Path) -> dict[str, object]:
+def read_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest in a folder of teachers.
 
     Raises:

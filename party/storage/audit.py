@@ -72,7 +72,7 @@ class AuditRecord:
         """Return its canonical CBOR."""
         return wire.encode_value([self.number, self.at, self.kind.value, dict(self.detail)])
 
-    def table(self, link: bytes) -> dict[str, object]:
+    def table(self, link: bytes) -> dict[str, Any]:
         """Return it as a table of JSON, with its bytes and its link.
 
         The node's own acts have an empty `by`.

@@ -8,7 +8,7 @@ down, and `verify` compares.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import cast
+from typing import Any, cast
 
 from sqlalchemy import Connection, Table
 
@@ -87,7 +87,7 @@ class AuditLog:
         """
         return (record for record, _ in _CHAIN.records(self._database, first=first))
 
-    def tables(self, *, first: int = 1) -> Iterator[dict[str, object]]:
+    def tables(self, *, first: int = 1) -> Iterator[dict[str, Any]]:
         """Return the records from one on as tables of JSON; raises as `records` does."""
         return (record.table(link) for record, link in _CHAIN.records(self._database, first=first))
 

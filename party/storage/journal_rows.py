@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -81,9 +81,7 @@ def note_plan(connection: Connection, plan_digest: bytes, **columns: object) -> 
     count_write(connection)
 
 
-def write_many(
-    connection: Connection, statement: Insert, rows: Iterable[Mapping[str, object]]
-) -> None:
+def write_many(connection: Connection, statement: Insert, rows: Iterable[dict[str, Any]]) -> None:
     """Write many rows: thousands of queries come at once."""
     listed = list(rows)
     if listed:

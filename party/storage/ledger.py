@@ -237,7 +237,7 @@ def charges_in(database: PartyDatabase, scope: bytes) -> RunCharges | None:
     return None if row is None else _charges_of(row)
 
 
-def _row_of(charges: RunCharges) -> dict[str, object]:
+def _row_of(charges: RunCharges) -> dict[str, Any]:
     ledger = charges.ledger
     return {
         "scope": charges.scope,
@@ -277,7 +277,7 @@ def _require_continued(before: PrivacyLedger, after: PrivacyLedger) -> None:
 
 
 def _budget_of(ledger: PrivacyLedger) -> str:
-    record: dict[str, object] = {**ledger.to_record(), "entries": []}
+    record: dict[str, Any] = {**ledger.to_record(), "entries": []}
     return json.dumps(record, sort_keys=True)
 
 

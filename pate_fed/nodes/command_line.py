@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Final, NoReturn
 
@@ -157,7 +157,7 @@ class CommandLine:
             raise typer.Exit
 
 
-def print_json(content: Mapping[str, object]) -> None:
+def print_json(content: dict[str, Any]) -> None:
     """Print one JSON object on one line."""
     typer.echo(json.dumps(content, sort_keys=True, allow_nan=False))
 

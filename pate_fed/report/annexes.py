@@ -157,7 +157,7 @@ def _processing(run: FinishedRun) -> str:
 
 
 def _data(run: FinishedRun) -> str:
-    label, data = run.settings.source.label, run.metrics.data
+    label, data = run.settings.label, run.metrics.data
     counted = (
         f"{wording.plural(data.patients.private, 'patient')}, "
         f"{wording.plural(data.records.private, 'record')}"

@@ -206,7 +206,7 @@ def _effort(metrics: Metrics) -> list[tuple[str, str]]:
 def _classes_text(run: FinishedRun) -> str:
     """Name the classes; "" where nobody knows."""
     names = [name for name, _, _ in quality_words.class_rows(run.metrics)]
-    names = names or list(run.settings.source.classes or ())
+    names = names or list(run.settings.classes)
     more = f" and {len(names) - MOST_CLASSES} more" if len(names) > MOST_CLASSES else ""
     return ", ".join(names[:MOST_CLASSES]) + more
 
@@ -280,7 +280,7 @@ def _classes(metrics: Metrics) -> list[tuple[str, int, int]]:
 def _released(run: FinishedRun) -> list[tuple[str, int]]:
     """Count released labels by class, of all classes that the run had."""
     counts = Counter(label for _, label in run.labels if label)
-    known = run.settings.source.classes or ()
+    known = run.settings.classes
     return [(name, counts[name]) for name in dict.fromkeys((*known, *sorted(counts)))]
 
 

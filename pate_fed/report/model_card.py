@@ -46,10 +46,10 @@ def render_model_card(metrics: Metrics, privacy: Privacy, settings: Settings) ->
 
 
 def _what_it_is(metrics: Metrics, settings: Settings) -> str:
-    queries, source = metrics.queries, settings.source
-    names = [name for name, _, _ in quality_words.class_rows(metrics)] or source.classes or ()
+    queries = metrics.queries
+    names = [name for name, _, _ in quality_words.class_rows(metrics)] or settings.classes
     classes = ", ".join(map(_escape, names)) or "not listed"
-    target = f"- target: {_escape(source.label)}\n" if source.label else ""
+    target = f"- target: {_escape(settings.label)}\n" if settings.label else ""
     kind = f"- kind: {_escape(metrics.student.kind)}\n" if metrics.student else ""
     return (
         f"A classifier trained on {wording.plural(queries.answered, 'label')} that "

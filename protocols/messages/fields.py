@@ -83,7 +83,7 @@ class Message:
 
 
 @cache
-def field_types(message_type: type[Message]) -> dict[str, object]:
+def field_types(message_type: type[Message]) -> dict[str, Any]:
     """Return the annotated type of each field, in order."""
     hints = get_type_hints(message_type, include_extras=True)
     return {field.name: hints[field.name] for field in fields(message_type)}  # type: ignore[arg-type]

@@ -213,9 +213,8 @@ def sample_settings() -> dict[str, Any]:
     """Content of a `run.toml`."""
     return {
         "data": "digits",
-        "federation": {"parties": 50, "teachers": 1, "partition": "iid", "sum": "additive"},
-        "queries": {"count": 30, "select": "medoids"},
-        "budget": {"unit": "party"},
+        **{"parties": 50, "teachers": 1, "partition": "iid", "form": "additive"},
+        **{"queries": 30, "select": "medoids", "unit": "party"},
         "seed": 7,
     }
 
@@ -255,7 +254,7 @@ def fill(
     settings: dict[str, Any] | None = None,
 ) -> None:
     """Write everything but the report."""
-    run.write_record(settings=Settings.of(settings or sample_settings()))
+    run.write_record(settings=settings_of(settings or sample_settings()))
     run.write_json("manifest.json", sample_manifest())
     run.write_json("metrics.json", metrics or sample_metrics())
     run.write_json("privacy.json", privacy or sample_privacy())
@@ -269,6 +268,11 @@ def write_sample(path: Path, **changed: Any) -> FinishedRun:
     with RunDirectory.open_new(path) as run:
         fill(run, **copy.deepcopy(changed))
     return read_run(path)
+
+
+def settings_of(content: dict[str, Any]) -> Settings:
+    """The record that `run.toml` of this content is read as."""
+    return Settings.read("run.toml", json.dumps(content))
 
 
 def metrics_of(content: dict[str, Any]) -> Metrics:

@@ -77,7 +77,7 @@ def test_a_student_takes_the_place_of_another_and_nothing_is_charged(
         True,
     )
     check_transcript(run)  # sealed anew
-    assert read_run(run).settings.models.student == "forest"
+    assert read_run(run).settings.student == "forest"
     rows = {"age": [30.0, 70.0], "weight": [60.0, 60.0]}
     assert list(load_student(run / "student").predict(rows)) == ["no", "yes"]
     assert leftovers(run.parent, run) == []

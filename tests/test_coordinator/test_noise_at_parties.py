@@ -154,7 +154,7 @@ class TestRun:
         privacy = read_json(run, "privacy.json")
         assert privacy["mechanism"]["shares"] == 10 - 2 - 3
         with (run / "run.toml").open("rb") as file:
-            mechanism = tomllib.load(file)["mechanism"]
+            mechanism = tomllib.load(file)
         assert (mechanism["noise"], mechanism["colluders"]) == ("parties", 2)
 
 

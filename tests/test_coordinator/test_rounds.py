@@ -16,7 +16,6 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from coordinator.cli.simulate import CONFIG_OPTIONS
 from coordinator.errors import AlteredResultsError
 from coordinator.simulation import chance as draws
 from coordinator.simulation import rounds as rounds_of
@@ -28,7 +27,8 @@ from pate_fed.errors import BudgetExhaustedError, InvalidDataError, RunDirectory
 from pate_fed.mechanisms import NoisePlan, RandomBytes, keyed_stream
 from pate_fed.planning import RunSettings, terms_of
 from pate_fed.pricing import run_cost
-from pate_fed.record.settings import EarlierRound, Limits, MechanismSettings, Questions
+from pate_fed.record import Settings
+from pate_fed.record.settings import EarlierRound, RoundSettings
 from pate_fed.releases import Outcome
 from pate_fed.rounds import cost_of_rounds, order_of_rounds
 from pate_fed.students import interim_chances
@@ -485,40 +485,18 @@ def test_a_budget_that_is_raised_after_labels_were_seen_is_told(chain: Chain) ->
 
 def test_every_setting_is_the_same_in_all_rounds_or_of_each(chain: Chain) -> None:
     """A new setting must be put into a list of `rounds`, or into `_as_round`."""
-    own = {
-        f"{table}.{name}": "other"
-        for table, names in {
-            "queries": ("count", "select", "batch_size"),
-            "mechanism": ("name", "vote_threshold", "sigma1", "sigma2", "confidence"),
-            "budget": ("epsilon", "party_epsilons"),
-        }.items()
-        for name in names
-    }
-    own |= dict.fromkeys(("mechanism.test_delta", "mechanism.max_answers"), "other")
-    free = {"federation.engine", "evaluation.epsilon", "evaluation.by"}
-    assert CONFIG_OPTIONS.keys() == {*SAME, *KEPT, *own, *free}
+    free = {"engine", "evaluation_epsilon", "evaluate_by", "file", "classes", "earlier"}
+    assert Settings.model_fields.keys() == {*SAME, *KEPT, *RoundSettings.model_fields, *free}
     given = EarlierRound(
         run="first",
-        queries=Questions(count=3, select="a", batch_size=1),
-        mechanism=MechanismSettings(
-            name="gnmax",
-            vote_threshold=1.0,
-            sigma1=2.0,
-            sigma2=3.0,
-            confidence=0.4,
-            test_delta=0.5,
-            max_answers=6,
-        ),
-        budget=Limits(epsilon=7.0, party_epsilons=(8.0,)),
+        **{"queries": 3, "select": "a", "batch_size": 1, "mechanism": "gnmax"},
+        **{"vote_threshold": 1.0, "sigma1": 2.0, "sigma2": 3.0, "confidence": 0.4},
+        **{"test_delta": 0.5, "max_answers": 6, "epsilon": 7.0, "party_epsilons": (8.0,)},
     )
     settings = RunSettings(DataSource("digits"), DEFAULT_SUITE)
-    then, now = settings.as_table(), rounds_of._as_round(settings, given).as_table()
-    assert {path for path in own if at(then, path) != at(now, path)} == set(own)
-
-
-def at(table: Any, path: str) -> object:
-    name, _, key = path.partition(".")
-    return table[name][key]
+    then, now = settings.as_record(), rounds_of._as_round(settings, given).as_record()
+    changed = {name for name in Settings.model_fields if getattr(then, name) != getattr(now, name)}
+    assert changed == RoundSettings.model_fields.keys()
 
 
 def test_a_round_has_the_name_of_its_directory_unless_it_is_taken(tmp_path: Path) -> None:

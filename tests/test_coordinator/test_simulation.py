@@ -277,7 +277,7 @@ class TestRepeatable:
         assert used == [suite] * 3
         assert read_json(run, "manifest.json")["suite"] == suite
         with (run / "run.toml").open("rb") as file:
-            assert tomllib.load(file)["federation"]["suite"] == suite
+            assert tomllib.load(file)["suite"] == suite
         assert says in read_json(run, "privacy.json")["threat_model"]
         report = " ".join((run / "report.html").read_text(encoding="utf-8").split())
         assert says in report
@@ -372,7 +372,7 @@ class TestKindsOfData:
         assert (metrics["parties"], metrics["teachers"]) == (3, 9)
         with (run / "run.toml").open("rb") as file:
             settings = tomllib.load(file)
-        assert settings["federation"]["partition"] == "column"
+        assert settings["partition"] == "column"
         partition = read_json(run, "manifest.json")["partition"]
         # 60 patients with 2 rows each: every teacher's units are half of its records.
         for teacher in partition["teachers"]:

@@ -135,7 +135,7 @@ def test_the_page_is_well_formed_and_says_its_language(
 def test_the_first_page_has_day_purpose_and_target_and_the_page_a_line_for_a_name(
     make_run: Callable[..., FinishedRun],
 ) -> None:
-    settings = {"source": {"label": "disease", "classes": ["no", "yes"]}}
+    settings = {"label": "disease", "classes": ["no", "yes"]}
     metrics = {**sample_metrics(), "per_class": {}}
     for purpose in ("", "Finding heart disease early"):
         stated = {**settings, **({"purpose": purpose} if purpose else {})}
@@ -247,7 +247,7 @@ def test_a_name_from_data_stays_text_wherever_it_stands(
     privacy["unprotected"] = privacy["unprotected"] + [name]
     privacy["threat_model"] = privacy["neighboring_definition"] = privacy["noise"]["source"] = name
     privacy["ledger"][0]["state"] = name
-    settings = {"source": {"label": name}, "purpose": name, "data": name}
+    settings = {"label": name, "purpose": name, "data": name}
     page = render_report(make_run(metrics=metrics, privacy=privacy, settings=settings))
     read = _Page(page)
     assert {tag for tag, _ in read.tags} & {"script", "img", "b1"} == set()

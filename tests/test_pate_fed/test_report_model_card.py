@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
-from pate_fed.record import Settings
 from pate_fed.report import render_model_card
 from tests.support.sample_run import (
     metrics_of,
@@ -15,11 +14,12 @@ from tests.support.sample_run import (
     sample_metrics,
     sample_privacy,
     sample_settings,
+    settings_of,
 )
 
 
 def card_of(metrics: dict[str, Any], privacy: dict[str, Any], settings: dict[str, Any]) -> str:
-    return render_model_card(metrics_of(metrics), privacy_of(privacy), Settings.of(settings))
+    return render_model_card(metrics_of(metrics), privacy_of(privacy), settings_of(settings))
 
 
 def _card(**accuracy: float | None) -> str:
@@ -76,22 +76,23 @@ def test_the_card_of_a_student_without_protection_says_so_first() -> None:
 
 
 def test_the_card_tells_no_paths_of_the_machine() -> None:
-    settings = {**sample_settings(), "source": {"file": "/home/me/b"}}
+    settings = {**sample_settings(), "file": "/home/me/b"}
     card = card_of(sample_metrics(), sample_privacy(), settings)
     assert "/home/me" not in card
 
 
 def test_the_card_leaves_out_settings_that_do_not_apply() -> None:
-    settings = {"mechanism": {"name": "gnmax", "sigma1": None}}
+    settings = {"mechanism": "gnmax", "sigma1": None}
     card = card_of(sample_metrics(), sample_privacy(), settings)
-    assert "| mechanism.name | gnmax |" in card
-    assert "mechanism.sigma1" not in card
+    assert "| mechanism | gnmax |" in card
+    assert "sigma1" not in card
 
 
 def test_the_card_of_a_deployment_tells_a_clinician_target_classes_and_purpose() -> None:
     settings = {
         "purpose": "Finding heart disease",
-        "source": {"label": "disease", "classes": ["no", "yes"]},
+        "label": "disease",
+        "classes": ["no", "yes"],
     }
     metrics = {**sample_metrics(), "per_class": {}}
     card = card_of(metrics, sample_privacy(), settings)

@@ -252,7 +252,7 @@ def test_a_file_is_written_once(tmp_path: Path) -> None:
 
 
 def test_settings_leave_out_what_is_none(tmp_path: Path) -> None:
-    changed = {"seed": None, "data": "digits", "source": {"file": None}}
+    changed = {"seed": None, "data": "digits", "file": None}
     run = write_sample(tmp_path / "run", settings=changed)
     assert run.settings == Settings(data="digits")
     assert (tmp_path / "run" / "run.toml").read_text(encoding="utf-8") == 'data = "digits"\n'
