@@ -371,7 +371,7 @@ def test_a_file_of_a_run_with_an_extreme_value_is_read_or_refused(
     content: Any, table: type[File]
 ) -> None:
     def door(changed: Any) -> Door:
-        return lambda: table.read("file", json.dumps(changed))
+        return lambda: table.read(json.dumps(changed))
 
     door(content)()
     places = taken((place, door(changed)) for place, changed in extremes_of(content))

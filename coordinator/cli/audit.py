@@ -247,7 +247,7 @@ def _write(out: Path, found: Audit) -> None:
     from pate_fed.report.plots import leak_plot, standalone  # noqa: PLC0415 - keeps --help fast
 
     out.mkdir(mode=0o700)
-    (out / "audit.json").write_text(json.dumps(found.as_json(), indent=2) + "\n", "utf-8")
+    (out / "audit.json").write_text(found.as_text(), "utf-8")
     picture = leak_plot(found.curve, summary="Error by answers")
     (out / "audit.svg").write_text(standalone(picture), "utf-8")
 

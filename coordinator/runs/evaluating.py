@@ -234,7 +234,7 @@ def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: Evaluation
             (folder / name).write_bytes(content)
         scores = scores.changed(no_answer=_no_answer(record, folder, task, evaluation.by))
         metrics = record.metrics.changed(evaluation=scores)
-        directory.write_record(metrics=metrics, privacy=privacy, manifest=manifest)
+        directory.write_record(metrics, privacy, manifest)
         directory.write_transcript(results.transcript_of(labeling.round))
         if run.traffic.packets:
             directory.write_sent(results.sent_of(labeling, run.traffic.packets))
@@ -258,7 +258,7 @@ def _document(folder: Path, task: LearningTask, by: Sequence[str], places: int) 
 
 def _price(record: FinishedRun, terms: RunTerms, plan: EvaluationPlan) -> EvaluationPrice:
     """Return the entry of `privacy.json`."""
-    cost, labels = charged_cost(terms, 0), record.privacy.public.epsilon
+    cost, labels = charged_cost(terms, 0), record.privacy.views.public.epsilon
     same = record.privacy.privacy_unit == terms.unit
     return held_out_price(
         plan,

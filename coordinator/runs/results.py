@@ -212,7 +212,7 @@ def write_results(
         federation=federation,
     )
     with RunDirectory.open_new(out) as directory:
-        directory.write_record(settings=table, privacy=privacy, manifest=manifest)
+        directory.write_record(table, privacy, manifest)
         directory.write_labels(
             (
                 (index, class_names[label] if outcome is Outcome.ANSWERED else "")
@@ -232,7 +232,7 @@ def write_results(
             directory.write_sent(sent_of(run, packets))
         way = preprocessing, class_names
         metrics = write_student(directory, student, way, metrics=metrics, again=again, notes=notes)
-        directory.write_record(metrics=metrics)
+        directory.write_record(metrics)
         write_card(directory, metrics, privacy, table, notes=notes)
         if run.round.run_id:
             files = digests_of(directory.folder)

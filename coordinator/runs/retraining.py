@@ -116,7 +116,7 @@ def give_student(
             again=another_student(run),
             notes=notes,
         )
-        directory.write_record(settings=settings, metrics=metrics)
+        directory.write_record(settings, metrics)
         results.write_card(directory, metrics, record.privacy, settings, notes=notes)
         if (run_dir / SEAL).exists():
             found = digests_of(directory.folder)

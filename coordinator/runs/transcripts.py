@@ -38,7 +38,7 @@ def check_transcript(
     """
     text = _read(run_dir / "transcript.jsonl")
     verdict = _verified(text, coordinator=coordinator, parties=parties)
-    manifest = Manifest.read(MANIFEST, _read(run_dir / MANIFEST))
+    manifest = Manifest.read(_read(run_dir / MANIFEST))
     _require_named(manifest, verdict)
     setups = manifest.earlier_setups
     lost = separate(_read(run_dir / EARLIER)) if setups else []

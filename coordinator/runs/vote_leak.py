@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.runs import transcripts
-from pate_fed.audit import findings
+from pate_fed.audit import MOST_ASKS, Target, findings
 from pate_fed.audit.disjointness import check_manifest
-from pate_fed.audit.run_case import facts_of_run
 from pate_fed.record import Audit
 from pate_fed.report import read_run
 
@@ -52,12 +51,14 @@ def leak_of_run(
         transcripts.check_transcript(path)
     labels = tuple(label for _, label in record.labels)
     repeated = None if proof is None else check_manifest(proof)
-    facts = facts_of_run(privacy=record.privacy, metrics=record.metrics, labels=labels)
-    rows = facts.rows() if votes is None else findings.spread_rows(votes)
+    made_up = findings.made_up_rows(record.privacy, record.metrics, labels)
+    rows = made_up if votes is None else findings.spread_rows(votes)
+    rule = record.privacy.mechanism
+    cap = min(max(rule.max_asks, 1), MOST_ASKS)
     case = findings.AuditCase(
-        rows, facts.target, facts.asks if asks is None else asks, neighbors=near, error=error
+        rows, Target.of(rule.as_json()), cap if asks is None else asks, neighbors=near, error=error
     )
     found = findings.find(case, np.random.default_rng(seed))
     *others, last = found.ways
-    priced = last if asks is not None else last.changed(epsilon=facts.epsilon)
+    priced = last if asks is not None else last.changed(epsilon=record.privacy.views.public.epsilon)
     return found.changed(repeated_contents=repeated, ways=(*others, priced))

@@ -177,7 +177,7 @@ class PrivateEvaluation:
 
     def privacy(self, privacy: Privacy) -> EvaluationPrice:
         """Return its entry of `privacy.json`, whose other content is given."""
-        labels, delta = privacy.public.epsilon, privacy.delta
+        labels, delta = privacy.views.public.epsilon, privacy.delta
         both = "A patient taught a teacher or was kept back, never both."
         whole = None if labels is None else max(labels, self.plan.epsilon)
         if self.unit == "party":

@@ -251,7 +251,7 @@ class EarlierRounds:
         before = _with_rest(settings, terms)
         unit = terms[-1].unit
         public = max(cost_of_rounds(terms, seat, unit=unit).epsilon for seat in _seats(terms))
-        stated = self.record.privacy.public.epsilon
+        stated = self.record.privacy.views.public.epsilon
         if stated is None or abs(public - stated) > _ROUNDED * stated:
             raise RunDirectoryError(
                 "privacy.json of the earlier run must state the cost that its run.toml has",

@@ -20,15 +20,24 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting import RenyiAccountant
 from pate_fed.accounting.ranges import whole
-from pate_fed.audit.exposure import MOST_ASKS, Target, asks_for_error, leak_error
-from pate_fed.errors import InvalidParameterError
+from pate_fed.audit.exposure import (
+    MOST_ASKS,
+    Target,
+    asks_for_error,
+    leak_error,
+    votes_of_agreement,
+)
+from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.mechanisms import Mechanism
-from pate_fed.record import SCHEMA_VERSION, Audit
+from pate_fed.record import SCHEMA_VERSION, Audit, Metrics, Privacy
 from pate_fed.record.audit import Step, Way
 from pate_fed.wording import plural
 
 USUAL_NEIGHBORS: Final = 10
 """Queries close to an answered one that a hospital's policy allows by default."""
+
+AGREEMENTS: Final = (0.4, 0.6, 0.8, 0.95)
+"""Shares of votes for the top class in made-up rows."""
 
 MOST_ROWS: Final = 30
 """Most rows of votes that are attacked: an attack of one takes half a second."""
@@ -70,6 +79,30 @@ def spread_rows(votes: NDArray[np.int64], *, most: int = MOST_ROWS) -> NDArray[n
         return votes
     order = np.argsort(votes.max(axis=1), kind="stable")
     return votes[order[np.linspace(0, len(votes) - 1, most).round().astype(np.int64)]]
+
+
+def made_up_rows(privacy: Privacy, metrics: Metrics, labels: Sequence[str]) -> NDArray[np.int64]:
+    """Return rows in place of a run's votes, from close ones to clear ones; its files hold none.
+
+    Args:
+        privacy: Its cost.
+        metrics: Its metrics.
+        labels: Its released labels, "" for "no answer".
+
+    Returns:
+        One row for each of `AGREEMENTS` that is above an even share.
+
+    Raises:
+        RunDirectoryError: the files do not say how many votes or classes there were.
+    """
+    votes = sum(party.votes for party in privacy.parties)
+    # A deployment does not know the classes that nobody was given; they hold few votes.
+    classes = len(metrics.per_class or {label for label in labels if label})
+    if votes < 1 or classes < 2:
+        raise RunDirectoryError("an audited run must have votes and 2 classes", classes)
+    shares = [share for share in AGREEMENTS if share * classes > 1]
+    rows = [votes_of_agreement(share, teachers=votes, classes=classes) for share in shares]
+    return np.array(rows)
 
 
 def price(mechanism: Mechanism, asks: int, *, delta: float) -> float:

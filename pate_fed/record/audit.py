@@ -35,6 +35,8 @@ class Step(RecordTable):
 class Audit(File):
     """Content of `audit.json`."""
 
+    FILE = "audit.json"
+
     rows: Annotated[Count, About("of the made-up votes", "yes")]
     teachers: Annotated[Count, About("votes on each", "yes")]
     classes: Annotated[Count, About("classes", "yes")]

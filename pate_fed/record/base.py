@@ -7,8 +7,9 @@ default is left out where it does not apply.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, Self, get_origin
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
@@ -54,17 +55,16 @@ class About:
 class RecordTable(BaseModel):
     """A table of a file: strict, frozen, and with no other field."""
 
+    FILE: ClassVar = ""
+    """Name of its file; "" for a table within one."""
+
     model_config = ConfigDict(
         allow_inf_nan=False, extra="forbid", frozen=True, hide_input_in_errors=True, strict=True
     )
 
     @classmethod
-    def read(cls, name: str, text: str | bytes) -> Self:
+    def read(cls, text: str | bytes) -> Self:
         """Read the JSON of a table, strictly.
-
-        Args:
-            name: Its file, for the error.
-            text: Its content.
 
         Raises:
             RunDirectoryError: it is no JSON, of another schema version, or a value is missing,
@@ -75,6 +75,7 @@ class RecordTable(BaseModel):
         except ValidationError as error:
             faults = error.errors(include_url=False)
         # Another version explains all other faults.
+        name = cls.FILE
         first = min(faults, key=lambda one: one["loc"] != ("schema_version",))
         path, came, kind = ".".join(map(str, first["loc"])), first["input"], first["type"]
         if kind == "json_invalid":
@@ -89,6 +90,10 @@ class RecordTable(BaseModel):
             raise RunDirectoryError(f"{name}: {path} must be {SCHEMA_VERSION}", came)
         rule = first["msg"].removeprefix("Input should be ")
         raise RunDirectoryError(f"{name}: {path} must be {rule}", f"another {type(came).__name__}")
+
+    def as_text(self) -> str:
+        """Return the content of its file."""
+        return json.dumps(self.as_json(), indent=2, sort_keys=True) + "\n"
 
     def as_json(self) -> dict[str, object]:
         """Return the table as JSON values."""

@@ -78,6 +78,8 @@ class EvaluatedRun(RecordTable):
 class Manifest(File):
     """Content of `manifest.json`."""
 
+    FILE = "manifest.json"
+
     edition: Annotated[Literal["public"] | None, About("of a public edition alone", "yes")] = None
     begun_on: Annotated[
         str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$"), About("the run's first day (UTC)", "yes")

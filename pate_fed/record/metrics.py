@@ -197,6 +197,8 @@ class SentBytes(RecordTable):
 class Metrics(File):
     """Content of `metrics.json`."""
 
+    FILE = "metrics.json"
+
     simulated: Annotated[
         bool, About("a deployment has no `accuracy` and no `per_class`: nobody knows them", "yes")
     ]

@@ -113,39 +113,25 @@ class RemovalBound(Bound):
     neighboring_definition: Annotated[str, About("the two compared cases, in words", "yes")]
 
 
-class PublicView(RecordTable):
-    """The view of readers."""
+class Views(RecordTable):
+    """A bound for each reader."""
 
-    formal: Annotated[
-        PublicBound, About("the guarantee, at the caps; it counts all of `runs`", "yes")
+    public: Annotated[
+        PublicBound, About("readers of labels: at the caps; it counts all of `runs`", "yes")
     ]
     removal: Annotated[
         RemovalBound | None,
         About(
-            "the smaller number that compares a hospital's vote with no vote at all, at the same "
-            "delta; null where none is proved: for patients, for hospitals of several "
+            "the smaller number that compares a hospital's vote with no vote at all, for the same "
+            "readers and delta; null where none is proved: for patients, for hospitals of several "
             "votes, for noise at the parties, for several runs, and for mechanisms other than "
             "`threshold`, `interactive-threshold` and `gnmax`",
             "yes",
         ),
     ]
-
-
-class CoordinatorView(RecordTable):
-    """The coordinator's view."""
-
-    formal: Annotated[
+    coordinator: Annotated[
         CoordinatorBound,
         About("null and `trusted`; noise at the parties: the number that budgets bound", "yes"),
-    ]
-
-
-class Views(RecordTable):
-    """A bound for each reader."""
-
-    public: Annotated[PublicView, About("of readers of labels and “no answer”s", "yes")]
-    coordinator: Annotated[
-        CoordinatorView, About("of the coordinator, which sees every message", "yes")
     ]
 
 
@@ -227,6 +213,8 @@ class EvaluationPrice(RecordTable):
 class Privacy(File):
     """Content of `privacy.json`."""
 
+    FILE = "privacy.json"
+
     simulated: Annotated[bool, About("whether the run was a rehearsal on one machine", "yes")]
     delta: Annotated[
         Number, About("delta of `views` and `parties`; `budget.delta` is that of budgets", "yes")
@@ -285,16 +273,6 @@ class Privacy(File):
     outputs: Annotated[tuple[Output, ...], About("what the run made, most secret first", "yes")]
     post_processing: Annotated[str, About("the cost of what is computed from labels", "yes")]
     unprotected: Annotated[tuple[str, ...], About("gaps of the guarantee, in words", "yes")]
-
-    @property
-    def public(self) -> PublicBound:
-        """The guarantee for readers of labels."""
-        return self.views.public.formal
-
-    @property
-    def operator(self) -> CoordinatorBound:
-        """The guarantee against the coordinator."""
-        return self.views.coordinator.formal
 
     @property
     def at_parties(self) -> bool:

@@ -9,6 +9,8 @@ import json
 import tomllib
 from typing import Annotated
 
+import tomli_w
+
 from pate_fed.errors import RunDirectoryError
 from pate_fed.record.base import About, RecordTable
 
@@ -43,6 +45,8 @@ class EarlierRound(RoundSettings):
 
 class Settings(RoundSettings):
     """Content of `run.toml`: the [options](command-line.md#pate-fed-simulate) that apply."""
+
+    FILE = "run.toml"
 
     delta: Annotated[float | None, About("of all budgets", "yes")] = None
     unit: Annotated[str | None, About("`record` or `party`", "yes")] = None
@@ -80,6 +84,10 @@ class Settings(RoundSettings):
     purpose: Annotated[str, About("as it was stated", "yes")] = ""
     earlier: Annotated[tuple[EarlierRound, ...], About("rounds before this one", "no")] = ()
 
+    def as_text(self) -> str:
+        """Return the content of its file."""
+        return tomli_w.dumps(self.as_json())
+
     @classmethod
     def of_toml(cls, text: str) -> Settings:
         """Read `run.toml`.
@@ -93,4 +101,4 @@ class Settings(RoundSettings):
             raise RunDirectoryError("run.toml must be TOML", error) from error
         except (TypeError, ValueError, RecursionError) as error:
             raise RunDirectoryError("run.toml must hold texts and finite numbers", error) from error
-        return cls.read("run.toml", table)
+        return cls.read(table)

@@ -173,10 +173,10 @@ def _seen(run: FinishedRun) -> list[Output]:
 
 def _cost(run: FinishedRun) -> str:
     privacy = run.privacy
-    if privacy.public.epsilon is None:
+    if privacy.views.public.epsilon is None:
         return "no finite ε holds"
     return (
-        f"ε = {wording.epsilon_text(privacy.public.epsilon)}, "
+        f"ε = {wording.epsilon_text(privacy.views.public.epsilon)}, "
         f"δ = {wording.delta_text(privacy.delta)}; unit {price_words.short_unit(privacy)}, "
         "neighbors differ in these records alone; "
         f"public view; method {price_words.headline_method(privacy)}"

@@ -49,7 +49,7 @@ def public_record(run: FinishedRun, *, agreed: Collection[str] = ()) -> Finished
 
 def no_public_edition(run: FinishedRun) -> str:
     """Say why a run can have no public edition; "" where it can."""
-    if run.privacy.public.epsilon is None:
+    if run.privacy.views.public.epsilon is None:
         return "nothing bounds what its labels reveal"
     if run.settings.seed is not None or run.manifest.seed is not None:
         return "its noise came from a seed, so anybody can compute it (run without --seed)"

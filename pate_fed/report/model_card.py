@@ -96,9 +96,9 @@ def _share(share: float | None, interval: Sequence[float] | None) -> str:
 
 
 def _privacy(privacy: Privacy) -> str:
-    public = privacy.public
-    operator = privacy.operator
-    removal, not_covered = price_words.removal_text(privacy), privacy.public.not_covered
+    public = privacy.views.public
+    operator = privacy.views.coordinator
+    removal, not_covered = price_words.removal_text(privacy), privacy.views.public.not_covered
     spec = spec_of(privacy.mechanism.name)
     rows = [
         ("epsilon", _rounded_up(public.epsilon)),

@@ -15,7 +15,7 @@ POST_PROCESSING: Final = (
     "released labels costs no further privacy."
 )
 
-_PUBLIC, _OPERATOR = "views.public.formal", "views.coordinator.formal"
+_PUBLIC, _OPERATOR = "views.public", "views.coordinator"
 _NOTHING = "no epsilon: you must trust the coordinator"
 
 

@@ -46,7 +46,7 @@ def secrecy_text(privacy: Privacy, *, simulated: bool) -> str:
 
 def headline_method(privacy: Privacy) -> str:
     """Name the method of the public number, as `short_method` does."""
-    return short_method(privacy.public.method)
+    return short_method(privacy.views.public.method)
 
 
 def short_method(method: str) -> str:
@@ -56,10 +56,10 @@ def short_method(method: str) -> str:
 
 def removal_text(privacy: Privacy) -> str:
     """Write the smaller number of a hospital that casts no vote; "" where none is proved."""
-    if (removal := privacy.views.public.removal) is None:
+    if (removal := privacy.views.removal) is None:
         return ""
     epsilon = f"epsilon {wording.epsilon_text(removal.epsilon)}, same delta, unit, view"
-    if removal.method == privacy.public.method:
+    if removal.method == privacy.views.public.method:
         return f"{epsilon}, method"
     return f"{epsilon}; method: {short_method(removal.method)}"
 
@@ -77,10 +77,8 @@ def rounds_text(privacy: Privacy) -> str:
     if not privacy.simulated or len(runs) < 2:
         return ""
     each = ", ".join(f"{_cost_text(one.epsilon)} for {one.run}" for one in runs)
-    return (
-        f"This run stands on {runs[-2].run}: epsilon {each}, {_cost_text(privacy.public.epsilon)} "
-        f"together at delta {wording.delta_text(privacy.delta)}."
-    )
+    together = _cost_text(privacy.views.public.epsilon)
+    return f"This run stands on {runs[-2].run}: epsilon {each}, {together} together at delta {wording.delta_text(privacy.delta)}."
 
 
 def _cost_text(epsilon: float | None) -> str:

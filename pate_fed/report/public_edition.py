@@ -44,12 +44,7 @@ def write_public_edition(
     run = read_run(run_dir)
     public = public_record(run, agreed=agreed)
     with RunDirectory.open_new(out) as directory:
-        directory.write_record(
-            settings=public.settings,
-            manifest=public.manifest,
-            metrics=public.metrics,
-            privacy=public.privacy,
-        )
+        directory.write_record(public.settings, public.manifest, public.metrics, public.privacy)
         directory.write_labels(public.labels)
         # A student of the user's own patients holds rows of theirs, which no epsilon covers.
         for name in SEALED:

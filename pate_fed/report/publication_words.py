@@ -74,7 +74,7 @@ _CHECKS = "no: only auditors get it; they check the other files with it"
 
 def _of_labels(run: FinishedRun) -> tuple[str, str]:
     """Say it of labels and of the student, which learned from them."""
-    if run.privacy.public.epsilon is None:
+    if run.privacy.views.public.epsilon is None:
         refused = "no: nothing bounds how much it reveals"
         return refused, refused
     if run.settings.seed is not None:

@@ -40,15 +40,13 @@ from itertools import count
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-import tomli_w
-
 from pate_fed.cells import csv_line, read_cell
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.regular_files import open_regular, read_regular
 from pate_fed.report.renaming import exchange, publish, sync
 
 if TYPE_CHECKING:
-    from pate_fed.record import Audit, Manifest, Metrics, Privacy, Settings
+    from pate_fed.record import Audit, Manifest, Metrics, Privacy, RecordTable, Settings
 
 SETTINGS = "run.toml"
 MANIFEST = "manifest.json"
@@ -182,20 +180,10 @@ class RunDirectory:
                     parent.rmdir()
             raise
 
-    def write_record(
-        self,
-        *,
-        settings: Settings | None = None,
-        manifest: Manifest | None = None,
-        metrics: Metrics | None = None,
-        privacy: Privacy | None = None,
-    ) -> None:
-        """Write the given files of the record."""
-        if settings is not None:
-            self._write(SETTINGS, tomli_w.dumps(settings.as_json()))
-        for name, table in ((MANIFEST, manifest), (METRICS, metrics), (PRIVACY, privacy)):
-            if table is not None:
-                self.write_json(name, table.as_json())
+    def write_record(self, *tables: RecordTable) -> None:
+        """Write each table into its file."""
+        for table in tables:
+            self._write(table.FILE, table.as_text())
 
     def write_json(self, name: str, content: Mapping[str, object]) -> None:
         """Write one JSON object: keys sorted, two spaces, a newline at the end.
@@ -303,10 +291,7 @@ class FinishedRun:
     """The content of a run directory.
 
     Attributes:
-        settings: `run.toml`.
-        manifest: `manifest.json`.
-        metrics: `metrics.json`.
-        privacy: `privacy.json`.
+        settings, manifest, metrics, privacy: Its record.
         labels: Query id and class name, or "" for "no answer", in the order of `labels.csv`.
         digests: SHA-256 in hex of every file but the report, by its path in the directory.
         sent: The packets of `sent.csv`; none where it is absent.
@@ -395,13 +380,13 @@ def read_run(path: str | os.PathLike[str]) -> FinishedRun:
     audit = folder / AUDIT
     return FinishedRun(
         settings=Settings.of_toml(_read_text(folder / SETTINGS)),
-        manifest=Manifest.read(MANIFEST, _read_text(folder / MANIFEST)),
-        metrics=Metrics.read(METRICS, _read_text(folder / METRICS)),
-        privacy=Privacy.read(PRIVACY, _read_text(folder / PRIVACY)),
+        manifest=Manifest.read(_read_text(folder / MANIFEST)),
+        metrics=Metrics.read(_read_text(folder / METRICS)),
+        privacy=Privacy.read(_read_text(folder / PRIVACY)),
         labels=labels,
         digests=digests_of(folder),
         sent=_read_sent(folder / SENT),
-        audit=Audit.read(AUDIT, _read_text(audit)) if audit.exists() else None,
+        audit=Audit.read(_read_text(audit)) if audit.exists() else None,
         drawn_in=drawn_in,
         reinforced=reinforced,
     )
@@ -422,8 +407,7 @@ def keep_audit(path: str | os.PathLike[str], found: Audit) -> None:
     Raises:
         RunDirectoryError: the directory cannot be written.
     """
-    text = json.dumps(found.as_json(), indent=2, sort_keys=True)
-    _replace(Path(path), AUDIT, text + "\n")
+    _replace(Path(path), AUDIT, found.as_text())
 
 
 def _replace(folder: Path, name: str, text: str) -> None:

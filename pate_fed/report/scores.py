@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, TypedDict
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ def scores_of(
     recalls = [_share(right[labels == place]) for place in range(len(class_names))]
     known = [recall for recall in recalls if recall is not None]
     return StudentScores(
-        **_hits(right, labels),
+        **dict(_hits(right, labels)),
         balanced_accuracy=float(np.mean(known)),
         auc=_area(chances, labels),
         calibration_error=_calibration_error(chances.max(axis=1), right),
@@ -52,27 +52,20 @@ def scores_of(
             for place, name in enumerate(class_names)
         },
         by_hospital={
-            name: HospitalScores(**_hits(right[owners == name], labels[owners == name]))
+            name: _hits(right[owners == name], labels[owners == name])
             for name in sorted(set(owners))
         },
     )
 
 
-class _Hits(TypedDict):
-    records: int
-    accuracy: float
-    accuracy_interval: tuple[float, float]
-    majority: float
-
-
-def _hits(right: NDArray[np.bool_], labels: NDArray[np.int64]) -> _Hits:
+def _hits(right: NDArray[np.bool_], labels: NDArray[np.int64]) -> HospitalScores:
     records, hits = len(labels), int(right.sum())
-    return {
-        "records": records,
-        "accuracy": hits / records,
-        "accuracy_interval": wilson_interval(hits, records),
-        "majority": float(np.bincount(labels).max() / records),
-    }
+    return HospitalScores(
+        records=records,
+        accuracy=hits / records,
+        accuracy_interval=wilson_interval(hits, records),
+        majority=float(np.bincount(labels).max() / records),
+    )
 
 
 def quality_of(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> Quality:

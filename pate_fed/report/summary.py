@@ -89,7 +89,7 @@ def _learned(metrics: Metrics, *, most: int) -> list[str]:
 
 
 def _cost(privacy: Privacy, *, most: int) -> list[str]:
-    operator = privacy.operator
+    operator = privacy.views.coordinator
     lines = _row(
         "Privacy cost",
         f"{_epsilon(privacy)}, public view; method: {price_words.headline_method(privacy)}",
@@ -99,7 +99,7 @@ def _cost(privacy: Privacy, *, most: int) -> list[str]:
         lines += _row("rounds", said, lines=most)
     if said := price_words.removal_text(privacy):
         lines += _row("no vote cast", said, lines=min(most, 2))
-    if privacy.public.not_covered is not None:
+    if privacy.views.public.not_covered is not None:
         lines += _row("not covered", _DEALT, lines=1)
     votes = wording.plural(privacy.unit_votes, "vote")
     lines += _row("unit", f"{price_words.short_unit(privacy)}, at most {votes} on each query")
@@ -122,7 +122,7 @@ def _cost(privacy: Privacy, *, most: int) -> list[str]:
 
 
 def _epsilon(privacy: Privacy) -> str:
-    epsilon = privacy.public.epsilon
+    epsilon = privacy.views.public.epsilon
     if epsilon is None:
         return "epsilon without a bound"
     most = " where it is largest" if price_words.differ(privacy.epsilons) else ""

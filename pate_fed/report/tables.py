@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -287,8 +287,9 @@ def privacy_table(*, ended: EndedRun, sealing: str, seed: int | None, simulated:
         ),
         budget=_budget(ended, seat, simulated=simulated),
         views=priced.Views(
-            public=priced.PublicView(formal=_public_bound(ended, seat), removal=_removal(ended)),
-            coordinator=priced.CoordinatorView(formal=_coordinator_bound(ended, seat)),
+            public=_public_bound(ended, seat),
+            removal=_removal(ended),
+            coordinator=_coordinator_bound(ended, seat),
         ),
         runs=tuple(
             priced.RunBound(
@@ -431,15 +432,10 @@ def _unit_votes(ended: EndedRun, seat: int) -> int:
     return max(replace(terms, unit=unit).unit_votes_at(seat) for terms in ended.used_terms)
 
 
-class _Number(TypedDict):
-    epsilon: float | None
-    method: str
-
-
-def _number(cost: FormalCost) -> _Number:
-    """Return a cost as the record has it: None where it is not finite."""
-    finite = cost.epsilon if math.isfinite(cost.epsilon) else None
-    return {"epsilon": finite, "method": cost.method}
+def _number(cost: FormalCost) -> dict[str, Any]:
+    """Return the fields of a bound: no number where it is not finite."""
+    epsilon = cost.epsilon if math.isfinite(cost.epsilon) else None
+    return dict(priced.Bound(epsilon=epsilon, method=cost.method))
 
 
 def _parties(ended: EndedRun) -> list[priced.PartyCost]:

@@ -153,20 +153,18 @@ def sample_privacy(method: str = COMPOSED_METHOD) -> dict[str, Any]:
         },
         "views": {
             "public": {
-                "formal": {
-                    **number,
-                    "holds_for": 'everyone who sees the released labels and every "no answer"',
-                },
-                "removal": {
-                    "epsilon": 3.456789,
-                    "method": method,
-                    "privacy_unit": "party",
-                    "neighboring_definition": "Two cases: a hospital votes, or casts no vote.",
-                }
-                if is_private
-                else None,
+                **number,
+                "holds_for": 'everyone who sees the released labels and every "no answer"',
             },
-            "coordinator": {"formal": {"epsilon": None, "method": "trusted"}},
+            "removal": {
+                "epsilon": 3.456789,
+                "method": method,
+                "privacy_unit": "party",
+                "neighboring_definition": "Two cases: a hospital votes, or casts no vote.",
+            }
+            if is_private
+            else None,
+            "coordinator": {"epsilon": None, "method": "trusted"},
         },
         "runs": [{"run": "rehearsal", **number, "delta": _DELTA}],
         "parties": [{**party, **number} for party in sample_parties()],
@@ -254,7 +252,7 @@ def fill(
     settings: dict[str, Any] | None = None,
 ) -> None:
     """Write everything but the report."""
-    run.write_record(settings=settings_of(settings or sample_settings()))
+    run.write_record(settings_of(settings or sample_settings()))
     run.write_json("manifest.json", sample_manifest())
     run.write_json("metrics.json", metrics or sample_metrics())
     run.write_json("privacy.json", privacy or sample_privacy())
@@ -272,14 +270,14 @@ def write_sample(path: Path, **changed: Any) -> FinishedRun:
 
 def settings_of(content: dict[str, Any]) -> Settings:
     """The record that `run.toml` of this content is read as."""
-    return Settings.read("run.toml", json.dumps(content))
+    return Settings.read(json.dumps(content))
 
 
 def metrics_of(content: dict[str, Any]) -> Metrics:
     """The record that `metrics.json` of this content is read as."""
-    return Metrics.read("metrics.json", json.dumps(content))
+    return Metrics.read(json.dumps(content))
 
 
 def privacy_of(content: dict[str, Any]) -> Privacy:
     """The record that `privacy.json` of this content is read as."""
-    return Privacy.read("privacy.json", json.dumps(content))
+    return Privacy.read(json.dumps(content))

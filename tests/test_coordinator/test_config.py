@@ -102,7 +102,7 @@ def test_the_settings_file_of_a_run_gives_its_settings_again(
     resolved = resolve(given, dataset, sums=FORMS)
     run = tmp_path / "run"
     with RunDirectory.open_new(run) as files:
-        files.write_record(settings=resolved.as_record())
+        files.write_record(resolved.as_record())
     again = begun("--config", run / "run.toml", "--data-file", table)
     assert again.data == given.data
     # What was resolved stays as it is, and nothing else follows from the data.
@@ -124,7 +124,7 @@ def test_a_file_is_read_as_it_was(
     form = ("--separator", cells[0], "--decimal", cells[1])
     given = begun("--data", "csv", "--data-file", table, *COLUMNS, *form)
     with RunDirectory.open_new(tmp_path / "run") as files:
-        files.write_record(settings=given.as_record())
+        files.write_record(given.as_record())
     again = begun("--config", tmp_path / "run" / "run.toml", "--data-file", table)
     assert again == given
 

@@ -90,10 +90,10 @@ def test_a_simulation_scores_its_student_on_patients_kept_back(
     low, high = found["accuracy_interval"]
     assert 0 <= low <= high <= 1
     records, hospitals = (run_of(run, "privacy.json") for run in (runs[0], runs[2]))
-    labels = records["views"]["public"]["formal"]["epsilon"]
+    labels = records["views"]["public"]["epsilon"]
     assert records["evaluation"]["with_labels"]["epsilon"] == max(labels, 1.0)
     assert records["evaluation"]["with_labels"]["delta"] == records["delta"]
-    both = hospitals["views"]["public"]["formal"]["epsilon"] + 1
+    both = hospitals["views"]["public"]["epsilon"] + 1
     assert hospitals["evaluation"]["with_labels"]["epsilon"] == both
     assert hospitals["evaluation"]["with_labels"]["delta"] == 2 * hospitals["delta"]
     assert [name[:6] for name in sorted(found["groups"]["by age"])] == ["above ", "up to "]

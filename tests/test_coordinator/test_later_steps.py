@@ -20,6 +20,7 @@ from coordinator.simulation import run as simulation
 from pate_fed import students
 from pate_fed.accounting import EntryState
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
+from pate_fed.record import RecordTable
 from pate_fed.report import RunDirectory, plots, read_run
 from pate_fed.students import Student
 from tests.support.command import Command, pate_fed, small_run, write_table
@@ -162,10 +163,10 @@ def test_a_simulation_keeps_its_labels_elsewhere_where_its_place_is_gone(
     (tmp_path / "spare").mkdir()
     write = RunDirectory.write_record
 
-    def fill_up(directory: RunDirectory, **tables: Any) -> None:
+    def fill_up(directory: RunDirectory, *tables: RecordTable) -> None:
         if directory.folder.parent == out.parent:
             raise RunDirectoryError("run.toml must be writable", "no room") from full()
-        write(directory, **tables)
+        write(directory, *tables)
 
     monkeypatch.setattr(RunDirectory, "write_record", fill_up)
     ended = pate_fed(*small_run(table, out))

@@ -132,7 +132,7 @@ def prepared(chain: Chain, run: Path | None, **changes: Any) -> _Rehearsal:
 
 def price_of(run: Path) -> float:
     """The epsilon that a first round states, between bounds that are not our code's."""
-    found = float(json_of(run, "privacy.json")["views"]["public"]["formal"]["epsilon"])
+    found = float(json_of(run, "privacy.json")["views"]["public"]["epsilon"])
     assert tied_epsilon(SIGMA, QUERIES, DELTA) <= found
     assert found <= gaussian_epsilon(math.sqrt(2 * QUERIES) / SIGMA, DELTA) * (1 + 1e-9)
     return found
@@ -256,7 +256,7 @@ def test_every_epsilon_is_of_all_rounds_together(chain: Chain) -> None:
     privacy = json_of(chain.second, "privacy.json")
     alone = price_of(chain.first)
     assert [run["epsilon"] for run in privacy["runs"]] == [alone] * 2
-    formal = privacy["views"]["public"]["formal"]["epsilon"]
+    formal = privacy["views"]["public"]["epsilon"]
     # Divergences add up at one order: no more than those of Gaussian noise do.
     order = privacy["budget"]["order_of_rounds"]
     gaussian = order * 2 * QUERIES / SIGMA**2
@@ -273,7 +273,7 @@ def test_every_epsilon_is_of_all_rounds_together(chain: Chain) -> None:
     # Of this round alone: it ends at its caps.
     assert privacy["charged"] == 1.0
     # Numbers of one round are in `runs` alone.
-    assert privacy["views"]["public"]["removal"] is None
+    assert privacy["views"]["removal"] is None
     assert privacy["per_instance"]["epsilon"] is None
 
     def others(table: Any) -> list[float]:
@@ -435,8 +435,7 @@ def test_a_stated_cost_that_does_not_follow_from_the_settings_is_refused(chain: 
     rounds = EarlierRounds.read(chain.first)
     assert rounds.record is not None
     views = rounds.record.privacy.views
-    formal = views.public.formal.changed(epsilon=0.5)
-    views = views.changed(public=views.public.changed(formal=formal))
+    views = views.changed(public=views.public.changed(epsilon=0.5))
     privacy = rounds.record.privacy.changed(views=views)
     lied = replace(rounds, record=replace(rounds.record, privacy=privacy))
     now = prepared(chain, None)

@@ -941,9 +941,9 @@ def test_the_number_counts_every_run_whose_labels_are_used(federation: Worked) -
     parts = {run["run"]: run for run in second["runs"]}
     assert set(parts) == {"first", "second"}  # of "alone" no label is used
     # The first run protects a record; the second a whole hospital: its votes may all change.
-    assert parts["first"]["epsilon"] > first["views"]["public"]["formal"]["epsilon"]
+    assert parts["first"]["epsilon"] > first["views"]["public"]["epsilon"]
     total = sum(run["epsilon"] for run in second["runs"])
-    formal = second["views"]["public"]["formal"]
+    formal = second["views"]["public"]
     assert formal["epsilon"] == pytest.approx(total, rel=1e-8)
     assert formal["epsilon"] >= total
     assert second["delta"] == pytest.approx(1e-6 + second["budget"]["delta"])
@@ -982,7 +982,7 @@ def test_a_run_without_an_answer_says_so_and_a_later_student_learns_from_its_que
     said = " ".join(render_summary(record.metrics, record.privacy, "first").split())
     assert "There is no student: of 5 queries none was answered." in said
     assert "Accuracy student none" in said
-    assert privacy_of(federation)["views"]["public"]["formal"]["epsilon"] is not None
+    assert privacy_of(federation)["views"]["public"]["epsilon"] is not None
     told = (results_of(federation.coordinator.home, "first") / "report.html").read_text("utf-8")
     assert "Test the student on your own records" not in told
     refused = set(labels(federation))

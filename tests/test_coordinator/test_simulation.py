@@ -437,13 +437,13 @@ class TestKindsOfData:
         # A record of another class would be dealt elsewhere: beside each number, it says so.
         said = "dealing of records to teachers by class"
         privacy = read_json(run, "privacy.json")
-        public = privacy["views"]["public"]["formal"]
+        public = privacy["views"]["public"]
         by_class = partition == ("dirichlet",)
         assert ("not_covered" in public) is by_class
         assert (said in privacy["guarantee"]) is by_class
         report = (run / "report.html").read_text(encoding="utf-8")
         for line in re.findall(r'<p class="facts">.*?</p>', report):
-            if "views.public.formal" in line:
+            if "views.public" in line:
                 assert (said in line) is by_class
         assert ("not covered    dealing records out by their class" in ended.out) is by_class
         card = run / "student" / "model_card.md"
@@ -470,11 +470,11 @@ class TestKindsOfData:
             unit,
             4 if unit == "party" else 1,
         )
-        formal = privacy["views"]["public"]["formal"]["epsilon"]
+        formal = privacy["views"]["public"]["epsilon"]
         assert 0 < formal <= 20
         assert privacy["charged"] == 1.0
         assert {run["epsilon"] for run in privacy["runs"]} == {formal}
-        assert privacy["views"]["coordinator"]["formal"] == {"epsilon": None, "method": "trusted"}
+        assert privacy["views"]["coordinator"] == {"epsilon": None, "method": "trusted"}
 
     @pytest.mark.slow
     def test_formal_number_is_of_the_caps_and_not_of_what_was_answered(
@@ -484,7 +484,7 @@ class TestKindsOfData:
         for name, threshold in (("answers", 0), ("refuses", 500)):
             run = tmp_path / name
             pate_fed(*small_run(table, run), "--vote-threshold", threshold)
-            formal.append(read_json(run, "privacy.json")["views"]["public"]["formal"]["epsilon"])
+            formal.append(read_json(run, "privacy.json")["views"]["public"]["epsilon"])
             answered = read_json(run, "metrics.json")["queries"]["answered"]
             assert (answered == 0) == (name == "refuses")
         assert formal[0] == formal[1]
@@ -517,7 +517,7 @@ class TestKindsOfData:
         ended = pate_fed("simulate", "--data", "breast-cancer", "--seed", 7, "--out", run)
         assert (ended.code, ended.err) == (0, "")
         privacy = read_json(run, "privacy.json")
-        assert privacy["views"]["public"]["formal"]["epsilon"] <= 5.0
+        assert privacy["views"]["public"]["epsilon"] <= 5.0
         assert read_json(run, "metrics.json")["accuracy"]["student"] > 0.85
 
     @pytest.mark.slow
@@ -527,7 +527,7 @@ class TestKindsOfData:
         metrics, privacy = default_run["metrics"], default_run["privacy"]
         assert (metrics["parties"], metrics["teachers"]) == (50, 50)
         assert (privacy["privacy_unit"], privacy["delta"]) == ("party", 1e-5)
-        assert privacy["views"]["public"]["formal"]["epsilon"] <= 5.0
+        assert privacy["views"]["public"]["epsilon"] <= 5.0
         # The floor is for the mean of several seeds; a single one keeps well above a clinic.
         assert metrics["accuracy"]["student"] > metrics["accuracy"]["best_single_party"] - 0.05
         assert metrics["queries"]["asked"] == DEFAULTS["digits"].queries

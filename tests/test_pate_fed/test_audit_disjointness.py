@@ -94,7 +94,7 @@ def test_a_manifest_of_a_simulation_passes() -> None:
 
 
 def proof_of(content: dict[str, Any]) -> PartitionProof:
-    return PartitionProof.read("manifest.json", json.dumps(content))
+    return PartitionProof.read(json.dumps(content))
 
 
 def _repeat(one: dict[str, Any]) -> None:

@@ -16,11 +16,11 @@ from pate_fed.audit.findings import (
     AuditCase,
     asks_within,
     find,
+    made_up_rows,
     price,
     render,
     spread_rows,
 )
-from pate_fed.audit.run_case import facts_of_run
 from pate_fed.audit.win_chances import Noise
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.mechanisms import GaussianMax
@@ -106,19 +106,18 @@ class TestExposure:
             AuditCase(ROW[np.newaxis], Target(Noise(1.0)), **{"asks": 1, **kept})  # type: ignore[arg-type]
 
 
-class TestRunFacts:
+class TestMadeUpRows:
     def test_are_those_of_the_run(self) -> None:
-        facts = facts_of_run(
-            privacy=privacy_of(sample_privacy()), metrics=metrics_of(sample_metrics()), labels=()
-        )
-        assert facts.classes == 10
-        assert (facts.rows().sum(axis=1) == facts.teachers).all()
+        privacy = privacy_of(sample_privacy())
+        rows = made_up_rows(privacy, metrics_of(sample_metrics()), ())
+        assert rows.shape[1] == 10
+        assert (rows.sum(axis=1) == sum(party.votes for party in privacy.parties)).all()
 
     def test_a_run_without_two_classes_is_refused(self) -> None:
         metrics = metrics_of({**sample_metrics(), "per_class": {}})
         privacy = privacy_of(sample_privacy())
         with pytest.raises(RunDirectoryError):
-            facts_of_run(privacy=privacy, metrics=metrics, labels=("one", "", "one"))
+            made_up_rows(privacy, metrics, ("one", "", "one"))
 
 
 @pytest.fixture(scope="module")

@@ -288,8 +288,8 @@ def test_every_number_that_matters_stands_in_the_page(make_run: Callable[..., Fi
     assert "8 without an answer" in text
     assert "Charged 30 of 30 queries (100.0 %)" in text
     for epsilon in (
-        privacy["views"]["public"]["formal"]["epsilon"],
-        privacy["views"]["public"]["removal"]["epsilon"],
+        privacy["views"]["public"]["epsilon"],
+        privacy["views"]["removal"]["epsilon"],
         privacy["per_instance"]["epsilon"],
         privacy["budget"]["epsilon"],
     ):
@@ -318,14 +318,14 @@ def test_the_exact_epsilon_stands_beside_the_rounded_one(
     privacy = sample_privacy()
     page = _Page(render_report(make_run(privacy=privacy)))
     values = {attributes["value"] for tag, attributes in page.tags if tag == "data"}
-    assert str(privacy["views"]["public"]["formal"]["epsilon"]) in values
+    assert str(privacy["views"]["public"]["epsilon"]) in values
     assert str(privacy["per_instance"]["epsilon"]) in values
 
 
 def test_every_epsilon_has_its_facts_near_it(make_run: Callable[..., FinishedRun]) -> None:
     """Within 1000 letters of each epsilon stand delta, unit, neighbors, view, method, source."""
     privacy = sample_privacy()
-    privacy["views"]["coordinator"]["formal"] = {"epsilon": 7.5, "method": "rdp"}
+    privacy["views"]["coordinator"] = {"epsilon": 7.5, "method": "rdp"}
     text = (
         _Page(render_report(make_run(privacy=privacy))).words().replace("\N{NO-BREAK SPACE}", " ")
     )
@@ -385,7 +385,7 @@ def test_a_per_instance_number_above_the_formal_one_is_explained(
     make_run: Callable[..., FinishedRun], *, larger: bool
 ) -> None:
     privacy = sample_privacy()
-    formal = privacy["views"]["public"]["formal"]["epsilon"]
+    formal = privacy["views"]["public"]["epsilon"]
     privacy["per_instance"]["epsilon"] = formal * (1.01 if larger else 1.0)
     text = _Page(render_report(make_run(privacy=privacy))).words()
     said = "comes from a rougher method, so it can be larger than the guarantee."
@@ -529,9 +529,9 @@ def test_each_section_with_an_epsilon_says_the_neighbors_in_full_once(
     make_run: Callable[..., FinishedRun],
 ) -> None:
     privacy = sample_privacy()
-    privacy["views"]["coordinator"]["formal"] = {"epsilon": 7.5, "method": "rdp"}
-    for public in (privacy["views"]["public"]["formal"]["epsilon"], None):
-        privacy["views"]["public"]["formal"]["epsilon"] = public
+    privacy["views"]["coordinator"] = {"epsilon": 7.5, "method": "rdp"}
+    for public in (privacy["views"]["public"]["epsilon"], None):
+        privacy["views"]["public"]["epsilon"] = public
         page = render_report(make_run(privacy=privacy))
         for section in page.split("<section ")[1:]:
             text = _Page(f"<section {section.partition('</section>')[0]}</section>").words()
@@ -704,7 +704,7 @@ def test_unknown_numbers_are_called_so(make_run: Callable[..., FinishedRun]) -> 
     metrics["accuracy"] = dict.fromkeys(metrics["accuracy"])
     metrics["per_class"] = {}
     privacy["ledger"], privacy["unprotected"] = [], []
-    privacy["views"]["public"]["formal"]["epsilon"] = None
+    privacy["views"]["public"]["epsilon"] = None
     privacy["per_instance"]["epsilon"] = privacy["per_instance"]["order"] = None
     text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).text
     assert text.count("not measured") >= 7
@@ -836,7 +836,7 @@ def test_noise_at_the_parties_is_charged_and_shown_in_the_coordinators_view(
     privacy = sample_privacy()
     privacy["noise"]["place"] = "parties"
     privacy["mechanism"]["shares"] = 37
-    privacy["views"]["coordinator"]["formal"] = {
+    privacy["views"]["coordinator"] = {
         "epsilon": 4.4375,
         "method": "RDP of every opened row",
         "holds_for": "the coordinator, even with hospitals",

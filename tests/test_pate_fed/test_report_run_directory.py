@@ -370,11 +370,11 @@ def test_a_broken_table_is_a_coded_error(
         pytest.param("metrics.json", "per_class", {"a": {"answered": 1}}, id="half an entry"),
         pytest.param("metrics.json", "warnings", [1], id="a warning that is no text"),
         pytest.param("privacy.json", "privacy_unit", "patient", id="unknown unit"),
-        pytest.param("privacy.json", "views.public.formal.epsilon", "4.9", id="epsilon as text"),
+        pytest.param("privacy.json", "views.public.epsilon", "4.9", id="epsilon as text"),
         pytest.param("privacy.json", "charged", 1.01, id="charged above 1"),
         pytest.param("privacy.json", "ledger", [{"asked": 1}], id="half a batch"),
         pytest.param("privacy.json", "threat_model", None, id="no trust sentence"),
-        pytest.param("privacy.json", "views.public.removal", {"epsilon": 4}, id="a bare number"),
+        pytest.param("privacy.json", "views.removal", {"epsilon": 4}, id="a bare number"),
         pytest.param("privacy.json", "parties", [{"party": "a"}], id="half a hospital"),
         *(
             pytest.param(
@@ -452,8 +452,8 @@ def test_a_report_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Mo
             "mechanism.sigma2",
             "mechanism.vote_threshold",
             "noise.delta_slack",
-            "views.public.formal.epsilon",
-            "views.public.removal",
+            "views.public.epsilon",
+            "views.removal",
         )
     ]
     + [pytest.param("metrics.json", "queries.pool", id="queries.pool")],

@@ -84,7 +84,7 @@ def test_unknown_numbers_are_called_so() -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
     metrics["accuracy"] = dict.fromkeys(metrics["accuracy"])
     metrics["scores"] = dict.fromkeys(metrics["scores"])
-    privacy["views"]["public"]["formal"]["epsilon"] = None
+    privacy["views"]["public"]["epsilon"] = None
     text = _render(metrics, privacy)
     assert "student not measured" in text
     assert "epsilon without a bound" in text
@@ -93,17 +93,17 @@ def test_unknown_numbers_are_called_so() -> None:
 
 def test_the_coordinators_own_epsilon_is_shown_where_there_is_one() -> None:
     privacy = sample_privacy()
-    privacy["views"]["coordinator"]["formal"] = {"epsilon": 7.5, "method": "rdp"}
+    privacy["views"]["coordinator"] = {"epsilon": 7.5, "method": "rdp"}
     text = " ".join(_render(sample_metrics(), privacy).split())
     assert "epsilon 7.5 in its view, same delta, unit and neighbors; method: rdp" in text
 
 
 def test_a_second_number_stands_only_where_it_is_proved_and_names_its_method() -> None:
     privacy = sample_privacy()
-    privacy["views"]["public"]["removal"]["method"] = "another way"
+    privacy["views"]["removal"]["method"] = "another way"
     text = " ".join(_render(sample_metrics(), privacy).split())
     assert "no vote cast epsilon 3.457, same delta, unit, view; method: another way" in text
-    privacy["views"]["public"]["removal"] = None
+    privacy["views"]["removal"] = None
     assert "no vote cast" not in _render(sample_metrics(), privacy)
 
 
@@ -150,8 +150,8 @@ def test_a_full_screen_cuts_texts_before_it_drops_a_line() -> None:
     metrics["warnings"] = ["word " * 100]
     privacy["neighboring_definition"] = "word " * 100
     privacy["unit_votes"] = number
-    for view in privacy["views"].values():
-        view["formal"].update(method="word " * 100, epsilon=float(number))
+    for view in ("public", "coordinator"):
+        privacy["views"][view].update(method="word " * 100, epsilon=float(number))
     privacy["ledger"] = [
         {"batch": batch, "state": "forfeited", "asked": 0, "answered": 0, "charged": 0}
         for batch in range(40)
@@ -207,8 +207,8 @@ def test_the_summary_fits_one_screen_whatever_it_says(
     privacy["neighboring_definition"] = text
     privacy["unit_votes"] = number
     privacy["parties"] = sample_parties(hospitals, alike=hospitals % 2 == 0)
-    for view in privacy["views"].values():
-        view["formal"].update(method=text, epsilon=float(number))
+    for view in ("public", "coordinator"):
+        privacy["views"][view].update(method=text, epsilon=float(number))
     privacy["ledger"] += [
         {"batch": 3 + extra, "state": "forfeited", "asked": 15, "answered": 0, "charged": 15}
         for extra in range(void)
