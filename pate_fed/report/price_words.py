@@ -78,8 +78,10 @@ def rounds_text(privacy: Privacy) -> str:
         return ""
     each = ", ".join(f"{_cost_text(one.epsilon)} for {one.run}" for one in runs)
     together = _cost_text(privacy.views.public.epsilon)
-    return f"This run stands on {runs[-2].run}: epsilon {each}, {together} together "
+    return (
+        f"This run stands on {runs[-2].run}: epsilon {each}, {together} together "
         f"at delta {wording.delta_text(privacy.delta)}."
+    )
 
 
 def _cost_text(epsilon: float | None) -> str:
