@@ -571,7 +571,7 @@ class TestPostgresql:
         federation = Worked(tmp_path, home=FederationHome.open(folder))
         federation.ask()
         run = federation.work()
-        assert (run.state.value, run.progress["answered"]) == ("done", 12), run.reason
+        assert (run.state.value, run.progress.answered) == ("done", 12), run.reason
         federation.ask("second")
         assert federation.work("second").progress["from_store"] == 12
         for command in ("status", "members"):

@@ -301,7 +301,7 @@ def test_the_run_has_one_epsilon_wherever_it_is_said(played: Played) -> None:
     coordinator = Coordinator(FederationHome.open(settings.parent))
     try:
         [run] = coordinator.queue.page(most=10)
-        assert run.progress["epsilon"] == exact
+        assert run.progress.epsilon == exact
         console = browser(coordinator, Role.ADMINISTRATOR)
         for path in ("/", "/runs", f"/runs/{run.name}", f"/runs/{run.name}/results", "/privacy"):
             said = words_in(console.get(path).text)

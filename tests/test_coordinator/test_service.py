@@ -310,7 +310,7 @@ def test_a_run_that_fails_each_time_ends_and_lets_the_next_one_begin(served: Ser
     assert run.reason.startswith("PF-490: a ValueError at ")
     assert "secret" not in run.reason
     assert 1 < len(tries) < 10
-    assert run.progress["answered"] == 4  # what was released is known: see the second run
+    assert run.progress.answered == 4  # what was released is known: see the second run
     served.federation.on_exchange = lambda number: None
     served.wait_until("second", RunState.DONE)
     assert served.queue.find("second").progress["from_store"] > 0
@@ -383,7 +383,7 @@ def test_a_run_that_is_told_to_stop_ends_with_what_it_gave_though_flower_never_a
     served.start()
     served.wait_until("first", RunState.STOPPED)
     run = served.queue.find("first")
-    assert (run.progress["answered"], "ConnectionError" in run.reason) == (4, True)
+    assert (run.progress.answered, "ConnectionError" in run.reason) == (4, True)
     assert results_of(served.service.home, "first").is_dir()
 
 
@@ -394,7 +394,7 @@ def test_failures_are_counted_anew_where_a_run_came_further(served: Served) -> N
     failures: Counter[int] = Counter()
 
     def break_down(number: int) -> None:
-        batch = int(served.queue.find("first").progress.get("batches", 0))
+        batch = int(served.queue.find("first").progress.batches)
         if batch and failures[batch] < 3:
             failures[batch] += 1
             raise RuntimeError
