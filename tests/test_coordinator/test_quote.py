@@ -31,7 +31,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
     """One whose first rows were answered."""
     made = Worked(tmp_path_factory.mktemp("quote"))
     made.ask(queries=FIRST, select="all")
-    assert made.work().progress["answered"] == FIRST
+    assert made.work().progress.answered == FIRST
     yield made
     made.coordinator.close()
 

@@ -1325,7 +1325,7 @@ def test_no_other_run_begins_while_one_rests_with_its_hospitals_in_it(
     assert (waits.state, waits.reason) == (RunState.WAITING, reason)
     federation.coordinator.queue.resume("first")
     first = federation.work()
-    assert (first.state, first.reason, first.progress["void"]) == (RunState.DONE, "", 0)
+    assert (first.state, first.reason, first.progress.void) == (RunState.DONE, "", 0)
     assert federation.work("second").state is RunState.DONE
     require_sound(federation, answered=8)
 
