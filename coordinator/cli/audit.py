@@ -139,19 +139,18 @@ def audit(  # noqa: PLR0917 - one argument per option
         given = {name: value for name, value in given.items() if value is not None}
         given |= {"delta": delta, "seed": seed}
         if canary is not None:
-            found = _canary(canary, mechanism, options, **given)
-            _show(found, _verdict(found), output_format)
+            _show(*_canary(canary, mechanism, options, **given), output_format)
         else:
             assert membership is not None
-            found = _membership(membership, _rule(mechanism, options), out=out, **given)
-            _show(found, _members_said(found), output_format)
+            rule = _rule(mechanism, options)
+            _show(*_membership(membership, rule, out=out, **given), output_format)
         return
     if labels is not None:
         _require_answers(votes, run, teachers=teachers, classes=classes)
         assert teachers is not None
         assert classes is not None
         found = _rebuilt(labels, teachers=teachers, classes=classes, mechanism=mechanism, **options)
-        _show(found, _said(found), output_format)
+        _show(*found, output_format)
         return
     _require_subject(votes, run, teachers=teachers, classes=classes)
     means = {"answers": answers, "epsilon": epsilon, "delta": delta}
@@ -252,7 +251,7 @@ def _write(out: Path, found: Audit) -> None:
     (out / "audit.svg").write_text(standalone(picture), "utf-8")
 
 
-def _show(found: dict[str, Any], text: str, output_format: Format) -> None:
+def _show(found: dict[str, object], text: str, output_format: Format) -> None:
     if output_format is Format.JSON:
         print_json(found)
     else:
@@ -308,7 +307,8 @@ def _of_run(
 
 def _rebuilt(
     path: Path, *, teachers: int, classes: int, mechanism: str, **options: float | None
-) -> dict[str, Any]:
+) -> tuple[dict[str, object], str]:
+    """Return the rebuilt votes as JSON, and in words."""
     from pate_fed.audit import Answers, Target, rebuild_votes  # noqa: PLC0415 - keeps --help fast
     from pate_fed.data.vote_file import load_outcomes  # noqa: PLC0415 - the same
 
@@ -318,13 +318,24 @@ def _rebuilt(
     answers = Answers.of(load_outcomes(path), classes=classes)
     found = rebuild_votes(answers, target.noise, teachers=teachers, check=target.check)
     errors = [float(one) if math.isfinite(one) else None for one in found.standard_errors]
-    return {
+    answered = int(answers.labels.sum())
+    lines = [f"{answers.asked:,} asked, {answered:,} answered. Votes for each class:"]
+    for place, (count, error) in enumerate(zip(found.votes, errors, strict=True)):
+        spread = "unknown" if error is None else f"{error:.1f}"
+        lines.append(f"{place:4}  {count:8.1f} +- {spread}")
+    settled = {"teachers": "the number of votes", "both": "the number of votes and the refusals"}
+    lines.append(
+        "Labels alone tell differences of counts only; the sum is settled by "
+        f"{settled[found.settled_by]}."
+    )
+    table = {
         "asked": answers.asked,
-        "answered": int(answers.labels.sum()),
+        "answered": answered,
         "votes": found.votes.tolist(),
         "standard_errors": errors,
         "settled_by": found.settled_by,
     }
+    return table, "\n".join(lines)
 
 
 def _canary(
@@ -336,7 +347,8 @@ def _canary(
     queries: int = 4,
     delta: float,
     seed: int,
-) -> dict[str, Any]:
+) -> tuple[dict[str, object], str]:
+    """Return the bound on epsilon as JSON, and in words."""
     from pate_fed.audit.findings import price  # noqa: PLC0415 - the same
     from pate_fed.lab.canary import (  # noqa: PLC0415 - keeps --help fast
         MOST_ROWS,
@@ -352,7 +364,15 @@ def _canary(
     found = audit_mechanism(
         rule, teachers=teachers, queries=queries, trials=trials, delta=delta, seed=b"%d" % seed
     )
-    return {
+    verdict = "refuted" if found.refutes(claim) else "not refuted"
+    said = (
+        f"Epsilon is at least {found.epsilon:.3f} at delta {delta:g} (95 % sure); "
+        f"claimed: {claim:.3f}. The claim is {verdict}.\n"
+        f"Recognized: {100 * found.found:.2f} % of {found.trials:,} runs with the canary, "
+        f"{100 * found.alarms:.2f} % of as many without.\n"
+        "A bound below the claim proves only that this attack found no more."
+    )
+    table = {
         "mechanism": name,
         "claim": claim,
         "delta": delta,
@@ -362,6 +382,7 @@ def _canary(
         "alarms": found.alarms,
         "trials": found.trials,
     }
+    return table, said
 
 
 def _membership(
@@ -373,7 +394,8 @@ def _membership(
     delta: float,
     seed: int,
     out: Path | None,
-) -> dict[str, Any]:
+) -> tuple[dict[str, object], str]:
+    """Return the attack's success as JSON, and in words."""
     import numpy as np  # noqa: PLC0415 - keeps --help fast
 
     from pate_fed import __version__  # noqa: PLC0415 - the same
@@ -404,72 +426,44 @@ def _membership(
         )
         out.mkdir(mode=0o700)
         (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", "utf-8")
-    return {
+    records = shadows.members.shape[1]
+    claimed = f"epsilon {claim:.3f}" if math.isfinite(claim) else "no finite epsilon"
+    lines = [
+        f"{models:,} students, {records:,} records, each in half of them. "
+        f"Claimed: {claimed} at delta {delta:g}.",
+        f"Area under the curve: {audit.area:.3f} (0.5 is guessing).",
+    ]
+    points = []
+    for one in audit.points:
+        low, high = one.interval()
+        alarms, hits = one.alarms / one.others, one.found / one.members
+        allowed = one.most_found(claim, delta)
+        lines.append(
+            f"With {100 * alarms:.2f} % false alarms {100 * hits:.2f} % of the "
+            f"members are found ({100 * low:.2f} to {100 * high:.2f} %); the claim allows "
+            f"{100 * allowed:.2f} %."
+        )
+        points.append({
+            "aimed": one.aimed,
+            "alarms": alarms,
+            "found": hits,
+            "interval": [low, high],
+            "allowed": allowed,
+        })  # fmt: skip
+    lines.append(
+        f"Lower bound on epsilon: {audit.epsilon:.3f}. Trials of one student depend on each "
+        "other: the intervals are too narrow."
+    )
+    table = {
         "models": models,
-        "records": shadows.members.shape[1],
+        "records": records,
         "claim": claim if math.isfinite(claim) else None,
         "delta": delta,
         "bound": audit.epsilon,
         "auc": audit.area,
-        "points": [
-            {
-                "aimed": one.aimed,
-                "alarms": one.alarms / one.others,
-                "found": one.found / one.members,
-                "interval": list(one.interval()),
-                "allowed": one.most_found(claim, delta),
-            }
-            for one in audit.points
-        ],
+        "points": points,
     }
-
-
-def _members_said(found: dict[str, Any]) -> str:
-    claim = "no finite epsilon" if found["claim"] is None else f"epsilon {found['claim']:.3f}"
-    lines = [
-        f"{found['models']:,} students, {found['records']:,} records, each in half of them. "
-        f"Claimed: {claim} at delta {found['delta']:g}.",
-        f"Area under the curve: {found['auc']:.3f} (0.5 is guessing).",
-    ]
-    for one in found["points"]:
-        low, high = one["interval"]
-        lines.append(
-            f"With {100 * one['alarms']:.2f} % false alarms {100 * one['found']:.2f} % of the "
-            f"members are found ({100 * low:.2f} to {100 * high:.2f} %); the claim allows "
-            f"{100 * one['allowed']:.2f} %."
-        )
-    lines.append(
-        f"Lower bound on epsilon: {found['bound']:.3f}. Trials of one student depend on each "
-        "other: the intervals are too narrow."
-    )
-    return "\n".join(lines)
-
-
-def _verdict(found: dict[str, Any]) -> str:
-    verdict = "The claim is refuted." if found["refuted"] else "The claim is not refuted."
-    return (
-        f"Epsilon is at least {found['bound']:.3f} at delta {found['delta']:g} (95 % sure); "
-        f"claimed: {found['claim']:.3f}. {verdict}\n"
-        f"Recognized: {100 * found['found']:.2f} % of {found['trials']:,} runs with the canary, "
-        f"{100 * found['alarms']:.2f} % of as many without.\n"
-        "A bound below the claim proves only that this attack found no more."
-    )
-
-
-def _said(found: dict[str, Any]) -> str:
-    lines = [f"{found['asked']:,} asked, {found['answered']:,} answered. Votes for each class:"]
-    for place, (count, error) in enumerate(
-        zip(found["votes"], found["standard_errors"], strict=True)
-    ):
-        spread = "unknown" if error is None else f"{error:.1f}"
-        lines.append(f"{place:4}  {count:8.1f} +- {spread}")
-    lines.append(
-        "Labels alone tell differences of counts only; the sum is settled by "
-        + {"teachers": "the number of votes.", "both": "the number of votes and the refusals."}[
-            found["settled_by"]
-        ]
-    )
-    return "\n".join(lines)
+    return table, "\n".join(lines)
 
 
 def _rule(name: str, given: dict[str, float | None]) -> Mechanism:
