@@ -192,7 +192,7 @@ def _compare(tags: list[Path], output_format: Format, *, is_alone: bool) -> None
         "patients: none is with two teachers of a task, by their ids.\n"
         "A patient under two ids is not found."
     )
-    _show(found, text, output_format)
+    _show({**found}, text, output_format)
 
 
 def _require_answers(
