@@ -119,17 +119,9 @@ def privacy_of(
     asks_nothing: bool = False,
     budgets: Mapping[str, float] = MappingProxyType({}),
 ) -> Privacy:
-    """Return the content of `privacy.json`.
+    """Return the content of `privacy.json`; see `EndedRun`.
 
-    Args:
-        run: The run.
-        settings: The settings used.
-        store: Its ledger and releases.
-        simulated: Whether it was a simulation.
-        earlier: Runs that drew answers which it uses again.
-        asks_nothing: Whether they drew all its answers.
-        budgets: By name, each hospital's budget of all rounds of a simulation together; empty for a
-            run whose budget is its own.
+    `budgets` has, by name, each hospital's budget of all rounds of a simulation together.
     """
     form = FORMS[settings.form]
     return privacy_table(

@@ -28,9 +28,7 @@ class Simulation:
     """The result of a simulation.
 
     Attributes:
-        run_dir: The run directory.
-        metrics: Content of `metrics.json`.
-        privacy: Content of `privacy.json`.
+        run_dir: The run directory, with `metrics` and `privacy` in it.
         stopped_by: The error that ended the run early, after a release; None for a complete run.
     """
 

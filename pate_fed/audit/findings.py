@@ -84,11 +84,6 @@ def spread_rows(votes: NDArray[np.int64], *, most: int = MOST_ROWS) -> NDArray[n
 def made_up_rows(privacy: Privacy, metrics: Metrics, labels: Sequence[str]) -> NDArray[np.int64]:
     """Return rows in place of a run's votes, from close ones to clear ones; its files hold none.
 
-    Args:
-        privacy: Its cost.
-        metrics: Its metrics.
-        labels: Its released labels, "" for "no answer".
-
     Returns:
         One row for each of `AGREEMENTS` that is above an even share.
 

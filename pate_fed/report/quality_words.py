@@ -85,11 +85,7 @@ def _interval(share: float | None, records: int) -> tuple[float, float] | None:
 
 
 def alarms(metrics: Metrics) -> Iterator[str]:
-    """Say what must be read before any other result, worst first; nothing if all is well.
-
-    Args:
-        metrics: Content of `metrics.json`.
-    """
+    """Say what must be read before any other result, worst first; nothing if all is well."""
     yield from public_alarms(metrics)
     if said := better_alone(metrics):
         yield said

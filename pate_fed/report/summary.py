@@ -22,11 +22,6 @@ _NAME_WIDTH = 14
 def render_summary(metrics: Metrics, privacy: Privacy, run_dir: str | os.PathLike[str]) -> str:
     """Write the result of a run.
 
-    Args:
-        metrics: Content of `metrics.json`.
-        privacy: Content of `privacy.json`.
-        run_dir: Path of the run directory.
-
     Returns:
         Plain text of at most `LINES` lines and `COLUMNS` columns, without a line end at the end
         and without control characters. Print it as it is, not as markup.

@@ -175,27 +175,9 @@ def metrics_table(
 ) -> Metrics:
     """Return the content of `metrics.json`.
 
-    Args:
-        data: From `data_table`; None in a deployment.
-        parties: How many there were.
-        teachers: Number of all teachers.
-        truth: The pool's true classes, which a simulation knows; None in a deployment.
-        pool: Size of the pool.
-        queries: The planned number.
-        outcomes: Their outcomes.
-        void: Queries of void batches.
-        reinforced: Refused queries that the student labelled.
-        student: The student, if there is one.
-        scores: Its scores on test records, from `scores_of`; None in a deployment.
-        yardsticks: Quality of models to compare the student with; empty in a deployment.
-        sent: Bytes to parties.
-        received: Bytes from parties.
-        exchanges: How often, by stage.
-        batches: How many were asked.
-        seconds: How long each stage took.
-        warnings: For people.
-        earlier_runs: Number of outcomes drawn in each earlier run.
-        evaluation: Scores on patients whom hospitals held out, from `EvaluationPlan.scores`.
+    Numbers have the meaning that `Metrics` states: `pool` is a size, `void` and `reinforced` count
+    queries, `sent` and `received` bytes. Only a simulation has `data`, `truth`, `scores` and
+    `yardsticks`, which are models to compare the student with.
     """
     earlier = dict(earlier_runs or {})
     answered = [(index, label) for index, label, outcome in outcomes if outcome is Outcome.ANSWERED]

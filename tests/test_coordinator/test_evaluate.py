@@ -171,7 +171,7 @@ def test_an_evaluation_goes_from_its_price_to_the_scores(
     assert "the evaluation costs one patient at most epsilon 1.839 " in again.err
     assert "no new noise, no charge" in again.err
     assert "by age:" in again.out
-    assert f"student {100 * found['accuracy']:.1f} % (95 %: " in again.out
+    assert f"student {100 * found.accuracy:.1f} % (95 %: " in again.out
     wrong = pate_fed("evaluate", "nobody", "--home", federation.coordinator.home.folder)
     assert wrong.error_code == "PF-446"
 

@@ -169,9 +169,8 @@ def test_the_interval_holds_the_true_accuracy_in_93_of_100_seeds(name: str) -> N
         rows = np.random.default_rng(seed).permutation(len(patients))[:1500]
         hospitals = tuple(patients.select(part) for part in np.array_split(rows, 10))
         evaluation = PrivateEvaluation(plan, bins, hospitals, "record", dataset.pool.inputs)
-        low, high = evaluation.run(student, form="additive", chance=Chance(seed))[
-            "accuracy_interval"
-        ]
+        scores = evaluation.run(student, form="additive", chance=Chance(seed))
+        low, high = scores.accuracy_interval
         held += low <= truth <= high
         widths.append(high - low)
         held_by_all += holds(

@@ -100,7 +100,7 @@ def test_a_run_states_no_other_number_than_its_quote(federation: Worked) -> None
     assert run.progress.epsilon == found.public.epsilon
     assert run.progress.share == pytest.approx(1.0)
     privacy = read_run(results_of(federation.coordinator.home, "second")).privacy
-    assert privacy["runs"][-1]["epsilon"] == found.public.epsilon
+    assert privacy.runs[-1].epsilon == found.public.epsilon
     assert quote(federation, draft(federation, ALL)).public.epsilon == 0.0
 
 

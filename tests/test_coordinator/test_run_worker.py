@@ -887,7 +887,7 @@ def test_what_was_answered_once_is_answered_from_the_store(federation: Worked) -
     assert labels(federation, "second") == labels(federation)
     assert (charges(federation), ledgers(federation)) == before
     names = ("from_store", "asked", "answered", "batches", "exchanges", "epsilon")
-    assert [run.progress[name] for name in names] == [QUERIES, QUERIES, QUERIES, 0, 0, 0.0]
+    assert [getattr(run.progress, name) for name in names] == [QUERIES, QUERIES, QUERIES, 0, 0, 0.0]
     folder = results_of(federation.coordinator.home, "second")
     with (folder / "labels.csv").open() as file:
         assert {row["drawn_in"] for row in csv.DictReader(file)} == {"first"}
@@ -954,8 +954,8 @@ def test_the_number_counts_every_run_whose_labels_are_used(federation: Worked) -
     report = (folder / "report.html").read_text()
     assert f"ε&nbsp;=&nbsp;{epsilon}</data>" in report
     assert f"<b>δ</b> {delta} " in report
-    metrics = json.loads((folder / "metrics.json").read_text())
-    said = " ".join(render_summary(metrics, second, folder).split())
+    read = read_run(folder)
+    said = " ".join(render_summary(read.metrics, read.privacy, folder).split())
     assert f"epsilon {epsilon} at delta {delta}, public view" in said
 
 
