@@ -683,7 +683,7 @@ class TestSecrets:
             form=form,
             teachers=MARKED_TEACHERS,
             votes=dict.fromkeys(range(PARTIES), marked_votes),
-            terms={"sigma1": 20_000.0, "sigma2": 20_000.0, "vote_threshold": 10.0},
+            terms={"sigma2": 20_000.0, "vote_threshold": 10.0},
         )
         totals = tuple(PARTIES * count for count in MARKERS)
         searched = []
