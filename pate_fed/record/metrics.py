@@ -36,22 +36,6 @@ class Data(RecordTable):
     outlook: Annotated[str, About("of a table: what could be expected before the run", "no")]
 
 
-class Accuracies(RecordTable):
-    """How often each model is right on public test records; null where nobody measured."""
-
-    student: Annotated[Share | None, About("the student", "pool")]
-    labels: Annotated[Share | None, About("share of correct released labels", "pool")]
-    teacher_mean: Annotated[Share | None, About("mean of all teachers", "no")]
-    best_single_party: Annotated[
-        Share | None,
-        About("best of one model per hospital, each trained on all its records", "no"),
-    ]
-    pooled: Annotated[
-        Share | None,
-        About("one model on all private records; like the two before, without noise", "no"),
-    ]
-
-
 class StudentKind(RecordTable):
     """Which student."""
 
@@ -109,12 +93,15 @@ class StudentScores(Quality, HospitalScores):
 
 
 class Scores(RecordTable):
-    """Scores on the test records; null without a model or a test."""
+    """Models on the public test records; null where nobody measured. Only the student has noise."""
 
     student: Annotated[StudentScores | None, About("the student", "pool")]
-    teacher_mean: Annotated[Quality | None, About("as in `accuracy`", "no")]
-    best_single_party: Annotated[Quality | None, About("as in `accuracy`", "no")]
-    pooled: Annotated[Quality | None, About("as in `accuracy`", "no")]
+    teacher_mean: Annotated[Quality | None, About("mean of all teachers", "no")]
+    best_single_party: Annotated[
+        Quality | None,
+        About("best of one model per hospital, each trained on all its records", "no"),
+    ]
+    pooled: Annotated[Quality | None, About("one model on all private records", "no")]
 
 
 class OutcomeCounts(RecordTable):
@@ -200,10 +187,14 @@ class Metrics(File):
     FILE = "metrics.json"
 
     simulated: Annotated[
-        bool, About("a deployment has no `accuracy` and no `per_class`: nobody knows them", "yes")
+        bool,
+        About(
+            "a deployment has no `scores`, `label_accuracy` and `per_class`: nobody knows them",
+            "yes",
+        ),
     ]
     data: Annotated[Data | None, About("of a rehearsal, otherwise null", "no")]
-    accuracy: Annotated[Accuracies, About("on the public test records", "yes")]
+    label_accuracy: Annotated[Share | None, About("share of correct released labels", "pool")]
     student: Annotated[StudentKind | None, About("null without a student", "yes")]
     scores: Annotated[Scores, About("with intervals and by class", "yes")]
     evaluation: Annotated[
@@ -231,13 +222,17 @@ class Metrics(File):
     bytes: Annotated[SentBytes | None, About("all packets", "no")]
     warnings: Annotated[tuple[str, ...], About("texts", "no")]
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether anybody knows how often labels or a model are right."""
+        return self.label_accuracy is not None or any(dict(self.scores).values())
+
     def with_student(
         self, student: StudentKind | None, scores: StudentScores | None, **fields: object
     ) -> Self:
         """Return the metrics with another student, and with other values in these fields."""
         return self.changed(
             student=student,
-            accuracy=self.accuracy.changed(student=scores and scores.accuracy),
             scores=self.scores.changed(student=scores),
             **fields,
         )

@@ -55,27 +55,19 @@ class ClassQuality(NamedTuple):
 
 def accuracy_of(metrics: Metrics, key: Model) -> Accuracy:
     """Return an accuracy on the test inputs; of "labels" on the queries that were answered."""
-    share: float | None = getattr(metrics.accuracy, key)
     if key == "labels":
         true = [row.answered for row in metrics.per_class.values()]
         records, most = sum(true), max(true, default=0)
-        return _accuracy("Released labels", share, records, most / records if records else None)
+        majority, share = most / records if records else None, metrics.label_accuracy
+        return Accuracy("Released labels", share, _interval(share, records), majority, None, None)
+    name, student = dict(YARDSTICKS)[key], metrics.scores.student
+    majority = student.majority if student else None
     scores: Quality | None = getattr(metrics.scores, key)
-    student = metrics.scores.student
-    records = metrics.data.records.test if metrics.data else 0
-    majority = None
-    if student is not None:
-        records, majority = student.records, student.majority
-    found = _accuracy(dict(YARDSTICKS)[key], share, records, majority)
-    return (
-        found
-        if scores is None
-        else found._replace(balanced=scores.balanced_accuracy, auc=scores.auc)
-    )
-
-
-def _accuracy(name: str, share: float | None, records: int, majority: float | None) -> Accuracy:
-    return Accuracy(name, share, _interval(share, records), majority, None, None)
+    if scores is None:
+        return Accuracy(name, None, None, majority, None, None)
+    records = student.records if student else metrics.data.records.test if metrics.data else 0
+    interval = _interval(scores.accuracy, records)
+    return Accuracy(name, scores.accuracy, interval, majority, scores.balanced_accuracy, scores.auc)
 
 
 def _interval(share: float | None, records: int) -> tuple[float, float] | None:
@@ -93,8 +85,8 @@ def alarms(metrics: Metrics) -> Iterator[str]:
 
 def better_alone(metrics: Metrics) -> str:
     """Say that the best hospital's own model beats the student; "" if it does not."""
-    student, best = metrics.accuracy.student, metrics.accuracy.best_single_party
-    if student is None or best is None or student >= best:
+    student, best = metrics.scores.student, metrics.scores.best_single_party
+    if student is None or best is None or student.accuracy >= best.accuracy:
         return ""
     best_said = _with_interval(metrics, "best_single_party")
     student_said = _with_interval(metrics, "student")
@@ -130,11 +122,11 @@ def public_alarms(metrics: Metrics) -> Iterator[str]:
 
 def accuracy_text(metrics: Metrics) -> str:
     """Write the student's accuracy, interval and ranking, and the accuracy of a constant."""
-    accuracy, scores = metrics.accuracy, metrics.scores.student
+    scores = metrics.scores.student
     if metrics.student is None:
         return "none"
     if scores is None:
-        return wording.percent(accuracy.student)
+        return wording.percent(None)
     return (
         f"{wording.percent(scores.accuracy)} (95 %: {interval_text(scores)}), "
         f"{ranking_text(scores)}; always guessing the most common class "

@@ -60,7 +60,7 @@ def _alarms(metrics: Metrics, *, most: int) -> list[str]:
 
 
 def _learned(metrics: Metrics, *, most: int) -> list[str]:
-    accuracy, queries = metrics.accuracy, metrics.queries
+    queries = metrics.queries
     counts = [f"{queries.answered:,} answered", f"{queries.refused:,} without an answer"]
     rare = (
         (queries.reinforced, "of these labeled by the student"),
@@ -68,19 +68,21 @@ def _learned(metrics: Metrics, *, most: int) -> list[str]:
         (queries.void, "lost in void batches"),
     )
     counts += [f"{count:,} {name}" for count, name in rare if count]
-    yardsticks = (
-        f"released labels {wording.percent(accuracy.labels)}, "
-        f"best single hospital {wording.percent(accuracy.best_single_party)}, "
-        f"average teacher {wording.percent(accuracy.teacher_mean)}, "
-        f"all records without privacy {wording.percent(accuracy.pooled)}"
+    compared: tuple[tuple[str, quality_words.Model], ...] = (
+        ("released labels", "labels"),
+        ("best single hospital", "best_single_party"),
+        ("average teacher", "teacher_mean"),
+        ("all records without privacy", "pooled"),
     )
+    shares = {name: quality_words.accuracy_of(metrics, key).share for name, key in compared}
     lines = _row("Queries", ", ".join(counts))
-    is_left_out = metrics.simulated and metrics.data is None and accuracy.student is None
+    is_left_out = metrics.simulated and metrics.data is None and metrics.scores.student is None
     known = "in the private edition only" if is_left_out else quality_words.accuracy_text(metrics)
-    said = f"student {known}"
-    lines += _row("Accuracy", said, lines=min(most, 2))
-    is_known = any(share is not None for name, share in accuracy if name != "student")
-    return lines + (_row("compare", yardsticks) if is_known else [])
+    lines += _row("Accuracy", f"student {known}", lines=min(most, 2))
+    if any(share is not None for share in shares.values()):
+        said = ", ".join(f"{name} {wording.percent(share)}" for name, share in shares.items())
+        lines += _row("compare", said)
+    return lines
 
 
 def _cost(privacy: Privacy, *, most: int) -> list[str]:

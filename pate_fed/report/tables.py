@@ -184,23 +184,17 @@ def metrics_table(
     refused = [index for index, _, outcome in outcomes if outcome is Outcome.REFUSED]
     looked_at = len(answered) + len(refused)
     right = [truth.labels[index] == label for index, label in answered] if truth else []
-    qualities = {name: yardsticks.get(name) for name in _YARDSTICKS}
     return Metrics(
         schema_version=SCHEMA_VERSION,
         simulated=truth is not None,
         data=data,
-        accuracy=measured.Accuracies(
-            student=None if scores is None else scores.accuracy,
-            labels=float(np.mean(right)) if right else None,
-            **{
-                name: None if quality is None else quality.accuracy
-                for name, quality in qualities.items()
-            },
-        ),
+        label_accuracy=float(np.mean(right)) if right else None,
         student=None
         if student is None
         else measured.StudentKind(kind=student.name, reason=student.reason),
-        scores=measured.Scores(student=scores, **qualities),
+        scores=measured.Scores(
+            student=scores, **{name: yardsticks.get(name) for name in _YARDSTICKS}
+        ),
         evaluation=evaluation,
         queries=measured.Queries(
             pool=pool,

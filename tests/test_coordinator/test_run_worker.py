@@ -110,7 +110,7 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
     privacy = json.loads((folder / "privacy.json").read_text())
     assert (metrics["simulated"], privacy["simulated"]) == (False, False)
     assert metrics["queries"]["void"] == 0
-    assert metrics["accuracy"]["labels"] is None
+    assert metrics["label_accuracy"] is None
     assert not any("simulated" in line.lower() for line in privacy["unprotected"])
 
 

@@ -24,7 +24,7 @@ YARDSTICKS = ("teacher_mean", "best_single_party", "pooled")
 
 PRIVATE = {
     # Accuracies of models of private records, without noise; the votes; counts of records.
-    *(f"metrics.json {table}.{model}" for table in ("accuracy", "scores") for model in YARDSTICKS),
+    *(f"metrics.json scores.{model}" for model in YARDSTICKS),
     *("privacy.json per_instance", "metrics.json data", "metrics.json scores.student.by_hospital"),
     *(f"manifest.json {name}" for name in ("partition", "split", "seed", "earlier_setups")),
     # Times and sizes of messages, and texts that name hospitals, runs or a machine's files.
@@ -39,7 +39,7 @@ PRIVATE = {
 """Fields that no public edition has, and no other: with those below them."""
 
 WITH_POOL = {
-    *("metrics.json accuracy.student", "metrics.json accuracy.labels", "metrics.json per_class"),
+    *("metrics.json label_accuracy", "metrics.json per_class"),
     *("metrics.json scores.student", "metrics.json evaluation.no_answer"),
     *("metrics.json queries.pool", "manifest.json pool_sha256", "run.toml data"),
 }
@@ -128,7 +128,7 @@ def test_no_exported_file_holds_a_private_field(tmp_path: Path, data: str) -> No
     assert "marker-of-" not in written
     assert '"party": "Hospital 50"' in written
     assert public.privacy.views == run.privacy.views
-    assert (public.metrics.accuracy.student is None) is (data == "csv")
+    assert (public.metrics.scores.student is None) is (data == "csv")
     assert has_own_data(public) is (data == "csv")  # so that the page says why accuracy is missing
     assert public.sent == ()
 
@@ -138,7 +138,7 @@ def test_the_folder_of_a_public_edition_holds_no_private_number(tmp_path: Path) 
     metrics, privacy = sample_metrics(), copy.deepcopy(sample_privacy())
     secrets = [0.5318264, 0.6731946, 0.9662837]
     for key, one in zip(("teacher_mean", "best_single_party", "pooled"), secrets, strict=True):
-        metrics["accuracy"][key] = metrics["scores"][key]["accuracy"] = one
+        metrics["scores"][key]["accuracy"] = one
     privacy["per_instance"]["epsilon"] = 2.1347291
     metrics["warnings"] = ["party-07 was lost"]
     settings = {"data": "digits", "file": "st-mary.csv"}

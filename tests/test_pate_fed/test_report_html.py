@@ -280,7 +280,8 @@ def test_every_number_that_matters_stands_in_the_page(make_run: Callable[..., Fi
     metrics, privacy = sample_metrics(), sample_privacy()
     run = make_run()
     text = _Page(render_report(run)).words().replace("\N{NO-BREAK SPACE}", " ")
-    for share in metrics["accuracy"].values():
+    models = [scores["accuracy"] for scores in metrics["scores"].values()]
+    for share in (metrics["label_accuracy"], *models):
         assert f"{100 * share:.1f} %" in text
     assert "50 hospitals" in text
     assert "22 of 30" in text
@@ -640,7 +641,7 @@ def test_a_deployment_shows_what_its_coordinator_knows_and_no_empty_yardstick(
 ) -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
     metrics["simulated"] = privacy["simulated"] = False
-    metrics["accuracy"] = dict.fromkeys(metrics["accuracy"])
+    metrics["label_accuracy"], metrics["scores"] = None, dict.fromkeys(metrics["scores"])
     metrics["per_class"] = {}
     run = make_run(metrics=metrics, privacy=privacy)
     text = _Page(render_report(run)).words()
@@ -669,7 +670,9 @@ def test_a_student_worse_than_a_hospital_is_said_plainly(
     make_run: Callable[..., FinishedRun], student: float | None, best: float | None, worse: bool
 ) -> None:
     metrics = sample_metrics()
-    metrics["accuracy"].update(student=student, best_single_party=best)
+    for model, share in (("student", student), ("best_single_party", best)):
+        known = {**metrics["scores"][model], "accuracy": share}
+        metrics["scores"][model] = None if share is None else known
     page = render_report(make_run(metrics=metrics))
     in_short, results = page[: page.index('id="cost"')], page[page.index('id="learned"') :]
     for section in (in_short, results):  # first of all, and beside the numbers compared
@@ -701,7 +704,7 @@ def test_shares_and_their_differences_have_their_own_units(
 
 def test_unknown_numbers_are_called_so(make_run: Callable[..., FinishedRun]) -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
-    metrics["accuracy"] = dict.fromkeys(metrics["accuracy"])
+    metrics["label_accuracy"], metrics["scores"] = None, dict.fromkeys(metrics["scores"])
     metrics["per_class"] = {}
     privacy["ledger"], privacy["unprotected"] = [], []
     privacy["views"]["public"]["epsilon"] = None

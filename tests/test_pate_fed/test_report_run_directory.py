@@ -364,7 +364,7 @@ def test_a_broken_table_is_a_coded_error(
 @pytest.mark.parametrize(
     ("file", "path", "value"),
     [
-        pytest.param("metrics.json", "accuracy.student", 1.5, id="accuracy above 1"),
+        pytest.param("metrics.json", "scores.student.accuracy", 1.5, id="accuracy above 1"),
         pytest.param("metrics.json", "queries.asked", -1, id="negative count"),
         pytest.param("metrics.json", "queries.asked", True, id="truth as a count"),
         pytest.param("metrics.json", "per_class", {"a": {"answered": 1}}, id="half an entry"),

@@ -58,7 +58,10 @@ def test_a_private_number_is_never_in_the_summary() -> None:
 @pytest.mark.parametrize(("student", "said"), [(0.41, True), (0.6734, False), (None, False)])
 def test_a_student_worse_than_a_hospital_is_said_plainly(student: float | None, said: bool) -> None:
     metrics = sample_metrics()
-    metrics["accuracy"]["student"] = student
+    if student is None:
+        metrics["scores"]["student"] = None
+    else:
+        metrics["scores"]["student"]["accuracy"] = student
     text = _render(metrics, sample_privacy())
     assert ("A hospital does better alone: the best one is right on 67.3 %" in text) is said
 
@@ -82,7 +85,7 @@ def test_void_batches_and_queries_not_asked_are_told() -> None:
 
 def test_unknown_numbers_are_called_so() -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
-    metrics["accuracy"] = dict.fromkeys(metrics["accuracy"])
+    metrics["label_accuracy"] = None
     metrics["scores"] = dict.fromkeys(metrics["scores"])
     privacy["views"]["public"]["epsilon"] = None
     text = _render(metrics, privacy)
@@ -144,7 +147,7 @@ def test_a_full_screen_cuts_texts_before_it_drops_a_line() -> None:
     """Everything at its longest, and still one line for the warnings."""
     metrics, privacy = sample_metrics(), sample_privacy()
     number = 10**12
-    metrics["accuracy"]["student"] = 0.1
+    metrics["scores"]["student"]["accuracy"] = 0.1
     metrics["parties"] = metrics["teachers"] = number
     metrics["queries"] = dict.fromkeys(metrics["queries"], number)
     metrics["warnings"] = ["word " * 100]
@@ -200,7 +203,7 @@ def test_the_summary_fits_one_screen_whatever_it_says(
     text: str, number: int, warnings: list[str], void: int, hospitals: int
 ) -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
-    metrics["accuracy"]["student"] = 0.1
+    metrics["scores"]["student"]["accuracy"] = 0.1
     metrics["warnings"] = warnings
     metrics["parties"] = metrics["teachers"] = number
     metrics["queries"] = dict.fromkeys(metrics["queries"], number)
