@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +15,9 @@ from coordinator.cli.console import RegistryChoice, single_threaded_kernels
 from coordinator.errors import UsageError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
+
+if TYPE_CHECKING:
+    from pate_fed.lab.experiments.experiment import Result
 
 
 def _experiments() -> Iterable[str]:
@@ -55,12 +59,11 @@ def reproduce(  # noqa: PLR0917 - one argument per option
     known = EXPERIMENTS[name]
     title = known.title
     results = list(run(name, data_dir, range(first_seed, first_seed + seeds), _tell))
-    found = [result.as_record() for result in results]
     table = {
         "experiment": name,
         "title": title,
         "seeds": list(range(first_seed, first_seed + seeds)),
-        "results": found,
+        "results": [result.as_record() for result in results],
     }
     if out is not None:
         out.mkdir()
@@ -70,20 +73,19 @@ def reproduce(  # noqa: PLR0917 - one argument per option
     if output_format is Format.JSON:
         print_json(table)
     else:
-        print("\n".join([title, "", *(_line(row) for row in found)]))
+        print("\n".join([title, "", *map(_line, results)]))
 
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _line(row: dict[str, Any]) -> str:
-    spread = "" if row["spread"] is None else f" +- {row['spread']:.4f}"
-    published = f"; published: {row['published']}" if row["published"] else ""
-    epsilon = "no release" if row["epsilon"] == 0 else "no epsilon holds"
-    if row["epsilon"]:
-        epsilon = f"epsilon {row['epsilon']:.3f}"
+def _line(one: Result) -> str:
+    row = one.row
+    spread = "" if one.spread is None else f" +- {one.spread:.4f}"
+    published = f"; published: {row.published}" if row.published else ""
+    epsilon = f"epsilon {row.epsilon:.3f}" if math.isfinite(row.epsilon) else "no epsilon holds"
     return (
-        f"{row['protocol']}; {row['student']}; {epsilon}: {row['measure']} "
-        f"{row['mean']:.4f}{spread} (least {row['least']:.4f}){published}"
+        f"{row.protocol}; {row.student}; {epsilon if row.epsilon else 'no release'}: {row.measure} "
+        f"{one.mean:.4f}{spread} (least {min(one.values):.4f}){published}"
     )

@@ -60,9 +60,18 @@ class Result:
     row: Row
     values: tuple[float, ...]
 
+    @property
+    def mean(self) -> float:
+        """Mean over the seeds."""
+        return float(np.mean(self.values))
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over the seeds; None for a single one."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
+
     def as_record(self) -> dict[str, object]:
-        """Return it as plain values."""
-        values = np.array(self.values)
+        """Return it as JSON."""
         return {
             "protocol": self.row.protocol,
             "student": self.row.student,
@@ -71,9 +80,9 @@ class Result:
             "published": self.row.published,
             "measure": self.row.measure,
             "values": list(self.values),
-            "mean": float(values.mean()),
-            "spread": float(values.std(ddof=1)) if len(values) > 1 else None,
-            "least": float(values.min()),
+            "mean": self.mean,
+            "spread": self.spread,
+            "least": min(self.values),
         }
 
 
