@@ -6,8 +6,6 @@ data beyond the released labels: no per-instance number, and no yardstick of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pate_fed import wording
 from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
 from pate_fed.record import Metrics, Privacy, Settings
@@ -72,13 +70,13 @@ def _accuracy(metrics: Metrics, privacy: Privacy) -> str:
 
 
 def _by_class(metrics: Metrics) -> str:
-    rows, scores = quality_words.by_class(metrics), metrics.scores.student
-    if scores is None or not rows:
+    scores = metrics.scores.student
+    if scores is None or not scores.per_class:
         return ""
     lines = "".join(
-        f"| {_escape(row.name)} | {row.records:,} | {_share(row.recall, row.recall_interval)} | "
-        f"{_share(row.precision, row.precision_interval)} |\n"
-        for row in rows
+        f"| {_escape(name)} | {row.records:,} | {_share(row.recall, row.records)} | "
+        f"{_share(row.precision, row.decided)} |\n"
+        for name, row in scores.per_class.items()
     )
     return (
         "| class | test inputs | found (recall) | right when said (precision) |\n"
@@ -89,9 +87,10 @@ def _by_class(metrics: Metrics) -> str:
     )
 
 
-def _share(share: float | None, interval: Sequence[float] | None) -> str:
+def _share(share: float | None, records: int) -> str:
     if share is None:
         return "none"
+    interval = quality_words.interval_of(share, records)
     return f"{wording.percent(share)} ({quality_words.span_text(interval)})"
 
 

@@ -42,35 +42,25 @@ class Accuracy(NamedTuple):
     auc: float | None
 
 
-class ClassQuality(NamedTuple):
-    """A class of the test inputs, and how the student does on it; shares, None without a case."""
-
-    name: str
-    records: int
-    recall: float | None
-    recall_interval: Sequence[float] | None
-    precision: float | None
-    precision_interval: Sequence[float] | None
-
-
 def accuracy_of(metrics: Metrics, key: Model) -> Accuracy:
     """Return an accuracy on the test inputs; of "labels" on the queries that were answered."""
     if key == "labels":
         true = [row.answered for row in metrics.per_class.values()]
         records, most = sum(true), max(true, default=0)
         majority, share = most / records if records else None, metrics.label_accuracy
-        return Accuracy("Released labels", share, _interval(share, records), majority, None, None)
+        return Accuracy("Released labels", share, interval_of(share, records), majority, None, None)
     name, student = dict(YARDSTICKS)[key], metrics.scores.student
     majority = student.majority if student else None
     scores: Quality | None = getattr(metrics.scores, key)
     if scores is None:
         return Accuracy(name, None, None, majority, None, None)
     records = student.records if student else metrics.data.records.test if metrics.data else 0
-    interval = _interval(scores.accuracy, records)
+    interval = interval_of(scores.accuracy, records)
     return Accuracy(name, scores.accuracy, interval, majority, scores.balanced_accuracy, scores.auc)
 
 
-def _interval(share: float | None, records: int) -> tuple[float, float] | None:
+def interval_of(share: float | None, records: int) -> tuple[float, float] | None:
+    """Return the 95 % interval of a share of so many; None where it is unknown."""
     if share is None or not records:
         return None
     return wilson_interval(round(share * records), records)
@@ -178,23 +168,6 @@ def ranking_text(scores: StudentScores) -> str:
 def area_text(area: float | None) -> str:
     """Write an area under the curve with three decimals."""
     return "not measured" if area is None else f"{area:.3f}"
-
-
-def by_class(metrics: Metrics) -> list[ClassQuality]:
-    """List the classes of the test inputs; none where nobody measured."""
-    scores = metrics.scores.student
-    rows = {} if scores is None else scores.per_class
-    return [
-        ClassQuality(
-            name,
-            row.records,
-            row.recall,
-            _interval(row.recall, row.records),
-            row.precision,
-            _interval(row.precision, row.decided),
-        )
-        for name, row in rows.items()
-    ]
 
 
 def _against_a_constant(scores: StudentScores) -> Iterator[str]:
