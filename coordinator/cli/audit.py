@@ -16,8 +16,7 @@ from coordinator.cli.console import LINE, choice, single_threaded_kernels
 from coordinator.cli.options import Delta, Sigma1, Sigma2, VoteThreshold
 from coordinator.errors import UsageError
 from pate_fed.errors import InvalidAnswersError, RunDirectoryError
-from pate_fed.nodes import Format
-from pate_fed.nodes.command_line import EXIT_INPUT, print_json
+from pate_fed.nodes.command_line import EXIT_INPUT, show
 from pate_fed.regular_files import read_regular
 
 if TYPE_CHECKING:
@@ -112,7 +111,6 @@ def audit(  # noqa: PLR0917 - one argument per option
             "SACRO-ML's form.",
         ),
     ] = None,
-    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
     """Attack votes by repeating a query, and show how much the answers tell.
 
@@ -124,7 +122,7 @@ def audit(  # noqa: PLR0917 - one argument per option
 
     if tags:
         others = (votes, run, labels, canary, membership, teachers, classes, epsilon, out)
-        _compare(tags, output_format, is_alone=not any(one is not None for one in others))
+        _compare(tags, is_alone=not any(one is not None for one in others))
         return
     _require_new(out, written=labels is None and canary is None)
     options = {"vote_threshold": vote_threshold, "sigma1": sigma1, "sigma2": sigma2}
@@ -139,18 +137,19 @@ def audit(  # noqa: PLR0917 - one argument per option
         given = {name: value for name, value in given.items() if value is not None}
         given |= {"delta": delta, "seed": seed}
         if canary is not None:
-            _show(*_canary(canary, mechanism, options, **given), output_format)
+            found, said = _canary(canary, mechanism, options, **given)
         else:
             assert membership is not None
             rule = _rule(mechanism, options)
-            _show(*_membership(membership, rule, out=out, **given), output_format)
+            found, said = _membership(membership, rule, out=out, **given)
+        show(found, said)
         return
     if labels is not None:
         _require_answers(votes, run, teachers=teachers, classes=classes)
         assert teachers is not None
         assert classes is not None
-        found = _rebuilt(labels, teachers=teachers, classes=classes, mechanism=mechanism, **options)
-        _show(*found, output_format)
+        rule = _rule(mechanism, options)
+        show(*_rebuilt(labels, rule, teachers=teachers, classes=classes))
         return
     _require_subject(votes, run, teachers=teachers, classes=classes)
     means = {"answers": answers, "epsilon": epsilon, "delta": delta}
@@ -167,10 +166,10 @@ def audit(  # noqa: PLR0917 - one argument per option
             _keep(run, leak)
     if out is not None:
         _write(out, leak)
-    _show(leak.as_json(), findings.render(leak), output_format)
+    show(leak.as_json(), findings.render(leak).splitlines())
 
 
-def _compare(tags: list[Path], output_format: Format, *, is_alone: bool) -> None:
+def _compare(tags: list[Path], *, is_alone: bool) -> None:
     """Compare the hospitals' tags, and say that no patient is with two teachers."""
     from pate_fed.audit.disjointness import require_disjoint  # noqa: PLC0415 - keeps --help fast
 
@@ -192,7 +191,7 @@ def _compare(tags: list[Path], output_format: Format, *, is_alone: bool) -> None
         "patients: none is with two teachers of a task, by their ids.\n"
         "A patient under two ids is not found."
     )
-    _show({**found}, text, output_format)
+    show(found, text.splitlines())
 
 
 def _require_answers(
@@ -251,13 +250,6 @@ def _write(out: Path, found: Audit) -> None:
     (out / "audit.svg").write_text(standalone(picture), "utf-8")
 
 
-def _show(found: dict[str, object], text: str, output_format: Format) -> None:
-    if output_format is Format.JSON:
-        print_json(found)
-    else:
-        print(text)
-
-
 def _of_votes(
     path: Path,
     name: str,
@@ -306,15 +298,15 @@ def _of_run(
 
 
 def _rebuilt(
-    path: Path, *, teachers: int, classes: int, mechanism: str, **options: float | None
-) -> tuple[dict[str, object], str]:
+    path: Path, rule: Mechanism, *, teachers: int, classes: int
+) -> tuple[dict[str, object], list[str]]:
     """Return the rebuilt votes as JSON, and in words."""
     from pate_fed.audit import Answers, Target, rebuild_votes  # noqa: PLC0415 - keeps --help fast
     from pate_fed.data.vote_file import load_outcomes  # noqa: PLC0415 - the same
 
     if classes < 2:
         raise InvalidAnswersError("--classes must be at least 2", classes)
-    target = Target.of(_rule(mechanism, options).parameters())
+    target = Target.of(rule.parameters())
     answers = Answers.of(load_outcomes(path), classes=classes)
     found = rebuild_votes(answers, target.noise, teachers=teachers, check=target.check)
     errors = [float(one) if math.isfinite(one) else None for one in found.standard_errors]
@@ -335,7 +327,7 @@ def _rebuilt(
         "standard_errors": errors,
         "settled_by": found.settled_by,
     }
-    return table, "\n".join(lines)
+    return table, lines
 
 
 def _canary(
@@ -347,7 +339,7 @@ def _canary(
     queries: int = 4,
     delta: float,
     seed: int,
-) -> tuple[dict[str, object], str]:
+) -> tuple[dict[str, object], list[str]]:
     """Return the bound on epsilon as JSON, and in words."""
     from pate_fed.audit.findings import price  # noqa: PLC0415 - the same
     from pate_fed.lab.canary import (  # noqa: PLC0415 - keeps --help fast
@@ -382,7 +374,7 @@ def _canary(
         "alarms": found.alarms,
         "trials": found.trials,
     }
-    return table, said
+    return table, said.splitlines()
 
 
 def _membership(
@@ -394,7 +386,7 @@ def _membership(
     delta: float,
     seed: int,
     out: Path | None,
-) -> tuple[dict[str, object], str]:
+) -> tuple[dict[str, object], list[str]]:
     """Return the attack's success as JSON, and in words."""
     import numpy as np  # noqa: PLC0415 - keeps --help fast
 
@@ -463,7 +455,7 @@ def _membership(
         "auc": audit.area,
         "points": points,
     }
-    return table, "\n".join(lines)
+    return table, lines
 
 
 def _rule(name: str, given: dict[str, float | None]) -> Mechanism:

@@ -111,7 +111,7 @@ def planted(run: FinishedRun) -> tuple[FinishedRun, list[str]]:
     return replace(run, **changed), markers + [one for _, found in tables.values() for one in found]
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("data", ["digits", "csv"])
 def test_no_exported_file_holds_a_private_field(tmp_path: Path, data: str) -> None:
     run = unseeded(write_sample(tmp_path / "run"), data=data)
