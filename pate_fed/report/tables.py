@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -271,7 +271,7 @@ def privacy_table(*, ended: EndedRun, sealing: str, seed: int | None, simulated:
             priced.RunBound(
                 run=used.name,
                 delta=used.delta,
-                **_number(cost_of_runs([used], seat, unit=terms.unit)),
+                **dict(_number(cost_of_runs([used], seat, unit=terms.unit))),
             )
             for used in ended.used_terms
         ),
@@ -347,7 +347,7 @@ def _public_bound(ended: EndedRun, seat: int) -> priced.PublicBound:
     return priced.PublicBound(
         holds_for=formal.holds_for,
         not_covered=DEALT_BY_CLASS if ended.is_dealt_by_class else None,
-        **_number(formal),
+        **dict(_number(formal)),
     )
 
 
@@ -362,16 +362,18 @@ def _removal(ended: EndedRun) -> priced.RemovalBound | None:
     if (cost := removal_cost(first, ended.most_exposed)) is None:
         return None
     return priced.RemovalBound(
-        privacy_unit=ended.terms.unit, neighboring_definition=REMOVAL_NEIGHBORS, **_number(cost)
+        privacy_unit=ended.terms.unit,
+        neighboring_definition=REMOVAL_NEIGHBORS,
+        **dict(_number(cost)),
     )
 
 
 def _coordinator_bound(ended: EndedRun, seat: int) -> priced.CoordinatorBound:
     """Describe the coordinator's own view: no number where it is trusted with a sum."""
     if not all(terms.at_parties for terms in ended.used_terms):
-        return priced.CoordinatorBound(**_number(_TRUSTED))
+        return priced.CoordinatorBound(**dict(_number(_TRUSTED)))
     cost = ended.charged_cost(seat)
-    return priced.CoordinatorBound(holds_for=cost.holds_for, **_number(cost))
+    return priced.CoordinatorBound(holds_for=cost.holds_for, **dict(_number(cost)))
 
 
 def _per_instance(ended: EndedRun, *, simulated: bool) -> priced.PerInstance:
@@ -408,10 +410,10 @@ def _unit_votes(ended: EndedRun, seat: int) -> int:
     return max(replace(terms, unit=unit).unit_votes_at(seat) for terms in ended.used_terms)
 
 
-def _number(cost: FormalCost) -> dict[str, Any]:
-    """Return the fields of a bound: no number where it is not finite."""
+def _number(cost: FormalCost) -> priced.Bound:
+    """Return a cost as a bound: no number where it is not finite."""
     epsilon = cost.epsilon if math.isfinite(cost.epsilon) else None
-    return dict(priced.Bound(epsilon=epsilon, method=cost.method))
+    return priced.Bound(epsilon=epsilon, method=cost.method)
 
 
 def _parties(ended: EndedRun) -> list[priced.PartyCost]:
@@ -423,7 +425,7 @@ def _parties(ended: EndedRun) -> list[priced.PartyCost]:
             votes=weights.votes,
             unit_votes=_unit_votes(ended, seat),
             budget=ended.budget(seat),
-            **_number(ended.charged_cost(seat)),
+            **dict(_number(ended.charged_cost(seat))),
         )
         for seat, (name, weights) in enumerate(zip(ended.parties, ended.terms.weights, strict=True))
     ]
