@@ -23,17 +23,10 @@ from pate_fed.errors import InvalidDataError, NoLabelError, RunDirectoryError
 from pate_fed.inputs import DatasetKind, Inputs
 from pate_fed.record import Metrics
 from pate_fed.record.metrics import StudentKind
-from pate_fed.report import SEAL, FinishedRun, RunDirectory, read_run
-from pate_fed.report.run_directory import (
-    ANNEXES,
-    AUDIT,
-    METRICS,
-    REPORT,
-    SETTINGS,
-    STUDENT,
-    digests_of,
-)
+from pate_fed.report import FinishedRun, RunDirectory, read_run
+from pate_fed.report.run_directory import digests_of
 from pate_fed.report.scores import scores_of
+from pate_fed.run_folder import ANNEXES, AUDIT, METRICS, REPORT, SEAL, SETTINGS, STUDENT
 from protocols.identity import SigningIdentity
 from protocols.transcript import seal_files
 

@@ -11,7 +11,8 @@ from pate_fed.errors import RunDirectoryError
 from pate_fed.record import Manifest
 from pate_fed.record.manifest import LostSetup
 from pate_fed.regular_files import read_regular
-from pate_fed.report.run_directory import EARLIER, MANIFEST, SEAL, digests_of
+from pate_fed.report.run_directory import digests_of
+from pate_fed.run_folder import EARLIER, MANIFEST, SEAL
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity
 from protocols.transcript import altered_file

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pate_fed.report.run_directory import (
+from pate_fed.report.run_directory import FinishedRun
+from pate_fed.run_folder import (
     ANNEXES,
     AUDIT,
     EARLIER,
@@ -18,7 +19,6 @@ from pate_fed.report.run_directory import (
     SETTINGS,
     STUDENT,
     TRANSCRIPT,
-    FinishedRun,
 )
 
 _OWN_DATA = ("csv", "images")

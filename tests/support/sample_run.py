@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.record import Metrics, Privacy, Settings
 from pate_fed.report import FinishedRun, RunDirectory, read_run
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.errors import RunDirectoryError
 from pate_fed.record import RecordTable, about
 from pate_fed.report import FinishedRun, public_record, read_run, write_public_edition

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.report import render_model_card
 from tests.support.sample_run import (
     metrics_of,
