@@ -228,7 +228,8 @@ class Deployment:
             max_answers=queries,
             form=form,
         )
-        asked = coordinator.ask(form, task, settings, source="public.csv", select="all")
+        request = coordinator.draft(form, task, settings, source="public.csv", select="all")
+        asked = coordinator.enqueue(request, task)
         wait_for(
             lambda: coordinator.queue.find(form).state.value in ("done", "failed", "paused"),
             "the run's end",
