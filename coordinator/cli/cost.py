@@ -88,19 +88,15 @@ def account(  # noqa: PLR0917 - one argument per option
     single_threaded_kernels()
     from coordinator.cli import account as pricing  # noqa: PLC0415 - keeps --help fast
     from pate_fed.accounting.compare import render_comparison  # noqa: PLC0415 - the same
+    from pate_fed.rule import Rule  # noqa: PLC0415 - the same
 
     found = pricing.account(
         pricing.AccountRequest(
             votes=votes,
             rows=_rows(rows),
-            mechanism=mechanism,
+            rule=Rule(mechanism, vote_threshold, sigma1, sigma2, confidence, test_delta),
             delta=delta,
-            vote_threshold=vote_threshold,
-            sigma1=sigma1,
-            sigma2=sigma2,
             predictions=predictions,
-            confidence=confidence,
-            test_delta=test_delta,
             max_answers=max_answers,
             unit_votes=unit_votes,
             unit=unit,  # type: ignore[arg-type]  # one of the choices above
@@ -166,7 +162,9 @@ def plan(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from pate_fed import planning  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.mechanisms import ThresholdMax  # noqa: PLC0415 - the same
     from pate_fed.report import plan_words  # noqa: PLC0415 - the same
+    from pate_fed.rule import Caps, Rule  # noqa: PLC0415 - the same
     from protocols.forms import DEPLOYED_FORMS  # noqa: PLC0415 - the same
 
     if records is not None and pool is None:
@@ -178,14 +176,17 @@ def plan(  # noqa: PLR0917 - one argument per option
         epsilon=epsilon,
         delta=delta,
         unit=unit or ("party" if teachers == 1 else "record"),
-        queries=queries,
-        vote_threshold=vote_threshold,
-        sigma2=sigma2,
+        rule=Rule(
+            ThresholdMax.name,
+            vote_threshold=vote_threshold,
+            sigma2=sigma2,
+            noise_place=noise,  # type: ignore[arg-type]  # one of the choices above
+            colluders=colluders,
+        ),
+        caps=Caps(max_asks=queries),
         teacher_accuracy=teacher_accuracy,
         expected_dropouts=expected_dropouts,
         form=form,
-        noise=noise,
-        colluders=colluders,
         party_epsilons=numbers("--party-epsilons", party_epsilons, float),
         weights=numbers("--weights", weights, int),
     )

@@ -22,7 +22,6 @@ from pate_fed.accounting.pate_bounds import gnmax_total_rdp, threshold_total_rdp
 from pate_fed.accounting.ranges import in_range
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
-    Options,
     Parameters,
     Size,
     Spec,
@@ -33,6 +32,7 @@ from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import number, pick
 from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 
 
@@ -99,7 +99,7 @@ class ConfidentGaussianMax(Mechanism):
             self._tops(counts),
             orders,
             vote_threshold=self.vote_threshold,
-            sigma1=self.sigma1,
+            sigma=self.sigma1,
             weight=weight,
         )
         answered = counts[outcomes == Outcome.ANSWERED]
@@ -134,10 +134,8 @@ _CHECK_SHARES: Final = {"vote_threshold": 0.5, "sigma1": 0.35, "sigma2": 0.2}
 """Parameters of a check and its label per vote, where nobody chose any."""
 
 
-def _make(options: Options) -> Mechanism:
-    return ConfidentGaussianMax(
-        options.need("vote_threshold"), options.need("sigma1"), options.need("sigma2")
-    )
+def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
+    return ConfidentGaussianMax(*(rule.need(name) for name in PARAMETERS))
 
 
 def usual_of_check(size: Size) -> Mapping[str, float]:

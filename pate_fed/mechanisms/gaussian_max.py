@@ -27,7 +27,6 @@ from pate_fed.accounting.pate_bounds import gnmax_total_rdp
 from pate_fed.accounting.ranges import in_range, whole
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
-    Options,
     Parameters,
     Size,
     Spec,
@@ -41,6 +40,7 @@ from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import pick
 from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
@@ -139,8 +139,8 @@ SIGMA2_SHARE: Final = 0.16
 """Noise per vote where every query is answered, and no better one is known."""
 
 
-def _make(options: Options) -> Mechanism:
-    return GaussianMax(options.need("sigma2"), shares=options.shares)
+def _make(rule: Rule, parties: int, _: int) -> Mechanism:
+    return GaussianMax(rule.need("sigma2"), shares=rule.shares(parties))
 
 
 def _usual(size: Size) -> Mapping[str, float]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms import confident_max
 from pate_fed.mechanisms.confident_max import ConfidentGaussianMax, usual_of_check
-from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
+from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.predictions import (
     CONFIDENCE,
@@ -32,6 +32,7 @@ from pate_fed.mechanisms.predictions import (
 )
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import number, pick
+from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 from pate_fed.wording import percent
 
@@ -99,12 +100,9 @@ THRESHOLD_SHARE: Final = 0.4
 """Default threshold per vote: the student's share is subtracted first."""
 
 
-def _make(options: Options) -> Mechanism:
+def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
     return InteractiveGaussianMax(
-        options.need("vote_threshold"),
-        options.need("sigma1"),
-        options.need("sigma2"),
-        confidence=options.need("confidence"),
+        *(rule.need(name) for name in confident_max.PARAMETERS), confidence=rule.need("confidence")
     )
 
 

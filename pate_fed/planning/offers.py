@@ -1,14 +1,11 @@
 """The offers of a plan: a threshold with its noise, the queries that it affords, and their price.
-
-The place of the noise is an argument: a `Split` where the parties add it, None where the
-coordinator does.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pate_fed.accounting import FormalCost, distributed_row_rdp, neighbors
@@ -22,10 +19,10 @@ from pate_fed.errors import (
     UnfitSumError,
 )
 from pate_fed.federation import NO_TASK, RunTerms
-from pate_fed.mechanisms import DistributedNoise, ThresholdMax
+from pate_fed.mechanisms import DistributedNoise, make_mechanism
 from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
 from pate_fed.planning.request import PlanRequest
-from pate_fed.planning.sums import Sums
+from pate_fed.planning.sums import Sums, divided
 from pate_fed.pricing import (
     budget_share,
     charged_cost,
@@ -33,6 +30,7 @@ from pate_fed.pricing import (
     public_cost,
     tightest_cost,
 )
+from pate_fed.rule import Caps, Rule
 from pate_fed.votes import TeacherWeights
 
 _THRESHOLDS: Final = (0.5, 0.58, 0.66)
@@ -45,44 +43,8 @@ _KEPT: Final = 0.9
 _POINTS: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """How noise at the parties is divided among them.
-
-    Attributes:
-        parties: All that add noise.
-        colluders: Parties whose noise an attacker may know.
-        dropouts: Parties that may be lost before the sum opens.
-    """
-
-    parties: int
-    colluders: int
-    dropouts: int
-
-    @property
-    def shares(self) -> int:
-        """Noise shares that have to suffice."""
-        return self.parties - self.colluders - self.dropouts
-
-    @property
-    def least_sigma(self) -> float:
-        """The smallest sigma whose shares are wide enough, in whole votes."""
-        return float(math.ceil(math.sqrt(self.shares)))
-
-    def noise(self, sigma: float) -> DistributedNoise:
-        """Divide noise of that sigma.
-
-        Raises:
-            NarrowNoiseError: it is too little.
-        """
-        try:
-            return DistributedNoise(sigma, self.parties, self.colluders, self.dropouts)
-        except InvalidParameterError as error:
-            raise NarrowNoiseError(f"--sigma2 must be wide enough: {error.must}", sigma) from error
-
-
-def split_of(request: PlanRequest, advice: Mapping[str, Any], sums: Sums) -> Split | None:
-    """Return the division of the noise; None where the coordinator adds it.
+def whole_rule(request: PlanRequest, advice: Mapping[str, Any], sums: Sums) -> Rule:
+    """Return the request's rule with all that divides the noise, if the parties add it.
 
     Args:
         request: The federation.
@@ -93,27 +55,20 @@ def split_of(request: PlanRequest, advice: Mapping[str, Any], sums: Sums) -> Spl
         UnfitSumError: no secure sum fits, and noise at the parties needs one.
         InvalidSettingError: too many colluders.
     """
-    if request.noise == "coordinator":
-        return None
+    rule = request.rule
+    if not rule.at_parties:
+        return rule
     if advice["form"] is None:
         raise UnfitSumError("--noise parties must come with a secure sum that fits", advice["why"])
     form = sums[advice["form"]]
-    colluders = 1 if request.colluders is None else request.colluders
     most = form.most_colluders(request.parties)
-    if not 1 <= colluders <= most:
+    if not 1 <= (rule.colluders or 1) <= most:
         raise InvalidSettingError(
             f"--colluders must be from 1 to {most} with --sum {form.name} of {request.parties} "
             "hospitals",
-            colluders,
+            rule.colluders,
         )
-    # As many are lost as the sum can do without, more than expected: it does not ask first.
-    split = Split(request.parties, colluders, request.parties - form.threshold(request.parties))
-    if split.shares < 1:
-        raise InvalidSettingError(
-            f"--colluders must leave one of {request.parties} hospitals that is honest and present",
-            colluders,
-        )
-    return split
+    return divided(rule, request.parties, form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +76,17 @@ class Offer:
     """A threshold and its noise, with as many queries as they afford.
 
     Attributes:
-        request: The federation and its budget.
-        split: Division of the noise; None where the coordinator adds it.
-        vote_threshold: In votes.
-        sigma: In votes.
-        queries: How many.
+        request: The federation and its budget; its rule and its number of queries are the offer's.
         seen: The mechanism's behavior on simulated votes.
     """
 
     request: PlanRequest
-    split: Split | None
-    vote_threshold: float
-    sigma: float
-    queries: int
     seen: Preview
+
+    @property
+    def queries(self) -> int:
+        """How many."""
+        return self.request.caps.max_asks or 0
 
     @property
     def right(self) -> float:
@@ -144,7 +96,7 @@ class Offer:
     def terms(self, queries: int | None = None) -> RunTerms:
         """Return the terms of its run, or of one of this many queries."""
         asks = self.queries if queries is None else queries
-        return _terms(self.request, self.split, self.vote_threshold, self.sigma, asks)
+        return _terms(self.request, self.request.rule, asks)
 
     def as_table(self) -> dict[str, Any]:
         """Return it as plain data: the keys are the same for both places of the noise."""
@@ -153,7 +105,7 @@ class Offer:
         used = [cost.epsilon / budget for cost, budget in zip(costs, terms.budgets, strict=True)]
         seat = used.index(max(used))
         views = {"public": public_cost(terms, seat)}
-        if self.split is not None:
+        if terms.rule.at_parties:
             views = {"coordinator": costs[seat], **views}
         return {
             "queries": self.queries,
@@ -161,12 +113,12 @@ class Offer:
             "expected_right": self.right,
             "expected_accuracy": self.seen.accuracy,
             "mechanism": {
-                "name": terms.mechanism,
-                "vote_threshold": self.vote_threshold,
-                "sigma2": self.sigma,
+                "name": terms.rule.mechanism,
+                "vote_threshold": terms.rule.vote_threshold,
+                "sigma2": terms.rule.sigma2,
             },
             "prices": {view: _price(cost, terms) for view, cost in views.items()},
-            "noise_share": None if self.split is None else self._share(terms),
+            "noise_share": self._share(terms) if terms.rule.at_parties else None,
             "parties": [
                 {
                     "party": f"party-{place + 1}",
@@ -209,7 +161,7 @@ class Offer:
         }
 
 
-def best_offer(request: PlanRequest, split: Split | None) -> dict[str, Any]:
+def best_offer(request: PlanRequest) -> dict[str, Any]:
     """Return the best offer as a table, with its cost over answers.
 
     It has the most right answers, of those whose labels are hardly worse than the best.
@@ -223,56 +175,67 @@ def best_offer(request: PlanRequest, split: Split | None) -> dict[str, Any]:
         votes=request.votes, classes=request.classes, teacher_accuracy=request.teacher_accuracy
     )
     seen = [
-        (sigma, threshold, preview(ThresholdMax(drawn, vote_threshold=threshold), counts))
-        for sigma in _sigmas(request, split)
-        for drawn in [sigma if split is None else split.noise(sigma).sum_sigma(request.parties)]
-        for threshold in _tried(request.vote_threshold, _THRESHOLDS, request.votes)
+        (rule, preview(make_mechanism(rule.at_coordinator(drawn)), counts))
+        for sigma in _sigmas(request)
+        for drawn in [_drawn(replace(request.rule, sigma2=sigma), request.parties)]
+        for threshold in _tried(request.rule.vote_threshold, _THRESHOLDS, request.votes)
+        for rule in [replace(request.rule, sigma2=sigma, vote_threshold=threshold)]
     ]
-    most = max(found.accuracy for *_, found in seen)
-    good = [each for each in seen if each[2].accuracy >= _KEPT * most]
+    most = max(found.accuracy for _, found in seen)
+    good = [each for each in seen if each[1].accuracy >= _KEPT * most]
     # A threshold costs nothing, and as many queries fit as noise is squared.
-    of_one = likely_noise(_terms(request, split, 0.0, 1.0, 1))
-    sigma, threshold, found = max(
-        good,
-        key=lambda each: min((each[0] / of_one) ** 2, request.most_queries) * each[2].right_rate,
+    of_one = likely_noise(_terms(request, good[0][0], 1))
+
+    def likely_queries(rule: Rule) -> float:
+        return (rule.need("sigma2") / of_one) ** 2
+
+    rule, found = max(
+        good, key=lambda each: min(likely_queries(each[0]), request.most_queries) * each[1].right_rate
     )
-    queries = _affordable(request, split, sigma, first=(sigma / of_one) ** 2)
-    best = Offer(request, split, threshold, sigma, queries, found)
+    queries = most_queries(
+        lambda queries: budget_share(_terms(request, rule, queries)),
+        budget=1.0,
+        most=request.most_queries,
+        first=likely_queries(rule),
+    )
+    best = Offer(replace(request, rule=rule, caps=Caps(max_asks=queries or None)), found)
     if not queries:
-        raise _nothing_affordable(best)
+        requested, budget = tightest_cost(best.terms(1))
+        raise BudgetExhaustedError(requested=requested, budget=budget)
     table = best.as_table()
     seat = int(table["decides"]["party"].removeprefix("party-")) - 1
     return {**table, "epsilon_over_answers": best.curve(seat)}
 
 
-def _sigmas(request: PlanRequest, split: Split | None) -> list[float]:
-    sigmas = _tried(request.sigma2, _SIGMAS, request.votes)
-    if split is None:
+def _sigmas(request: PlanRequest) -> list[float]:
+    sigmas = _tried(request.rule.sigma2, _SIGMAS, request.votes)
+    shares = request.rule.shares(request.parties)
+    if shares is None or request.rule.sigma2 is not None:
         return sigmas
-    if request.sigma2 is None:
-        sigmas = sorted({max(sigma, split.least_sigma) for sigma in sigmas})
-    return sigmas
+    least = float(math.ceil(math.sqrt(shares)))  # its shares are wide enough, in whole votes
+    return sorted({max(sigma, least) for sigma in sigmas})
 
 
 def _tried(value: float | None, shares: tuple[float, ...], votes: int) -> list[float]:
     return [share * votes for share in shares] if value is None else [value]
 
 
-def _affordable(request: PlanRequest, split: Split | None, sigma: float, *, first: float) -> int:
-    def share(queries: int) -> float:
-        return budget_share(_terms(request, split, 0.0, sigma, queries))
+def _drawn(rule: Rule, parties: int) -> float:
+    """Return the noise in each count when all parties add theirs.
 
-    return most_queries(share, budget=1.0, most=request.most_queries, first=first)
+    Raises:
+        NarrowNoiseError: it is too little to be shared.
+    """
+    sigma = rule.need("sigma2")
+    if not rule.at_parties:
+        return sigma
+    try:
+        return DistributedNoise.of(rule, parties).sum_sigma(parties)
+    except InvalidParameterError as error:
+        raise NarrowNoiseError(f"--sigma2 must be wide enough: {error.must}", sigma) from error
 
 
-def _nothing_affordable(offer: Offer) -> BudgetExhaustedError:
-    requested, budget = tightest_cost(offer.terms(1))
-    return BudgetExhaustedError(requested=requested, budget=budget)
-
-
-def _terms(
-    request: PlanRequest, split: Split | None, threshold: float, sigma: float, queries: int
-) -> RunTerms:
+def _terms(request: PlanRequest, rule: Rule, queries: int) -> RunTerms:
     weights = request.weights or (1,) * request.parties
     try:
         return RunTerms(
@@ -281,20 +244,11 @@ def _terms(
             task_digest=NO_TASK,
             classes=request.classes,
             weights=tuple(TeacherWeights.equal(request.teachers, weight=each) for each in weights),
-            mechanism=ThresholdMax.name,
-            vote_threshold=threshold,
-            sigma1=None,
-            sigma2=sigma,
-            confidence=None,
-            test_delta=None,
-            noise_place=request.noise,  # type: ignore[arg-type]  # checked with all else
+            rule=rule,
             unit=request.unit,  # type: ignore[arg-type]  # checked with all else
-            max_asks=queries,
-            max_answers=queries,
+            caps=Caps(queries, queries, queries),
             budgets=request.budgets,
             delta=request.delta,
-            colluders=None if split is None else split.colluders,
-            dropouts=None if split is None else split.dropouts,
         )
     except InvalidParameterError as error:
         raise InvalidSettingError(f"the run must be possible: {error.must}", error.got) from error

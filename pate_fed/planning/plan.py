@@ -7,12 +7,14 @@ from them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pate_fed.errors import UnfitSumError
-from pate_fed.planning.offers import Split, best_offer, split_of
+from pate_fed.planning.offers import best_offer, whole_rule
 from pate_fed.planning.request import PlanRequest
 from pate_fed.planning.sums import Sums, advised_sum
+from pate_fed.rule import Rule
 
 
 def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
@@ -30,33 +32,33 @@ def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
         InvalidSettingError: too many colluders, or the hospitals cannot vote in this way.
     """
     advice = sum_for(request, sums)  # refuses an unfit one before the long computation
-    split = split_of(request, advice, sums)
-    best = best_offer(request, split)
+    rule = whole_rule(request, advice, sums)
+    best = best_offer(replace(request, rule=rule))
     return {
         "schema_version": 1,
-        "noise": request.noise,
+        "noise": rule.noise_place,
         "parties": request.parties,
         "teachers": request.parties * request.teachers,
         "votes": request.votes,
         "classes": request.classes,
         "budget": {"epsilon": max(request.budgets), "delta": request.delta},
-        "requested_queries": request.queries,
+        "requested_queries": request.caps.max_asks,
         "unit": request.unit,
         "neighbors": best["decides"]["neighbors"],
         "assumed_teacher_accuracy": request.teacher_accuracy,
         "sum": advice,
-        "view": "public" if split is None else "coordinator",
-        "shares": None if split is None else _shares(split),
+        "view": "coordinator" if rule.at_parties else "public",
+        "shares": _shares(rule, request.parties) if rule.at_parties else None,
         "best": best,
     }
 
 
-def _shares(split: Split) -> dict[str, int]:
+def _shares(rule: Rule, parties: int) -> dict[str, int | None]:
     return {
-        "parties": split.parties,
-        "colluders": split.colluders,
-        "dropouts": split.dropouts,
-        "suffice": split.shares,
+        "parties": parties,
+        "colluders": rule.colluders,
+        "dropouts": rule.dropouts,
+        "suffice": rule.shares(parties),
     }
 
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from pate_fed.errors import InvalidSettingError
+from pate_fed.mechanisms import ThresholdMax
 from pate_fed.mechanisms.preview import ASSUMED_ACCURACY
-from pate_fed.planning.options import require_in_range
+from pate_fed.planning.options import require_in_range, require_rule
+from pate_fed.rule import Caps, Rule
 from pate_fed.votes import MAX_TOTAL_VOTES
 
 MOST_QUERIES: Final = 10_000
@@ -26,14 +28,11 @@ class PlanRequest:
         unit: "record" or "party".
         weights: Votes that each teacher of a hospital casts, hospital by hospital; None for 1.
         party_epsilons: Budget of each hospital, instead of `epsilon`; None for that.
-        queries: Queries wanted; None for as many as the budget affords.
-        vote_threshold, sigma2: The mechanism's, in votes; None to choose.
+        rule: The way from votes to labels: Threshold-GNMax, its open parameters to be chosen.
+        caps: `max_asks` are the queries wanted; None for as many as the budget affords.
         teacher_accuracy: Assumed share of teachers that are right on an average query.
         expected_dropouts: Hospitals that may be lost in a batch, at the worst.
         form: Secure sum; None for the one that fits.
-        noise: Who adds it: "coordinator" or "parties".
-        colluders: With noise at the parties, hospitals whose noise an attacker may know; None for
-            1.
     """
 
     parties: int
@@ -44,14 +43,11 @@ class PlanRequest:
     unit: str
     weights: tuple[int, ...] | None = None
     party_epsilons: tuple[float, ...] | None = None
-    queries: int | None = None
-    vote_threshold: float | None = None
-    sigma2: float | None = None
+    rule: Rule = Rule(ThresholdMax.name)
+    caps: Caps = Caps()
     teacher_accuracy: float = ASSUMED_ACCURACY
     expected_dropouts: int = 0
     form: str | None = None
-    noise: str = "coordinator"
-    colluders: int | None = None
 
     def __post_init__(self) -> None:
         require_in_range(self)
@@ -60,7 +56,7 @@ class PlanRequest:
             raise InvalidSettingError(
                 f"all hospitals together must cast at most {MAX_TOTAL_VOTES} votes", self.votes
             )
-        self._check_mechanism()
+        require_rule(self.rule)
         if not 1 / self.classes < self.teacher_accuracy < 1:
             raise InvalidSettingError(
                 "--teacher-accuracy must lie between that of guessing and 1", self.teacher_accuracy
@@ -81,15 +77,6 @@ class PlanRequest:
                 f"--expected-dropouts must be below {self.parties}", self.expected_dropouts
             )
 
-    def _check_mechanism(self) -> None:
-        if self.noise not in ("coordinator", "parties"):
-            raise InvalidSettingError("--noise must be coordinator or parties", self.noise)
-        if self.noise == "coordinator" and self.colluders is not None:
-            raise InvalidSettingError("--colluders is for --noise parties", self.noise)
-        threshold = self.vote_threshold
-        if threshold is not None and threshold < 0:
-            raise InvalidSettingError("--vote-threshold must be at least 0", threshold)
-
     @property
     def votes(self) -> int:
         """Votes per query."""
@@ -103,4 +90,4 @@ class PlanRequest:
     @property
     def most_queries(self) -> int:
         """Queries that are wanted, or more than anybody plans."""
-        return self.queries or MOST_QUERIES
+        return self.caps.max_asks or MOST_QUERIES

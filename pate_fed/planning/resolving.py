@@ -13,7 +13,7 @@ from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.charging import share_for_life
 from pate_fed.data import Dataset
-from pate_fed.errors import BudgetExhaustedError, InvalidSettingError, InvalidTermsError
+from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, InvalidSettingError
 from pate_fed.federation import MOST_ASKED, NO_TASK, RunTerms
 from pate_fed.mechanisms import Size
 from pate_fed.partition import PartitionScheme, units_by_hospital
@@ -27,10 +27,11 @@ from pate_fed.planning.defaults import (
 )
 from pate_fed.planning.options import option_of
 from pate_fed.planning.settings import RunSettings
-from pate_fed.planning.sums import SumForm, Sums, require_enough
+from pate_fed.planning.sums import SumForm, Sums, divided, require_enough
 from pate_fed.pricing import budget_share, likely_noise, tightest_cost
 from pate_fed.queries import QueryPool
-from pate_fed.votes import MAX_TOTAL_VOTES
+from pate_fed.rule import Caps
+from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 
 _NOISE_STEP = 0.002
 """Relative accuracy of the noise that fills a budget."""
@@ -100,7 +101,7 @@ def terms_of(
         task_digest: Of the task document, 32 bytes; a simulation has none.
     """
     asked = _Asked(settings, classes, sums[settings.form])
-    terms = asked.draft(settings.queries or 0)
+    terms = asked.draft(settings.caps.max_asks or 0)
     return replace(terms, name=name, pool_digest=pool_digest, task_digest=task_digest)
 
 
@@ -126,10 +127,10 @@ def _resolved(
         price = settled.evaluation_epsilon or EVALUATION_EPSILON
         settled = replace(settled, evaluation_epsilon=price)
     pool = len(QueryPool(dataset.pool.features).distinct) - asked
-    if asked and pool < (settings.queries or 1):
+    if asked and pool < (settings.caps.max_asks or 1):
         raise InvalidSettingError(
             f"--queries must be at most {pool}, the distinct inputs that no earlier run asked",
-            settings.queries or "none",
+            settings.caps.max_asks or "none",
         )
     return _filled(settled, known, pool=pool, classes=len(dataset.class_names), sums=sums)
 
@@ -160,20 +161,22 @@ def _filled(
     _require_possible(asked.settings, pool=pool)  # before the seconds that a price takes
     asked = replace(asked, settings=asked.with_mechanism(known))
     has = settings.spec.parameters  # a check of its own would take from the budget, too
-    is_open = "sigma2" in has and "sigma1" not in has and settings.sigma2 is None
+    is_open = "sigma2" in has and "sigma1" not in has and settings.rule.sigma2 is None
     if known.fills_budget and is_open and settings.spec.is_private:
-        queries = settings.queries or min(known.queries, pool)
-        filled = replace(asked.settings, sigma2=asked.smallest_noise(queries), queries=queries)
-        asked = replace(asked, settings=filled)
+        queries = settings.caps.max_asks or min(known.queries, pool)
+        asked = asked.with_noise(asked.smallest_noise(queries))
+        caps = replace(settings.caps, max_asks=queries)
+        asked = replace(asked, settings=replace(asked.settings, caps=caps))
     chosen = replace(asked.settings, select=asked.settings.select or known.select)
     return replace(asked, settings=chosen).with_queries(known, pool=pool)
 
 
 def _require_possible(settings: RunSettings, *, pool: int) -> None:
     """Refuse more queries than there are inputs, and more votes than can be added."""
-    if settings.queries is not None and settings.queries > pool:
+    queries = settings.caps.max_asks
+    if queries is not None and queries > pool:
         raise InvalidSettingError(
-            f"--queries must be at most the pool's {pool} distinct inputs", settings.queries
+            f"--queries must be at most the pool's {pool} distinct inputs", queries
         )
     if settings.votes > MAX_TOTAL_VOTES:
         raise InvalidSettingError(
@@ -187,7 +190,6 @@ def _with_one_each(settings: RunSettings, form: SumForm) -> RunSettings:
     parties = settings.parties or 0
     settled = replace(
         settings,
-        colluders=settings.colluders or 1 if settings.noise == "parties" else None,
         weights=settings.weights or (1,) * parties,
         party_epsilons=settings.party_epsilons or (settings.epsilon,) * parties,
     )
@@ -198,12 +200,7 @@ def _with_one_each(settings: RunSettings, form: SumForm) -> RunSettings:
                 f"{option_of(name)} must have one entry for each of {parties} hospitals",
                 len(given),
             )
-    if settled.noise == "parties" and form.threshold(parties) <= (settled.colluders or 0):
-        raise InvalidSettingError(
-            f"--colluders must leave one of {parties} hospitals that is honest and present",
-            settled.colluders,
-        )
-    return settled
+    return replace(settled, rule=divided(settled.rule, parties, form))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +224,10 @@ class _Asked:
         settings = self.settings
         usual = self._usual_parameters(known)
         chosen: dict[str, Any] = {
-            name: _first(getattr(settings, name), usual[name]) for name in settings.spec.parameters
+            name: _first(getattr(settings.rule, name), usual[name])
+            for name in settings.spec.parameters
         }
-        return replace(settings, **chosen)
+        return replace(settings, rule=replace(settings.rule, **chosen))
 
     def _usual_parameters(self, known: Defaults) -> dict[str, float]:
         settings = self.settings
@@ -240,10 +238,10 @@ class _Asked:
             known.parties * (known.teachers or 0),
         )
         usual = dict(settings.spec.usual(Size(votes, settings.most_unit_votes, settings.delta)))
-        at_parties = settings.noise == "parties"
+        at_parties = settings.rule.at_parties
         if is_known_size:
             chosen = known.at_parties if at_parties else known.parameters
-            usual |= chosen.get(settings.mechanism, {})
+            usual |= chosen.get(settings.rule.mechanism, {})
         if at_parties:  # wide enough to be shared
             usual["sigma2"] = max(usual["sigma2"], float(math.ceil(self._least_noise)))
         return usual
@@ -251,16 +249,13 @@ class _Asked:
     @property
     def _least_noise(self) -> float:
         """Noise below which no run can be: each of the shares it is the sum of varies by a vote."""
-        if self.settings.noise != "parties":
-            return 0.0
-        honest = (self.settings.parties or 0) - (self.settings.colluders or 0) - self._dropouts
-        return math.ceil(1e4 * math.sqrt(honest)) / 1e4
+        shares = self.settings.rule.shares(self.settings.parties or 0)
+        return 0.0 if shares is None else math.ceil(1e4 * math.sqrt(shares)) / 1e4
 
-    @property
-    def _dropouts(self) -> int:
-        """Hospitals that may be lost before the sum opens."""
-        parties = self.settings.parties or 0
-        return parties - self.form.threshold(parties)
+    def with_noise(self, sigma: float) -> _Asked:
+        """Return the same with this noise of each count."""
+        rule = replace(self.settings.rule, sigma2=sigma)
+        return replace(self, settings=replace(self.settings, rule=rule))
 
     def smallest_noise(self, queries: int) -> float:
         """Return about the smallest sigma2 whose price for so many queries fits all budgets.
@@ -270,8 +265,7 @@ class _Asked:
         """
 
         def draft(sigma: float) -> RunTerms:
-            noisy = replace(self, settings=replace(self.settings, sigma2=sigma))
-            return noisy.draft(queries)
+            return self.with_noise(sigma).draft(queries)
 
         # A cost takes seconds, and is about inversely proportional to the noise.
         low, high, most = self._least_noise, math.inf, RANGES["sigma2"].most
@@ -295,18 +289,18 @@ class _Asked:
 
     def with_queries(self, known: Defaults, *, pool: int) -> RunSettings:
         """Fill in the number of queries, the caps and the batches."""
-        settings = self.settings
-        queries = settings.queries
+        settings, caps = self.settings, self.settings.caps
+        queries = caps.max_asks
         if queries is None:
             queries = self._affordable(min(known.queries, pool))
         else:
             self._require_affordable(queries)
-        return replace(
-            settings,
-            queries=queries,
-            max_answers=settings.max_answers and min(settings.max_answers, queries),
-            batch_size=min(settings.batch_size or self._usual_batch(queries), queries, MOST_ASKED),
+        filled = Caps(
+            queries,
+            caps.max_answers and min(caps.max_answers, queries),
+            min(caps.batch_size or self._usual_batch(queries), queries, MOST_ASKED),
         )
+        return replace(settings, caps=filled)
 
     def _usual_batch(self, queries: int) -> int:
         """Ask all at once, unless the student is to learn in between."""
@@ -315,36 +309,32 @@ class _Asked:
 
     def draft(self, queries: int) -> RunTerms:
         """Return terms of a run of so many queries, whose name, pool and task are still open."""
-        settings = self.settings
+        settings, caps = self.settings, self.settings.caps
+        assert settings.unit is not None
         try:
-            return RunTerms.from_record(
-                {
-                    "name": "draft",
-                    "pool_digest": bytes(32),
-                    "task_digest": NO_TASK,
-                    "classes": self.classes,
-                    "weights": [[list(team)] for team in settings.teams],
-                    "mechanism": settings.mechanism,
-                    "vote_threshold": settings.vote_threshold,
-                    "sigma1": settings.sigma1,
-                    "sigma2": settings.sigma2,
-                    "confidence": settings.confidence,
-                    "test_delta": settings.test_delta,
-                    "noise_place": settings.noise,
-                    "unit": settings.unit,
-                    "max_asks": queries,
-                    "max_answers": min(settings.max_answers or queries, queries),
-                    "budgets": list(settings.party_epsilons or ()),
-                    "delta": settings.delta,
-                    "colluders": settings.colluders,
-                    "dropouts": self._dropouts if settings.noise == "parties" else None,
-                    "purpose": settings.purpose,
-                }
+            return RunTerms(
+                name="draft",
+                pool_digest=bytes(32),
+                task_digest=NO_TASK,
+                classes=self.classes,
+                weights=tuple(
+                    TeacherWeights.equal(teachers, weight=weight)
+                    for weight, teachers in settings.teams
+                ),
+                rule=divided(settings.rule, len(settings.teams), self.form),
+                unit=settings.unit,
+                caps=Caps(
+                    queries,
+                    min(caps.max_answers or queries, queries),
+                    caps.batch_size or queries,
+                ),
+                budgets=settings.party_epsilons or (),
+                delta=settings.delta,
+                purpose=settings.purpose,
             )
-        except InvalidTermsError as error:
-            cause = error.__cause__
+        except InvalidParameterError as error:
             raise InvalidSettingError(
-                f"the settings must fit together: {getattr(cause, 'must', error.must)}", "others"
+                f"the settings must fit together: {error.must}", error.got
             ) from error
 
     def share_of(self, draft: RunTerms) -> float:
@@ -379,7 +369,7 @@ class _Asked:
         if found:
             return found
         requested, budget = tightest_cost(self.draft(1))
-        noise = _first(settings.sigma2, settings.sigma1)
+        noise = _first(settings.rule.sigma2, settings.rule.sigma1)
         raise BudgetExhaustedError(
             requested=requested,
             budget=budget,

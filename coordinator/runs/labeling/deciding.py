@@ -45,10 +45,10 @@ class Decider:
         self._terms = terms
         self._noise_bytes = noise_bytes
         self.mechanism = mechanism_of(terms)
-        if terms.at_parties:
+        if terms.rule.at_parties:
             noise_of(terms).require_room(terms.total_votes)
         self._meter: PerInstanceMeter | None = None
-        if is_metered and not terms.at_parties:
+        if is_metered and not terms.rule.at_parties:
             self._meter = PerInstanceMeter(
                 self.mechanism, delta=terms.delta, weight=float(terms.unit_votes)
             )
@@ -73,7 +73,7 @@ class Decider:
             return self.mechanism
         if not isinstance(self.mechanism, HearsStudent):
             raise InvalidParameterError(
-                "predictions must be for a mechanism that learns", self._terms.mechanism
+                "predictions must be for a mechanism that learns", self._terms.rule.mechanism
             )
         if predictions.shape != (len(indices), self._terms.classes):
             raise InvalidParameterError(
@@ -102,7 +102,7 @@ class Decider:
         """
         votes = sum(self._terms.quotas[place] for place in places)
         shape = {"queries": queries, "classes": self._terms.classes}
-        if self._terms.at_parties:
+        if self._terms.rule.at_parties:
             noise, senders = noise_of(self._terms), len(places)
             return open_noisy_sum(
                 words,
