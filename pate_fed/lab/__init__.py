@@ -1,0 +1,1 @@
+"""What researchers need: experiments, prices side by side, audits by attack. No node imports it."""
