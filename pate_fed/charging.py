@@ -30,7 +30,7 @@ from pate_fed.accounting import (
     event_additive_delta,
 )
 from pate_fed.accounting.formal import ROUNDING_ROOM
-from pate_fed.errors import InvalidParameterError, LedgerError
+from pate_fed.errors import LedgerError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import DistributedNoise, Mechanism, make_mechanism
 from pate_fed.releases import NoisyRelease

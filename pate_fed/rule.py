@@ -78,9 +78,7 @@ class Rule:
 
     def at_coordinator(self, sigma: float | None) -> Rule:
         """Return the same rule with the noise of each count, this much, at the coordinator."""
-        return replace(
-            self, sigma2=sigma, noise_place="coordinator", colluders=None, dropouts=None
-        )
+        return replace(self, sigma2=sigma, noise_place="coordinator", colluders=None, dropouts=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +102,7 @@ class Caps:
         assert self.max_asks is not None
         assert self.max_answers is not None
         return Outcomes(self.max_asks, self.max_answers)
+
+
+CAPS: Final = Caps()
+"""Caps that are all open."""

@@ -183,7 +183,7 @@ def plan(  # noqa: PLR0917 - one argument per option
         classes=classes,
         epsilon=epsilon,
         delta=delta,
-        unit=unit or ("party" if teachers == 1 else "record"),
+        unit=unit or ("party" if teachers == 1 else "record"),  # type: ignore[arg-type]  # a choice
         rule=Rule(
             ThresholdMax.name,
             vote_threshold=vote_threshold,

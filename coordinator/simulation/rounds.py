@@ -414,11 +414,8 @@ def _at(table: Mapping[str, Any], path: str) -> object:
 def _in_round(settings: RunSettings, tables: Mapping[str, Mapping[str, Any]]) -> RunSettings:
     """Return settings with those that a round had of its own."""
     queries, mechanism, budget = (tables[name] for name in _OWN)
-    rule = replace(
-        settings.rule,
-        mechanism=mechanism["name"],
-        **{name: mechanism.get(name) for name in PARAMETERS},
-    )
+    own: dict[str, Any] = {name: mechanism.get(name) for name in PARAMETERS}
+    rule = replace(settings.rule, mechanism=mechanism["name"], **own)
     return replace(
         settings,
         rule=rule,

@@ -13,8 +13,8 @@ from party.site.task_review import TaskReview
 from pate_fed.data.flat_columns import NEARLY_ALL, FlatColumn
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.rule import Rule
 from pate_fed.nodes import printable
+from pate_fed.rule import Rule
 from pate_fed.wording import epsilon_text, percent, room_words
 
 Line = tuple[str, str]

@@ -102,13 +102,7 @@ def gdp_cost(event: PrivacyEvent, *, delta: float) -> FormalCost:
 
 
 def _label_rdp(event: GaussianMaxEvent | ConfidentGaussianMaxEvent, delta: float) -> FormalCost:
-    if isinstance(event, GaussianMaxEvent):
-        asks, answers, sigma1, sigma2 = 0, event.asks, None, event.sigma
-    else:
-        asks, answers, sigma1, sigma2 = event.asks, event.answers, event.sigma1, event.sigma2
-    found = label_level_epsilon(
-        asks, answers, sigma1=sigma1, sigma2=sigma2, delta=delta, weight=event.weight
-    )
+    found = label_level_epsilon(event, delta=delta)
     return FormalCost(found.epsilon, LABEL_METHOD, order=found.order)
 
 

@@ -1,5 +1,4 @@
-"""The offers of a plan: a threshold with its noise, the queries that it affords, and their price.
-"""
+"""The offers of a plan: a threshold with its noise, the queries that it affords, their price."""
 
 from __future__ import annotations
 
@@ -189,9 +188,10 @@ def best_offer(request: PlanRequest) -> dict[str, Any]:
     def likely_queries(rule: Rule) -> float:
         return (rule.need("sigma2") / of_one) ** 2
 
-    rule, found = max(
-        good, key=lambda each: min(likely_queries(each[0]), request.most_queries) * each[1].right_rate
-    )
+    def likely_right(offer: tuple[Rule, Preview]) -> float:
+        return min(likely_queries(offer[0]), request.most_queries) * offer[1].right_rate
+
+    rule, found = max(good, key=likely_right)
     queries = most_queries(
         lambda queries: budget_share(_terms(request, rule, queries)),
         budget=1.0,
@@ -245,7 +245,7 @@ def _terms(request: PlanRequest, rule: Rule, queries: int) -> RunTerms:
             classes=request.classes,
             weights=tuple(TeacherWeights.equal(request.teachers, weight=each) for each in weights),
             rule=rule,
-            unit=request.unit,  # type: ignore[arg-type]  # checked with all else
+            unit=request.unit,
             caps=Caps(queries, queries, queries),
             budgets=request.budgets,
             delta=request.delta,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.errors import InvalidSettingError
-from pate_fed.mechanisms import ThresholdMax
 from pate_fed.mechanisms.preview import ASSUMED_ACCURACY
 from pate_fed.planning.options import require_in_range, require_rule
-from pate_fed.rule import Caps, Rule
+from pate_fed.rule import CAPS, Caps, Rule
 from pate_fed.votes import MAX_TOTAL_VOTES
 
 MOST_QUERIES: Final = 10_000
@@ -25,10 +25,10 @@ class PlanRequest:
         classes: Number of classes.
         epsilon: Budget.
         delta: In (0, 1).
-        unit: "record" or "party".
+        unit: Privacy unit.
+        rule: The way from votes to labels: Threshold-GNMax, its open parameters to be chosen.
         weights: Votes that each teacher of a hospital casts, hospital by hospital; None for 1.
         party_epsilons: Budget of each hospital, instead of `epsilon`; None for that.
-        rule: The way from votes to labels: Threshold-GNMax, its open parameters to be chosen.
         caps: `max_asks` are the queries wanted; None for as many as the budget affords.
         teacher_accuracy: Assumed share of teachers that are right on an average query.
         expected_dropouts: Hospitals that may be lost in a batch, at the worst.
@@ -40,11 +40,11 @@ class PlanRequest:
     classes: int
     epsilon: float
     delta: float
-    unit: str
+    unit: PrivacyUnit
+    rule: Rule
     weights: tuple[int, ...] | None = None
     party_epsilons: tuple[float, ...] | None = None
-    rule: Rule = Rule(ThresholdMax.name)
-    caps: Caps = Caps()
+    caps: Caps = CAPS
     teacher_accuracy: float = ASSUMED_ACCURACY
     expected_dropouts: int = 0
     form: str | None = None

@@ -11,6 +11,7 @@ from typing import Any
 
 from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.ranges import RANGES
+from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.charging import share_for_life
 from pate_fed.data import Dataset
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, InvalidSettingError
@@ -69,7 +70,7 @@ def resolve_for(
         See `resolve`.
     """
     require_enough(len(teachers), form=settings.form, sums=sums)
-    usual_unit = "party" if set(teachers) == {1} else "record"
+    usual_unit: PrivacyUnit = "party" if set(teachers) == {1} else "record"
     settled = replace(
         settings,
         parties=len(teachers),

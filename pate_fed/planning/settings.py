@@ -18,7 +18,7 @@ from pate_fed.mechanisms import SPECS, Spec, specs_with
 from pate_fed.partition import PartitionScheme
 from pate_fed.planning.options import option_of, require_in_range, require_rule
 from pate_fed.planning.sums import Sums, require_enough
-from pate_fed.rule import PARAMETERS, Caps, Rule
+from pate_fed.rule import CAPS, PARAMETERS, Caps, Rule
 
 if TYPE_CHECKING:
     from pate_fed.students.facts import LabelFacts
@@ -64,7 +64,7 @@ class RunSettings:
     data: DataSource
     suite: str
     rule: Rule
-    caps: Caps = Caps()
+    caps: Caps = CAPS
     parties: int | None = None
     teachers: int | None = None
     party_teachers: tuple[int, ...] | None = None

@@ -135,7 +135,9 @@ _CHECK_SHARES: Final = {"vote_threshold": 0.5, "sigma1": 0.35, "sigma2": 0.2}
 
 
 def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
-    return ConfidentGaussianMax(*(rule.need(name) for name in PARAMETERS))
+    return ConfidentGaussianMax(
+        rule.need("vote_threshold"), rule.need("sigma1"), rule.need("sigma2")
+    )
 
 
 def usual_of_check(size: Size) -> Mapping[str, float]:

@@ -102,7 +102,10 @@ THRESHOLD_SHARE: Final = 0.4
 
 def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
     return InteractiveGaussianMax(
-        *(rule.need(name) for name in confident_max.PARAMETERS), confidence=rule.need("confidence")
+        rule.need("vote_threshold"),
+        rule.need("sigma1"),
+        rule.need("sigma2"),
+        confidence=rule.need("confidence"),
     )
 
 
