@@ -31,6 +31,7 @@ from tests.support.evaluated import PLACES, SCHEMA, SIGMA, Evaluated, patients, 
 from tests.support.federation import Federation, messages
 from tests.support.marker import MARKERS, findings, held_in_memory, not_in
 from tests.support.markers import sampled
+from tests.support.rules import changed, changed_record
 
 
 def ready(*by: str, places: int = PLACES, **named: Any) -> Evaluated:
@@ -179,11 +180,11 @@ def test_labels_are_not_asked_of_an_evaluation_nor_counts_of_a_pool() -> None:
 
 def test_no_terms_let_the_coordinator_add_the_noise() -> None:
     terms = ready().run.terms
+    at_coordinator = {"noise_place": "coordinator", "colluders": None, "dropouts": None}
     with pytest.raises(InvalidParameterError):
-        replace(terms, noise_place="coordinator", colluders=None, dropouts=None)
-    record = {**terms.as_record(), "noise_place": "coordinator"}
+        changed(terms, **at_coordinator)
     with pytest.raises(InvalidTermsError):
-        RunTerms.from_record({**record, "colluders": None, "dropouts": None})
+        RunTerms.from_record(changed_record(terms.as_record(), **at_coordinator))
 
 
 def test_an_owners_cap_on_evaluations_counts_those_of_all_runs() -> None:

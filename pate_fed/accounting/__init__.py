@@ -19,9 +19,8 @@ from pate_fed.accounting.curves import (
 )
 from pate_fed.accounting.distributed_bounds import distributed_label_rdp
 from pate_fed.accounting.distributed_costs import (
-    DistributedCosts,
     charged_rows_cost,
-    distributed_costs,
+    distributed_labels_cost,
     rows_cost,
 )
 from pate_fed.accounting.distributed_law import distributed_row_rdp
@@ -87,7 +86,6 @@ __all__ = [
     "NO_OUTCOMES",
     "ConfidentGaussianMaxEvent",
     "ConvertedEpsilon",
-    "DistributedCosts",
     "DistributedCountsEvent",
     "DistributedGaussianMaxEvent",
     "Entry",
@@ -112,8 +110,8 @@ __all__ = [
     "convert_costly_curve",
     "convert_curve",
     "delta_warning",
-    "distributed_costs",
     "distributed_label_rdp",
+    "distributed_labels_cost",
     "distributed_row_rdp",
     "event_additive_delta",
     "event_approximate_rdp",

@@ -12,7 +12,11 @@ from functools import lru_cache
 
 from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.composition import can_be_composed, labels_epsilon
-from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
+from pate_fed.accounting.distributed_costs import (
+    DistributedEvent,
+    distributed_labels_cost,
+    rows_cost,
+)
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
     GaussianMaxEvent,
@@ -51,7 +55,7 @@ def labels_cost(event: PrivacyEvent, *, options: int, delta: float) -> FormalCos
         InvalidParameterError: an argument is out of its range.
     """
     if isinstance(event, DistributedEvent):
-        return distributed_costs(event, delta=delta).public
+        return distributed_labels_cost(event, delta=delta)
     if isinstance(event, GaussianMaxEvent):
         kinds = min(options, 3)  # all numbers of options above two have one price
         if can_be_composed(kinds, event.sigma, asks=event.asks, delta=delta, weight=event.weight):

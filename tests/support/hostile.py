@@ -65,6 +65,7 @@ from protocols.rounds.verdicts import VERDICT_STAGE
 from protocols.secure_sum import SecureSum
 from protocols.shamir import SHARE_BYTES, Elements, Shamir, elements_to_secrets, split_shares
 from protocols.share_envelope import open_shares
+from tests.support.rules import run_terms
 
 CLASSES = 3
 TEACHERS = 7
@@ -200,19 +201,14 @@ class World:
             "classes": CLASSES,
             "weights": (WEIGHTS,) * parties,
             "mechanism": "gnmax",
-            "vote_threshold": None,
-            "sigma1": None,
             "sigma2": 4.0,
-            "confidence": None,
-            "test_delta": None,
-            "noise_place": "coordinator",
             "unit": "record",
             "max_asks": 1_000,
             "max_answers": 1_000,
             "budgets": (EPSILON,) * parties,
             "delta": 1e-5,
         }
-        return RunTerms(**(fields | changed))
+        return run_terms(**(fields | changed))
 
     # What the attacker learns -----------------------------------------------------------------
 

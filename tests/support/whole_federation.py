@@ -39,7 +39,6 @@ from party.site.status_file import FederationStatus, Status, read_status
 from party.site.training import ready_teachers
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.planning import RunSettings
 from protocols.envelope import DEFAULT_SUITE
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
@@ -56,6 +55,7 @@ from tests.support.hospital_site import LABEL, PATIENT, write_own_table
 from tests.support.invariants import HospitalSeen, Seen, runs_seen, shown_by_status
 from tests.support.loopback_home import ROOT, environment, free_ports, installed, make_home
 from tests.support.mortal_hospital import exchanges_in, plans_voted_on
+from tests.support.rules import run_settings
 
 NORTH, SOUTH, WEST = NAMES
 PROXIED = WEST
@@ -399,7 +399,7 @@ class WholeFederation:
             "epsilon": 100.0,
             **changed,
         }
-        settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
+        settings = run_settings(data=source_of("public.csv", LABEL), **chosen)
         with closing(Coordinator(self.home)) as coordinator:
             coordinator.ask(name, task, settings, source="public.csv", patience_s=3600.0)
         return task

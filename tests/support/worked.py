@@ -21,7 +21,6 @@ from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.worker import RunWorker
 from party.site.folder import Site
 from pate_fed.data.task import LearningTask
-from pate_fed.planning import RunSettings
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
 from protocols.messages import JoinRequest
@@ -34,6 +33,7 @@ from tests.support.deployed import (
     write_public_table,
 )
 from tests.support.door import Door
+from tests.support.rules import run_settings
 
 QUERIES = 12
 
@@ -155,7 +155,7 @@ class Worked:
             "epsilon": 100.0,
             **changed,
         }
-        settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
+        settings = run_settings(data=source_of("public.csv", LABEL), **chosen)
         return self.coordinator.ask(
             name,
             self.task,

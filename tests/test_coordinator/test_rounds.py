@@ -38,6 +38,7 @@ from pate_fed.wording import epsilon_text
 from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import FORMS
 from tests.support.command import Command, exit_code_of, pate_fed, write_table
+from tests.support.rules import run_settings
 from tests.support.ties import tied_epsilon
 
 __all__ = ["pate_fed"]  # a fixture
@@ -104,7 +105,7 @@ def json_of(run: Path, name: str) -> Any:
 
 def settings_after(chain: Chain, **changes: Any) -> RunSettings:
     """Settings as the command line takes them from the first round."""
-    settings = RunSettings(
+    settings = run_settings(
         DataSource("csv", data_file=chain.table, label_column="sick"),
         DEFAULT_SUITE,
         parties=3,

@@ -77,7 +77,7 @@ def test_checks_are_charged_for_every_ask_and_labels_for_every_answer() -> None:
     release = release_of([ANSWERED, REFUSED, NOT_ASKED, NOT_ASKED])
     cost = cost_of(COUNTS, release, CONFIDENT, delta=1e-5)
     orders = np.array([cost.order])
-    checks = threshold_rdp([240, 100], orders, vote_threshold=200, sigma1=150).sum()
+    checks = threshold_rdp([240, 100], orders, vote_threshold=200, sigma=150).sum()
     label = gnmax_rdp(COUNTS[:1], orders, sigma=40.0).sum()
     expected = convert_at_orders([checks + label], orders, delta=1e-5, method="mironov")
     assert cost.epsilon == pytest.approx(expected.epsilon, rel=1e-12)
@@ -146,7 +146,7 @@ def test_published_votes_cost_what_was_published(dataset: str) -> None:
     path = real_data(f"data/pate_votes/pate2018_counts/{file}")
     assert hashlib.sha256(path.read_bytes()).hexdigest() == case["sha256"]
     counts: NDArray[np.float64] = np.load(path)[slice(*case["rows"])]
-    check = {"vote_threshold": case["T"], "sigma1": case["sigma1"]}
+    check = {"vote_threshold": case["T"], "sigma": case["sigma1"]}
     checks = threshold_rdp(counts.max(axis=1), PAPER_ORDERS, **check)
     chances = ndtr(threshold_margin(counts.max(axis=1), **check))
     assert chances.sum() == pytest.approx(case["E_answered"], rel=1e-12)

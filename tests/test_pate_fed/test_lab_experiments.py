@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from pate_fed.accounting import label_level_epsilon
+from pate_fed.accounting import GaussianMaxEvent, label_level_epsilon
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.errors import InvalidParameterError, UnreadableFileError
 from pate_fed.lab.experiments import (
@@ -47,7 +47,7 @@ def silent(_: str) -> None:
 
 
 def test_labels_of_plain_gnmax_cost_what_the_label_level_bound_says() -> None:
-    expected = label_level_epsilon(500, 500, sigma1=None, sigma2=60.0, delta=DELTA).epsilon
+    expected = label_level_epsilon(GaussianMaxEvent(500, 60.0), delta=DELTA).epsilon
     attack = tied_epsilon(60.0, 500, DELTA)
     assert attack <= epsilon_of(GaussianMax(60.0), 500, classes=2) <= expected * (1 + 1e-9)
 

@@ -90,7 +90,7 @@ def test_it_costs_what_confident_gnmax_costs() -> None:
     outcomes = np.array([Outcome.ANSWERED, Outcome.REFUSED], dtype=np.int8)
     orders = np.array([2.0, 4.0])
     cost = ASKING.instance_rdp(np.array([[1, 9], [9, 1]]), outcomes, orders, weight=1.0)
-    checks = threshold_rdp([8, 0], orders, vote_threshold=4.0, sigma1=1.5).sum(axis=0)
+    checks = threshold_rdp([8, 0], orders, vote_threshold=4.0, sigma=1.5).sum(axis=0)
     label = gnmax_rdp([[1, 9]], orders, sigma=2.0).sum(axis=0)
     assert cost == pytest.approx(checks + label, rel=1e-12)
 

@@ -25,6 +25,7 @@ from pate_fed.planning import PlanRequest, advised_sum
 from protocols.additive import AdditiveSum
 from protocols.forms import DEPLOYED_FORMS
 from protocols.masked import MaskedSum
+from tests.support.rules import plan_request
 from tests.support.threshold_law import threshold_log_law
 
 DELTA = 1e-5
@@ -46,7 +47,7 @@ def request(**changed: Any) -> PlanRequest:
         "delta": DELTA,
         "unit": "record",
     }
-    return PlanRequest(**{**asked, **changed})
+    return plan_request(**{**asked, **changed})
 
 
 def price_of(place: str, sigma: float, asks: int, *, classes: int = 3, weight: int = 1) -> float:

@@ -24,6 +24,7 @@ from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
 from protocols.forms import FORMS
 from tests.support.markers import in_turn, sampled
+from tests.support.rules import run_settings
 
 FOLDER = Path("private") / "folder"
 CSV = DataSource("csv", data_file=FOLDER / "visits.csv", label_column="sick")
@@ -64,7 +65,7 @@ def dataset(*, private: int = 400, pool: int = 120, hospitals: list[int] | None 
 
 
 def settings(data: DataSource = CSV, **changed: Any) -> RunSettings:
-    return RunSettings(data=data, suite=DEFAULT_SUITE, **changed)
+    return run_settings(data=data, suite=DEFAULT_SUITE, **changed)
 
 
 def resolved_of(asked: RunSettings, data: Dataset) -> RunSettings:
@@ -83,24 +84,24 @@ class TestDefaults:
             settings(DataSource(name), mechanism=mechanism), dataset(private=1000)
         )
         assert (resolved.parties, resolved.teachers, resolved.unit) == (50, 1, "party")
-        assert resolved.queries is not None
+        assert resolved.caps.max_asks is not None
         if mechanism != "gnmax":  # whose noise is no one's choice
-            assert resolved.queries == DEFAULTS[name].queries
+            assert resolved.caps.max_asks == DEFAULTS[name].queries
         assert 0 < budget_share(terms(resolved)) <= 1
 
     def test_usual_noise_is_a_share_of_all_teachers(self) -> None:
         resolved = resolved_of(settings(parties=10, teachers=25, queries=5), dataset())
         half = resolved_of(settings(parties=5, teachers=25, queries=5), dataset())
-        assert resolved.vote_threshold is not None
-        assert half.vote_threshold is not None
-        assert resolved.vote_threshold == pytest.approx(2 * half.vote_threshold)
-        assert 0.3 * 250 < resolved.vote_threshold < 250
+        assert resolved.rule.vote_threshold is not None
+        assert half.rule.vote_threshold is not None
+        assert resolved.rule.vote_threshold == pytest.approx(2 * half.rule.vote_threshold)
+        assert 0.3 * 250 < resolved.rule.vote_threshold < 250
         assert resolved.unit == "record"
 
     def test_the_default_is_a_threshold_where_one_was_asked_for(self) -> None:
         assert settings().mechanism == "threshold"
         resolved = resolved_of(settings(sigma2=30.0, vote_threshold=20.0, queries=4), dataset())
-        assert (resolved.vote_threshold, resolved.sigma2) == (20.0, 30.0)
+        assert (resolved.rule.vote_threshold, resolved.rule.sigma2) == (20.0, 30.0)
 
     def test_nothing_is_left_open(self) -> None:
         resolved = resolved_of(settings(), dataset())
@@ -150,11 +151,11 @@ class TestDefaults:
 def need(resolved: RunSettings, queries: int) -> float:
     """Price a run of so many queries from scratch, as a share of the budget."""
     weight = (resolved.teachers or 1) if resolved.unit == "party" else 1
-    sigma, delta = resolved.sigma2 or 0.0, resolved.delta
-    if resolved.noise == "parties":  # of ten, one is a colluder
+    sigma, delta = resolved.rule.sigma2 or 0.0, resolved.delta
+    if resolved.rule.noise_place == "parties":  # of ten, one is a colluder
         rows = DistributedGaussianMaxEvent(queries, sigma, 9, weight)
         return counts_cost(rows, delta=delta).epsilon / resolved.epsilon
-    options = 2 + SPECS[resolved.mechanism].may_refuse
+    options = 2 + SPECS[resolved.rule.mechanism].may_refuse
     labels = GaussianMaxEvent(queries, sigma, float(weight))
     return labels_cost(labels, options=options, delta=delta).epsilon / resolved.epsilon
 
@@ -180,9 +181,9 @@ class TestQueries:
             noise=noise,
         )
         resolved = resolved_of(asked, dataset())
-        assert resolved.queries is not None
-        assert need(resolved, resolved.queries) <= 1
-        assert resolved.queries == 120 or need(resolved, resolved.queries + 1) > 1
+        assert resolved.caps.max_asks is not None
+        assert need(resolved, resolved.caps.max_asks) <= 1
+        assert resolved.caps.max_asks == 120 or need(resolved, resolved.caps.max_asks + 1) > 1
 
     def test_more_than_the_budget_affords_are_refused_with_the_number_that_fits(self) -> None:
         asked: dict[str, Any] = {"parties": 10, "teachers": 2, "sigma2": 20.0, "epsilon": 2.0}
@@ -194,13 +195,13 @@ class TestQueries:
 
     def test_noise_fills_the_budget_of_a_table_for_all_its_queries(self) -> None:
         resolved = resolved_of(settings(mechanism="gnmax", parties=10, teachers=4), dataset())
-        assert resolved.queries == 120
+        assert resolved.caps.max_asks == 120
         assert 0.97 < budget_share(terms(resolved)) <= 1
 
     @pytest.mark.exhaustive
     def test_small_pool_bounds_them(self) -> None:
         resolved = resolved_of(settings(sigma2=1e4), dataset(pool=7))
-        assert resolved.queries == 7
+        assert resolved.caps.max_asks == 7
 
     def test_more_than_the_pool_are_refused(self) -> None:
         with pytest.raises(InvalidSettingError, match="--queries must be at most the pool's 7"):
@@ -215,7 +216,7 @@ class TestQueries:
         resolved = resolved_of(
             settings(queries=5, max_answers=50, batch_size=70, sigma2=99.0), dataset()
         )
-        assert (resolved.max_answers, resolved.batch_size) == (5, 5)
+        assert (resolved.caps.max_answers, resolved.caps.batch_size) == (5, 5)
         assert (terms(resolved).max_asks, terms(resolved).max_answers) == (5, 5)
 
     @pytest.mark.exhaustive

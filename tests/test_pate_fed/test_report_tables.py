@@ -27,11 +27,12 @@ from pate_fed.report.warning_words import end_warnings
 from pate_fed.rounds import cost_of_rounds, delta_of_rounds
 from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
+from tests.support.rules import run_terms
 from tests.support.sample_run import write_sample
 
 ASKS, DELTA = 12, 1e-5
 
-TERMS = RunTerms(
+TERMS = run_terms(
     name="one",
     pool_digest=bytes(32),
     task_digest=NO_TASK,
@@ -39,11 +40,7 @@ TERMS = RunTerms(
     weights=(TeacherWeights.equal(1),) * 20,
     mechanism="threshold",
     vote_threshold=8.0,
-    sigma1=None,
     sigma2=6.0,
-    confidence=None,
-    test_delta=None,
-    noise_place="coordinator",
     unit="party",
     max_asks=ASKS,
     max_answers=ASKS,
