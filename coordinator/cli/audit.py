@@ -227,7 +227,7 @@ def _require_new(out: Path | None, *, written: bool) -> None:
 
 def _keep(run: Path, found: dict[str, Any]) -> None:
     """Put findings on made-up votes into the run and its report."""
-    from pate_fed.lab import mechanisms as _  # noqa: F401, PLC0415 - a simulation's report
+    import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - a simulation's report
     from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
         keep_audit,
         read_run,
@@ -459,7 +459,7 @@ def _said(found: dict[str, Any]) -> str:
 
 def _made(rule: Rule) -> Mechanism:
     """Return the mechanism that options describe."""
-    from pate_fed.lab import mechanisms as _  # noqa: F401, PLC0415 - keeps --help fast
+    import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - keeps --help fast
     from pate_fed.mechanisms import make_mechanism, spec_of  # noqa: PLC0415 - the same
     from pate_fed.rule import PARAMETERS  # noqa: PLC0415 - the same
 
