@@ -59,7 +59,7 @@ def test_the_opened_counts_are_those_of_all_hospitals_with_their_noise(form: str
     )
     noisy, true = federation.evaluate(), federation.true_rows
     assert true.sum(axis=1).tolist() == [5 * PLACES] * 3
-    sigma = SIGMA * math.sqrt(5 / federation.run.terms.shares)
+    sigma = SIGMA * math.sqrt(5 / (federation.run.terms.rule.shares(5) or 0))
     off = noisy - true
     assert 0 < np.abs(off).max() < 6 * sigma
     assert (off != 0).mean() > 0.8  # noise in every count, the places left free included

@@ -311,7 +311,7 @@ class TestSettings:
     def test_usual_noise_is_wide_enough_to_be_shared(self, form: str, parties: int) -> None:
         terms = terms_of(parties=parties, teachers=1, form=form, epsilon=1e3)
         assert noise_of(terms).share_sigma >= 1
-        assert terms.shares == parties - 1 - (terms.rule.dropouts or 0)
+        assert terms.rule.shares(parties) == parties - 1 - (terms.rule.dropouts or 0)
 
     def test_noise_elsewhere_is_refused_by_the_settings_themselves(self) -> None:
         with pytest.raises(InvalidSettingError):
@@ -323,7 +323,8 @@ class TestTerms:
         terms = terms_of(form="masked", colluders=3)
         again = RunTerms.from_record(terms.as_record())
         assert again == terms
-        assert (again.colluders, again.dropouts, again.shares) == (3, 16, 31)
+        rule = again.rule
+        assert (rule.colluders, rule.dropouts, rule.shares(50)) == (3, 16, 31)
 
     def test_a_mechanism_is_made_for_the_place_of_its_noise_only(self) -> None:
         at_parties = terms_of()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from pate_fed.pricing import run_cost
 from pate_fed.report import read_run
 from protocols.envelope import DEFAULT_SUITE
 from tests.support.deployed import LABEL
+from tests.support.rules import changed as with_other
 from tests.support.rules import run_settings
 from tests.support.worked import Worked
 
@@ -77,7 +77,7 @@ def test_only_new_rows_cost_something(federation: Worked, changed: dict[str, Any
     found = quote(federation, request)
     assert (request.answered, request.terms.caps.most.asks) == (FIRST, ALL - FIRST)
     assert found.public.epsilon is not None
-    whole = run_cost(replace(request.terms, **dict.fromkeys(CAPS, ALL)))
+    whole = run_cost(with_other(request.terms, **dict.fromkeys(CAPS, ALL)))
     assert 0 < found.public.epsilon == request.epsilon < whole.epsilon
     assert [one.epsilon for one in found.hospitals] == [request.epsilon] * 3
 

@@ -421,7 +421,7 @@ class TestCharges:
     ) -> None:
         # Else a party's own ledger would refuse the settlement after its run's ledger took it.
         kind = RUNS[run]
-        worst = RunLedger.of(kind).worst_case(data.draw(st.integers(1, kind.max_asks)))
+        worst = RunLedger.of(kind).worst_case(data.draw(st.integers(1, kind.caps.most.asks)))
         asks = data.draw(st.integers(0, worst.asks))
         released = Outcomes(asks, data.draw(st.integers(0, min(asks, worst.answers))))
         weight = kind.unit_votes_at(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -25,6 +24,7 @@ from pate_fed.planning import PlanRequest, advised_sum
 from protocols.additive import AdditiveSum
 from protocols.forms import DEPLOYED_FORMS
 from protocols.masked import MaskedSum
+from tests.support.rules import changed as with_other
 from tests.support.rules import plan_request
 from tests.support.threshold_law import threshold_log_law
 
@@ -102,7 +102,7 @@ class TestOffers:
         asked = request(noise=place)
         best = plan(asked)["best"]
         for threshold, sigma in product((0.4, 0.5, 0.6), (0.16, 0.24)):
-            own = replace(asked, vote_threshold=threshold * 40, sigma2=sigma * 40)
+            own = with_other(asked, vote_threshold=threshold * 40, sigma2=sigma * 40)
             other = plan(own)["best"]
             if other["expected_accuracy"] >= best["expected_accuracy"]:
                 assert other["expected_right"] <= best["expected_right"]

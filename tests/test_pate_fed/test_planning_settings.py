@@ -20,6 +20,7 @@ from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import SPECS
 from pate_fed.planning import DEFAULTS, RunSettings, resolve, terms_of
 from pate_fed.pricing import budget_share, charged_cost
+from pate_fed.rule import Caps
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
 from protocols.forms import FORMS
@@ -99,7 +100,7 @@ class TestDefaults:
         assert resolved.unit == "record"
 
     def test_the_default_is_a_threshold_where_one_was_asked_for(self) -> None:
-        assert settings().mechanism == "threshold"
+        assert settings().rule.mechanism == "threshold"
         resolved = resolved_of(settings(sigma2=30.0, vote_threshold=20.0, queries=4), dataset())
         assert (resolved.rule.vote_threshold, resolved.rule.sigma2) == (20.0, 30.0)
 
@@ -187,9 +188,9 @@ class TestQueries:
 
     def test_more_than_the_budget_affords_are_refused_with_the_number_that_fits(self) -> None:
         asked: dict[str, Any] = {"parties": 10, "teachers": 2, "sigma2": 20.0, "epsilon": 2.0}
-        fit = resolved_of(settings(**asked), dataset()).queries
+        fit = resolved_of(settings(**asked), dataset()).caps.max_asks
         assert fit is not None
-        assert resolved_of(settings(**asked, queries=fit), dataset()).queries == fit
+        assert resolved_of(settings(**asked, queries=fit), dataset()).caps.max_asks == fit
         with pytest.raises(BudgetExhaustedError, match=f"at most {fit} quer"):
             resolved_of(settings(**asked, queries=fit + 1), dataset())
 
@@ -217,7 +218,7 @@ class TestQueries:
             settings(queries=5, max_answers=50, batch_size=70, sigma2=99.0), dataset()
         )
         assert (resolved.caps.max_answers, resolved.caps.batch_size) == (5, 5)
-        assert (terms(resolved).max_asks, terms(resolved).max_answers) == (5, 5)
+        assert terms(resolved).caps == Caps(5, 5, 5)
 
     @pytest.mark.exhaustive
     def test_hospitals_with_budgets_and_weights_of_their_own(self) -> None:

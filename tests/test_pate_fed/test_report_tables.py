@@ -229,7 +229,7 @@ def test_every_query_of_a_batch_is_charged_even_one_that_a_cap_left_out(kind: st
 
 
 def test_a_run_at_a_cap_says_which_caps_it_had() -> None:
-    terms = replace(TERMS, max_answers=2)
+    terms = changed(TERMS, max_answers=2)
     [said] = end_warnings(
         terms,
         is_over=True,
