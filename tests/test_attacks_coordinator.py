@@ -58,8 +58,7 @@ from tests.support.attacked import (
 )
 from tests.support.federation import CLASSES, FORMS, Federation, holds_vector, kinds, messages
 from tests.support.markers import in_turn, sampled
-from tests.support.rules import changed as with_other
-from tests.support.rules import changed_record
+from tests.support.rules import changed_record, with_other
 
 VICTIM = 1
 

@@ -51,7 +51,7 @@ from protocols.messages import MESSAGE_TYPES, field_types
 from tests.support.extremes import EXTREMES, NUMBERS, extremes_of, nested
 from tests.support.federation import Federation
 from tests.support.mutations import encoded
-from tests.support.rules import changed, plan_request, run_settings
+from tests.support.rules import plan_request, run_settings, with_other
 from tests.support.sample_run import sample_manifest, sample_metrics, sample_privacy, write_sample
 from tests.support.vectors import read_vectors
 
@@ -105,10 +105,10 @@ def test_a_message_with_an_extreme_field_is_decoded_or_refused(kind: Any) -> Non
 # Records ---------------------------------------------------------------------------------------
 
 TERMS = Federation(weights={1: (1, 1, 3)}).run.terms
-AT_PARTIES = changed(
+AT_PARTIES = with_other(
     TERMS, sigma2=40.0, noise_place="parties", max_asks=5, max_answers=5, colluders=1, dropouts=0
 )
-STABLE = changed(
+STABLE = with_other(
     TERMS,
     mechanism="stable-gaussian",
     vote_threshold=None,
@@ -334,7 +334,7 @@ def test_an_extreme_option_is_taken_or_refused(
     hints = get_type_hints(type(settings))
     for table in tables:
         hints |= get_type_hints(type(getattr(settings, table)))
-    other = changed if tables else replace
+    other = with_other if tables else replace
 
     def door(name: str, number: Any) -> Door:
         given = (number,) * 3 if "tuple" in str(hints[name]) else number

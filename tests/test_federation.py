@@ -57,7 +57,7 @@ from tests.support.federation import (
     unanimous,
 )
 from tests.support.markers import each_once, in_turn, sampled
-from tests.support.rules import changed
+from tests.support.rules import with_other
 
 CULPRIT = 1
 
@@ -1119,7 +1119,7 @@ class TestCapsAreCountedAlike:
 
     def test_a_coordinator_that_claims_more_left_gets_no_refund(self) -> None:
         federation = ready(terms={"max_asks": 4, "max_answers": 2})
-        generous = changed(federation.run.terms, max_answers=9, max_asks=18)
+        generous = with_other(federation.run.terms, max_answers=9, max_asks=18)
         federation.store.save_empty(RunLedger.of(generous))
         assert federation.ask(0, 1, 2).answered == 3  # one more than the run allows
         with pytest.raises(VoidBatchError):
@@ -1134,7 +1134,7 @@ class TestCapsAreCountedAlike:
 
     def test_a_coordinator_that_asks_more_than_is_left_gets_no_votes(self) -> None:
         federation = ready(terms={"max_asks": 4})
-        generous = changed(federation.run.terms, max_answers=40, max_asks=40)
+        generous = with_other(federation.run.terms, max_answers=40, max_asks=40)
         federation.ask(0, 1)
         federation.store.save_empty(RunLedger.of(generous))
         with pytest.raises(VoidBatchError, match=Reason.QUERIES):

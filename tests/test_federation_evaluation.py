@@ -31,7 +31,7 @@ from tests.support.evaluated import PLACES, SCHEMA, SIGMA, Evaluated, patients, 
 from tests.support.federation import Federation, messages
 from tests.support.marker import MARKERS, findings, held_in_memory, not_in
 from tests.support.markers import sampled
-from tests.support.rules import changed, changed_record
+from tests.support.rules import changed_record, with_other
 
 
 def ready(*by: str, places: int = PLACES, **named: Any) -> Evaluated:
@@ -182,7 +182,7 @@ def test_no_terms_let_the_coordinator_add_the_noise() -> None:
     terms = ready().run.terms
     at_coordinator = {"noise_place": "coordinator", "colluders": None, "dropouts": None}
     with pytest.raises(InvalidParameterError):
-        changed(terms, **at_coordinator)
+        with_other(terms, **at_coordinator)
     with pytest.raises(InvalidTermsError):
         RunTerms.from_record(changed_record(terms.as_record(), **at_coordinator))
 

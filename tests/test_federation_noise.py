@@ -55,8 +55,7 @@ from tests.support.federation import (
 )
 from tests.support.marker import MARKED_TEACHERS, MARKERS, findings, held_in_memory, marked_votes
 from tests.support.markers import more, sampled
-from tests.support.rules import changed as with_other
-from tests.support.rules import changed_record
+from tests.support.rules import changed_record, with_other
 
 AT_PARTIES = {"noise_place": "parties"}
 CULPRIT = 1

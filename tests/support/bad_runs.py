@@ -40,7 +40,7 @@ from protocols.wire import decode_value
 from tests.support.bad_network import BadNetwork, Clock, KilledError, Schedule, Snapshot
 from tests.support.bad_network_witness import WATCHED, Witness
 from tests.support.bad_sums import LIFETIME_S, NOW, QUICK_SUITE, Stream, identities
-from tests.support.rules import changed, run_terms
+from tests.support.rules import run_terms, with_other
 from tests.support.stores import CopiedDatabase, CopiedPartyDatabase, run_in_memory
 
 CLASSES = 3
@@ -420,7 +420,7 @@ class Runs:
         )
         if not self.at_parties:
             return terms
-        return changed(
+        return with_other(
             terms,
             noise_place="parties",
             colluders=1,

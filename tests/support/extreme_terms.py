@@ -30,7 +30,7 @@ from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import SPECS, Size, specs_with
 from pate_fed.pricing import charged_cost, cost_of_runs, removal_cost, run_cost
 from pate_fed.votes import TeacherWeights
-from tests.support.rules import changed, run_terms
+from tests.support.rules import run_terms, with_other
 
 MOST_BYTES: Final = 2**30
 """Memory beside that of the modules within which every price must be found."""
@@ -107,7 +107,7 @@ def _ends(name: str, held: Any) -> list[Any]:
 
 def _are_terms(terms: RunTerms, ends: dict[str, Any]) -> bool:
     try:
-        changed(terms, **_with_caps(ends, terms))
+        with_other(terms, **_with_caps(ends, terms))
     except PateFedError:
         return False
     return True
@@ -166,7 +166,7 @@ def hostile_terms() -> Iterator[RunTerms]:
         ):
             most = min(asks, int(RANGES["max_asks"].most))
             with contextlib.suppress(PateFedError):
-                yield changed(
+                yield with_other(
                     usual,
                     sigma2=sigma,
                     max_asks=most,
@@ -208,7 +208,7 @@ def main(kind: str, together: str) -> None:
     usual = usual_terms()[kind]
     for ends in [{}, *changes(usual, int(together))]:
         start = _limited(MOST_CPU_S)
-        prices = price(changed(usual, **_with_caps(ends, usual)))
+        prices = price(with_other(usual, **_with_caps(ends, usual)))
         case = {name: str(end)[:40] for name, end in ends.items()}
         line = {"case": case, "found": prices, "s": time.process_time() - start}
         print(json.dumps(line), flush=True)

@@ -36,8 +36,7 @@ from protocols.plain import PlainSum
 from protocols.rounds import PlanClaim
 from protocols.secure_sum import SecureSum
 from tests.support.copied import Copies
-from tests.support.rules import changed as with_other
-from tests.support.rules import run_terms
+from tests.support.rules import run_terms, with_other
 from tests.support.stores import run_in_memory
 
 NOW = 1_000.0

@@ -34,7 +34,7 @@ def plan_request(*args: Any, **given: Any) -> PlanRequest:
     return PlanRequest(*args, **_nested(given, Rule("threshold"), Caps()))
 
 
-def changed(held: T, **given: Any) -> T:
+def with_other(held: T, **given: Any) -> T:
     """Return terms or settings with other values."""
     return replace(held, **_nested(given, held.rule, held.caps))
 

@@ -18,8 +18,7 @@ from pate_fed.pricing import run_cost
 from pate_fed.report import read_run
 from protocols.envelope import DEFAULT_SUITE
 from tests.support.deployed import LABEL
-from tests.support.rules import changed as with_other
-from tests.support.rules import run_settings
+from tests.support.rules import run_settings, with_other
 from tests.support.worked import Worked
 
 FIRST, ALL = 12, 20

@@ -38,7 +38,7 @@ from pate_fed.wording import epsilon_text
 from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import FORMS
 from tests.support.command import Command, exit_code_of, pate_fed, write_table
-from tests.support.rules import changed, run_settings
+from tests.support.rules import run_settings, with_other
 from tests.support.ties import tied_epsilon
 
 __all__ = ["pate_fed"]  # a fixture
@@ -449,7 +449,7 @@ def test_the_order_of_all_rounds_is_fixed_and_stored_before_the_second(chain: Ch
     assert fixed == second["budget"]["order_of_rounds"] > 1
     # It follows from the first round alone, whatever comes later.
     terms = prepared(chain, chain.second)._before.terms
-    louder = changed(terms[1], sigma2=1.0)
+    louder = with_other(terms[1], sigma2=1.0)
     assert order_of_rounds(terms[0], 0, unit="party") == fixed
     assert cost_of_rounds((terms[0], louder), 0, unit="party").order in (fixed, None)
     rounds = EarlierRounds.read(chain.first)

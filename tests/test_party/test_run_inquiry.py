@@ -29,7 +29,7 @@ from tests.support.hospital_services import (
     make_hospitals,
     records_of,
 )
-from tests.support.rules import changed as with_other
+from tests.support.rules import with_other
 
 NOW = 1_790_000_000.0
 SECRET = "we distrust the operator"

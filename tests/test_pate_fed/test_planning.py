@@ -24,8 +24,7 @@ from pate_fed.planning import PlanRequest, advised_sum
 from protocols.additive import AdditiveSum
 from protocols.forms import DEPLOYED_FORMS
 from protocols.masked import MaskedSum
-from tests.support.rules import changed as with_other
-from tests.support.rules import plan_request
+from tests.support.rules import plan_request, with_other
 from tests.support.threshold_law import threshold_log_law
 
 DELTA = 1e-5
