@@ -309,6 +309,9 @@ REQUEST = RunRequest(
 )
 
 
+PLAN = plan_request(parties=3, teachers=10, classes=2, epsilon=5.0, delta=1e-5, unit="record")
+
+
 def test_a_stored_request_with_an_extreme_value_is_read_or_refused() -> None:
     table = json.loads(REQUEST.to_json())
 
@@ -324,17 +327,17 @@ def test_a_stored_request_with_an_extreme_value_is_read_or_refused() -> None:
     [
         pytest.param(SETTINGS, lambda one: one.check(FORMS), id="run"),
         pytest.param(EvaluationSettings(), lambda one: one.check(parties=3), id="evaluation"),
-        pytest.param(plan_request(3, 10, 2, 5.0, 1e-5, "record"), lambda one: one, id="plan"),
+        pytest.param(PLAN, lambda one: one, id="plan"),
     ],
 )
 def test_an_extreme_option_is_taken_or_refused(
     settings: Any, check: Callable[[Any], object]
 ) -> None:
-    tables = [one for one in ("rule", "caps") if hasattr(settings, one)]
-    hints = get_type_hints(type(settings))
-    for table in tables:
-        hints |= get_type_hints(type(getattr(settings, table)))
-    other = with_other if tables else replace
+    tables = [settings]
+    for held in tables:
+        tables += [getattr(held, one) for one in ("settings", "rule", "caps") if hasattr(held, one)]
+    hints = {name: hint for one in tables for name, hint in get_type_hints(type(one)).items()}
+    other = with_other if len(tables) > 1 else replace
 
     def door(name: str, number: Any) -> Door:
         given = (number,) * 3 if "tuple" in str(hints[name]) else number

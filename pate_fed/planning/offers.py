@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pate_fed.accounting import FormalCost, distributed_row_rdp, neighbors
-from pate_fed.accounting.calibration import most_queries
 from pate_fed.charging import noise_of
-from pate_fed.errors import (
-    BudgetExhaustedError,
-    InvalidParameterError,
-    InvalidSettingError,
-    NarrowNoiseError,
-    UnfitSumError,
-)
-from pate_fed.federation import NO_TASK, RunTerms
+from pate_fed.errors import InvalidParameterError, NarrowNoiseError
+from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import DistributedNoise, make_mechanism
 from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
-from pate_fed.planning.request import PlanRequest
-from pate_fed.planning.sums import Sums, divided
-from pate_fed.pricing import (
-    budget_share,
-    charged_cost,
-    likely_noise,
-    public_cost,
-    tightest_cost,
-)
-from pate_fed.rule import Caps, Rule
-from pate_fed.votes import TeacherWeights
+from pate_fed.planning.planner import Planner
+from pate_fed.pricing import charged_cost, likely_noise, public_cost
+from pate_fed.rule import Rule
+
+MOST_QUERIES: Final = 10_000
+"""More queries than anybody plans."""
 
 _THRESHOLDS: Final = (0.5, 0.58, 0.66)
 _SIGMAS: Final = (0.16, 0.2, 0.25)
@@ -42,65 +29,29 @@ _KEPT: Final = 0.9
 _POINTS: Final = 5
 
 
-def whole_rule(request: PlanRequest, advice: Mapping[str, Any], sums: Sums) -> Rule:
-    """Return the request's rule with all that divides the noise, if the parties add it.
-
-    Args:
-        request: The federation.
-        advice: Its secure sum, as `advised_sum` says.
-        sums: Forms that may be advised.
-
-    Raises:
-        UnfitSumError: no secure sum fits, and noise at the parties needs one.
-        InvalidSettingError: too many colluders.
-    """
-    rule = request.rule
-    if not rule.at_parties:
-        return rule
-    if advice["form"] is None:
-        raise UnfitSumError("--noise parties must come with a secure sum that fits", advice["why"])
-    form = sums[advice["form"]]
-    most = form.most_colluders(request.parties)
-    if not 1 <= (rule.colluders or 1) <= most:
-        raise InvalidSettingError(
-            f"--colluders must be from 1 to {most} with --sum {form.name} of {request.parties} "
-            "hospitals",
-            rule.colluders,
-        )
-    return divided(rule, request.parties, form)
-
-
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A threshold and its noise, with as many queries as they afford.
 
     Attributes:
-        request: The federation and its budget; its rule and its number of queries are the offer's.
+        planner: The federation and its budget, with the offered rule.
+        queries: How many.
         seen: The mechanism's behavior on simulated votes.
     """
 
-    request: PlanRequest
+    planner: Planner
+    queries: int
     seen: Preview
-
-    @property
-    def queries(self) -> int:
-        """How many."""
-        return self.request.caps.max_asks or 0
 
     @property
     def right(self) -> float:
         """Expected number of right answers."""
         return self.queries * self.seen.right_rate
 
-    def terms(self, queries: int | None = None) -> RunTerms:
-        """Return the terms of its run, or of one of this many queries."""
-        asks = self.queries if queries is None else queries
-        return _terms(self.request, self.request.rule, asks)
-
     def as_table(self) -> dict[str, Any]:
         """Return it as plain data: the keys are the same for both places of the noise."""
-        terms, request = self.terms(), self.request
-        costs = [charged_cost(terms, seat) for seat in range(request.parties)]
+        terms = self.planner.terms(self.queries)
+        costs = [charged_cost(terms, seat) for seat in range(len(terms.weights))]
         used = [cost.epsilon / budget for cost, budget in zip(costs, terms.budgets, strict=True)]
         seat = used.index(max(used))
         views = {"public": public_cost(terms, seat)}
@@ -142,7 +93,7 @@ class Offer:
             {
                 "asked": asked,
                 "answers": asked * self.seen.answer_rate,
-                "epsilon": charged_cost(self.terms(asked), seat).epsilon,
+                "epsilon": charged_cost(self.planner.terms(asked), seat).epsilon,
             }
             for asked in sorted(steps)
         ]
@@ -160,60 +111,57 @@ class Offer:
         }
 
 
-def best_offer(request: PlanRequest) -> dict[str, Any]:
+def best_offer(planner: Planner, *, teacher_accuracy: float) -> dict[str, Any]:
     """Return the best offer as a table, with its cost over answers.
 
     It has the most right answers, of those whose labels are hardly worse than the best.
+
+    Args:
+        planner: The federation; open parameters of its threshold are chosen.
+        teacher_accuracy: Assumed share of teachers that are right on an average query.
 
     Raises:
         BudgetExhaustedError: not a single query.
         NarrowNoiseError: the given noise is too little to be shared.
         InvalidSettingError: the hospitals cannot vote in this way.
     """
+    settings, most = planner.settings, planner.settings.caps.max_asks or MOST_QUERIES
     counts = simulated_votes(
-        votes=request.votes, classes=request.classes, teacher_accuracy=request.teacher_accuracy
+        votes=settings.votes, classes=planner.classes, teacher_accuracy=teacher_accuracy
     )
     seen = [
         (rule, preview(make_mechanism(rule.at_coordinator(drawn)), counts))
-        for sigma in _sigmas(request)
-        for drawn in [_drawn(replace(request.rule, sigma2=sigma), request.parties)]
-        for threshold in _tried(request.rule.vote_threshold, _THRESHOLDS, request.votes)
-        for rule in [replace(request.rule, sigma2=sigma, vote_threshold=threshold)]
+        for sigma in _sigmas(planner)
+        for drawn in [_drawn(replace(settings.rule, sigma2=sigma), settings.parties or 0)]
+        for threshold in _tried(settings.rule.vote_threshold, _THRESHOLDS, settings.votes)
+        for rule in [replace(settings.rule, sigma2=sigma, vote_threshold=threshold)]
     ]
-    most = max(found.accuracy for _, found in seen)
-    good = [each for each in seen if each[1].accuracy >= _KEPT * most]
+    best = max(found.accuracy for _, found in seen)
+    good = [each for each in seen if each[1].accuracy >= _KEPT * best]
     # A threshold costs nothing, and as many queries fit as noise is squared.
-    of_one = likely_noise(_terms(request, good[0][0], 1))
+    of_one = likely_noise(planner.with_rule(good[0][0]).terms(1))
 
     def likely_queries(rule: Rule) -> float:
         return (rule.need("sigma2") / of_one) ** 2
 
     def likely_right(offer: tuple[Rule, Preview]) -> float:
-        return min(likely_queries(offer[0]), request.most_queries) * offer[1].right_rate
+        return min(likely_queries(offer[0]), most) * offer[1].right_rate
 
     rule, found = max(good, key=likely_right)
-    queries = most_queries(
-        lambda queries: budget_share(_terms(request, rule, queries)),
-        budget=1.0,
-        most=request.most_queries,
-        first=likely_queries(rule),
-    )
-    best = Offer(replace(request, rule=rule, caps=Caps(max_asks=queries or None)), found)
-    if not queries:
-        requested, budget = tightest_cost(best.terms(1))
-        raise BudgetExhaustedError(requested=requested, budget=budget)
-    table = best.as_table()
+    offered = planner.with_rule(rule)
+    offer = Offer(offered, offered.affordable(most, first=likely_queries(rule)), found)
+    table = offer.as_table()
     seat = int(table["decides"]["party"].removeprefix("party-")) - 1
-    return {**table, "epsilon_over_answers": best.curve(seat)}
+    return {**table, "epsilon_over_answers": offer.curve(seat)}
 
 
-def _sigmas(request: PlanRequest) -> list[float]:
-    sigmas = _tried(request.rule.sigma2, _SIGMAS, request.votes)
-    shares = request.rule.shares(request.parties)
-    if shares is None or request.rule.sigma2 is not None:
+def _sigmas(planner: Planner) -> list[float]:
+    rule = planner.settings.rule
+    sigmas = _tried(rule.sigma2, _SIGMAS, planner.settings.votes)
+    if not rule.at_parties or rule.sigma2 is not None:
         return sigmas
-    least = float(math.ceil(math.sqrt(shares)))  # its shares are wide enough, in whole votes
-    return sorted({max(sigma, least) for sigma in sigmas})
+    # Wide enough to be shared, in whole votes.
+    return sorted({max(sigma, float(math.ceil(planner.narrowest_noise))) for sigma in sigmas})
 
 
 def _tried(value: float | None, shares: tuple[float, ...], votes: int) -> list[float]:
@@ -233,25 +181,6 @@ def _drawn(rule: Rule, parties: int) -> float:
         return DistributedNoise.of(rule, parties).sum_sigma(parties)
     except InvalidParameterError as error:
         raise NarrowNoiseError(f"--sigma2 must be wide enough: {error.must}", sigma) from error
-
-
-def _terms(request: PlanRequest, rule: Rule, queries: int) -> RunTerms:
-    weights = request.weights or (1,) * request.parties
-    try:
-        return RunTerms(
-            name="plan",
-            pool_digest=bytes(32),
-            task_digest=NO_TASK,
-            classes=request.classes,
-            weights=tuple(TeacherWeights.equal(request.teachers, weight=each) for each in weights),
-            rule=rule,
-            unit=request.unit,
-            caps=Caps(queries, queries, queries),
-            budgets=request.budgets,
-            delta=request.delta,
-        )
-    except InvalidParameterError as error:
-        raise InvalidSettingError(f"the run must be possible: {error.must}", error.got) from error
 
 
 def _price(cost: FormalCost, terms: RunTerms) -> dict[str, Any]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from pate_fed.accounting.ranges import broken_ranges, shown
-from pate_fed.accounting.statement import NoisePlace
 from pate_fed.errors import InvalidSettingError
-from pate_fed.rule import Rule
 
 
 def require_in_range(settings: Any) -> None:
@@ -21,20 +19,6 @@ def require_in_range(settings: Any) -> None:
     """
     for name, rule, number in broken_ranges(settings):
         raise InvalidSettingError(f"{option_of(name)} must be {rule}", shown(number))
-
-
-def require_rule(rule: Rule) -> None:
-    """Refuse an unknown place of the noise, colluders where the coordinator adds it, odd votes.
-
-    Raises:
-        InvalidSettingError: the rule has one.
-    """
-    if rule.noise_place not in get_args(NoisePlace):
-        raise InvalidSettingError("--noise must be coordinator or parties", rule.noise_place)
-    if rule.colluders is not None and not rule.at_parties:
-        raise InvalidSettingError("--colluders is for --noise parties", rule.noise_place)
-    if rule.vote_threshold is not None and rule.vote_threshold < 0:
-        raise InvalidSettingError("--vote-threshold must be at least 0", rule.vote_threshold)
 
 
 def option_of(setting: str) -> str:

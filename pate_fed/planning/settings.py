@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from pate_fed.accounting.statement import PrivacyUnit
+from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.data import DatasetKind, DataSource
 from pate_fed.errors import InvalidSettingError
 from pate_fed.federation import MOST_PURPOSE, is_purpose
 from pate_fed.mechanisms import SPECS, Spec, specs_with
 from pate_fed.partition import PartitionScheme
-from pate_fed.planning.options import option_of, require_in_range, require_rule
+from pate_fed.planning.options import option_of, require_in_range
 from pate_fed.planning.sums import Sums, require_enough
 from pate_fed.rule import CAPS, PARAMETERS, Caps, Rule
 
@@ -99,10 +99,25 @@ class RunSettings:
             InvalidSettingError: a number is out of its range, or two options contradict.
             ProtocolError: fewer parties than a secure sum needs.
         """
-        require_in_range(self)
+        self.check_alone()
         if self.parties is not None:
             require_enough(self.parties, form=self.form, sums=sums)
-        self._check_parts(sums)
+        if self.rule.at_parties and not sums[self.form].hides_vectors:
+            raise InvalidSettingError(
+                "--noise parties must hide the votes: one hospital's noise is too little for it",
+                "--sum plain",
+            )
+
+    def check_alone(self) -> None:
+        """Refuse wrong settings that show without data, whatever the secure sum.
+
+        Raises:
+            InvalidSettingError: a number is out of its range, or two options contradict.
+        """
+        require_in_range(self)
+        self._check_rule()
+        if self.weights == ():
+            raise InvalidSettingError("--weights must be at least 1 each", "none")
         if self.partition == "column" and self.data.name == "csv" and not self.data.hospital_column:
             raise InvalidSettingError("--partition column needs --hospital COLUMN", "none")
         if not is_purpose(self.purpose):
@@ -126,44 +141,36 @@ class RunSettings:
         if len(set(self.evaluate_by)) < len(self.evaluate_by):
             raise InvalidSettingError("--evaluate-by must name a column once", "one twice")
 
-    def _check_parts(self, sums: Sums) -> None:
-        """Refuse options of other mechanisms, and lists that do not fit."""
-        self._check_noise(sums)
-        spec, rule = self.spec, self.rule
+    def _check_rule(self) -> None:
+        """Refuse parameters and caps of other mechanisms, and of the other place of the noise."""
+        rule, caps = self.rule, self.caps
+        place = rule.noise_place
+        if place not in get_args(NoisePlace):
+            raise InvalidSettingError("--noise must be coordinator or parties", place)
+        if rule.colluders is not None and not rule.at_parties:
+            raise InvalidSettingError("--colluders is for --noise parties", place)
+        possible = specs_with(place)
+        if rule.mechanism not in possible:
+            raise InvalidSettingError(
+                f"--mechanism with --noise {place} must be {' or '.join(possible)}", rule.mechanism
+            )
         for name in PARAMETERS:
-            if getattr(rule, name) is not None and name not in spec.parameters:
+            if getattr(rule, name) is not None and name not in self.spec.parameters:
                 has = " and ".join(
                     f"--mechanism {other}"
-                    for other, each in specs_with(rule.noise_place).items()
+                    for other, each in possible.items()
                     if name in each.parameters
                 )
-                must = f"is for {has}" if has else f"is not for --noise {rule.noise_place}"
+                must = f"is for {has}" if has else f"is not for --noise {place}"
                 raise InvalidSettingError(f"{option_of(name)} {must}", rule.mechanism)
-        if self.caps.max_answers is not None and not spec.may_refuse:
+        if rule.vote_threshold is not None and rule.vote_threshold < 0:
+            raise InvalidSettingError("--vote-threshold must be at least 0", rule.vote_threshold)
+        if caps.max_answers is not None and not self.spec.may_refuse:
             raise InvalidSettingError(
                 "--max-answers needs a mechanism that may give no answer", rule.mechanism
             )
         if rule.test_delta is not None and not rule.test_delta < self.delta:
-            raise InvalidSettingError("--test-delta must be below --delta", "another")
-        if self.weights == ():
-            raise InvalidSettingError("--weights must be at least 1 each", "none")
-
-    def _check_noise(self, sums: Sums) -> None:
-        """Refuse settings that contradict noise at the parties, or that only it allows."""
-        rule = self.rule
-        require_rule(rule)
-        if not rule.at_parties:
-            return
-        if rule.mechanism not in specs_with("parties"):
-            raise InvalidSettingError(
-                f"--mechanism with --noise parties must be {' or '.join(specs_with('parties'))}",
-                rule.mechanism,
-            )
-        if not sums[self.form].hides_vectors:
-            raise InvalidSettingError(
-                "--noise parties must hide the votes: one hospital's noise is too little for it",
-                "--sum plain",
-            )
+            raise InvalidSettingError("--test-delta must be below --delta", rule.test_delta)
 
     def _check_data_options(self) -> None:
         data = self.data

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
+from pate_fed.data import DataSource
 from pate_fed.federation import MOST_ASKED, RunTerms
 from pate_fed.planning import PlanRequest, RunSettings
 from pate_fed.rule import Caps, Rule
+from protocols.envelope import DEFAULT_SUITE
 
 T = TypeVar("T", RunTerms, RunSettings, PlanRequest)
 
@@ -29,13 +31,19 @@ def run_settings(*args: Any, **given: Any) -> RunSettings:
     return RunSettings(*args, **_nested(flat, Rule(flat["mechanism"]), Caps()))
 
 
-def plan_request(*args: Any, **given: Any) -> PlanRequest:
-    """Return the request of a plan, as `run_settings` does."""
-    return PlanRequest(*args, **_nested(given, Rule("threshold"), Caps()))
+def plan_request(**given: Any) -> PlanRequest:
+    """Return the request of a plan, its settings as `run_settings` makes them."""
+    own = {one.name for one in fields(PlanRequest)} & given.keys()
+    asked = {name: given.pop(name) for name in own}
+    return PlanRequest(run_settings(DataSource("digits"), DEFAULT_SUITE, **given), **asked)
 
 
 def with_other(held: T, **given: Any) -> T:
     """Return terms or settings with other values."""
+    if isinstance(held, PlanRequest):
+        own = {one.name for one in fields(held)} & given.keys()
+        asked = {name: given.pop(name) for name in own}
+        return replace(held, settings=with_other(held.settings, **given), **asked)
     return replace(held, **_nested(given, held.rule, held.caps))
 
 
