@@ -40,7 +40,7 @@ class AccountRequest:
         rule: Their rule; None for the default confidence.
         delta: In (0, 1).
         predictions: A `.npy` file of a student's chances; shape (queries, classes).
-        max_answers: Cap on answers, or their expected number; None for all queries. Only where an
+        answers: Cap on answers, or their expected number; None for all queries. Only where an
             ask without an answer costs another price, or there is none.
         unit_votes: Votes that one privacy unit can move.
         unit: The privacy unit: "record" or "party"; None for "record" where it moves one vote.
@@ -51,7 +51,7 @@ class AccountRequest:
     rule: Rule
     delta: float
     predictions: Path | None = None
-    max_answers: float | None = None
+    answers: float | None = None
     unit_votes: int = 1
     unit: PrivacyUnit | None = None
 
@@ -93,7 +93,7 @@ def read_case(request: AccountRequest) -> VoteCase:
     mechanism = make_mechanism(rule, unit_votes=request.unit_votes, simulated=True)
     votes = load_vote_counts(request.votes, rows=request.rows)
     queries = float(len(votes))
-    answers = queries if request.max_answers is None else min(request.max_answers, queries)
+    answers = queries if request.answers is None else min(request.answers, queries)
     case = VoteCase(
         votes,
         mechanism.event(1, 1, weight=float(request.unit_votes)),
@@ -117,7 +117,8 @@ def _check_options(request: AccountRequest) -> None:
     needed = [name for name in spec.parameters if name != "confidence"]
     needed += ["predictions"] * spec.learns
     given = [name for name in PARAMETERS if getattr(rule, name) is not None]
-    given += [name for name in ("predictions", "max_answers") if getattr(request, name) is not None]
+    given += ["predictions"] * (request.predictions is not None)
+    given += ["max_answers"] * (request.answers is not None)
     missing = [name for name in needed if name not in given]
     if missing:
         raise InvalidSettingError(

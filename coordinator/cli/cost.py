@@ -105,7 +105,7 @@ def account(  # noqa: PLR0917 - one argument per option
             rule=Rule(mechanism, vote_threshold, sigma1, sigma2, confidence, test_delta),
             delta=delta,
             predictions=predictions,
-            max_answers=max_answers,
+            answers=max_answers,
             unit_votes=unit_votes,
             unit=unit,  # type: ignore[arg-type]  # one of the choices above
         )

@@ -141,7 +141,11 @@ class TestBruteForce:
         sigma1, sigma2 = 1.2, 1.5
         check: dict[str, float] = {"vote_threshold": vote_threshold, "sigma": sigma1}
         laws = {
-            as_row(counts): np.log(exact_argmax.confident_law(counts, sigma2=sigma2, **check))
+            as_row(counts): np.log(
+                exact_argmax.confident_law(
+                    counts, vote_threshold=vote_threshold, sigma1=sigma1, sigma2=sigma2
+                )
+            )
             for counts in histograms(votes, classes)
         }
         label = label_rdp(ORDERS, sigma=sigma2) + threshold_bit_rdp(ORDERS, sigma=sigma1)

@@ -22,11 +22,12 @@ from pate_fed.errors import InvalidParameterError, InvalidVotesError
 from pate_fed.lab.mechanisms import ConfidentGaussianMax
 from pate_fed.mechanisms import GaussianMax, ThresholdMax
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
+from pate_fed.rule import Rule
 from tests.support.pate_vectors import composition_counts, load_vectors
 from tests.support.query_costs import gnmax_rdp
 from tests.support.real_data import real_data
 
-CONFIDENT = ConfidentGaussianMax(vote_threshold=200.0, sigma1=150.0, sigma2=40.0)
+CONFIDENT = ConfidentGaussianMax(Rule("confident", 200.0, 150.0, 40.0))
 PAPER_ORDERS = np.concatenate(
     [np.arange(2, 101, 0.5), np.logspace(np.log10(100), np.log10(500), 100)]
 )
@@ -59,7 +60,9 @@ def test_a_run_costs_what_the_reference_says() -> None:
     cases = [case for case in vectors["composition"] if case["T"] == 600]
     assert len(cases) == 1
     for case in cases:
-        mechanism = ConfidentGaussianMax(case["T"], case["sigma1"], case["sigma2"])
+        mechanism = ConfidentGaussianMax(
+            Rule("confident", case["T"], case["sigma1"], case["sigma2"])
+        )
         outcomes = [ANSWERED if answered else REFUSED for answered in case["answered"]]
         cost = cost_of(
             composition_counts(vectors, case),

@@ -14,12 +14,13 @@ from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax
 from pate_fed.lab.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
+from pate_fed.rule import Rule
 from tests.support.exact_argmax import one_vote_neighbors
 from tests.support.noise_sources import scripted
 from tests.support.query_costs import gnmax_rdp
 from tests.test_pate_fed.test_mechanisms_contract import released
 
-MECHANISM = InteractiveGaussianMax(vote_threshold=4.0, sigma1=1.5, sigma2=2.0, confidence=0.8)
+MECHANISM = InteractiveGaussianMax(Rule("interactive", 4.0, 1.5, 2.0), confidence=0.8)
 PREDICTIONS = [[0.9, 0.1], [0.9, 0.1], [0.5, 0.5]]
 ASKING = MECHANISM.with_predictions(PREDICTIONS, total_votes=10)
 
@@ -76,7 +77,7 @@ def test_halves_are_rounded_up_not_to_even() -> None:
 
 
 def test_without_predictions_it_is_confident_gnmax() -> None:
-    confident = ConfidentGaussianMax(4.0, 1.5, 2.0)
+    confident = ConfidentGaussianMax(Rule("confident", 4.0, 1.5, 2.0))
     rows = [[6, 4], [9, 1], [5, 5]] * 20
     releases = [
         released(mechanism, rows, keyed_stream(b"s", tag="t"))
@@ -133,4 +134,4 @@ def test_predictions_out_of_range_are_refused(
 @pytest.mark.parametrize("confidence", [-0.1, 1.1, float("nan")])
 def test_confidence_out_of_range_is_refused(confidence: float) -> None:
     with pytest.raises(InvalidParameterError):
-        InteractiveGaussianMax(4.0, 1.5, 2.0, confidence=confidence)
+        InteractiveGaussianMax(Rule("interactive", 4.0, 1.5, 2.0), confidence=confidence)

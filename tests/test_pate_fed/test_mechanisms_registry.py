@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pate_fed.errors import InvalidParameterError
@@ -17,17 +19,20 @@ from pate_fed.rule import Rule
 
 
 def test_mechanisms_are_made_by_name() -> None:
+    rule = Rule("confident", vote_threshold=4.0, sigma1=1.5, sigma2=2.0, confidence=0.7)
+
     def made(name: str) -> Mechanism:
-        rule = Rule(name, vote_threshold=4.0, sigma1=1.5, sigma2=2.0, confidence=0.7)
-        return make_mechanism(rule)
+        return make_mechanism(replace(rule, mechanism=name))
 
     assert made("threshold") == ThresholdMax(2.0, vote_threshold=4.0)
     assert made("interactive-threshold") == InteractiveThresholdMax(
         2.0, vote_threshold=4.0, confidence=0.7
     )
     assert made("gnmax") == GaussianMax(2.0)
-    assert made("confident") == ConfidentGaussianMax(4.0, 1.5, 2.0)
-    assert made("interactive") == InteractiveGaussianMax(4.0, 1.5, 2.0, confidence=0.7)
+    assert made("confident") == ConfidentGaussianMax(rule)
+    assert made("interactive") == InteractiveGaussianMax(
+        replace(rule, mechanism="interactive"), confidence=0.7
+    )
     lnmax = made("lnmax")
     assert isinstance(lnmax, LaplaceMax)
     assert lnmax.gamma == pytest.approx(2**-0.5, rel=1e-15)

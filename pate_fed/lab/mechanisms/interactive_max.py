@@ -1,6 +1,6 @@
 """Interactive-GNMax: the papers' check of what a student does not expect. For simulations.
 
-    mechanism = InteractiveGaussianMax(vote_threshold=30, sigma1=15, sigma2=8, confidence=0.9)
+    mechanism = InteractiveGaussianMax(Rule("interactive", 30, 15, 8), confidence=0.9)
     asking = mechanism.with_predictions(probabilities, total_votes=50)
     release = asking.release(summed, ...)
     labels = asking.reinforced_labels(release)      # looks at no votes
@@ -76,8 +76,8 @@ class InteractiveGaussianMax(HearsStudent, ConfidentGaussianMax):
             offsets = self.predictions.votes
         return noise.passes(
             summed,
-            vote_threshold=self.vote_threshold,
-            sigma=self.sigma1,
+            vote_threshold=self.rule.need("vote_threshold"),
+            sigma=self.rule.need("sigma1"),
             random_bytes=random_bytes,
             offsets=offsets,
         )
@@ -101,12 +101,7 @@ THRESHOLD_SHARE: Final = 0.4
 
 
 def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
-    return InteractiveGaussianMax(
-        rule.need("vote_threshold"),
-        rule.need("sigma1"),
-        rule.need("sigma2"),
-        confidence=rule.need("confidence"),
-    )
+    return InteractiveGaussianMax(rule, confidence=rule.need("confidence"))
 
 
 def _usual(size: Size) -> Mapping[str, float]:
