@@ -119,7 +119,7 @@ def settings_after(chain: Chain, **changes: Any) -> RunSettings:
         teacher_model="nearest",
         seed=7,
     )
-    return replace(settings, **changes)
+    return with_other(settings, **changes)
 
 
 def prepared(chain: Chain, run: Path | None, **changes: Any) -> _Rehearsal:
@@ -482,7 +482,7 @@ def test_a_budget_that_is_raised_after_labels_were_seen_is_told(chain: Chain) ->
 
 
 def test_every_setting_is_the_same_in_all_rounds_or_of_each(chain: Chain) -> None:
-    """A new setting must be put into a list of `rounds`, or into `_fields_of`."""
+    """A new setting must be put into a list of `rounds`, or into `_in_round`."""
     own = {
         f"{table}.{name}": "other"
         for table, names in {
@@ -495,11 +495,12 @@ def test_every_setting_is_the_same_in_all_rounds_or_of_each(chain: Chain) -> Non
     own |= dict.fromkeys(("mechanism.test_delta", "mechanism.max_answers"), "other")
     free = {"federation.engine", "evaluation.epsilon", "evaluation.by"}
     assert CONFIG_OPTIONS.keys() == {*SAME, *KEPT, *own, *free}
-    tables: dict[str, dict[str, Any]] = {"queries": {}, "mechanism": {}, "budget": {}}
+    settings, tables = settings_after(chain), EarlierRounds.read(chain.first).rounds[0].tables
+    kept = rounds_of._in_round(settings, tables)
     for path, value in own.items():
         table, _, name = path.partition(".")
-        tables[table][name] = value
-    assert len(rounds_of._fields_of(tables)) == len(own)
+        changed = {**tables, table: {**tables[table], name: value}}
+        assert rounds_of._in_round(settings, changed) != kept, path
 
 
 def test_each_field_of_a_later_round_is_in_a_list_of_the_public_edition(chain: Chain) -> None:
