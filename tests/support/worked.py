@@ -23,7 +23,7 @@ from party.site.folder import Site
 from pate_fed.data.task import LearningTask
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
-from protocols.messages import JoinRequest
+from protocols.membership import JoinRequest
 from tests.support.deployed import (
     CLASSES,
     LABEL,
