@@ -64,7 +64,7 @@ def test_counts_that_everybody_reads_cost_everybody_the_rows() -> None:
     assert public.epsilon == rows_cost(counts, delta=DELTA).epsilon == rows.epsilon
 
 
-@sampled(1)
+@sampled("event")
 @pytest.mark.parametrize(
     "event",
     [
