@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,9 +134,15 @@ class TestDefaults:
             parties=parties, teachers=teachers, queries=queries, sigma2=sigma, epsilon=1e6
         )
         resolved = resolved_of(typed, dataset())
-        for field in fields(typed):
-            value = getattr(typed, field.name)
-            assert value is None or getattr(resolved, field.name) == value
+        kept = replace(resolved, rule=typed.rule, caps=typed.caps)
+        for asked, found in (
+            (typed, kept),
+            (typed.rule, resolved.rule),
+            (typed.caps, resolved.caps),
+        ):
+            for field in fields(asked):
+                value = getattr(asked, field.name)
+                assert value is None or getattr(found, field.name) == value
 
     def test_hospitals_of_the_data_become_parties(self) -> None:
         resolved = resolved_of(settings(), dataset(pool=20, hospitals=[100, 40, 60, 20]))
