@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Self, get_args, get_origin, get_type_hints
 
+from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
 from pate_fed.accounting.ranges import RANGES, require_ranges
-from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.mechanisms import SPECS, TALLIES, Spec, spec_of
 from pate_fed.rule import PARAMETERS, Caps, Rule

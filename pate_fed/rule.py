@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pate_fed.accounting import Outcomes
+from pate_fed.accounting.costs import NoisePlace
 from pate_fed.accounting.distributed_law import honest_shares
-from pate_fed.accounting.statement import NoisePlace
 from pate_fed.errors import InvalidParameterError
 
 PARAMETERS: Final = ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta")

@@ -174,8 +174,8 @@ def plan(  # noqa: PLR0917 - one argument per option
     from pate_fed.mechanisms import ThresholdMax  # noqa: PLC0415 - the same
     from pate_fed.report import plan_words  # noqa: PLC0415 - the same
     from pate_fed.rule import Caps, Rule  # noqa: PLC0415 - the same
-    from protocols.envelope import DEFAULT_SUITE  # noqa: PLC0415 - the same
     from protocols.forms import DEPLOYED_FORMS  # noqa: PLC0415 - the same
+    from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
     if records is not None and pool is None:
         raise InvalidSettingError("--records is for --pool", f"--records {records} alone")

@@ -33,8 +33,8 @@ from pate_fed.data.task import LearningTask
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.planning import RunSettings, usual_mechanism
 from pate_fed.rule import Caps, Rule
-from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import DEPLOYED_FORMS, usual_form
+from protocols.suites import DEFAULT_SUITE
 
 router = APIRouter()
 

@@ -40,6 +40,7 @@ from protocols.identity import SigningIdentity
 from protocols.prg import fastest_keystream
 from protocols.rounds import CoordinatorState, unheard
 from protocols.secure_sum import SecureSum
+from protocols.sums import SUMS
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
 """From a run's setup on, pauses included; hospitals refuse every later batch."""
@@ -257,8 +258,8 @@ class OpenRun:
 
     @property
     def form(self) -> SecureSum:
-        """Its secure sum."""
-        return DEPLOYED_FORMS[self.request.settings.form](keystream=_KEYSTREAM)
+        """Its secure sum, one that hides each party's vector."""
+        return SUMS[DEPLOYED_FORMS[self.request.settings.form].name](keystream=_KEYSTREAM)
 
     def _job(
         self,

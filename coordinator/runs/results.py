@@ -18,16 +18,12 @@ from coordinator.database.run_store import RunStore
 from coordinator.runs.labeling import LabelingRun, Member
 from coordinator.runs.later_steps import NO_STUDENT, attempt
 from coordinator.runs.transport import Packet
-from pate_fed import __version__
 from pate_fed.errors import MissingExtraError
 from pate_fed.federation import RunTerms
 from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings
 from pate_fed.releases import Outcome
 from pate_fed.report import (
-    ANNEXES,
-    EARLIER,
-    SEAL,
     RunDirectory,
     RunRecord,
     plain_page,
@@ -35,19 +31,14 @@ from pate_fed.report import (
     render_model_card,
     render_report,
 )
-from pate_fed.report.run_directory import (
-    METRICS,
-    MODEL_CARD,
-    REPORT,
-    STUDENT,
-    SentPacket,
-    digests_of,
-)
+from pate_fed.report.run_directory import SentPacket, digests_of
 from pate_fed.report.tables import SCHEMA_VERSION, Answers, EndedRun, UsedRun, privacy_table
 from pate_fed.report.warning_words import party_warnings
-from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
+from pate_fed.run_folder import ANNEXES, EARLIER, METRICS, MODEL_CARD, REPORT, SEAL, STUDENT
+from pate_fed.version import __version__
 from protocols.forms import FORMS
 from protocols.rounds import CoordinatorRound
+from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 
 if TYPE_CHECKING:
     from pate_fed.data.preprocessing import Preprocessing
@@ -263,7 +254,7 @@ def write_student(
         folder = directory.student_directory()
         student.save(folder)
         if read is not None:
-            from pate_fed.data.preprocessing import write_preprocessing  # noqa: PLC0415
+            from pate_fed.data.stored_preprocessing import write_preprocessing  # noqa: PLC0415
 
             write_preprocessing(folder, read, class_names=class_names)
         return True

@@ -46,6 +46,7 @@ from coordinator.simulation.rounds import EarlierRounds, free_name
 from pate_fed.charging import RunLedger
 from pate_fed.data import Dataset, DatasetKind, load_dataset
 from pate_fed.federation import RunTerms
+from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.partition import (
     Manifest,
     Partition,
@@ -58,11 +59,11 @@ from pate_fed.planning import DEFAULTS, RunSettings, terms_of
 from pate_fed.planning.fine_noise import require_fine_noise
 from pate_fed.planning.notes import outlook_of, unit_notes
 from pate_fed.queries import QueryPool
-from pate_fed.report import refuse_existing
 from pate_fed.report.data_words import data_lines, data_table
 from pate_fed.report.scores import scores_of
 from pate_fed.report.tables import Answers, Truth, metrics_table
 from pate_fed.report.warning_words import end_warnings, slack_warnings
+from pate_fed.run_folder import refuse_existing
 from pate_fed.students import (
     LabelFacts,
     Student,
@@ -74,6 +75,7 @@ from pate_fed.students import (
 from protocols.errors import ProtocolError
 from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
+from protocols.sums import SUMS
 
 _RUN = "simulation"
 
@@ -405,7 +407,7 @@ class _Rehearsal:
             LabelingJob(
                 transport=transport,
                 identity=identity,
-                form=FORMS[self._settings.form](keystream=KEYSTREAM),
+                form=SUMS[self._settings.form](keystream=KEYSTREAM),
                 members=[
                     Member(hospital.name, hospital.identity.public, hospital.weights)
                     for hospital in self._hospitals
@@ -418,6 +420,7 @@ class _Rehearsal:
                 random_bytes=secrets.token_bytes,
                 noise_bytes=self._chance.noise(),
                 clock=time.time,
+                meter=PerInstanceMeter.of,
             )
         )
         self._labels = labels = _Labels(run, transport.traffic)

@@ -17,7 +17,6 @@ import click
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from pate_fed import __version__
 from pate_fed.nodes.console import (
     CodedError,
     Format,
@@ -28,6 +27,7 @@ from pate_fed.nodes.console import (
     wants_json,
 )
 from pate_fed.nodes.logs import log_line
+from pate_fed.version import __version__
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
 

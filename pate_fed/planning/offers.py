@@ -12,8 +12,9 @@ from pate_fed.errors import InvalidParameterError, NarrowNoiseError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import DistributedNoise, make_mechanism
 from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
+from pate_fed.planning.budgets import likely_noise
 from pate_fed.planning.planner import Planner
-from pate_fed.pricing import charged_cost, likely_noise, public_cost
+from pate_fed.pricing import charged_cost, public_cost
 from pate_fed.rule import Rule
 
 MOST_QUERIES: Final = 10_000

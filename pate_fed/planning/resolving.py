@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from pate_fed.accounting.statement import PrivacyUnit
+from pate_fed.accounting.costs import PrivacyUnit
 from pate_fed.data import Dataset
 from pate_fed.errors import InvalidSettingError
 from pate_fed.federation import MOST_ASKED, NO_TASK, RunTerms

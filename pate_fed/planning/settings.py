@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
+from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
 from pate_fed.data import DatasetKind, DataSource
 from pate_fed.errors import InvalidSettingError
 from pate_fed.federation import MOST_PURPOSE, is_purpose

@@ -10,7 +10,7 @@ from pate_fed.data import DataSource
 from pate_fed.federation import MOST_ASKED, RunTerms
 from pate_fed.planning import PlanRequest, RunSettings
 from pate_fed.rule import Caps, Rule
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
 
 T = TypeVar("T", RunTerms, RunSettings, PlanRequest)
 

@@ -28,8 +28,8 @@ from pate_fed.data import Records
 from pate_fed.inputs import Inputs
 from pate_fed.queries import QueryBatch
 from pate_fed.teachers import TeacherEnsemble
-from protocols import wire
 from protocols.identity import SigningIdentity
+from protocols.values import encode_value
 from tests.support.command import Command, pate_fed, write_table
 from tests.support.federation import CLASSES, Federation, unanimous
 from tests.support.marker import (
@@ -64,8 +64,8 @@ CANARIES = [
     pytest.param(json.dumps({"votes": list(map(float, MARKERS))}).encode(), id="JSON of floats"),
     pytest.param(pickle.dumps(list(MARKERS)), id="pickled list"),
     pytest.param(pickle.dumps(np.array(MARKERS)), id="pickled array"),
-    pytest.param(wire.encode_value(list(MARKERS)), id="CBOR"),
-    pytest.param(wire.encode_value({"votes": MARKERS[1]}), id="one count in CBOR"),
+    pytest.param(encode_value(list(MARKERS)), id="CBOR"),
+    pytest.param(encode_value({"votes": MARKERS[1]}), id="one count in CBOR"),
     pytest.param(pickle.dumps(MARKERS[1]), id="one pickled count"),
     pytest.param(str(np.array([MARKERS])).encode(), id="printed array"),
     pytest.param(repr(np.array(MARKERS, dtype=float)).encode(), id="printed floats"),
@@ -345,7 +345,7 @@ class TestCommandLine:
         [
             pytest.param("coordinator.runs.labeling.deciding.open_sum", id="opening the sum"),
             pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
-            pytest.param("pate_fed.mechanisms.threshold_max.gnmax_total_rdp", id="pricing"),
+            pytest.param("pate_fed.lab.per_instance.gnmax_total_rdp", id="pricing"),
             pytest.param("pate_fed.report.tables.charged_cost", id="writing down"),
         ],
     )

@@ -19,7 +19,7 @@ from pate_fed.data import DataSource
 from pate_fed.errors import InvalidParameterError, PateFedError, RunDirectoryError
 from pate_fed.inputs import Inputs
 from pate_fed.students import IMAGE_STUDENTS, LabelFacts, require_student, students_for
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
 from tests.support.command import Command, pate_fed, small_run, write_table
 from tests.support.deployed import CLASSES, LABEL
 from tests.support.rules import run_settings

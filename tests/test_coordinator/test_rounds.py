@@ -35,8 +35,8 @@ from pate_fed.rounds import cost_of_rounds, order_of_rounds
 from pate_fed.students import interim_chances
 from pate_fed.votes import SummedHistogram
 from pate_fed.wording import epsilon_text
-from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import FORMS
+from protocols.suites import DEFAULT_SUITE
 from tests.support.command import Command, exit_code_of, pate_fed, write_table
 from tests.support.rules import run_settings, with_other
 from tests.support.ties import tied_epsilon

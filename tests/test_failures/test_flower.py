@@ -20,7 +20,7 @@ from coordinator.runs.request import source_of
 from coordinator.service import EXCHANGE_S
 from pate_fed.accounting import EntryState
 from pate_fed.queries import QueryBatch
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.deployed import LABEL, Deployed, deployed
 from tests.support.invariants import require_sound
