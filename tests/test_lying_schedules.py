@@ -829,7 +829,7 @@ def test_without_its_bound_a_hospital_is_looked_at_for_nothing_more_than_once(
         (without_bound_on_seats, 50),
         (without_near_bound, 50),
         (without_neighbors, 50),
-        (without_refusers_bound, 50),
+        (without_refusers_bound, 300),
         more(without_bound_on_sets, 1_000),
         more(without_bound_in_verdicts, 1_000),
         more(without_one_verdict, 1_000),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.errors import RunEndedError
-from pate_fed.errors import RunDirectoryError
+from pate_fed.errors import RunDirectoryError, said
 from pate_fed.record import Metrics, Privacy
 
 Progress = Callable[[str, int, int], None]
@@ -57,5 +57,5 @@ def kept(out: Path, write: Callable[[Path], None]) -> tuple[Path, RunEndedError 
             shutil.rmtree(spare.parent, ignore_errors=True)
             raise
         must = f"{out} must be writable at the end, too: the run directory is {spare}"
-        return spare, RunEndedError(must, f"{error.must}, got {error.got}")
+        return spare, RunEndedError(must, said(error.must, error.got))
     return out, None
