@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -54,7 +53,7 @@ from pate_fed.wording import epsilon_text, percent
 
 if TYPE_CHECKING:
     from coordinator.operator import Coordinator
-    from coordinator.runs.queue import Run
+    from coordinator.runs.queue import Progress, Run
 
 _QUERIES = "Public queries"
 
@@ -218,6 +217,7 @@ def run(  # noqa: PLR0917 - one argument per option
     from coordinator.runs.quote import price_line  # noqa: PLC0415
     from coordinator.runs.request import MOST_PATIENCE_S, source_of  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
+    from pate_fed.rule import Caps, Rule  # noqa: PLC0415 - the same
     from protocols.forms import usual_form  # noqa: PLC0415 - the same
     from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
@@ -226,20 +226,21 @@ def run(  # noqa: PLR0917 - one argument per option
     coordinator = open_coordinator(home)
     settings = RunSettings(
         data=source_of(queries.name, label),
-        queries=ask,
-        mechanism=mechanism or usual_mechanism(may_refuse=vote_threshold is not None),
-        vote_threshold=vote_threshold,
-        sigma1=sigma1,
-        sigma2=sigma2,
-        confidence=confidence,
-        test_delta=test_delta,
-        noise=noise,
+        rule=Rule(
+            mechanism or usual_mechanism(may_refuse=vote_threshold is not None),
+            vote_threshold,
+            sigma1,
+            sigma2,
+            confidence,
+            test_delta,
+            noise,  # type: ignore[arg-type]  # one of the choices above
+        ),
+        caps=Caps(max_asks=ask, batch_size=batch_size),
         form=form or usual_form(sum(one.state == "member" for one in coordinator.members())),
         suite=suite or DEFAULT_SUITE,
-        unit=unit,
+        unit=unit,  # type: ignore[arg-type]  # the same
         epsilon=epsilon,
         delta=delta,
-        batch_size=batch_size,
         student=student,
         prevalence=numbers("--prevalence", prevalence, float),
         purpose=purpose,
@@ -370,14 +371,14 @@ def progress_line(run: Run) -> str:
     """Describe a run's progress in one line, and name the party that it waits for."""
     pausing = " (is being paused)" if run.wanted else ""
     why = f": {run.reason}" if run.reason else ""
-    done: dict[str, Any] = dict(run.progress)
-    if not done:
+    done = run.progress
+    if not done.queries:
         return f"run {run.name}: {run.state.value}{pausing}{why}"
-    void = f" ({done['void']} void)" if done["void"] else ""
+    void = f" ({done.void} void)" if done.void else ""
     return (
-        f"run {run.name}: {run.state.value}{pausing}, {done['batches']} batches{void}, "
-        f"{done['answered']} answered and {done['refused']} without an answer of "
-        f"{done['queries']} queries, "
+        f"run {run.name}: {run.state.value}{pausing}, {done.batches} batches{void}, "
+        f"{done.answered} answered and {done.refused} without an answer of "
+        f"{done.queries} queries, "
         f"{_charged(done)}{why}"
     )
 
@@ -390,18 +391,18 @@ def _lines(run: Run) -> list[str]:
     pausing = " (is being paused)" if run.wanted else ""
     why = f": {run.reason}" if run.reason else ""
     lines = [f"{run.name:24} {run.state.value}{pausing}{why}"]
-    done: dict[str, Any] = dict(run.progress)
-    if done:
+    done = run.progress
+    if done.queries:
         lines.append(
-            f"{'':24} {done['answered']} answered, {done['refused']} without an answer, of "
-            f"{done['queries']}; {done['batches']} batches, {done['void']} void; "
+            f"{'':24} {done.answered} answered, {done.refused} without an answer, of "
+            f"{done.queries}; {done.batches} batches, {done.void} void; "
             f"{_charged(done)}"
         )
     return lines
 
 
-def _charged(done: Mapping[str, Any]) -> str:
-    by_tests = done.get("tests_delta", 0.0)
+def _charged(done: Progress) -> str:
+    by_tests = done.tests_delta
     tests = f", delta {by_tests:.3g} by tests of stability" if by_tests else ""
-    epsilon = epsilon_text(done["epsilon"])
-    return f"epsilon {epsilon} at most, {percent(done['share'])} of its queries charged{tests}"
+    epsilon = epsilon_text(done.epsilon)
+    return f"epsilon {epsilon} at most, {percent(done.share)} of its queries charged{tests}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -250,7 +250,7 @@ def _record(
     one: Approval,
     read: Mapping[tuple[bytes, str, bytes], Request],
     tasks: Mapping[tuple[bytes, bytes], Request],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     from party.decision.proposals import Request  # noqa: PLC0415 - keeps --help fast
 
     request = read.get(_key(one)) or Request(opened.proposal(one))
@@ -269,7 +269,7 @@ def _record(
         "asked_at": one.asked_at,
         "purpose": None if terms is None else terms.purpose,
         "faults": [{"code": code_of(each), "said": str(each)} for each in request.faults],
-        "mechanism": None if terms is None else terms.mechanism,
+        "mechanism": None if terms is None else terms.rule.mechanism,
         "label": task.label if isinstance(task, LearningTask) else None,
         "classes": list(task.class_names) if isinstance(task, LearningTask) else None,
         "columns": list(task.columns) if isinstance(task, LearningTask) else None,
@@ -277,7 +277,7 @@ def _record(
         "inputs": len(task.inputs) if isinstance(task, LearningTask) else None,
         "table": None if fit is None or of.review is None else _table(of.review.label, fit),
         "evaluation": list(task.by) if isinstance(task, EvaluationTask) else None,
-        "max_asks": None if terms is None else terms.max_asks,
+        "max_asks": None if terms is None else terms.caps.max_asks,
         "form": one.form or None,
         "suite": one.suite or None,
         "run": None if terms is None else terms.name,
@@ -293,7 +293,7 @@ def _record(
     }
 
 
-def _table(label: str, fit: TableFit) -> dict[str, Any]:
+def _table(label: str, fit: TableFit) -> dict[str, object]:
     """Return the own table beside the task: for this hospital's people, and nobody else."""
     return {
         "label": label,
