@@ -111,7 +111,6 @@ def _choices(coordinator: Coordinator) -> dict[str, Any]:
 
 
 def _draft(visit: Visit) -> tuple[LearningTask, RunRequest]:
-    """Fill a run in from the form."""
     form, coordinator = visit.form, visit.coordinator
     with _ONE_AT_A_TIME:
         task = _task(form, coordinator)
@@ -198,7 +197,6 @@ def _settings(form: FormData, coordinator: Coordinator, task: LearningTask) -> R
 
 
 def _students() -> tuple[str, ...]:
-    """Return the students that can learn from public rows."""
     from pate_fed.students import students_for  # noqa: PLC0415 - takes seconds
 
     return students_for("table")

@@ -541,7 +541,6 @@ def _put_out(door: NodeDoor, key: bytes, node_id: int) -> None:
 
 
 def _one_form(pem: bytes) -> bytes:
-    """Return a key in its one canonical form."""
     try:
         return load_pem_public_key(pem).public_bytes(
             Encoding.DER, PublicFormat.SubjectPublicKeyInfo

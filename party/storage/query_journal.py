@@ -321,7 +321,6 @@ def _note_sketches(connection: Connection, batch: SketchedQueries) -> None:
 
 
 def _claimed_among(connection: Connection, queries: Sequence[bytes]) -> set[bytes]:
-    """Return those of some queries that were claimed."""
     return {
         query
         for part in parts_of(queries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import resources
 from importlib.metadata import PackageNotFoundError
@@ -114,19 +114,7 @@ def exit_code(checks: Iterable[Check]) -> int:
 def table_of_checks(checks: Iterable[Check]) -> dict[str, object]:
     """Return a doctor's findings, for programs."""
     found = list(checks)
-    return {
-        "exit": exit_code(found),
-        "checks": [
-            {
-                "name": one.name,
-                "federation": one.federation,
-                "state": one.state,
-                "said": one.said,
-                "advice": one.advice,
-            }
-            for one in found
-        ],
-    }
+    return {"exit": exit_code(found), "checks": [asdict(one) for one in found]}
 
 
 def lines_of_checks(checks: Iterable[Check], *, with_federations: bool = False) -> Iterator[str]:
