@@ -160,7 +160,7 @@ def _inquiry_of(run: OpenRun) -> RunInquiry:
         ring_bits=form.ring.bits,
         suite=run.request.settings.suite,
         threshold=len(seats) - agreed["dropouts"],
-        simulated=False,
+        simulated=run.simulated,
         terms=wire.encode_value(terms.as_record()),
         **agreed,
     )

@@ -11,10 +11,9 @@ from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.releases import Outcome
 
 
-def ending(
-    run: OpenRun, labeling: LabelingRun, stopped_by: Exception | None, notes: list[str]
-) -> tuple[RunState, str]:
+def ending(run: OpenRun, labeling: LabelingRun, notes: list[str]) -> tuple[RunState, str]:
     """Return how a run ended and why; what is missing in its results is part of the reason."""
+    stopped_by = run.stopped_by
     if isinstance(stopped_by, RunWaits.HaltedError):
         return RunState.STOPPED, "; ".join(("by the operator", *notes))
     left_out, skipped = run.left_out.words, run.skipped_words

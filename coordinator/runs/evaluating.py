@@ -203,6 +203,7 @@ def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: Evaluation
     if not released or released[0].tallies is None:
         return []
     assert run.request.evaluation is not None
+    assert run.home is not None
     source = results_of(run.home, run.request.evaluation.run)
     task = read_learning_task(run.home, replace(run.request, pool=evaluation.source))
     record = read_run(source)

@@ -6,7 +6,7 @@ is asked, so a restart decides that batch with the same ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,11 @@ from coordinator.database import RunStore
 from coordinator.runs.later_steps import NO_STUDENT, attempt
 from pate_fed.charging import mechanism_of
 from pate_fed.errors import NoLabelError
+from pate_fed.federation import RunTerms
 from pate_fed.inputs import DatasetKind
 from pate_fed.mechanisms import HearsStudent
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.report.tables import Answers
 
 if TYPE_CHECKING:
     from pate_fed.students import LabelFacts, Student
@@ -47,17 +47,6 @@ def reinforced_labels(store: RunStore) -> dict[int, int]:
         own = (release.outcomes == Outcome.REFUSED) & (labels != ABSTAIN)
         kept |= {indices[place]: int(labels[place]) for place in np.flatnonzero(own)}
     return kept
-
-
-def labels_to_learn(outcomes: Answers, store: RunStore) -> dict[int, int]:
-    """Return the labels that a student learns from, by position in the pool.
-
-    Args:
-        outcomes: All known outcomes: of this run, and of earlier runs.
-        store: Of this run.
-    """
-    answered = {index: label for index, label, what in outcomes if what is Outcome.ANSWERED}
-    return answered | reinforced_labels(store)
 
 
 def teach(
@@ -99,29 +88,32 @@ def teach(
 
 
 def predictions_for(
-    batch: tuple[int, ...], *, outcomes: Answers, store: RunStore, pool: QueryPool
+    batch: tuple[int, ...], *, known: Mapping[int, int], pool: QueryPool, terms: RunTerms
 ) -> NDArray[np.float64] | None:
     """Return a student's chances of each class for the next batch.
 
     Args:
         batch: Positions in the pool.
-        outcomes: As for `labels_to_learn`.
-        store: Of this run.
+        known: The labels to learn from, by position in the pool.
         pool: The public inputs.
+        terms: Of the run.
 
     Returns:
         float64, shape (queries, classes). None where the mechanism takes no predictions, and while
         fewer than two classes have a label.
     """
-    terms = store.ledger().terms
-    if not terms.spec.learns:
-        return None
+    return chances_of(batch, known, pool, classes=terms.classes) if terms.spec.learns else None
+
+
+def chances_of(
+    asked: Sequence[int], known: Mapping[int, int], pool: QueryPool, *, classes: int
+) -> NDArray[np.float64] | None:
+    """Return the chances of each class at some inputs, as `predictions_for` does."""
     from pate_fed.students import interim_chances  # noqa: PLC0415 - takes seconds
 
-    known = labels_to_learn(outcomes, store)
     return interim_chances(
         pool.inputs[list(known)],
         np.array(list(known.values()), dtype=np.int64),
-        pool.inputs[list(batch)],
-        classes=terms.classes,
+        pool.inputs[list(asked)],
+        classes=classes,
     )

@@ -6,13 +6,17 @@ It opens or resumes the labeling run; the worker decides when.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from coordinator.database import (
     Answer,
+    Database,
     ReleasedAnswers,
     RunAttempt,
     RunStore,
@@ -22,16 +26,17 @@ from coordinator.database import (
 from coordinator.database.run_store import BatchState
 from coordinator.federation.home import FederationHome
 from coordinator.runs import results
+from coordinator.runs.interim import reinforced_labels
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order
 from coordinator.runs.left_out import LeftOut
-from coordinator.runs.request import RunRequest
+from coordinator.runs.request import LabelTask, RunRequest
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import NoTransport, Traffic, Transport
 from pate_fed.accounting import Outcomes, event_additive_delta
 from pate_fed.charging import RunLedger, lifelong_charge
-from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
+from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report.tables import Answers, UsedRun
 from protocols.errors import UnfinishedSetupError
@@ -46,7 +51,7 @@ RUN_LIFETIME_S: Final = 7 * 24 * 3600
 
 _VOID: Final = (BatchState.VOID, BatchState.FREED)
 
-_KEYSTREAM = fastest_keystream(time.thread_time)
+KEYSTREAM: Final = fastest_keystream(time.thread_time)
 
 
 @dataclass(slots=True)
@@ -54,56 +59,63 @@ class OpenRun:
     """One run that was taken up, with its state from earlier lives.
 
     Attributes:
+        identity: The coordinator's.
         attempt: The one that is worked on, in the database; `before` takes an earlier one.
         world: Its resources.
-        journal: That attempt's steps.
+        results: Its run directory, present or future.
         earlier: Results of its queries in earlier runs, by position in the pool.
+        home: The federation; None in a simulation, whose hospitals may be told so.
+        kept: Labels that the students of these earlier runs kept for refused queries.
+        choose: In a simulation whose student chooses its queries: gives the next ones once all
+            others were asked, and none at the end.
+        journal: The attempt's steps.
         store: Charges and releases of the run, over all its attempts.
         warnings: For people.
         last_void: Reason of this life's last void batch; "" if there is none.
+        stopped_by: The error that ended the run before all was asked.
         labeling: The run itself, once it has begun.
         traffic: Its packets in this life.
         left_out: Hospitals that may be asked nothing more in this run.
         refused: Names of the hospitals that refuse a query in this life, by position in the pool.
     """
 
-    home: FederationHome
     identity: SigningIdentity
     request: RunRequest
-    task: LearningTask | EvaluationTask
+    task: LabelTask | EvaluationTask
     members: list[Member]
     attempt: RunAttempt
     world: Surroundings
+    results: Path
+    earlier: dict[int, Answer]
+    home: FederationHome | None = None
+    kept: Mapping[int, int] = field(default_factory=dict)
+    choose: Callable[[OpenRun], tuple[int, ...]] | None = None
     warnings: list[str] = field(default_factory=list)
+    stopped_by: Exception | None = field(init=False, default=None)
     last_void: str = ""
     labeling: LabelingRun | None = field(init=False, default=None)
     traffic: Traffic = field(init=False, default_factory=Traffic)
     left_out: LeftOut = field(init=False)
     refused: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
     journal: SqlCoordinatorJournal = field(init=False)
-    earlier: dict[int, Answer] = field(init=False)
     store: RunStore = field(init=False)
     _is_given_up: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.journal = SqlCoordinatorJournal(self.attempt)
         self.left_out = LeftOut(self.members)
-        self.earlier = self._find_earlier()
         self.store = self._open_store(RunLedger.of(self._terms(in_seat_order(self.members))))
 
-    def _find_earlier(self) -> dict[int, Answer]:
-        queries, pool = self.request.queries, self.task.pool
-        digests = pool.ask(queries).digests
-        found = ReleasedAnswers(self.attempt.database).find(
-            digests,
-            task_digest=self.task.digest,
-            members=[one.identity.fingerprint for one in self.members],
-        )
-        return {
-            index: found[digest]
-            for index, digest in zip(queries, digests, strict=True)
-            if digest in found and found[digest].run != self.request.name
-        }
+    @property
+    def simulated(self) -> bool:
+        """Whether it is a simulation."""
+        return self.home is None
+
+    def choose_more(self) -> None:
+        """Let the student of a simulation choose its next queries, if none is left to ask."""
+        if self.choose is not None and not self.left:
+            queries = (*self.request.queries, *self.choose(self))
+            self.request = replace(self.request, queries=queries)
 
     @property
     def left(self) -> list[int]:
@@ -146,6 +158,31 @@ class OpenRun:
         return drawn + results.answers_of(self.store)
 
     @property
+    def reinforced(self) -> dict[int, int]:
+        """Labels that sure students kept for refused queries; they cost nothing."""
+        return {**self.kept, **reinforced_labels(self.store)}
+
+    @property
+    def lessons(self) -> dict[int, int]:
+        """The labels that a student learns from, by position in the pool."""
+        kept = self.reinforced
+        return {
+            index: kept.get(index, label)
+            for index, label, what in self.outcomes
+            if what is Outcome.ANSWERED or index in kept
+        }
+
+    @property
+    def counts(self) -> dict[int, NDArray[np.float64]]:
+        """Noisy counts that were released beside labels in this life, by position in the pool."""
+        return {
+            index: counts
+            for indices, release in self.store.releases().values()
+            if release.counts is not None
+            for index, counts in zip(indices, release.counts, strict=False)
+        }
+
+    @property
     def drawn_in(self) -> dict[int, str]:
         """Name of the earlier run that drew an answer, by position in the pool."""
         return {index: answer.run for index, answer in self.earlier.items()}
@@ -153,7 +190,7 @@ class OpenRun:
     @property
     def used_runs(self) -> list[UsedRun]:
         """The earlier runs that drew answers of its own, hospitals in the order of its seats."""
-        seats = [member.identity.fingerprint for member in in_seat_order(self.members)]
+        seats = sorted(party.fingerprint for party in self.request.parties)
         names = dict.fromkeys(self.drawn_in.values())
         requests = [RunRequest.from_json(self.attempt.request_of(name)) for name in names]
         return [UsedRun(each.terms_by(seats), FORMS[each.settings.form]) for each in requests]
@@ -182,11 +219,6 @@ class OpenRun:
         found = replace(self, attempt=attempt)
         found.warnings = [*self.warnings, f"The run ended when it was to be set up anew: {reason}"]
         return found
-
-    @property
-    def results(self) -> Path:
-        """Its run directory."""
-        return results_of(self.home, self.request.name)
 
     @property
     def has_answers(self) -> bool:
@@ -258,7 +290,8 @@ class OpenRun:
     @property
     def form(self) -> SecureSum:
         """Its secure sum."""
-        return DEPLOYED_FORMS[self.request.settings.form](keystream=_KEYSTREAM)
+        forms = FORMS if self.simulated else DEPLOYED_FORMS
+        return forms[self.request.settings.form](keystream=KEYSTREAM)
 
     def _job(
         self,
@@ -274,7 +307,7 @@ class OpenRun:
             members=self.members,
             pool=self.task.pool,
             terms=self._terms,
-            simulated=False,
+            simulated=self.simulated,
             store=self._open_store,
             random_bytes=world.random_bytes,
             noise_bytes=world.noise_bytes,
@@ -288,8 +321,7 @@ class OpenRun:
         )
 
     def _terms(self, members: tuple[Member, ...]) -> RunTerms:
-        names = tuple(one.name for one in self.request.parties)
-        return results.in_seat_order(self.request.terms, names=names, members=members)
+        return self.request.terms_by([one.identity.fingerprint for one in members])
 
     def _open_store(self, ledger: RunLedger) -> RunStore:
         self.store = RunStore(
@@ -313,6 +345,21 @@ class OpenRun:
                 if party in owed:
                     owed[party] += frames
         return owed
+
+
+def earlier_answers(request: RunRequest, pool: QueryPool, database: Database) -> dict[int, Answer]:
+    """Return the answers of a run's queries that other runs drew, by position in the pool."""
+    digests = pool.ask(request.queries).digests
+    found = ReleasedAnswers(database).find(
+        digests,
+        task_digest=request.task,
+        members=[one.fingerprint for one in request.parties],
+    )
+    return {
+        index: found[digest]
+        for index, digest in zip(request.queries, digests, strict=True)
+        if digest in found and found[digest].run != request.name
+    }
 
 
 def results_of(home: FederationHome, name: str) -> Path:

@@ -10,9 +10,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coordinator.runs.request import RunRequest
+from coordinator.runs.request import LabelTask, RunRequest
 from coordinator.runs.results import installed_versions
-from pate_fed.data.task import LearningTask
 from pate_fed.errors import RunDirectoryError
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.inputs import DatasetKind, Inputs
@@ -67,7 +66,7 @@ def require_chargeable(
     _require_room(place, 0 if pool is None else pool.features.nbytes)
 
 
-def require_request(request: RunRequest, task: LearningTask | EvaluationTask, place: Path) -> None:
+def require_request(request: RunRequest, task: LabelTask | EvaluationTask, place: Path) -> None:
     """Refuse a request that could not end with its results; see `require_chargeable`."""
     if isinstance(task, EvaluationTask):  # it trains nothing
         installed_versions()

@@ -14,7 +14,7 @@ from coordinator.database import SqlCoordinatorJournal
 from coordinator.errors import DatabaseError, RunStateError
 from coordinator.runs import results
 from coordinator.runs.evaluating import write_evaluation
-from coordinator.runs.interim import labels_to_learn, reinforced_labels, teach
+from coordinator.runs.interim import teach
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.later_steps import NO_STUDENT, another_student, told
 from coordinator.runs.open_run import OpenRun
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 MOST_TRIES: Final = 3
 """How often a student's training may end the whole process; then the run has no student."""
 
-Write = Callable[[OpenRun, LabelingRun], list[str]]
-"""Writes the results of a run, and returns what is missing."""
+Write = Callable[..., list[str]]
+"""Writes the results of a run, as `write_up` does, and returns what is missing."""
 
 _NO_EXCHANGES: Final = dict.fromkeys(("setup", "batches", "closing"), 0)
 
@@ -68,9 +68,10 @@ def write_up(
     request, settings, task = run.request, run.request.settings, run.task
     if isinstance(task, EvaluationTask):
         return write_evaluation(run, labeling, task)
+    assert isinstance(task, LearningTask)
+    assert run.home is not None
     outcomes, earlier_runs = run.outcomes, dict(Counter(run.drawn_in.values()))
-    setups, reinforced = _earlier_setups(run), reinforced_labels(run.store)
-    known = labels_to_learn(outcomes, run.store)
+    setups, reinforced, known = _earlier_setups(run), run.reinforced, run.lessons
     student = _student(run, task, known)
     notes = [run.warnings[-1]] if known and student is None else []
     privacy = results.privacy_of(

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.runs.open_run import KEYSTREAM
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.site.policy import Policy
@@ -33,10 +34,6 @@ from pate_fed.teachers import TeacherEnsemble
 from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.prg import Keystream, fastest_keystream
-
-KEYSTREAM: Keystream = fastest_keystream(time.thread_time)
-"""The faster back end of the expansion on this machine; the bytes are the same with either."""
 
 Tick = Callable[[], None]
 

@@ -20,6 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Self
 
+from coordinator.database import Answer
 from coordinator.runs.labeling import Member
 from coordinator.runs.results import in_seat_order
 from coordinator.runs.transcripts import check_transcript
@@ -39,10 +40,9 @@ from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings, resolve, terms_of
 from pate_fed.pricing import cost_of_runs
 from pate_fed.queries import QueryPool
-from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report import RunRecord, read_run
 from pate_fed.report.editions import is_public
-from pate_fed.report.tables import Answers, UsedRun
+from pate_fed.report.tables import UsedRun
 from pate_fed.rounds import cost_of_rounds, order_of_rounds
 from protocols.forms import FORMS
 
@@ -105,8 +105,7 @@ class Before:
         terms: Of each earlier round, hospitals in the data's order.
         budgets: Of all rounds together, in that order; empty in a first round.
         spent: Cost of the earlier rounds for each hospital's units, in that order.
-        outcomes: Of all earlier queries, in the order asked.
-        drawn_in: The round of each outcome, by position in the pool.
+        answers: Of all earlier queries, by position in the pool, in the order asked.
         reinforced: Labels that a student kept, by position in the pool.
     """
 
@@ -114,24 +113,8 @@ class Before:
     terms: tuple[RunTerms, ...] = ()
     budgets: tuple[float, ...] = ()
     spent: tuple[float, ...] = ()
-    outcomes: tuple[tuple[int, int, Outcome], ...] = ()
-    drawn_in: Mapping[int, str] = field(default_factory=dict)
+    answers: Mapping[int, Answer] = field(default_factory=dict)
     reinforced: Mapping[int, int] = field(default_factory=dict)
-
-    @property
-    def asked(self) -> tuple[int, ...]:
-        """Positions in the pool of all earlier queries."""
-        return tuple(index for index, _, _ in self.outcomes)
-
-    @property
-    def lessons(self) -> Answers:
-        """The outcomes, with the labels that a sure student kept in place of refusals."""
-        return [
-            (index, self.reinforced[index], Outcome.ANSWERED)
-            if index in self.reinforced
-            else (index, label, outcome)
-            for index, label, outcome in self.outcomes
-        ]
 
     def resolved(self, dataset: Dataset) -> RunSettings:
         """Fill in all open settings; no query is asked again.
@@ -141,7 +124,7 @@ class Before:
             See `resolve`.
         """
         try:
-            return resolve(self.settings, dataset, sums=FORMS, asked=len(self.outcomes))
+            return resolve(self.settings, dataset, sums=FORMS, asked=len(self.answers))
         except BudgetExhaustedError as error:
             raise self._of_all_rounds(error) from error
 
@@ -301,14 +284,11 @@ class EarlierRounds:
         last = self.rounds[-1].name
         return replace(
             before,
-            outcomes=tuple(
-                (int(query), numbers[label], Outcome.ANSWERED)
-                if label
-                else (int(query), ABSTAIN, Outcome.REFUSED)
+            answers={
+                int(query): Answer(
+                    numbers[label] if label else None, self.record.drawn_in.get(query, last), 0
+                )
                 for query, label in self.record.labels
-            ),
-            drawn_in={
-                int(query): self.record.drawn_in.get(query, last) for query, _ in self.record.labels
             },
             reinforced={
                 int(query): numbers[label] for query, label in self.record.reinforced.items()
