@@ -97,11 +97,12 @@ class _ByPlace(Transport):
         super().__init__()
         self._carrier = carrier
         answers = carrier.exchange(dict.fromkeys(carrier.nodes(), _WHERE))
-        self._nodes = {
-            int.from_bytes(answer): node
+        self._places = {
+            node: int.from_bytes(answer)
             for node, answer in answers.items()
             if isinstance(answer, bytes)
         }
+        self._nodes = {place: node for node, place in self._places.items()}
 
     def nodes(self) -> list[int]:
         """See `Transport.nodes`."""
@@ -109,8 +110,8 @@ class _ByPlace(Transport):
 
     def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
         sent = {self._nodes[place]: packet for place, packet in packets.items()}
-        answers = self._carrier.exchange(sent)
-        return {place: answers[self._nodes[place]] for place in packets}
+        answers = self._carrier._carry(sent)
+        return {self._places[node]: answer for node, answer in answers.items()}
 
 
 _WHERE = b""
