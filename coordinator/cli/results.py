@@ -47,6 +47,7 @@ def report(
     The folder is private. With --out, write the public edition elsewhere: without any number that
     the stated epsilon does not cover.
     """
+    import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - a simulation's report
     from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
         ANNEXES,
         read_run,
@@ -210,7 +211,7 @@ def verify(
     `python -m protocols.transcript_verifier` does the same without the rest of this program.
     """
     from coordinator.runs import transcripts  # noqa: PLC0415 - keeps --help fast
-    from protocols.transcript_verifier import render_verdict  # noqa: PLC0415
+    from protocols.transcript_verifier import render_check  # noqa: PLC0415
 
     try:
         verdict = transcripts.check_transcript(
@@ -221,4 +222,4 @@ def verify(
     if output_format is Format.JSON:
         print_json(transcripts.transcript_table(verdict))
     else:
-        print(render_verdict(verdict))
+        print(render_check(verdict))

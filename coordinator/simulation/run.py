@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pate_fed.lab.mechanisms  # noqa: F401 - a simulation may use each of them
 from coordinator.runs import results
 from coordinator.runs.interim import teach
 from coordinator.runs.later_steps import another_student, attempt

@@ -1,0 +1,142 @@
+"""Messages of a hospital and its coordinator outside a run: joining, pools, results."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from protocols.fields import (
+    KIB,
+    MAX_PARTIES,
+    Between,
+    Count,
+    Digest,
+    DigestOrNone,
+    Key,
+    Length,
+    Message,
+    Name,
+    PartyName,
+    SmallFrameOrNone,
+    UnixTime,
+    message,
+)
+
+MOST_OPEN_RUNS = 256
+"""Most names of runs in an answer about a membership."""
+
+
+@message(22, "join request")
+class JoinRequest(Message):
+    """A hospital asks to join a federation; the operator approves it after a telephone call.
+
+    Attributes:
+        coordinator: Fingerprint of the coordinator that invited it.
+        token: The invitation's token, good for one request.
+        party_name: The hospital's name, from the invitation.
+        identity_key: Its Ed25519 key, compared by telephone.
+        node_key: Its EC key for Flower, PEM: bound under the identity by this signature.
+    """
+
+    coordinator: Digest
+    token: Annotated[bytes, Length(16, 16)]
+    party_name: PartyName
+    identity_key: Key
+    node_key: Annotated[bytes, Length(1, KIB)]
+    asked_at: UnixTime
+
+    def __repr__(self) -> str:
+        return f"JoinRequest({self.party_name})"
+
+
+@message(23, "membership query")
+class MembershipQuery(Message):
+    """A hospital asks for the state of its request, and for the other members.
+
+    Attributes:
+        audit_head: Frame of its `AuditHead`, to be kept; empty if it has none to give.
+        goes_on_from: SHA-256 of the frame that it was given back and found in its log; empty if
+            there is none. A head that is kept gives way to nobody who did not find it.
+        version: Version of the software that it runs; empty if it tells none.
+    """
+
+    coordinator: Digest
+    sender: Digest
+    asked_at: UnixTime
+    audit_head: SmallFrameOrNone
+    goes_on_from: DigestOrNone
+    version: Annotated[str, Length(0, 32)]
+
+
+@message(24, "membership", most_bytes=384 * KIB)  # a letter takes up to 4 bytes
+class Membership(Message):
+    """The coordinator's answer to a request or a query.
+
+    Attributes:
+        federation: Name of the federation.
+        state: "requested", "member", "suspended" or "revoked".
+        teachers: With how many teachers it was approved; 0 until it is a member.
+        answered_at: When.
+        peer_names: The other members. Their keys are checked by nobody until the hospital's own
+            people did.
+        peer_keys: Their Ed25519 keys, in the same order.
+        audit_head: Frame of the `AuditHead` of the hospital that is kept; empty if it gave none.
+        open_runs: Names of the runs that have not ended: people wait in vain for others.
+    """
+
+    party: Digest
+    federation: PartyName
+    state: Name
+    teachers: Count
+    answered_at: UnixTime
+    peer_names: Annotated[tuple[PartyName, ...], Length(0, MAX_PARTIES)]
+    peer_keys: Annotated[tuple[Key, ...], Length(0, MAX_PARTIES)]
+    audit_head: SmallFrameOrNone
+    open_runs: Annotated[tuple[Name, ...], Length(0, MOST_OPEN_RUNS)]
+
+
+@message(25, "pool query")
+class PoolQuery(Message):
+    """A hospital asks for a part of a pool of public queries.
+
+    Attributes:
+        pool: Digest of the pool.
+        offset: First byte that is wanted.
+    """
+
+    coordinator: Digest
+    sender: Digest
+    pool: Digest
+    offset: Annotated[int, Between(0, 2**40)]
+    asked_at: UnixTime
+
+
+@message(32, "results query")
+class ResultsQuery(Message):
+    """A hospital that took part in a run asks for a part of one file of its results.
+
+    Attributes:
+        run: Id of the run.
+        file: Path of the file in the run's directory, one of a fixed list.
+        offset: First byte that is wanted.
+    """
+
+    coordinator: Digest
+    sender: Digest
+    run: Digest
+    file: Name
+    offset: Annotated[int, Between(0, 2**40)]
+    asked_at: UnixTime
+
+
+@message(26, "audit head", most_bytes=256)
+class AuditHead(Message):
+    """Where a hospital's audit log stands, given away so that its end cannot be cut unnoticed.
+
+    Attributes:
+        records: How many there are.
+        head: Link of the last of them: it commits to all.
+    """
+
+    party: Digest
+    records: Annotated[int, Between(0, 2**40)]
+    head: Digest
