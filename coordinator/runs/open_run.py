@@ -25,17 +25,18 @@ from coordinator.database import (
 )
 from coordinator.database.run_store import BatchState
 from coordinator.federation.home import FederationHome
-from coordinator.runs import results
-from coordinator.runs.interim import reinforced_labels
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order
+from coordinator.runs.later_steps import another_student
 from coordinator.runs.left_out import LeftOut
-from coordinator.runs.request import LabelTask, RunRequest
+from coordinator.runs.request import RunRequest
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import NoTransport, Traffic, Transport
 from pate_fed.accounting import Outcomes, event_additive_delta
-from pate_fed.charging import RunLedger, lifelong_charge
+from pate_fed.charging import RunLedger, lifelong_charge, mechanism_of
+from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import HearsStudent
 from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report.tables import Answers, UsedRun
@@ -60,28 +61,32 @@ class OpenRun:
 
     Attributes:
         identity: The coordinator's.
+        pool: The public inputs.
+        task: The published task; None in a simulation.
         attempt: The one that is worked on, in the database; `before` takes an earlier one.
         world: Its resources.
         results: Its run directory, present or future.
         earlier: Results of its queries in earlier runs, by position in the pool.
-        home: The federation; None in a simulation, whose hospitals may be told so.
+        home: The federation; None in a simulation.
         kept: Labels that the students of these earlier runs kept for refused queries.
-        choose: In a simulation whose student chooses its queries: gives the next ones once all
-            others were asked, and none at the end.
+        choose: In a simulation: gives the next queries once all others were asked, none at the
+            end.
         journal: The attempt's steps.
         store: Charges and releases of the run, over all its attempts.
         warnings: For people.
         last_void: Reason of this life's last void batch; "" if there is none.
         stopped_by: The error that ended the run before all was asked.
-        labeling: The run itself, once it has begun.
         traffic: Its packets in this life.
+        exchanges: How many of its exchanges in this life were of its setup, batches and closing.
+        seconds: How long all of that took.
         left_out: Hospitals that may be asked nothing more in this run.
         refused: Names of the hospitals that refuse a query in this life, by position in the pool.
     """
 
     identity: SigningIdentity
     request: RunRequest
-    task: LabelTask | EvaluationTask
+    pool: QueryPool
+    task: LearningTask | EvaluationTask | None
     members: list[Member]
     attempt: RunAttempt
     world: Surroundings
@@ -89,16 +94,20 @@ class OpenRun:
     earlier: dict[int, Answer]
     home: FederationHome | None = None
     kept: Mapping[int, int] = field(default_factory=dict)
-    choose: Callable[[OpenRun], tuple[int, ...]] | None = None
+    choose: Callable[[OpenRun], tuple[int, ...]] = lambda _: ()
     warnings: list[str] = field(default_factory=list)
     stopped_by: Exception | None = field(init=False, default=None)
     last_void: str = ""
-    labeling: LabelingRun | None = field(init=False, default=None)
     traffic: Traffic = field(init=False, default_factory=Traffic)
+    exchanges: dict[str, int] = field(
+        init=False, default_factory=lambda: dict.fromkeys(("setup", "batches", "closing"), 0)
+    )
+    seconds: float = field(init=False, default=0.0)
     left_out: LeftOut = field(init=False)
     refused: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
     journal: SqlCoordinatorJournal = field(init=False)
     store: RunStore = field(init=False)
+    _labeling: LabelingRun | None = field(init=False, default=None)
     _is_given_up: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -108,12 +117,28 @@ class OpenRun:
 
     @property
     def simulated(self) -> bool:
-        """Whether it is a simulation."""
+        """Whether it is a simulation; its hospitals hear of that."""
         return self.home is None
 
+    @property
+    def labeling(self) -> LabelingRun:
+        """The run itself, which has begun."""
+        assert self._labeling is not None
+        return self._labeling
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.request.class_names)
+
+    @property
+    def again(self) -> str:
+        """How it gets another student from its labels."""
+        return another_student(str(self.results) if self.simulated else self.request.name)
+
     def choose_more(self) -> None:
-        """Let the student of a simulation choose its next queries, if none is left to ask."""
-        if self.choose is not None and not self.left:
+        """Let a simulation choose its next queries, if none is left to ask."""
+        if not self.left:
             queries = (*self.request.queries, *self.choose(self))
             self.request = replace(self.request, queries=queries)
 
@@ -155,22 +180,42 @@ class OpenRun:
             else (index, answer.label, Outcome.ANSWERED)
             for index, answer in self.earlier.items()
         ]
-        return drawn + results.answers_of(self.store)
+        return drawn + self.released
+
+    @property
+    def released(self) -> Answers:
+        """Its own outcomes: every query of every released batch, in order."""
+        return [
+            (index, int(label), Outcome(int(outcome)))
+            for indices, release in self.store.releases().values()
+            for index, label, outcome in zip(indices, release.labels, release.outcomes, strict=True)
+        ]
+
+    @property
+    def unreleased(self) -> int:
+        """Queries that were asked and are in no release."""
+        return len(self.labeling.asked) - len(self.released)
 
     @property
     def reinforced(self) -> dict[int, int]:
         """Labels that sure students kept for refused queries; they cost nothing."""
-        return {**self.kept, **reinforced_labels(self.store)}
+        terms, asked, kept = self.store.ledger().terms, self.store.asked(), {**self.kept}
+        mechanism = mechanism_of(terms)
+        for batch, (indices, release) in self.store.releases().items():
+            predictions = asked[batch].predictions
+            if predictions is None or not isinstance(mechanism, HearsStudent):
+                continue
+            rule = mechanism.with_predictions(predictions, total_votes=terms.total_votes)
+            labels = rule.reinforced_labels(release)
+            own = (release.outcomes == Outcome.REFUSED) & (labels != ABSTAIN)
+            kept |= {indices[place]: int(labels[place]) for place in np.flatnonzero(own)}
+        return kept
 
     @property
     def lessons(self) -> dict[int, int]:
         """The labels that a student learns from, by position in the pool."""
-        kept = self.reinforced
-        return {
-            index: kept.get(index, label)
-            for index, label, what in self.outcomes
-            if what is Outcome.ANSWERED or index in kept
-        }
+        answered = ((at, label) for at, label, what in self.outcomes if what is Outcome.ANSWERED)
+        return {**dict(answered), **self.reinforced}
 
     @property
     def counts(self) -> dict[int, NDArray[np.float64]]:
@@ -242,8 +287,8 @@ class OpenRun:
     ) -> LabelingRun:
         """Open the run, before any hospital heard of it."""
         job = self._job(transport, sleep)
-        self.labeling = LabelingRun(replace(job, owed=self._owed()))
-        return self.labeling
+        self._labeling = LabelingRun(replace(job, owed=self._owed()))
+        return self._labeling
 
     def resumed(
         self,
@@ -257,13 +302,13 @@ class OpenRun:
         job = self._job(transport, sleep)
         if patience_s is not None:
             job = replace(job, patience_s=patience_s)
-        self.labeling = LabelingRun.resume(job, is_read_only=is_read_only)
-        return self.labeling
+        self._labeling = LabelingRun.resume(job, is_read_only=is_read_only)
+        return self._labeling
 
     @property
     def silent(self) -> list[Member]:
         """The hospitals whose answers are missing."""
-        missing = () if self.labeling is None else self.labeling.round.missing
+        missing = () if self._labeling is None else self._labeling.round.missing
         return [one for one in self.members if one.identity.fingerprint in missing]
 
     @property
@@ -305,7 +350,7 @@ class OpenRun:
             identity=self.identity,
             form=self.form,
             members=self.members,
-            pool=self.task.pool,
+            pool=self.pool,
             terms=self._terms,
             simulated=self.simulated,
             store=self._open_store,
@@ -327,8 +372,8 @@ class OpenRun:
         self.store = RunStore(
             self.attempt,
             ledger,
-            pool=self.task.pool,
-            task_digest=self.task.digest,
+            pool=self.pool,
+            task_digest=self.request.task,
             members=[one.identity.fingerprint for one in self.members],
         )
         return self.store
@@ -367,15 +412,15 @@ def results_of(home: FederationHome, name: str) -> Path:
     return home.path("runs", name, "results")
 
 
-def closed(run: OpenRun, sleep: Callable[[float], None]) -> LabelingRun | None:
-    """Return a run that has no query left and was closed: nobody is needed for its results.
+def is_closed(run: OpenRun, sleep: Callable[[float], None]) -> bool:
+    """Whether a run has no query left and was closed: nobody is needed for its results.
 
-    An earlier life ended in between. None for any other run.
+    An earlier life ended in between.
     """
     if run.is_unbegun or run.left:
-        return None
+        return False
     try:
         labeling = run.resumed(NoTransport(), sleep, is_read_only=True)
     except UnfinishedSetupError:
-        return None
-    return labeling if labeling.round.state is CoordinatorState.DONE else None
+        return False
+    return labeling.round.state is CoordinatorState.DONE

@@ -10,8 +10,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coordinator.runs.request import LabelTask, RunRequest
+from coordinator.runs.request import RunRequest
 from coordinator.runs.results import installed_versions
+from pate_fed.data.task import LearningTask
 from pate_fed.errors import RunDirectoryError
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.inputs import DatasetKind, Inputs
@@ -66,9 +67,11 @@ def require_chargeable(
     _require_room(place, 0 if pool is None else pool.features.nbytes)
 
 
-def require_request(request: RunRequest, task: LabelTask | EvaluationTask, place: Path) -> None:
+def require_request(
+    request: RunRequest, task: LearningTask | EvaluationTask | None, place: Path
+) -> None:
     """Refuse a request that could not end with its results; see `require_chargeable`."""
-    if isinstance(task, EvaluationTask):  # it trains nothing
+    if not isinstance(task, LearningTask):  # nothing is trained, or a simulation has looked before
         installed_versions()
         _require_room(place, 0)
         return

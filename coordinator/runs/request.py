@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,16 +25,13 @@ from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTaskError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
-from pate_fed.inputs import DatasetKind
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.nodes import checked, record_of
 from pate_fed.planning import RunSettings, resolve_for, terms_of
 from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
 from pate_fed.planning.fine_noise import require_fine_noise
 from pate_fed.pricing import run_cost
-from pate_fed.queries import QueryPool
 from pate_fed.regular_files import read_regular
-from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
 
 SCHEMA_VERSION = 1
@@ -48,26 +45,6 @@ _NOT_DEPLOYED = (
 """Settings that a deployment has not: hospitals keep them, or nobody."""
 
 
-class LabelTask(Protocol):
-    """What a run's labels are of: a `LearningTask`, or the public part of a simulation's data."""
-
-    @property
-    def pool(self) -> QueryPool:
-        """The public inputs."""
-
-    @property
-    def digest(self) -> bytes:
-        """Of the task document, 32 bytes; `NO_TASK` in a simulation."""
-
-    @property
-    def kind(self) -> DatasetKind:
-        """Kind of the records."""
-
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
-
-
 @dataclass(frozen=True, slots=True)
 class RequestedParty:
     """A member as it was when the run was asked for.
@@ -76,18 +53,11 @@ class RequestedParty:
         name: Its name in messages.
         fingerprint: Of its identity, 32 bytes.
         teachers: Teachers that it votes with.
-        weight: Votes of each of them.
     """
 
     name: str
     fingerprint: bytes
     teachers: int
-    weight: int = 1
-
-    @property
-    def weights(self) -> TeacherWeights:
-        """Votes of its teachers."""
-        return TeacherWeights.equal(self.teachers, weight=self.weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,15 +233,10 @@ class RunRequest:
             sums=FORMS,
         )
 
-    def terms_by(self, seats: Sequence[bytes]) -> RunTerms:
+    def terms_by(self, seats: Iterable[bytes]) -> RunTerms:
         """Return the terms with the parties of these fingerprints, all of them, in this order."""
-        drafted, known = self.terms, [party.fingerprint for party in self.parties]
-        places = [known.index(fingerprint) for fingerprint in seats]
-        return replace(
-            drafted,
-            weights=tuple(self.parties[place].weights for place in places),
-            budgets=tuple(drafted.budgets[place] for place in places),
-        )
+        known = [party.fingerprint for party in self.parties]
+        return self.terms.seated([known.index(fingerprint) for fingerprint in seats])
 
     def to_json(self) -> str:
         """Return its one form."""

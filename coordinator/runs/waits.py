@@ -134,7 +134,7 @@ class RunWaits:
             if found.state not in INSIDE:
                 gone = RunRequestError(f"{party.name} must be a member", found.state)
             node = found.node_id if found.state == "member" else None
-            members.append(Member(party.name, found.identity, party.weights, node=node))
+            members.append(Member(party.name, found.identity, node=node))
         return members, gone
 
     def suspended_among(self, members: Iterable[Member]) -> set[bytes]:

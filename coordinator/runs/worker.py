@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from coordinator.errors import (
     CoordinatorError,
     DatabaseError,
@@ -33,7 +36,7 @@ from coordinator.runs.endings import end_of, ending, said
 from coordinator.runs.interim import predictions_for
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
-from coordinator.runs.open_run import OpenRun, closed, earlier_answers, results_of
+from coordinator.runs.open_run import OpenRun, earlier_answers, is_closed, results_of
 from coordinator.runs.preflight import require_request
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_task
@@ -163,11 +166,11 @@ class RunWorker:
         if run.is_unbegun and not run.left:
             self._answer_from_store(run)
             return
-        if (ended := closed(run, self._with.wait)) is not None:
+        if is_closed(run, self._with.wait):
             is_stopping = self._queue.find(name).state is RunState.STOPPING
             run.stopped_by = RunWaits.HaltedError() if is_stopping else None
             self._note(run)
-            self._queue.enter(name, *ending(run, ended, self._write(run, ended)))
+            self._queue.enter(name, *ending(run, self._write(run)))
             return
         if run.is_unbegun and not self._may_be_offered(run):
             return
@@ -199,14 +202,14 @@ class RunWorker:
             if _has_lost_keys(run.stopped_by) and self._set_up_anew(run, run.stopped_by):
                 return
             run.save_refused()
-            exchanges = {
+            run.exchanges = {
                 "setup": set_up,
                 "batches": asked - set_up,
                 "closing": traffic.exchanges - asked,
             }
-            seconds = time.monotonic() - start
-            notes = self._write(run, labeling, exchanges=exchanges, seconds=seconds)
-        self._queue.enter(name, *ending(run, labeling, notes))
+            run.seconds = time.monotonic() - start
+            notes = self._write(run)
+        self._queue.enter(name, *ending(run, notes))
 
     def _may_be_offered(self, run: OpenRun) -> bool:
         """Tell whether a run can end with its results; else let it wait, or end uncharged."""
@@ -307,13 +310,13 @@ class RunWorker:
         if labeling.round.state is not CoordinatorState.DONE:
             run.warnings.append(f"The run was not closed: {reason}")
         self._note(run)
-        self._write(run, labeling)
+        self._write(run)
 
     def _answer_from_store(self, run: OpenRun) -> None:
         """Give the answers of earlier runs; no hospital hears of it, and nothing is charged."""
-        labeling = run.begun(NoTransport(), self._with.wait)
+        run.begun(NoTransport(), self._with.wait)
         self._note(run)
-        self._queue.enter(run.request.name, RunState.DONE, "; ".join(self._write(run, labeling)))
+        self._queue.enter(run.request.name, RunState.DONE, "; ".join(self._write(run)))
 
     def _opened(self, run: OpenRun, transport: Transport) -> LabelingRun | None:
         """Take a run up where it stood, or offer it; None if it has to wait, or is over."""
@@ -437,10 +440,7 @@ class RunWorker:
                     run.refused |= ready.refused
                     run.store.save_skipped({} if fresh else ready.refused)
                     continue
-                predictions = predictions_for(
-                    batch, known=run.lessons, pool=run.task.pool, terms=labeling.terms
-                )
-                labeling.ask(batch, predictions=predictions)
+                labeling.ask(batch, predictions=_predictions(run, batch))
                 self._agreement.note_lost(run, labeling)
                 stopped_by = None  # a void batch of before was not the end
             except RunEndedError as error:
@@ -513,6 +513,7 @@ class RunWorker:
         taken = OpenRun(
             self._home.identity,
             request,
+            task.pool,
             task,
             members,
             attempt,
@@ -525,6 +526,13 @@ class RunWorker:
 
     def _note(self, run: OpenRun) -> None:
         self._queue.note(run.request.name, run.progress)
+
+
+def _predictions(run: OpenRun, batch: tuple[int, ...]) -> NDArray[np.float64] | None:
+    """Return what a student says of a batch, where the mechanism hears it."""
+    if not run.labeling.terms.spec.learns:
+        return None
+    return predictions_for(batch, known=run.lessons, pool=run.pool, classes=run.classes)
 
 
 def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | None:

@@ -11,15 +11,13 @@ import math
 import os
 import sys
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Final
 
 from coordinator.flower import app as server_side
 from coordinator.flower.local_grid import LocalGrid
-from coordinator.runs.transport import Silence, Transport
+from coordinator.runs.transport import Transport
 from coordinator.simulation.hospitals import HospitalsBlueprint
 from party.flower import app as client_side
 from pate_fed.errors import InvalidSettingError, MissingExtraError
@@ -46,24 +44,19 @@ def require_engine(name: str) -> None:
         )
 
 
-def run_engine(
-    name: str,
-    main: Callable[[Transport], None],
-    hospitals: HospitalsBlueprint,
-    *,
-    workers: int,
-) -> None:
+def run_engine(name: str, main: Callable[[Transport], None], hospitals: HospitalsBlueprint) -> None:
     """Open all hospitals' nodes, run the coordinator's `main` against them, and return.
 
     Raises:
         Exception: any exception of `main`.
     """
+    workers = os.cpu_count() or 1
     os.environ.update(QUIET_FLOWER, RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
     for library in ("flwr", "ray"):
         # They log tracebacks, with a party's current work; faults that matter come back as a code.
         logging.getLogger(library).setLevel(logging.CRITICAL + 1)
     for node in ("party", "coordinator"):
-        # A hospital's log is its own; here it would mix with the lines of standard error.
+        # A node's log is its own; here it would mix with the lines of standard error.
         logging.getLogger(node).addHandler(logging.NullHandler())
     failure: list[BaseException] = []
     count = len(hospitals.hospitals)
@@ -71,7 +64,7 @@ def run_engine(
     def guarded(transport: Transport) -> None:
         # Engines wrap or swallow a ServerApp's exception, so it is passed on by hand.
         try:
-            main(_ByPlace(transport))
+            main(transport)
         except Exception as error:
             failure.append(error)
 
@@ -80,59 +73,10 @@ def run_engine(
         _run_on_ray(server_app, hospitals, workers=workers)
     else:
         nodes = hospitals.open()
-        client_app = client_side.build(lambda partition: _Door(partition, nodes[partition].receive))
+        client_app = client_side.build(lambda partition: nodes[partition])
         LocalGrid(client_app, nodes=count, workers=workers).run_server(server_app)
     if failure:
         raise failure[0]
-
-
-class _ByPlace(Transport):
-    """A transport whose nodes are the hospitals' places: engines number their nodes at will.
-
-    Args:
-        carrier: The engine's.
-    """
-
-    def __init__(self, carrier: Transport) -> None:
-        super().__init__()
-        self._carrier = carrier
-        answers = carrier.exchange(dict.fromkeys(carrier.nodes(), _WHERE))
-        self._places = {
-            node: int.from_bytes(answer)
-            for node, answer in answers.items()
-            if isinstance(answer, bytes)
-        }
-        self._nodes = {place: node for node, place in self._places.items()}
-
-    def nodes(self) -> list[int]:
-        """See `Transport.nodes`."""
-        return sorted(self._nodes)
-
-    def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
-        sent = {self._nodes[place]: packet for place, packet in packets.items()}
-        answers = self._carrier._carry(sent)
-        return {self._places[node]: answer for node, answer in answers.items()}
-
-
-_WHERE = b""
-"""The packet to which a door says its place; every packet of the protocol has a content."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Door:
-    """A way to one hospital's node.
-
-    Attributes:
-        place: The hospital's.
-        exchange: Gives the node's answer to a packet.
-    """
-
-    place: int
-    exchange: Callable[[bytes], bytes]
-
-    def receive(self, packet: bytes) -> bytes:
-        """See `PacketDoor.receive`."""
-        return self.exchange(packet) if packet else self.place.to_bytes(4)
 
 
 class _Hall:
@@ -145,13 +89,19 @@ class _Hall:
         return self._nodes[partition].receive(packet)
 
 
-def _through(hall_name: str, partition: int, packet: bytes) -> bytes:
-    """Ask a hospital's node from a Flower worker."""
-    import ray  # noqa: PLC0415 - an extra
+class _Door:
+    """A hospital's node, seen from a Flower worker."""
 
-    hall = ray.get_actor(hall_name, namespace=_NAMESPACE)
-    answer: bytes = ray.get(hall.receive.remote(partition, packet))
-    return answer
+    def __init__(self, hall: str, partition: int) -> None:
+        self._hall = hall
+        self._partition = partition
+
+    def receive(self, packet: bytes) -> bytes:
+        import ray  # noqa: PLC0415 - an extra
+
+        hall = ray.get_actor(self._hall, namespace=_NAMESPACE)
+        answer: bytes = ray.get(hall.receive.remote(self._partition, packet))
+        return answer
 
 
 _NAMESPACE = "pate-fed"
@@ -172,9 +122,7 @@ def _run_on_ray(server_app: Any, hospitals: HospitalsBlueprint, *, workers: int)
     )
     try:
         hall = ray.remote(num_cpus=0)(_Hall).options(name=hall_name).remote(hospitals)
-        client_app = client_side.build(
-            lambda partition: _Door(partition, partial(_through, hall_name, partition))
-        )
+        client_app = client_side.build(lambda partition: _Door(hall_name, partition))
         run_simulation(
             server_app,
             client_app,

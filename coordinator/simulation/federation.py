@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.runs.interim import predictions_for
+from coordinator.runs.open_run import OpenRun
 from coordinator.runs.preflight import require_chargeable, untrained_teachers
 from coordinator.runs.request import RequestedParty, RunRequest
 from coordinator.simulation.another_student import pool_shares
@@ -22,7 +24,7 @@ from coordinator.simulation.hospitals import Hospital, train_hospitals
 from coordinator.simulation.near_quota import within_quota
 from coordinator.simulation.outcome import Stages, Tell
 from coordinator.simulation.rounds import Before, EarlierRounds
-from pate_fed.data import Dataset, DatasetKind, Records, load_dataset
+from pate_fed.data import Dataset, Records, load_dataset
 from pate_fed.federation import NO_TASK
 from pate_fed.partition import (
     Manifest,
@@ -36,12 +38,12 @@ from pate_fed.planning import DEFAULTS, RunSettings
 from pate_fed.planning.notes import outlook_of, unit_notes
 from pate_fed.queries import QueryPool
 from pate_fed.report.data_words import data_lines, data_table
-from pate_fed.students import LabelFacts, cluster_cores, select_queries
+from pate_fed.students import LabelFacts, cluster_cores, least_confident, select_queries
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class SimulatedFederation:
-    """A federation on this machine. It is the `LabelTask` of its run, too.
+    """A federation on this machine.
 
     Attributes:
         settings: The run's, resolved.
@@ -51,7 +53,6 @@ class SimulatedFederation:
         dataset: The records, without those kept back.
         held_out: Patients kept back for a private evaluation; None without one.
         data: What the report tells of the records.
-        outlook: Whether the student is likely to beat a hospital's own model.
         pool: The public inputs.
         partition: Who holds which records.
         manifest: Proof that no two teachers share a patient.
@@ -69,20 +70,19 @@ class SimulatedFederation:
     dataset: Dataset
     held_out: Records | None
     data: dict[str, Any]
-    outlook: str
     pool: QueryPool
     partition: Partition
     manifest: Manifest
-    queries: tuple[int, ...]
-    left_out: int
-    cores: Mapping[int, NDArray[np.int64]]
-    hospitals: list[Hospital]
+    queries: tuple[int, ...] = ()
+    left_out: int = 0
+    cores: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    hospitals: list[Hospital] = field(default_factory=list)
     notes: list[str]
 
     @classmethod
     def made(
         cls, asked: RunSettings, rounds: EarlierRounds, *, out: Path, tell: Tell, stages: Stages
-    ) -> SimulatedFederation:
+    ) -> Self:
         """Load, check, partition, choose queries, train teachers.
 
         Args:
@@ -113,14 +113,35 @@ class SimulatedFederation:
             outlook = outlook_of(settings, dataset)
             if outlook:
                 tell(outlook)
-            partition = _deal(settings, dataset, chance)
-            manifest = _prove_disjoint(dataset, partition)
-            rounds.require_same_numbers(manifest)
+            assert settings.partition is not None
+            assert settings.teachers is not None
+            partition = partition_records(
+                dataset.private,
+                parties=settings.parties,
+                teachers=settings.teachers,
+                scheme=settings.partition,
+                rng=chance.of("partition"),
+            )
+            made = cls(
+                settings=settings,
+                rounds=rounds,
+                before=before,
+                chance=chance,
+                dataset=dataset,
+                held_out=held_out,
+                data={**data, "outlook": outlook},
+                pool=pool,
+                partition=partition,
+                manifest=_prove_disjoint(dataset, partition),
+                notes=[*dataset.notes, *unit_notes(before.settings, settings)],
+            )
+            rounds.require_same_numbers(made.manifest)
         with stages.timed("queries"):
-            queries, left_out = _choose(settings, pool, before, chance)
-            cores = cluster_cores(pool.inputs, queries) if settings.votes_by_cluster else {}
+            made.queries = made._first_queries()
+            if settings.votes_by_cluster:
+                made.cores = cluster_cores(pool.inputs, made.queries)
         with stages.timed("teachers"):
-            hospitals = train_hospitals(
+            made.hospitals = train_hospitals(
                 dataset,
                 partition,
                 make_teachers=partial(untrained_teachers, settings, dataset.kind),
@@ -129,45 +150,13 @@ class SimulatedFederation:
                 workers=os.cpu_count() or 1,
                 tick=stages.ticker("training teachers", partition.parties),
             )
-        return cls(
-            settings=settings,
-            rounds=rounds,
-            before=before,
-            chance=chance,
-            dataset=dataset,
-            held_out=held_out,
-            data=data,
-            outlook=outlook,
-            pool=pool,
-            partition=partition,
-            manifest=manifest,
-            queries=queries,
-            left_out=left_out,
-            cores=cores,
-            hospitals=hospitals,
-            notes=[*dataset.notes, *unit_notes(before.settings, settings)],
-        )
-
-    @property
-    def kind(self) -> DatasetKind:
-        """Kind of the records."""
-        return self.dataset.kind
-
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
-        return len(self.dataset.class_names)
-
-    @property
-    def digest(self) -> bytes:
-        """See `LabelTask`."""
-        return NO_TASK
+        return made
 
     @property
     def facts(self) -> LabelFacts:
         """Public facts about the labels; prevalence is the pool's where nobody says."""
         records = len(self.dataset.private) / self.settings.all_teachers
-        facts = replace(self.settings.label_facts(self.kind), records=records)
+        facts = replace(self.settings.label_facts(self.dataset.kind), records=records)
         if facts.prevalence is not None or not facts.shared_out:
             return facts
         return replace(facts, prevalence=pool_shares(self.dataset))
@@ -177,14 +166,12 @@ class SimulatedFederation:
         return RunRequest(
             name=name,
             pool=self.pool.digest,
-            task=self.digest,
+            task=NO_TASK,
             source="",
             label="",
             class_names=self.dataset.class_names,
             parties=tuple(
-                RequestedParty(
-                    one.name, one.identity.fingerprint, one.ensemble.teachers, one.weight
-                )
+                RequestedParty(one.name, one.identity.fingerprint, one.ensemble.teachers)
                 for one in self.hospitals
             ),
             queries=(*self.before.answers, *self.queries),
@@ -193,6 +180,44 @@ class SimulatedFederation:
             answered=len(self.before.answers),
             epsilon=0.0,  # for an operator's pages alone; `privacy.json` states it
         )
+
+    def _first_queries(self) -> tuple[int, ...]:
+        """Choose the queries that are known beforehand."""
+        settings = self.settings
+        count, method = settings.queries or 0, settings.select or ""
+        if settings.votes_by_cluster:
+            method = "medoids"
+        if settings.asks_by_student:
+            count, method = min(count, settings.batch_size or count), "stratified"
+        fresh = self._fresh(self.before.answers)
+        rng = self.chance.of("queries")
+        chosen = select_queries(self.pool.inputs[fresh], count, method=method, rng=rng)
+        return self._answered([fresh[place] for place in chosen], tuple(self.before.answers))
+
+    def next_queries(self, run: OpenRun) -> tuple[int, ...]:
+        """Choose the next queries, if a student does: those that it so far is least sure of."""
+        total = self.settings.queries or 0
+        asked = len(run.request.queries) - len(run.earlier)
+        count = min(self.settings.batch_size or total, total - asked - self.left_out)
+        if not self.settings.asks_by_student or not count:
+            return ()
+        fresh = self._fresh(run.request.queries)
+        chances = predictions_for(fresh, known=run.lessons, pool=self.pool, classes=run.classes)
+        if chances is None:  # fewer than two classes have a label
+            chosen = self.chance.of(f"queries after {asked}").permutation(len(fresh))
+        else:
+            chosen = least_confident(chances, count)
+        return self._answered([fresh[place] for place in chosen[:count]], run.request.queries)
+
+    def _fresh(self, asked: Sequence[int] | Mapping[int, Any]) -> list[int]:
+        """Return what may be asked: hospitals answer no question twice, nor its equals."""
+        return sorted(set(self.pool.distinct).difference(asked))
+
+    def _answered(self, wanted: Sequence[int], asked: tuple[int, ...]) -> tuple[int, ...]:
+        """Return those of some queries that hospitals answer; count the others."""
+        found = within_quota(self.pool, wanted, earlier=asked)
+        self.left_out += len(wanted) - len(found)
+        return found
 
 
 def _load(settings: RunSettings, chance: Chance) -> Dataset:
@@ -211,38 +236,9 @@ def _load(settings: RunSettings, chance: Chance) -> Dataset:
     return replace(dataset, private=dataset.private.select(rows))
 
 
-def _deal(settings: RunSettings, dataset: Dataset, chance: Chance) -> Partition:
-    assert settings.partition is not None
-    assert settings.teachers is not None
-    return partition_records(
-        dataset.private,
-        parties=settings.parties,
-        teachers=settings.teachers,
-        scheme=settings.partition,
-        rng=chance.of("partition"),
-    )
-
-
 def _prove_disjoint(dataset: Dataset, partition: Partition) -> Manifest:
     """Build the manifest under a key that is stored nowhere, and check it."""
     key = secrets.token_bytes(32)
     manifest = build_manifest(dataset.private, partition, key=key)
     verify_manifest(manifest, dataset.private, partition, key=key)
     return manifest
-
-
-def _choose(
-    settings: RunSettings, pool: QueryPool, before: Before, chance: Chance
-) -> tuple[tuple[int, ...], int]:
-    """Return the queries known beforehand, and how many more hospitals would not answer."""
-    # Hospitals answer no question twice, and equal inputs are one question.
-    distinct = sorted(set(pool.distinct) - before.answers.keys())
-    queries, method = settings.queries or 0, settings.select or ""
-    if settings.votes_by_cluster:
-        method = "medoids"
-    if settings.asks_by_student:
-        queries, method = min(queries, settings.batch_size or queries), "stratified"
-    chosen = select_queries(pool.inputs[distinct], queries, method=method, rng=chance.of("queries"))
-    wanted = [distinct[place] for place in chosen]
-    asked = within_quota(pool, wanted, earlier=tuple(before.answers))
-    return asked, len(wanted) - len(asked)

@@ -22,7 +22,6 @@ from typing import Any, Final, Self
 
 from coordinator.database import Answer
 from coordinator.runs.labeling import Member
-from coordinator.runs.results import in_seat_order
 from coordinator.runs.transcripts import check_transcript
 from coordinator.simulation.chance import Chance
 from pate_fed import __version__
@@ -139,11 +138,9 @@ class Before:
             names: The hospitals, in the data's order.
             members: The same in the order of the new round's seats.
         """
+        places = [names.index(member.name) for member in members]
         form = FORMS[self.settings.form]
-        return [
-            UsedRun(in_seat_order(terms, names=names, members=members), form)
-            for terms in self.terms
-        ]
+        return [UsedRun(terms.seated(places), form) for terms in self.terms]
 
     def _of_all_rounds(self, error: BudgetExhaustedError) -> BudgetExhaustedError:
         """Return an error about the rest of a budget as one about the whole budget."""
