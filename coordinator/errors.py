@@ -1,35 +1,6 @@
 """Everything that can go wrong in `coordinator`, each with a stable code.
 
-A message says which rule was broken and by which value, and holds no secret::
-
-    CoordinatorError            PF-400
-    |- UsageError               PF-402  a command line that cannot be read
-    |- SetupError               PF-410  the run could not be set up: a party failed or refused
-    |- VoidBatchError           PF-411  a batch is void; its labels were not released
-    |  `- SpoiledBatchError     PF-419  a party spoiled it (`named`: the parties to ask)
-    |- PartyFailedError         PF-412  a party broke the protocol or was silent (`party`)
-    |  `- PartyRefusedError     PF-413  a party's guard refused (`party`)
-    |- BrokenTranscriptError    PF-414  a transcript that somebody changed or cut (`line`)
-    |- AlteredResultsError      PF-418  a file of a run that is not as it was sealed (`file`)
-    |- RunStateError            PF-415  state of a run on disk that cannot be used
-    |  |- RunLockedError         PF-416  another process has it open
-    |  `- RunDamagedError        PF-417  it does not fit itself, or its parts each other
-    |- SuperLinkError           PF-430  Flower's SuperLink refused or cannot be reached
-    |- CertificateError         PF-431  a certificate that cannot be read, made or used
-    |- HomeError                PF-432  a federation's folder that cannot be made or used
-    |- EnrollmentError          PF-433  a hospital that cannot be invited, approved or let in so
-    |- PersonError            PF-434  a person who cannot be added, changed or signed in so
-    |- ConsoleError           PF-435  a request that the console refuses
-    |- SuspendedError         PF-436  a run needs a hospital that the operator suspended
-    |- BudgetRuleError        PF-437  a budget that one person cannot raise, or is too small
-    |- RunRequestError        PF-445  a run that cannot be asked for so
-    |- RunQueueError          PF-446  a run that is unknown, or cannot be paused, resumed or stopped
-    |- RunEndedError          PF-447  a run failed, was stopped or expired (its reason is shown)
-    |- ServiceError           PF-448  a service that cannot be started
-    |- DatabaseError            PF-440  a database that cannot be opened or written
-    |  `- DatabaseVersionError   PF-441  another version of this program wrote it
-    |- BrokenAuditLogError      PF-442  an audit log that somebody changed or cut (`number`)
-    `- InternalError            PF-490  a fault of this program
+A message says which rule was broken and by which value, and holds no secret.
 """
 
 from __future__ import annotations

@@ -35,10 +35,6 @@ WHAT_IS_LOST: Final = (
 def write_anew(coordinator: Coordinator, name: str) -> bool:
     """Write the directory of a run that has ended, if it is gone.
 
-    Args:
-        coordinator: The federation.
-        name: The run.
-
     Returns:
         Whether it was written; not where it is there already, or the run has no results.
 

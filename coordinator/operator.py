@@ -19,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from coordinator.database import Act, Actor, AuditLog, Database, Fact, ReleasedAnswers
+from coordinator.database import Act, Actor, AuditLog, Database, ReleasedAnswers
 from coordinator.errors import (
     EnrollmentError,
     RunQueueError,
@@ -49,6 +49,8 @@ from coordinator.runs.standings import HospitalStanding
 from coordinator.runs.standings import standings as standings_in
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.nodes.audit_log import Fact, Facts
+from pate_fed.nodes.owner_files import as_fault
 from pate_fed.planning import RunSettings
 from pate_fed.planning.evaluating import EvaluationSettings
 from protocols.enrollment import Invitation
@@ -243,29 +245,6 @@ class Coordinator:
         """
         return any(one.digest == task.digest for one in self.pools.schemas())
 
-    def ask(
-        self,
-        name: str,
-        task: LearningTask,
-        settings: RunSettings,
-        *,
-        source: str,
-        select: str = "medoids",
-        patience_s: float = PATIENCE_S,
-        seed: int = 0,
-    ) -> Run:
-        """Publish a task and queue a run of it; see `draft` and `enqueue`."""
-        request = self.draft(
-            name,
-            task,
-            settings,
-            source=source,
-            select=select,
-            patience_s=patience_s,
-            seed=seed,
-        )
-        return self.enqueue(request, task)
-
     def draft(
         self,
         name: str,
@@ -399,10 +378,8 @@ class Coordinator:
         facts = {"to": ascii(str(out))[1:-1], "edition": edition}
         self._tell(Act.EXPORTED, name, {}, facts)
         if private:
-            try:
+            with as_fault(RunQueueError, "--out must be a new folder"):
                 shutil.copytree(source, out)
-            except OSError as error:
-                raise RunQueueError("--out must be a new folder", error.strerror) from error
         else:
             from pate_fed.report import write_public_edition  # noqa: PLC0415 - plots take a second
 
@@ -434,8 +411,9 @@ class Coordinator:
     def _tell(
         self, act: Act, subject: str, before: Mapping[str, Fact], after: Mapping[str, Fact]
     ) -> None:
-        at = utc_now().timestamp()
-        self.audit_log.append(act, subject, actor=self._actor, at=at, before=before, after=after)
+        who = {"by": self._actor.name, "from": self._actor.origin}
+        facts: Facts = {**who, "subject": subject, "before": dict(before), "after": dict(after)}
+        self.audit_log.append(act, facts, at=utc_now().timestamp())
 
 
 def suspend(coordinator: Coordinator, party: str) -> EnrolledParty:

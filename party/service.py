@@ -58,12 +58,6 @@ _log = logging.getLogger(__name__)
 class PartyService:
     """A hospital's node with its state in its database; the door that packets come through.
 
-    Args:
-        site: The hospital's folder.
-        random_bytes: Cryptographic random numbers.
-        clock: Unix time, in seconds.
-        vote_of: Other teachers, in tests.
-
     Attributes:
         audit: The hospital's audit log.
         sent: What left the hospital.
@@ -359,9 +353,6 @@ class PartyService:
         federations = {name: one.current_status() for name, one in self._nodes.items()}
         state = "paused" if self._decided.is_paused else "running"
         self._said.say(**{"state": state, "federations": federations, **changed})
-
-    def __repr__(self) -> str:
-        return f"PartyService({', '.join(self._nodes)}, {self.status.state})"
 
 
 def _known(

@@ -1,31 +1,6 @@
 """Everything that can go wrong in `pate_fed`, each with a stable code.
 
-A message says which rule was broken and by which value, and holds no secret::
-
-    PateFedError
-    |- InvalidParameterError      PF-101  an argument is out of its range
-    |  `- NoLabelError            PF-109  no query was answered: a student has nothing to learn
-    |- InvalidVotesError          PF-102  counts that no teachers can have cast
-    |- RowSumError                PF-103  a summed row differs from the quota: the batch is void
-    |- InvalidTermsError          PF-104  terms of a run that cannot be read, or contradictory
-    |- InvalidSettingError        PF-105  settings that contradict each other
-    |  |- UnfitSumError           PF-106  a secure sum that does not fit hospitals or drop-outs
-    |  `- NarrowNoiseError        PF-107  noise at the parties whose shares are too narrow
-    |- InvalidAnswersError      PF-108  answers that an audit cannot use
-    |- InvalidDataError           PF-110  a data set that cannot be used
-    |  |- UnreadableFileError     PF-111
-    |  |- MissingColumnError      PF-112
-    |  |- TooFewRecordsError      PF-113
-    |  |- RareClassError          PF-114
-    |  |- InvalidCellError        PF-115
-    |  `- InvalidTaskError        PF-116  a task document that is unusable
-    |- DisjointnessError          PF-120  one privacy unit reached two teachers
-    |- UnsupportedEventError      PF-130  an event that an accountant has no bound for
-    |- BudgetExhaustedError       PF-131  the next step could exceed the budget
-    |- LedgerError                PF-132  a reservation used twice or unknown
-    |- OutcomeCapError            PF-133  the next step could exceed a cap on its outcomes
-    |- RunDirectoryError          PF-140  a run directory that exists, or cannot be read
-    `- MissingExtraError          PF-150  a part of the installation that is optional and absent
+A message says which rule was broken and by which value, and holds no secret.
 """
 
 from __future__ import annotations

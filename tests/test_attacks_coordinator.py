@@ -57,7 +57,7 @@ from tests.support.attacked import (
     votes_cast,
 )
 from tests.support.federation import CLASSES, FORMS, Federation, holds_vector, kinds, messages
-from tests.support.markers import in_turn, sampled
+from tests.support.markers import sampled
 
 VICTIM = 1
 
@@ -77,8 +77,9 @@ OTHER_PLANS = [
 ]
 
 
-@sampled(1)
-@in_turn(("kind", KINDS), ("changed", OTHER_PLANS), every=3)
+@sampled()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("changed", OTHER_PLANS)
 def test_different_plans_for_different_parties_open_nothing(
     kind: Kind, changed: Callable[[Plan], dict[str, Any]]
 ) -> None:
@@ -101,7 +102,7 @@ def test_different_plans_for_different_parties_open_nothing(
     assert federation.store.releases() == {}
 
 
-@sampled(1)
+@sampled()
 @every_kind
 def test_parties_that_answered_other_plans_serve_no_later_one_together(kind: Kind) -> None:
     federation = kind.ready()
@@ -127,7 +128,7 @@ def test_parties_that_answered_other_plans_serve_no_later_one_together(kind: Kin
 # Nothing twice ------------------------------------------------------------------------------------
 
 
-@sampled(1)
+@sampled()
 @every_kind
 def test_a_replayed_plan_gets_no_new_vote_and_after_its_settlement_no_y(kind: Kind) -> None:
     federation = kind.ready()
@@ -164,7 +165,7 @@ def _message(frame: bytes) -> Message:
     return wire.decode(frame).message
 
 
-@sampled(1)
+@sampled()
 @every_kind
 def test_a_batch_asked_again_under_a_new_plan_is_refused_by_all(kind: Kind) -> None:
     federation = kind.ready()
@@ -177,7 +178,7 @@ def test_a_batch_asked_again_under_a_new_plan_is_refused_by_all(kind: Kind) -> N
     assert votes_cast(federation) == voted
 
 
-@sampled(1)
+@sampled()
 @additive_kinds
 def test_a_y_that_is_dropped_is_not_sent_for_the_same_queries_again(kind: Kind) -> None:
     """Drop one party's y, ask again: two sums without and with it would tell its votes."""
@@ -194,7 +195,7 @@ def test_a_y_that_is_dropped_is_not_sent_for_the_same_queries_again(kind: Kind) 
     assert votes_cast(federation) == voted == [1] * PARTIES
 
 
-@sampled(1)
+@sampled()
 @masked_kinds
 def test_a_drop_out_that_was_claimed_is_not_made_good_by_asking_again(kind: Kind) -> None:
     federation = kind.ready()
@@ -249,7 +250,7 @@ def _fewer(federation: Federation, seated: tuple[Member, ...]) -> Any:
     return dataclasses.replace(terms, **changed)
 
 
-@sampled(1)
+@sampled()
 @every_kind
 def test_the_same_query_in_another_run_without_one_party_is_refused(kind: Kind) -> None:
     """sum(all) - sum(all without i) is exactly i's votes (rule R3)."""
@@ -271,10 +272,10 @@ def test_the_same_query_in_another_run_without_one_party_is_refused(kind: Kind) 
 # One party set ------------------------------------------------------------------------------------
 
 
-@sampled(3)
-@in_turn(
-    ("kind", KINDS),
-    ("told", [pytest.param([0], id="one party"), pytest.param([0, 1, 2], id="three parties")]),
+@sampled()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "told", [pytest.param([0], id="one party"), pytest.param([0, 1, 2], id="three parties")]
 )
 def test_a_run_record_without_one_party_for_some_sets_nothing_up(
     kind: Kind, told: list[int]
@@ -336,18 +337,15 @@ def _envelopes_of(federation: Federation, place: int) -> list[bytes]:
     raise AssertionError(place)
 
 
-@sampled(2)
-@in_turn(
-    ("kind", KINDS),
-    (
-        "change",
-        [
-            pytest.param(lambda w: w[:-1], id="without one party"),
-            pytest.param(lambda w: (*w, w[0]), id="with one more"),
-            pytest.param(lambda w: (TeacherWeights.equal(1), *w[1:]), id="with another quota"),
-        ],
-    ),
-    every=3,
+@sampled()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda w: w[:-1], id="without one party"),
+        pytest.param(lambda w: (*w, w[0]), id="with one more"),
+        pytest.param(lambda w: (TeacherWeights.equal(1), *w[1:]), id="with another quota"),
+    ],
 )
 def test_a_batch_over_another_party_set_than_the_runs_is_refused(
     kind: Kind, change: Callable[[Any], Any]
@@ -371,7 +369,7 @@ def test_a_batch_over_another_party_set_than_the_runs_is_refused(
     assert did_nothing(federation)
 
 
-@sampled(1)
+@sampled()
 @every_kind
 def test_a_settlement_of_another_set_than_the_one_that_sent_stops_the_party(kind: Kind) -> None:
     """A release that says that the victim was not in it."""
@@ -421,7 +419,7 @@ def nobody_revealed(federation: Federation) -> bool:
     return not any(_holds(answer, Reveal) for _, answer in federation.transport.answers)
 
 
-@sampled(1)
+@sampled()
 @masked_kinds
 def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind) -> None:
     """n = 5, t = 4: the last party is a survivor to three parties, and a drop-out to two."""
@@ -459,7 +457,7 @@ def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind) -> None:
         assert node._journal.verdict_on(plan)
 
 
-@sampled(1)
+@sampled()
 @masked_kinds
 def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind) -> None:
     """The coordinator shows each party all verdicts that it has as if they were for its own set."""
@@ -511,7 +509,7 @@ def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind) -> None:
     assert nobody_revealed(federation)
 
 
-@sampled(1)
+@sampled()
 @masked_kinds
 def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(kind: Kind) -> None:
     """The coordinator says that the last party dropped out, then that it did not."""
@@ -541,7 +539,7 @@ def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(kind: Ki
     assert nobody_revealed(federation)
 
 
-@sampled(1)
+@sampled()
 @masked_kinds
 def test_no_survivor_set_goes_below_a_partys_own_floor(kind: Kind) -> None:
     """Owners wrote 4, which is the form's threshold. The coordinator lowers it by itself."""
@@ -583,8 +581,9 @@ LOWERED = [
 ]
 
 
-@sampled(2)
-@in_turn(("kind", KINDS), ("lowered", LOWERED), every=3)
+@sampled()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lowered", LOWERED)
 def test_terms_lowered_between_run_and_batch_are_refused_before_anybody_votes(
     kind: Kind, lowered: dict[str, Any]
 ) -> None:
@@ -606,7 +605,7 @@ def test_terms_lowered_between_run_and_batch_are_refused_before_anybody_votes(
     assert did_nothing(federation)
 
 
-@sampled(1)
+@sampled()
 @every_kind
 def test_a_run_that_a_policy_finds_too_small_or_too_quiet_is_refused(kind: Kind) -> None:
     for policy, reason in (

@@ -106,7 +106,7 @@ def shortfall(left: NDArray[np.float64], sigma: float) -> float:
 MOST_SHORT = float(stats.norm.isf(FALSE_ALARM))
 
 
-@sampled(1)
+@sampled("colluders")
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "colluders", "lost"), CASES)
 def test_what_colluders_and_the_lost_leave_has_at_least_the_promised_variance(
@@ -123,7 +123,7 @@ def test_what_colluders_and_the_lost_leave_has_at_least_the_promised_variance(
     assert shortfall(left, SIGMA) < MOST_SHORT
 
 
-@sampled(1)
+@sampled("colluders")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "colluders", "lost"),
@@ -156,7 +156,7 @@ def against_law(left: NDArray[np.float64], *, sigma: float, shares: int) -> floa
     return float(stats.chisquare(seen[kept], expected[kept]).pvalue)
 
 
-@sampled(1)
+@sampled("colluders")
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "colluders", "lost"), CASES)
 def test_the_accountants_number_is_the_price_of_the_noise_that_was_drawn(

@@ -83,7 +83,7 @@ def anchors(page: Path) -> set[str]:
 # Pages and links --------------------------------------------------------------------------------
 
 
-@sampled(24)
+@sampled()
 @every_page
 def test_every_link_leads_somewhere(page: Path) -> None:
     for target, anchor in local_links(page):

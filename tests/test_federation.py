@@ -56,7 +56,7 @@ from tests.support.federation import (
     ready_federation,
     unanimous,
 )
-from tests.support.markers import each_once, in_turn, sampled
+from tests.support.markers import sampled
 
 CULPRIT = 1
 
@@ -72,8 +72,9 @@ def heal(federation: Federation) -> None:
 
 
 class TestHonestRun:
-    @sampled(1)
-    @in_turn(("parties", [3, 4, 10]), ("mechanism", ["threshold", "gnmax"]))
+    @sampled("parties")
+    @pytest.mark.parametrize("parties", [3, 4, 10])
+    @pytest.mark.parametrize("mechanism", ["threshold", "gnmax"])
     def test_labels_are_what_the_teachers_say(self, parties: int, mechanism: str) -> None:
         federation = ready(parties=parties, terms={"mechanism": mechanism})
         release = federation.ask(5, 0, 7)
@@ -283,7 +284,7 @@ BATCH_ATTACKS = [
 
 
 class TestOnePartyFails:
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(("attack", "code"), BATCH_ATTACKS)
     def test_it_is_named_the_batch_is_void_and_the_next_goes_on(
         self, attack: Attack, code: str
@@ -449,7 +450,7 @@ class TestRowSums:
         federation.nodes[CULPRIT].lie = np.array(lie, dtype=np.int64)
         return federation
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         "lie",
         [
@@ -578,7 +579,7 @@ class TestSumsAreForgotten:
 class TestSumPreservingLies:
     """R11 and R12: what keeps the row sum is folded, and nothing visible depends on it."""
 
-    @sampled(1)
+    @sampled("lie", cases=2)
     @pytest.mark.parametrize("lie", LIES)
     def test_nothing_that_anybody_sees_depends_on_one(self, lie: list[int]) -> None:
         terms = {"mechanism": "gnmax"}
@@ -588,7 +589,7 @@ class TestSumPreservingLies:
         assert seen(lying, 0, 1, 2, 3) == expected
         assert expected["outcomes"] == [Outcome.ANSWERED] * 4
 
-    @sampled(3)
+    @sampled("lie", cases=3)
     @pytest.mark.parametrize("lie", LIES)
     def test_a_check_answers_or_refuses_and_never_breaks(self, lie: list[int]) -> None:
         federation = ready()
@@ -689,17 +690,16 @@ class Stranger:
 class TestSetup:
     """Before any plan: nothing is charged, and the error says who."""
 
-    @each_once(
-        ("stage", ["EnvelopeBundle", "Confirmations", "Ready"]),
-        (
-            "change, code",
-            [
-                pytest.param(lambda answer: None, "no answer in time", id="silence"),
-                pytest.param(lambda answer: b"\0", "PF-221", id="garbage"),
-                pytest.param(lambda answer: wire.pack([]), "no answer", id="an empty packet"),
-                pytest.param(lambda answer: bytes(6 * 2**20), "PF-221", id="too large"),
-            ],
-        ),
+    @sampled()
+    @pytest.mark.parametrize("stage", ["EnvelopeBundle", "Confirmations", "Ready"])
+    @pytest.mark.parametrize(
+        ("change", "code"),
+        [
+            pytest.param(lambda answer: None, "no answer in time", id="silence"),
+            pytest.param(lambda answer: b"\0", "PF-221", id="garbage"),
+            pytest.param(lambda answer: wire.pack([]), "no answer", id="an empty packet"),
+            pytest.param(lambda answer: bytes(6 * 2**20), "PF-221", id="too large"),
+        ],
     )
     def test_failing_party_is_named(
         self, stage: str, change: Callable[[bytes], Answer], code: str
@@ -1049,8 +1049,9 @@ CAPS = [
 class TestCapsAreCountedAlike:
     """Whoever counts otherwise refuses what the others serve, and the run is void for all."""
 
-    @sampled(1)
-    @each_once(("mix", mixes()), ("caps", CAPS))
+    @sampled()
+    @pytest.mark.parametrize("mix", mixes())
+    @pytest.mark.parametrize("caps", CAPS)
     def test_after_a_batch_that_some_refused_and_others_served(
         self, mix: tuple[str, ...], caps: dict[str, int]
     ) -> None:
@@ -1091,7 +1092,7 @@ class TestCapsAreCountedAlike:
             assert (told in states) is ("refuses" not in way)
             assert {"forfeited", "cancelled", "returned"}.intersection(states) <= {told}
 
-    @sampled(1)
+    @sampled("place")
     @pytest.mark.parametrize("place", [0, 1, 2])
     def test_a_party_that_never_saw_a_void_batch_counts_it_as_the_others_do(
         self, place: int
@@ -1143,7 +1144,7 @@ class TestCapsAreCountedAlike:
 
 
 class TestBudgetsOfParties:
-    @sampled(2)
+    @sampled("place", cases=2)
     @pytest.mark.parametrize("place", [0, 1, 2])
     def test_each_party_refuses_a_run_above_its_own_budget_before_anything_is_asked(
         self, place: int
@@ -1290,7 +1291,7 @@ class TestInteractive:
             agree(federation)
         assert costs[0] == costs[1]
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize(
         "spoil",
         [

@@ -123,7 +123,7 @@ def test_a_prediction_that_is_no_number_counts_as_wrong_and_as_least_certain() -
 # Who refuses ------------------------------------------------------------------------------------
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("policy", "code"),
     [
@@ -231,7 +231,7 @@ def test_a_liars_counts_cannot_void_or_hide_by_their_row_sum_alone() -> None:
     assert {one for place in range(3) for one in federation.party_states(place)} == {"reserved"}
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(
     "change",
     [

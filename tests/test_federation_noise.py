@@ -7,13 +7,14 @@ import logging
 import math
 import secrets
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.errors import PartyRefusedError, VoidBatchError
+from coordinator.errors import CoordinatorError, PartyRefusedError, VoidBatchError
 from coordinator.runs.labeling import deciding
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
@@ -101,7 +102,7 @@ def lose(federation: Federation, places: Collection[int]) -> None:
 # The sum --------------------------------------------------------------------------------------
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("form", "lost"),
     [
@@ -154,7 +155,7 @@ def test_noise_is_drawn_afresh_for_every_batch(opened: list[NoisyHistogram]) -> 
     assert not np.array_equal(one, other)
 
 
-@sampled(1)
+@sampled("lost")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "colluders", "lost"),
@@ -217,7 +218,7 @@ def test_a_party_charges_then_draws_then_asks_its_teachers_then_stores_then_send
     assert steps == ["ledger reserved", "claim", "noise", "vote", "begin", "keep"]
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_a_party_is_charged_the_coordinators_view_of_every_row(form: str) -> None:
     parties, colluders = 6, 1
@@ -270,7 +271,7 @@ def with_the_last_refused(release: NoisyRelease) -> NoisyRelease:
     return NoisyRelease(labels, outcomes)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("cap", [pytest.param(3, id="at a cap"), pytest.param(9, id="not at one")])
 @pytest.mark.parametrize("change", [with_the_last_not_asked, with_the_last_refused])
 def test_no_outcome_list_gives_anything_back(
@@ -279,7 +280,7 @@ def test_no_outcome_list_gives_anything_back(
     federation = ready(terms={"max_asks": cap, "max_answers": cap})
     settled_with(federation, change)
     federation.ask(0, 1, 2)
-    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the closing comes to
+    with suppress(CoordinatorError):  # some lists stop the hospitals
         federation.run.close()
     for node in federation.nodes:
         [entry] = node.ledger.entries
@@ -396,7 +397,7 @@ def test_a_party_refuses_noise_where_its_owner_wants_it_at_the_parties() -> None
     assert refusal.value.cause == Reason.MECHANISM
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(("claimed", "agrees"), [(1, False), (2, True), (3, True)])
 def test_every_peer_that_nobody_checked_counts_as_a_colluder(claimed: int, agrees: bool) -> None:
     federation = built(5, terms={"colluders": claimed})
@@ -434,7 +435,7 @@ def test_the_run_that_is_changed_below_is_one_that_a_party_agrees_to() -> None:
     review({"colluders": 2, "sigma2": 30.0}, colluders=2)
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(
     ("terms", "record", "reason"),
     [
@@ -448,7 +449,7 @@ def test_the_run_that_is_changed_below_is_one_that_a_party_agrees_to() -> None:
         pytest.param({"dropouts": None}, {}, Reason.TERMS, id="no word of drop-outs"),
         pytest.param({"noise_place": "coordinator"}, {}, Reason.TERMS, id="both places"),
         pytest.param({"sigma2": 1.9}, {}, Reason.MECHANISM, id="shares narrower than a vote"),
-        pytest.param({"sigma2": 1e9}, {}, Reason.MECHANISM, id="noise beyond all tables"),
+        pytest.param({"sigma2": 1e9}, {}, Reason.TERMS, id="noise beyond all tables"),
         pytest.param({"mechanism": "lnmax"}, {}, Reason.TERMS, id="noise of another law"),
         pytest.param(
             {"mechanism": "confident", "vote_threshold": 9.0, "sigma1": 9.0},
@@ -602,7 +603,7 @@ def honest_rows(row: NDArray[np.int64]) -> Callable[[QueryBatch], NDArray[np.int
     return vote
 
 
-@sampled(1)
+@sampled("size")
 @pytest.mark.parametrize("size", [1, more(180), 2**20, 2**31 - 201, 2**31 - 200, more(2**31 - 1)])
 def test_nothing_that_anybody_sees_beside_labels_depends_on_a_lie_that_keeps_row_sums(
     size: int,
@@ -707,7 +708,7 @@ def test_that_search_finds_a_share_that_was_kept(monkeypatch: pytest.MonkeyPatch
     assert held_in_memory(node, rows=rows[-1:])
 
 
-@sampled(1)
+@sampled("batches")
 @pytest.mark.parametrize("batches", [2, 3])
 def test_a_hospital_that_misses_several_batches_in_a_row_goes_on(batches: int) -> None:
     federation = ready(5, form="masked")

@@ -211,7 +211,7 @@ def test_values() -> None:
     fuzz("values", door, lambda chance: mutated(chance, corpus))
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(
     ("name", "kind", "record"),
     [
@@ -536,7 +536,7 @@ def test_verdicts() -> None:
     assert np.array_equal(run.coordinator.batch.open_total(), 5 * np.arange(4))
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("by_macs", [False, True], ids=["certificates", "MACs"])
 def test_proofs_of_a_verdict(by_macs: bool) -> None:
     """No changed proof lets a party show its shares."""

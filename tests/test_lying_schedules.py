@@ -819,7 +819,7 @@ def test_without_its_bound_a_hospital_is_looked_at_for_nothing_more_than_once(
     assert any(is_caught(seed, Seen(), "looks for nothing") for seed in range(300))
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("take_out", "most"),
     [

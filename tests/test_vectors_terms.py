@@ -101,7 +101,7 @@ def test_good_terms_are_read_and_written_alike(kind: str, vector: dict[str, Any]
     assert same(reference_terms.READERS[kind](data), record)
 
 
-@sampled(54)
+@sampled()
 @pytest.mark.parametrize(("kind", "data"), rows_of(TERMS["spoiled"]))
 def test_spoiled_terms_are_refused_here_and_there(kind: str, data: str) -> None:
     with pytest.raises((InvalidTermsError, MalformedMessageError)):

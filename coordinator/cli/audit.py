@@ -15,8 +15,7 @@ from coordinator.cli.console import LINE, choice, single_threaded_kernels
 from coordinator.cli.options import Delta, Sigma1, Sigma2, VoteThreshold
 from coordinator.errors import UsageError
 from pate_fed.errors import InvalidAnswersError, RunDirectoryError
-from pate_fed.nodes import Format
-from pate_fed.nodes.command_line import EXIT_INPUT, print_json
+from pate_fed.nodes.command_line import EXIT_INPUT, show
 from pate_fed.regular_files import read_regular
 
 if TYPE_CHECKING:
@@ -110,7 +109,6 @@ def audit(  # noqa: PLR0917 - one argument per option
             "SACRO-ML's form.",
         ),
     ] = None,
-    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
     """Attack votes by repeating a query, and show how much the answers tell.
 
@@ -122,7 +120,7 @@ def audit(  # noqa: PLR0917 - one argument per option
 
     if tags:
         others = (votes, run, labels, canary, membership, teachers, classes, epsilon, out)
-        _compare(tags, output_format, is_alone=not any(one is not None for one in others))
+        _compare(tags, is_alone=not any(one is not None for one in others))
         return
     _require_new(out, written=labels is None and canary is None)
     options = {"vote_threshold": vote_threshold, "sigma1": sigma1, "sigma2": sigma2}
@@ -138,18 +136,18 @@ def audit(  # noqa: PLR0917 - one argument per option
         given |= {"delta": delta, "seed": seed}
         if canary is not None:
             found = _canary(canary, mechanism, options, **given)
-            _show(found, _verdict(found), output_format)
+            show(found, _verdict(found).splitlines())
         else:
             assert membership is not None
             found = _membership(membership, _rule(mechanism, options), out=out, **given)
-            _show(found, _members_said(found), output_format)
+            show(found, _members_said(found).splitlines())
         return
     if labels is not None:
         _require_answers(votes, run, teachers=teachers, classes=classes)
         assert teachers is not None
         assert classes is not None
         found = _rebuilt(labels, teachers=teachers, classes=classes, mechanism=mechanism, **options)
-        _show(found, _said(found), output_format)
+        show(found, _said(found).splitlines())
         return
     _require_subject(votes, run, teachers=teachers, classes=classes)
     means = {"answers": answers, "epsilon": epsilon, "delta": delta}
@@ -166,10 +164,10 @@ def audit(  # noqa: PLR0917 - one argument per option
             _keep(run, found)
     if out is not None:
         _write(out, found)
-    _show(found, findings.render(found), output_format)
+    show(found, findings.render(found).splitlines())
 
 
-def _compare(tags: list[Path], output_format: Format, *, is_alone: bool) -> None:
+def _compare(tags: list[Path], *, is_alone: bool) -> None:
     """Compare the hospitals' tags, and say that no patient is with two teachers."""
     from pate_fed.audit.disjointness import require_disjoint  # noqa: PLC0415 - keeps --help fast
 
@@ -191,7 +189,7 @@ def _compare(tags: list[Path], output_format: Format, *, is_alone: bool) -> None
         "patients: none is with two teachers of a task, by their ids.\n"
         "A patient under two ids is not found."
     )
-    _show(found, text, output_format)
+    show(found, text.splitlines())
 
 
 def _require_answers(
@@ -252,13 +250,6 @@ def _write(out: Path, found: dict[str, Any]) -> None:
 
 def _versioned(found: dict[str, Any]) -> dict[str, Any]:
     return {"schema_version": 1, **found}
-
-
-def _show(found: dict[str, Any], text: str, output_format: Format) -> None:
-    if output_format is Format.JSON:
-        print_json(found)
-    else:
-        print(text)
 
 
 def _of_votes(

@@ -12,8 +12,7 @@ import typer
 
 from coordinator.cli.console import RegistryChoice, single_threaded_kernels
 from coordinator.errors import UsageError
-from pate_fed.nodes import Format
-from pate_fed.nodes.command_line import print_json
+from pate_fed.nodes.command_line import show
 
 
 def _experiments() -> Iterable[str]:
@@ -22,7 +21,7 @@ def _experiments() -> Iterable[str]:
     return EXPERIMENTS
 
 
-def reproduce(  # noqa: PLR0917 - one argument per option
+def reproduce(
     name: Annotated[
         str,
         typer.Argument(
@@ -38,7 +37,6 @@ def reproduce(  # noqa: PLR0917 - one argument per option
         Path | None,
         typer.Option(metavar="DIR", help="New folder for results.json and its plot, results.svg."),
     ] = None,
-    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
     """Repeat a published experiment, and show its figures beside ours.
 
@@ -67,10 +65,7 @@ def reproduce(  # noqa: PLR0917 - one argument per option
         (out / "results.json").write_text(json.dumps(table, indent=2) + "\n", "utf-8")
         picture = picture_of(results, title=title, axis=known.axis)
         (out / "results.svg").write_text(picture, "utf-8")
-    if output_format is Format.JSON:
-        print_json(table)
-    else:
-        print("\n".join([title, "", *(_line(row) for row in found)]))
+    show(table, [title, "", *(_line(row) for row in found)])
 
 
 def _tell(line: str) -> None:

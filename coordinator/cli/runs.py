@@ -14,7 +14,6 @@ import typer
 from coordinator.cli.console import (
     DEFAULT_HOME,
     Agreed,
-    FormatOption,
     HomeOption,
     RegistryChoice,
     choice,
@@ -23,7 +22,6 @@ from coordinator.cli.console import (
     numbers,
     one_line_at_a_time,
     open_coordinator,
-    show,
     single_threaded_kernels,
 )
 from coordinator.cli.options import (
@@ -50,8 +48,8 @@ from coordinator.cli.options import (
 from coordinator.cli.people import kept_console
 from coordinator.errors import RunEndedError, UsageError
 from pate_fed.errors import InvalidSettingError
-from pate_fed.nodes import Format, write_logs_as_json
-from pate_fed.nodes.command_line import print_json
+from pate_fed.nodes import write_logs_as_json
+from pate_fed.nodes.command_line import show
 from pate_fed.wording import epsilon_text, percent
 
 if TYPE_CHECKING:
@@ -210,7 +208,6 @@ def run(  # noqa: PLR0917 - one argument per option
     patience: Patience = 24.0,
     detach: Detach = False,
     home: HomeOption = DEFAULT_HOME,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Ask the members to label public queries, and follow the run.
 
@@ -274,7 +271,7 @@ def run(  # noqa: PLR0917 - one argument per option
         for line in what_is_missing(readiness(coordinator.home)):
             print(f"pate-fed: {line}", file=sys.stderr)
         ended = followed(coordinator, name)
-    _print_run(ended, output_format)
+    _print_run(ended)
     if ended.has_failed:
         raise RunEndedError(f"run {name} must go through", ended.reason)
 
@@ -284,7 +281,6 @@ def status(
         str | None, typer.Argument(metavar="[RUN]", help="Name of the run. [default: all]")
     ] = None,
     home: HomeOption = DEFAULT_HOME,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show the state of runs with the reason, and obstacles to the service.
 
@@ -301,44 +297,35 @@ def status(
     is_open = any(not one.is_ended for one in found)
     missing = what_is_missing(readiness(coordinator.home)) if is_open else []
     known = standings(coordinator, found)
-    if output_format is Format.JSON:
-        tables = [
-            {**one.as_table(), "hospitals": [each.as_table() for each in known[one.name]]}
-            for one in found
-        ]
-        print_json({"runs": tables, "missing": missing})
-        return
+    lines = []
     for one in found:
-        show(*_lines(one))
+        lines += _lines(one)
         if name is not None or not one.is_ended:
-            show(*(f"{'':24} {each.hospital}: {each.said}" for each in known[one.name]))
-    show(*missing)
-    if not found:
-        show("No run was asked for yet.")
+            lines += [f"{'':24} {each.hospital}: {each.said}" for each in known[one.name]]
+    tables = [
+        {**one.as_table(), "hospitals": [each.as_table() for each in known[one.name]]}
+        for one in found
+    ]
+    nothing = [] if found else ["No run was asked for yet."]
+    show({"runs": tables, "missing": missing}, (*lines, *missing, *nothing))
 
 
-def pause(
-    name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
-) -> None:
+def pause(name: RunName, home: HomeOption = DEFAULT_HOME) -> None:
     """Pause a run after its current batch."""
-    _print_run(open_coordinator(home).pause(name), output_format)
+    _print_run(open_coordinator(home).pause(name))
 
 
-def resume(
-    name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
-) -> None:
+def resume(name: RunName, home: HomeOption = DEFAULT_HOME) -> None:
     """Continue a paused run."""
-    _print_run(open_coordinator(home).resume(name), output_format)
+    _print_run(open_coordinator(home).resume(name))
 
 
-def stop(
-    name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
-) -> None:
+def stop(name: RunName, home: HomeOption = DEFAULT_HOME) -> None:
     """End a run after its current batch; keep and report its releases."""
-    _print_run(open_coordinator(home).stop(name), output_format)
+    _print_run(open_coordinator(home).stop(name))
 
 
-def export(  # noqa: PLR0917 - one argument per option
+def export(
     name: RunName,
     out: Annotated[Path, typer.Option(metavar="DIR", help="New folder to copy to.")],
     private: Annotated[
@@ -351,7 +338,6 @@ def export(  # noqa: PLR0917 - one argument per option
     ] = False,
     agreed: Agreed = None,
     home: HomeOption = DEFAULT_HOME,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Copy a run's results into a new folder: its public edition, or all of it.
 
@@ -365,20 +351,19 @@ def export(  # noqa: PLR0917 - one argument per option
     coordinator = open_coordinator(home)
     is_anew = write_anew(coordinator, name)
     parts = coordinator.export(name, out, private=private, agreed=agreed or ())
-    if output_format is Format.JSON:
-        print_json(
-            {
-                "out": str(out),
-                "edition": "private" if private else "public",
-                "parts": parts,
-                "written_anew": is_anew,
-            }
-        )
-        return
     edition = "Private edition, do not publish" if private else "Public edition"
-    show(f"{edition}: {out} has {', '.join(parts)}.")
-    if is_anew:
-        show(WHAT_IS_LOST)
+    show(
+        {
+            "out": str(out),
+            "edition": "private" if private else "public",
+            "parts": parts,
+            "written_anew": is_anew,
+        },
+        (
+            f"{edition}: {out} has {', '.join(parts)}.",
+            *((WHAT_IS_LOST,) if is_anew else ()),
+        ),
+    )
 
 
 def progress_line(run: Run) -> str:
@@ -397,11 +382,8 @@ def progress_line(run: Run) -> str:
     )
 
 
-def _print_run(run: Run, output_format: Format) -> None:
-    if output_format is Format.JSON:
-        print_json(run.as_table())
-        return
-    show(*_lines(run))
+def _print_run(run: Run) -> None:
+    show(run.as_table(), _lines(run))
 
 
 def _lines(run: Run) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from threading import Lock
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from coordinator.errors import BrokenAuditLogError, ConsoleError, RunQueueError
 from coordinator.operator import Coordinator
 from coordinator.runs.finished import leak_of
 from coordinator.runs.queue import ENDED
+from pate_fed.nodes.audit_log import said_of
 from pate_fed.nodes.forwarding import as_line
 
 router = APIRouter()
@@ -37,14 +37,13 @@ def audit(request: Request) -> Response:
         raise ConsoleError(f"a search must have at most {_MOST_LETTERS} letters", len(search))
     acts = [one.value for one in log.acts]
     words = [*search.split(), *([act] if act in acts else [])]
-    before = place_of(request.query_params)
-    found = log.search(words=words, before=before, most=PAGE + 1)
+    found, older = log.newest(words=words, before=place_of(request.query_params), most=PAGE)
     template = "audit_entries" if "hx-request" in request.headers else "audit"
     return page(
         request,
         template,
-        entries=[(one, datetime.fromtimestamp(one.at / 1000, UTC)) for one in found[:PAGE]],
-        older=found[PAGE - 1].number if len(found) > PAGE else None,
+        entries=[(one, *said_of(one)) for one in found],
+        older=older,
         count=log.end[0],
         search=search,
         act=act if act in acts else "",

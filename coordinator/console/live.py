@@ -67,7 +67,7 @@ async def _stream(
     request: Request, visit: Visit, streams: Streams, name: str
 ) -> AsyncIterator[str]:
     cookies: Cookies = request.app.state.cookies
-    token, sessions = request.cookies.get(cookies.session, ""), visit.coordinator.sessions
+    token, sessions = request.cookies.get(cookies.name("session"), ""), visit.coordinator.sessions
     shown, began, looks = "", time.monotonic(), 0
     async with streams.one_more():
         while time.monotonic() - began < LONGEST_S and not await request.is_disconnected():

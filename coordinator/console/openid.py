@@ -29,9 +29,6 @@ _log = logging.getLogger(__name__)
 class OpenId:
     """The provider, and the sign-ins that are under way, each bound to its browser.
 
-    Args:
-        home: The federation.
-
     Attributes:
         provider: None where there is none.
     """
@@ -82,7 +79,7 @@ def come_back(request: Request) -> Response:
     require_few(request)
     state, provider = _openid(request)
     cookies: Cookies = request.app.state.cookies
-    attempt = state.take(request.cookies.get(cookies.openid, ""))
+    attempt = state.take(request.cookies.get(cookies.name("openid"), ""))
     coordinator = visit_of(request).coordinator
     try:
         if attempt is None:

@@ -34,9 +34,6 @@ _NEW_STEP = insert(RunStepRow)
 class SqlCoordinatorJournal(CoordinatorJournal):
     """The steps of one attempt of a run.
 
-    Args:
-        run: The run.
-
     Raises:
         RunLockedError: another process works on it.
         RunDamagedError: its steps do not fit.
@@ -69,9 +66,6 @@ class SqlCoordinatorJournal(CoordinatorJournal):
     def close(self) -> None:
         """Let go of the run: nothing more is written here. The next one to open it goes on."""
         self._is_open = False
-
-    def __repr__(self) -> str:
-        return f"SqlCoordinatorJournal(steps={len(self._steps)})"
 
 
 def unclosed_setups(run: RunAttempt) -> list[SqlCoordinatorJournal]:

@@ -216,9 +216,6 @@ class RunStore:
         """Return the id under which it was set up this time; empty before it was."""
         return self._run_id
 
-    def __repr__(self) -> str:
-        return f"RunStore(batches={len(self._asked)})"
-
     # Rows -------------------------------------------------------------------------------------
 
     def _end_batch(

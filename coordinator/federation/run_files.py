@@ -20,12 +20,7 @@ _MOST_IDENTITIES: Final = 2**20
 
 
 class RunFiles:
-    """The run directories of a federation, as its hospitals may read them.
-
-    Args:
-        home: The federation.
-        database: Its database.
-    """
+    """The run directories of a federation, as its hospitals may read them."""
 
     def __init__(self, home: FederationHome, database: Database) -> None:
         self._home = home

@@ -170,11 +170,7 @@ class OwnScores:
         return (*(self._line(name, floor) for name in self.right), self.words)
 
     def as_table(self, *, floor: int) -> dict[str, object]:
-        """Return the same for programs; None where a count is too small.
-
-        Args:
-            floor: As for `lines`.
-        """
+        """Return the same for programs; None where a count is too small."""
         shown = self.patients >= floor
         counts = {
             name: right if min(right, self.patients - right) >= floor else None

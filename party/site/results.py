@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from party.errors import ResultsError
-from party.storage.audit import AuditKind, AuditRecord
+from party.storage.audit_log import Act
+from pate_fed.nodes.audit_log import AuditEntry
+from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import read_regular
 from pate_fed.report.run_directory import (
     EARLIER,
@@ -75,22 +77,18 @@ class AnsweredRun:
     head: bytes = b""
 
 
-def answered_runs(records: Iterable[AuditRecord]) -> tuple[AnsweredRun, ...]:
-    """Return the runs that this hospital answered in, oldest first.
-
-    Args:
-        records: Of the audit log.
-    """
+def answered_runs(records: Iterable[AuditEntry]) -> tuple[AnsweredRun, ...]:
+    """Return the runs that this hospital answered in, oldest first."""
     agreed: dict[bytes, tuple[bytes, float]] = {}
     batches: dict[bytes, int] = {}
     heads: dict[bytes, bytes] = {}
     for record in records:
-        match record.kind, record.detail:
-            case AuditKind.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
+        match record.act, record.facts:
+            case Act.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
                 agreed[run] = coordinator, record.at / 1000
-            case AuditKind.BATCH_ANSWERED, {"run": bytes(run)}:
+            case Act.BATCH_ANSWERED, {"run": bytes(run)}:
                 batches[run] = batches.get(run, 0) + 1
-            case AuditKind.RUN_CLOSED, {"run": bytes(run), "head": bytes(head)}:
+            case Act.RUN_CLOSED, {"run": bytes(run), "head": bytes(head)}:
                 heads[run] = head
     return tuple(
         AnsweredRun(run, coordinator, at, batches[run], heads.get(run, b""))
@@ -205,14 +203,11 @@ def _fetch(door: ResultsDoor, run: bytes, name: str, folder: Path) -> str:
     path, digest = folder / name, hashlib.sha256()
     if path.parent != folder:
         (folder / STUDENT).mkdir(exist_ok=True)
-    try:
-        with path.open("xb") as file:
-            most = MAX_TABLE_BYTES if path.suffix in (".json", ".toml", ".md") else MAX_FILE_BYTES
-            for piece in _bounded(door.results_pieces(run, name), name, most):
-                file.write(piece)
-                digest.update(piece)
-    except OSError as error:
-        raise ResultsError(f"{name} must be writable", error.strerror) from error
+    with as_fault(ResultsError, f"{name} must be writable"), path.open("xb") as file:
+        most = MAX_TABLE_BYTES if path.suffix in (".json", ".toml", ".md") else MAX_FILE_BYTES
+        for piece in _bounded(door.results_pieces(run, name), name, most):
+            file.write(piece)
+            digest.update(piece)
     return digest.hexdigest()
 
 

@@ -100,10 +100,6 @@ class Status:
 class LiveStatus:
     """The status that a running node writes; a failure to write it stops nothing.
 
-    Args:
-        path: The file.
-        clock: Unix time, in seconds.
-
     Attributes:
         status: The newest.
         store_fault: Code of the fault that keeps anything from being stored; "" if there is none.

@@ -43,12 +43,7 @@ class TaskReview:
 
 
 def review_task(site: Site, task: AskedTask) -> TaskReview:
-    """Hold the registered table, and kept teachers, against a task: nothing is trained or written.
-
-    Args:
-        site: The hospital's folder.
-        task: The task.
-    """
+    """Hold the registered table, and kept teachers, against a task: nothing is trained or kept."""
     label = site.settings.data.label
     if isinstance(task, EvaluationTask):
         return TaskReview(label, None, tuple(_evaluation_faults(site, task)))

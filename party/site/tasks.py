@@ -19,6 +19,7 @@ from party.site.folder import Site
 from pate_fed.data.task import MAX_TASK_BYTES, LearningTask
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.nodes import write_file
+from pate_fed.nodes.owner_files import as_fault
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.regular_files import read_regular
 from pate_fed.teachers import TeacherEnsemble
@@ -132,10 +133,8 @@ def read_task(site: Site, digest: bytes) -> AskedTask:
         TaskError: there is none, or its file changed.
     """
     _require_digest(digest)
-    try:
+    with as_fault(TaskError, "the task's file must be readable"):
         content = read_regular(site.path("pools", digest.hex()), most_bytes=MAX_TASK_BYTES)
-    except OSError as error:
-        raise TaskError("the task's file must be readable", error.strerror) from error
     return read_document(content, digest)
 
 
@@ -169,10 +168,8 @@ def _require_digest(digest: bytes) -> None:
 
 
 def _keep(site: Site, digest: bytes, content: bytes) -> None:
-    try:
+    with as_fault(TaskError, "the task's file must be writable"):
         write_file(site.path("pools", digest.hex()), content)
-    except OSError as error:
-        raise TaskError("the task's file must be writable", error.strerror) from error
 
 
 def _vote(ensemble: TeacherEnsemble, batch: QueryBatch) -> NDArray[np.int64]:

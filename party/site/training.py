@@ -27,6 +27,7 @@ from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import UnreadableFileError
+from pate_fed.nodes.owner_files import as_fault
 from pate_fed.partition import build_manifest, partition_records
 from pate_fed.regular_files import read_regular
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
@@ -185,10 +186,8 @@ def taught_records(site: Site, task: LearningTask, text: CsvTable) -> Records:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Let one process at a time train in a site; another's teachers are then there."""
-    try:
+    with as_fault(TeachersError, "teachers must be writable"):
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise TeachersError("teachers must be writable", error.strerror) from error
     try:
         _wait_for(lock)
         yield
@@ -197,10 +196,8 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _wait_for(lock: int) -> None:
-    try:
+    with as_fault(TeachersError, "teachers must be on a disk of this machine"):
         fcntl.flock(lock, fcntl.LOCK_EX)  # removed even if the process is killed
-    except OSError as error:
-        raise TeachersError("teachers must be on a disk of this machine", error.strerror) from error
 
 
 def _train(
@@ -296,10 +293,8 @@ def read_files(folder: Path, listed: Any) -> dict[str, bytes]:
     for name, digest in listed.items():
         if Path(name).name != name:
             raise TeachersError("a teacher's file must lie beside its manifest", "another place")
-        try:
+        with as_fault(TeachersError, f"{name} must be readable"):
             content = read_regular(folder / name)
-        except OSError as error:
-            raise TeachersError(f"{name} must be readable", type(error).__name__) from error
         if hashlib.sha256(content).hexdigest() != digest:
             raise TeachersError(f"{name} must be as it was written", "another content")
         files[name] = content
@@ -309,13 +304,11 @@ def read_files(folder: Path, listed: Any) -> dict[str, bytes]:
 def _keep(folder: Path, files: dict[str, bytes]) -> None:
     """Write a folder whole or not at all; the caller must hold the lock."""
     partial = folder.with_name(f".{folder.name}{_PARTIAL}")
-    try:
+    with as_fault(TeachersError, "teachers must be writable"):
         for left in folder.parent.glob(f".*{_PARTIAL}"):  # nobody's: a crash left it
             shutil.rmtree(left, ignore_errors=True)
         write_folder(partial, files)
         partial.rename(folder)
-    except OSError as error:
-        raise TeachersError("teachers must be writable", error.strerror) from error
 
 
 def write_folder(folder: Path, files: dict[str, bytes]) -> None:

@@ -29,9 +29,6 @@ class RunCosts:
     """`pricing.run_cost` of runs. Every process of the site may read and add them.
 
     The node, which looks at any terms that are sent, adds none: they could fill the disk.
-
-    Args:
-        database: The site's.
     """
 
     def __init__(self, database: PartyDatabase) -> None:
@@ -39,9 +36,6 @@ class RunCosts:
 
     def of(self, terms: RunTerms) -> FormalCost:
         """Return a run's stated cost, worked out if nobody here has asked for it before.
-
-        Args:
-            terms: The run's.
 
         Raises:
             StorageDamagedError: the stored one cannot be read.
@@ -57,9 +51,6 @@ class RunCosts:
         with self._database.transaction() as connection:
             put(connection, RunCostRow, {"key": key, "record": json.dumps(asdict(found))})
         return found
-
-    def __repr__(self) -> str:
-        return f"RunCosts({self._database!r})"
 
 
 def _cost_in(record: str) -> FormalCost:

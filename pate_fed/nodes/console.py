@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -66,6 +67,11 @@ def one_line(text: str) -> str:
 def printable(text: str) -> str:
     """Replace characters that could steer a terminal by spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def minute(at: float) -> str:
+    """Say a moment, given Unix time in seconds, for people."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def place_of(error: BaseException) -> str:

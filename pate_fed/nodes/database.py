@@ -36,7 +36,7 @@ from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import LRUCache
 
-from pate_fed.nodes.owner_files import OWNER_ONLY
+from pate_fed.nodes.owner_files import OWNER_ONLY, as_fault
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -201,15 +201,13 @@ class NodeDatabase:
         take itself for the last one, and remove the write-ahead log. Source:
         https://www.sqlite.org/howtocorrupt.html, section 2.2.
         """
-        try:
+        with as_fault(self.fault, "the database must be writable"):
             if is_new:
                 _make_file(file)
             elif not file.exists():
                 raise self.fault(self.emptied, "no file")
             if not os.access(file, os.R_OK | os.W_OK, effective_ids=True):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        except OSError as error:
-            raise self.fault("the database must be writable", error.strerror) from error
 
     def _bring_up_to_date(self, connection: Connection, *, is_new: bool, upgrades: bool) -> None:
         found = self._version_in(connection, is_new=is_new)
@@ -262,7 +260,10 @@ class NodeDatabase:
         from alembic.config import Config  # noqa: PLC0415 - every command would wait for Alembic
 
         config = Config()
-        config.set_main_option("script_location", str(files(cls.package) / "migrations"))
+        config.set_main_option("script_location", str(files(__package__) / "migrations"))
+        config.set_main_option("version_locations", str(files(cls.package) / "migrations"))
+        config.set_main_option("path_separator", "os")
+        config.attributes["tables"] = cls.tables
         return config
 
     # Faults -----------------------------------------------------------------------------------

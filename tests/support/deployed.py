@@ -27,7 +27,7 @@ from coordinator.operator import Coordinator
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.flower import app as flower_app
-from party.flower.runtime import Executor, SuperNodeSettings
+from party.flower.runtime import Executor, supernode_command
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from party.site.policy import Policy
@@ -141,16 +141,10 @@ class Hospital:
     def start(self) -> None:
         """Start its SuperNode and take what comes."""
         site = self.site
-        settings = SuperNodeSettings(
-            superlink=site.membership().settings.address,
-            ca_certificate=site.membership().path("ca.crt"),
-            private_key=site.membership().path("node.key"),
-            secret=site.membership().path("node.secret"),
-            port=site.membership().settings.node_port,
-        )
+        joined = site.membership()
         log = site.path("log", "supernode").open("ab")
         self.process = subprocess.Popen(
-            settings.command(),
+            supernode_command(joined, port=joined.settings.node_port),
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

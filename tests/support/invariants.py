@@ -30,6 +30,7 @@ from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
 from pate_fed.charging import lifelong_charge, outcomes_of
 from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import FORMAT
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire
 from protocols.additive import AdditiveSum
@@ -250,8 +251,9 @@ def shown_by_status(coordinator: Coordinator, name: str) -> tuple[str, Mapping[s
     printed = []
     for output_format in (Format.TEXT, Format.JSON):
         command = click.Context(click.Command("status"))
+        command.meta[FORMAT] = output_format
         with redirect_stdout(io.StringIO()) as out, command:
-            status(name, home=coordinator.home.folder, output_format=output_format)
+            status(name, home=coordinator.home.folder)
         printed.append(out.getvalue())
     [table] = json.loads(printed[1])["runs"]
     return printed[0], table

@@ -41,6 +41,7 @@ from pate_fed.planning import RunSettings
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
 from protocols.membership import JoinRequest
+from tests.support.asking import asked_run
 from tests.support.deployed import true_class
 from tests.support.door import Door
 from tests.support.forks import FORKS
@@ -359,7 +360,8 @@ class ProcessFederation:
             **changed,
         }
         settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
-        return self.coordinator.ask(
+        return asked_run(
+            self.coordinator,
             name,
             self.tasks[task or name],
             settings,

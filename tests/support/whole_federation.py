@@ -43,6 +43,7 @@ from pate_fed.planning import RunSettings
 from protocols.envelope import DEFAULT_SUITE
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
+from tests.support.asking import asked_run
 from tests.support.connect_proxy import ConnectProxy, connect_proxy
 from tests.support.hospital_services import (
     NAMES,
@@ -401,7 +402,7 @@ class WholeFederation:
         }
         settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
         with closing(Coordinator(self.home)) as coordinator:
-            coordinator.ask(name, task, settings, source="public.csv", patience_s=3600.0)
+            asked_run(coordinator, name, task, settings, source="public.csv", patience_s=3600.0)
         return task
 
     def approve(self, task: LearningTask | EvaluationTask) -> None:

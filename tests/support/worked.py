@@ -25,6 +25,7 @@ from pate_fed.planning import RunSettings
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
 from protocols.membership import JoinRequest
+from tests.support.asking import asked_run
 from tests.support.deployed import (
     CLASSES,
     LABEL,
@@ -156,7 +157,8 @@ class Worked:
             **changed,
         }
         settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
-        return self.coordinator.ask(
+        return asked_run(
+            self.coordinator,
             name,
             self.task,
             settings,

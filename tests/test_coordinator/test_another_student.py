@@ -83,8 +83,8 @@ def test_a_student_takes_the_place_of_another_and_nothing_is_charged(
     assert leftovers(run.parent, run) == []
     assert [one.ledger.load() for one in ended.hospitals.values()] == ledgers
     assert [len(one.exchanges) for one in ended.hospitals.values()] == exchanges
-    entry, _ = max(ended.coordinator.audit_log.entries(), key=lambda one: one[0].number)
-    assert (entry.act, entry.subject, entry.after) == (
+    *_, entry = ended.coordinator.audit_log.tables()
+    assert (entry["act"], entry["subject"], entry["after"]) == (
         Act.STUDENT_GIVEN,
         "first",
         {"student": "forest"},

@@ -78,7 +78,7 @@ def a_full_disk(federation: Worked, monkeypatch: pytest.MonkeyPatch) -> str:
     return "first"
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("arrange", "code"),
     [
@@ -163,7 +163,7 @@ def ask_beside(home: FederationHome, federation: Worked) -> None:
 class TestABudgetForLife:
     """Hospitals add up all their runs at a fixed order; a run's own can hold a little more."""
 
-    @sampled(1)
+    @sampled("queries")
     @pytest.mark.slow
     @pytest.mark.parametrize("queries", [1, 5, 20])
     def test_a_default_run_fits_that_of_a_new_hospital(

@@ -68,7 +68,7 @@ def labels_of(federation: Worked, name: str) -> dict[bytes, str]:
 
 
 @pytest.mark.slow
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     "changes",
     [

@@ -19,7 +19,7 @@ from coordinator import cli
 from pate_fed import __version__
 from pate_fed.report.editions import PRIVATE, PUBLIC, PUBLIC_WITH_POOL, is_listed, leaves
 from tests.support.command import Command, leftovers, pate_fed, small_run, write_table
-from tests.support.markers import each_once, more, sampled
+from tests.support.markers import more, sampled
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -118,7 +118,7 @@ class TestRun:
 
 
 class TestWrongUsage:
-    @sampled(11)
+    @sampled()
     @pytest.mark.parametrize(
         ("arguments", "told"),
         [
@@ -424,7 +424,7 @@ class TestBrokenInput:
         assert "Jane" not in ended.err
         assert "cell" not in ended.err.replace("too long a cell", "")
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         "spoil",
         [
@@ -465,18 +465,16 @@ LATER_STAGES = [
 
 
 class TestInterruptions:
-    @sampled(2)
-    @each_once(
-        ("stage", STAGES),
-        (
-            "error",
-            [
-                pytest.param(KeyboardInterrupt(), id="Ctrl-C"),
-                pytest.param(ValueError("7919 votes\nof patient 4711"), id="our fault"),
-                pytest.param(MemoryError(), id="no memory"),
-                pytest.param(RecursionError("deep"), id="too deep"),
-            ],
-        ),
+    @sampled()
+    @pytest.mark.parametrize("stage", STAGES)
+    @pytest.mark.parametrize(
+        "error",
+        [
+            pytest.param(KeyboardInterrupt(), id="Ctrl-C"),
+            pytest.param(ValueError("7919 votes\nof patient 4711"), id="our fault"),
+            pytest.param(MemoryError(), id="no memory"),
+            pytest.param(RecursionError("deep"), id="too deep"),
+        ],
     )
     def test_nothing_is_left_and_nothing_is_told(
         self,
@@ -515,7 +513,7 @@ class TestInterruptions:
         assert (ended.code, ended.out, ended.error_code) == (1, "", "PF-490")
         assert leftovers(out.parent, table) == []
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("place", ["mkdir", "publish"])
     def test_full_disk_is_one_line(
         self,
@@ -554,7 +552,7 @@ class TestWhole:
             check=False,
         )
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_json_alone_on_standard_output(self, table: Path, out: Path) -> None:
         done = self.run(*small_run(table, out), "--format", "json")
         assert (done.returncode, done.stderr) == (0, "")
@@ -570,7 +568,7 @@ class TestWhole:
         assert not out.exists()
 
 
-@sampled(2)
+@sampled("files", cases=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("files", [None, 0, more(1), more(4), more(8)])
 def test_interrupt_by_hand_leaves_nothing_whenever_it_comes(

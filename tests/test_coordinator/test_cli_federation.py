@@ -415,7 +415,7 @@ class TestExportAfterARestore:
         made.coordinator.close()
 
     @pytest.mark.slow
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("name", ["first", "second"])
     def test_it_is_written_anew_and_what_is_lost_is_said(
         self, pate_fed: Command, federation: Worked, tmp_path: Path, name: str

@@ -146,7 +146,7 @@ def test_every_setting_of_a_run_has_its_option_and_a_case_above() -> None:
 
 
 @pytest.mark.slow
-@sampled(3)
+@sampled()
 @pytest.mark.parametrize("mechanism", [*SPECS])
 def test_a_run_is_repeated_from_its_settings(
     pate_fed: Command, table: Path, tmp_path: Path, mechanism: str
@@ -180,7 +180,7 @@ def test_what_is_typed_counts_before_the_file(
     assert (kept["seed"], kept["models"]["student"]) == (6, "forest")
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     "typed", [("--epsilon", "1"), ("--parties", "7"), ("--mechanism", "gnmax")]
 )

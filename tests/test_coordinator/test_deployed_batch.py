@@ -18,6 +18,7 @@ from pate_fed.mechanisms.sampling import split_gaussian
 from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
 from protocols.envelope import DEFAULT_SUITE
+from tests.support.asking import asked_run
 from tests.support.deployed import LABEL, TEACHERS, deployed
 from tests.support.seeded_service import noise_of
 
@@ -59,7 +60,9 @@ def test_labels_are_those_of_the_votes_and_of_the_noise(tmp_path: Path) -> None:
             batch_size=QUERIES,
         )
         coordinator = federation.coordinator
-        coordinator.ask("large", federation.task, settings, source="public.csv", select="all")
+        asked_run(
+            coordinator, "large", federation.task, settings, source="public.csv", select="all"
+        )
         run = federation.wait_for_run("large", states=("done", "failed", "paused"))
         assert (run.state.value, run.reason, run.progress["batches"]) == ("done", "", 1)
         coordinator.export("large", tmp_path / "out", private=True)

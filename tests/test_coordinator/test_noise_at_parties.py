@@ -93,7 +93,7 @@ def settled(asked: RunSettings) -> RunTerms:
 
 
 class TestRun:
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     @pytest.mark.parametrize("form", ["additive", more("masked")])
     def test_same_seed_gives_the_same_labels_and_costs(
         self, pate_fed: Command, table: Path, tmp_path: Path, form: str
@@ -105,7 +105,7 @@ class TestRun:
         for name in ("labels.csv", "privacy.json", "run.toml"):
             assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes()
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_noise_follows_from_the_seed_and_is_loud_enough_to_be_heard(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:

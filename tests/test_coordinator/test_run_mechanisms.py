@@ -23,7 +23,7 @@ from protocols import wire
 from protocols.messages import Plan
 from tests.support.deployed import CLASSES, NAMES, true_class
 from tests.support.invariants import messages_in
-from tests.support.markers import in_turn, more, sampled
+from tests.support.markers import more, sampled
 from tests.support.worked import QUERIES, KilledError, Worked
 
 FIVE = (*NAMES, "East", "Mid")
@@ -115,7 +115,7 @@ class TestInteractive:
         states = charges(federation)
         assert states == [[EntryState.COMMITTED] * 3] * len(federation.hospitals)
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.slow
     @pytest.mark.parametrize(
         ("form", "noise"),
@@ -142,7 +142,7 @@ class TestInteractive:
         federation.coordinator.close()
 
     @pytest.mark.slow
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("form", "stage"),
         [
@@ -180,7 +180,7 @@ class TestInteractive:
         assert len(asked) == len(set(asked)) == 3
         federation.coordinator.close()
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_answers_of_an_earlier_run_teach_the_student_of_the_first_batch(
         self, tmp_path: Path
     ) -> None:
@@ -237,8 +237,9 @@ class TestStable:
         """Start every hospital anew, on its ledger."""
         federation.approve_pool(True)
 
-    @sampled(1)
-    @in_turn(("mechanism", ["stable-gaussian", "stable-laplace"]), ("form", ["additive", "masked"]))
+    @sampled()
+    @pytest.mark.parametrize("mechanism", ["stable-gaussian", "stable-laplace"])
+    @pytest.mark.parametrize("form", ["additive", "masked"])
     def test_labels_are_the_exact_winners_and_every_ask_costs_delta(
         self, tmp_path: Path, form: str, mechanism: str
     ) -> None:
@@ -263,7 +264,7 @@ class TestStable:
         assert "tests of stability" in report.read_text(encoding="utf-8")
         federation.coordinator.close()
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("mechanism", "stage"),
         [
@@ -330,7 +331,7 @@ class TestStable:
         assert ledger.used_share() < 0.1  # epsilon is not in the way
         federation.coordinator.close()
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("kept", [0.0, 0.5e-7], ids=["nothing kept", "less than one test"])
     def test_a_hospital_that_can_pay_for_no_test_refuses_before_anybody_votes(
         self, tmp_path: Path, kept: float

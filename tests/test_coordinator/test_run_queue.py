@@ -106,7 +106,7 @@ def test_runs_that_are_to_be_begun_take_turns(queue: RunQueue) -> None:
     assert tried == ["one", "two", "one", "two", "three"]
 
 
-@sampled(5)
+@sampled()
 @pytest.mark.parametrize("ended", sorted(ENDED), ids=str)
 def test_what_has_ended_is_over(queue: RunQueue, ended: RunState) -> None:
     queue.add("first", "{}")

@@ -57,7 +57,7 @@ from protocols.rounds import PlanClaim
 from protocols.transcript_verifier import verify_transcript
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.invariants import messages_in
-from tests.support.markers import in_turn, more, sampled
+from tests.support.markers import more, sampled
 from tests.support.worked import QUERIES, KilledError, Worked
 
 
@@ -116,7 +116,7 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
 
 
 @pytest.mark.slow
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("mechanism", DEPLOYED)
 def test_every_mechanism_with_a_price_can_be_deployed(federation: Worked, mechanism: str) -> None:
     """All that release labels at one price per ask; `test_run_mechanisms` has more of some."""
@@ -272,7 +272,7 @@ class Door:
         return ()
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -494,7 +494,7 @@ def test_a_void_batch_of_an_earlier_life_is_told_at_the_end(federation: Worked) 
     assert run.reason == "1 of its batches are void"
 
 
-@sampled(1)
+@sampled("batches")
 @pytest.mark.parametrize("batches", [1, 2], ids=["after one batch", "after two"])
 def test_a_run_in_which_a_hospital_was_restarted_is_set_up_anew_and_ends_whole(
     federation: Worked, batches: int
@@ -704,7 +704,7 @@ def test_a_hospital_that_joins_after_a_run_was_asked_for_never_hears_of_it(
     require_sound(federation)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     "answer",
     [
@@ -794,7 +794,7 @@ STAGES = (
 VERDICTS = (Stage.PROPOSED, Stage.AGREED, Stage.CERTIFIED)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("form", "stage"),
     [
@@ -824,7 +824,7 @@ def test_a_kill_at_any_stage_loses_no_charge_doubles_none_and_asks_nothing_twice
     assert all(len(first) <= len(second) for first, second in zip(before, after, strict=True))
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("exchange", [0, 1, 2, 3, 4])
 def test_a_run_whose_setup_was_cut_off_is_offered_anew(federation: Worked, exchange: int) -> None:
     federation.ask()
@@ -1074,7 +1074,7 @@ def test_an_offer_that_came_to_nothing_stays_on_record(federation: Worked) -> No
 # One task for all ---------------------------------------------------------------------------------
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("told_otherwise", [0, 2])
 def test_hospitals_that_were_given_two_tasks_of_one_pool_never_vote_together(
     federation: Worked, told_otherwise: int
@@ -1120,10 +1120,12 @@ def test_a_run_without_a_task_is_none_for_a_hospital_that_keeps_one(
 # What a database and a clock can do ---------------------------------------------------------------
 
 
-@sampled(1)
-@in_turn(
-    ("lasts", [pytest.param(True, id="for a while"), pytest.param(False, id="once")]),
-    ("stage", [Stage.PLANNED, Stage.ANSWERED, Stage.DECIDED, Stage.STORED, Stage.CLOSING]),
+@sampled()
+@pytest.mark.parametrize(
+    "lasts", [pytest.param(True, id="for a while"), pytest.param(False, id="once")]
+)
+@pytest.mark.parametrize(
+    "stage", [Stage.PLANNED, Stage.ANSWERED, Stage.DECIDED, Stage.STORED, Stage.CLOSING]
 )
 def test_a_database_that_does_not_store_voids_no_batch(
     federation: Worked, stage: Stage, lasts: bool, monkeypatch: pytest.MonkeyPatch
@@ -1154,7 +1156,7 @@ def test_a_database_that_does_not_store_voids_no_batch(
 
 
 @pytest.mark.slow
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("seconds", [-3600.0 * 24 * 365, 3600.0 * 24 * 6])
 def test_a_clock_that_jumps_asks_nothing_twice(federation: Worked, seconds: float) -> None:
     federation.ask()
@@ -1170,7 +1172,7 @@ def test_a_clock_that_jumps_asks_nothing_twice(federation: Worked, seconds: floa
     require_sound(federation)
 
 
-@sampled(1)
+@sampled("batches")
 @pytest.mark.parametrize("batches", [0, 1], ids=["with nothing", "with what it gave"])
 def test_a_run_that_has_expired_ends_and_spends_nothing_more(
     federation: Worked, batches: int
@@ -1231,7 +1233,7 @@ def test_runs_are_worked_on_in_their_order_whatever_the_clock_says(tmp_path: Pat
 
 
 @pytest.mark.slow
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_yesterdays_database_draws_nothing_twice_and_says_why_its_run_ended(
     tmp_path: Path, form: str
@@ -1434,7 +1436,7 @@ def restart_hospital(federation: Worked, place: int) -> None:
 
 
 @pytest.mark.slow
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("stage", [Stage.CLOSING, Stage.COMPARING, Stage.FINISHED])
 def test_a_coordinator_that_dies_while_it_closes_a_lost_setup_goes_on(
     tmp_path: Path, stage: Stage
@@ -1460,14 +1462,11 @@ def test_a_coordinator_that_dies_while_it_closes_a_lost_setup_goes_on(
     federation.coordinator.close()
 
 
-@sampled(1)
-@in_turn(
-    (
-        "anew",
-        [pytest.param(False, id="the first setup"), pytest.param(True, id="a setup anew")],
-    ),
-    ("exchange", [1, 2, 3]),
+@sampled()
+@pytest.mark.parametrize(
+    "anew", [pytest.param(False, id="the first setup"), pytest.param(True, id="a setup anew")]
 )
+@pytest.mark.parametrize("exchange", [1, 2, 3])
 def test_a_hospital_that_is_restarted_in_the_middle_of_a_setup_ends_nothing(
     federation: Worked, exchange: int, anew: bool
 ) -> None:
@@ -1507,7 +1506,7 @@ def be_put_out(federation: Worked, stage: Stage) -> None:
         federation.coordinator.enrollment.revoke(NAMES[1])
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "state", "missed", "late"),

@@ -344,7 +344,7 @@ def test_what_passes_by_itself_ends_no_run_however_long_it_takes(
     served.wait_until("first", RunState.DONE)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     "error",
     [pytest.param(lambda: ValueError("x"), id="ours"), pytest.param(unwritable, id="full disk")],

@@ -42,7 +42,7 @@ from tests.support.command import (
     small_run,
     write_table,
 )
-from tests.support.markers import in_turn, sampled
+from tests.support.markers import sampled
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -243,7 +243,7 @@ class TestRepeatable:
         assert pate_fed(*small_run(table, tmp_path / "run")).code == 0
         assert used == [SUITE_MLKEM768_X25519] * 3
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("suite", "says"),
         [
@@ -335,7 +335,7 @@ class TestRepeatable:
         assert privacy["simulated"] is True
         assert "imulat" in (twins[0] / "report.html").read_text()
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("form", ["additive", "plain"])
     def test_way_of_summing_changes_no_label(
         self, pate_fed: Command, table: Path, tmp_path: Path, twins: list[Path], form: str
@@ -421,7 +421,7 @@ class TestKindsOfData:
         assert ended.error_code == "PF-131"
         assert "leave nothing to ask" in ended.err
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         "partition", [("iid",), ("dirichlet",), ("column", "--hospital", "clinic")]
     )
@@ -450,8 +450,9 @@ class TestKindsOfData:
         assert not card.exists() or (said in card.read_text(encoding="utf-8")) is by_class
 
     @pytest.mark.slow
-    @sampled(1)
-    @in_turn(("mechanism", ["threshold", "confident"]), ("unit", ["record", "party"]))
+    @sampled()
+    @pytest.mark.parametrize("mechanism", ["threshold", "confident"])
+    @pytest.mark.parametrize("unit", ["record", "party"])
     def test_every_mechanism_and_unit_ends_well(
         self, pate_fed: Command, table: Path, tmp_path: Path, mechanism: str, unit: str
     ) -> None:

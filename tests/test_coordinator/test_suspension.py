@@ -15,7 +15,7 @@ from coordinator.runs.queue import RunState
 from pate_fed.accounting import EntryState
 from protocols.errors import TooFewPartiesError
 from tests.support.command import Command, pate_fed
-from tests.support.console import Role, add_hospitals, browser, form_token, opened
+from tests.support.console import Role, add_hospitals, browser, form_token, newest_acts, opened
 from tests.support.deployed import NAMES
 from tests.support.worked import Worked
 
@@ -148,7 +148,7 @@ def test_it_is_suspended_and_reinstated_in_the_console_and_at_the_command_line(
     assert "South                    suspended, 10 teachers" in pate_fed("members", *home).out
     assert pate_fed("suspend", "South", *home).error_code == "PF-433"
     assert pate_fed("reinstate", "South", *home, "--format", "json").json["state"] == "member"
-    acts = [(one.act, one.before["state"]) for one in reversed(fresh.audit_log.search(most=4))]
+    acts = [(one["act"], one["before"]["state"]) for one in reversed(newest_acts(fresh, most=4))]
     assert acts == [(Act.SUSPENDED, "member"), (Act.REINSTATED, "suspended")] * 2
     operator.suspend(fresh, "West")
     assert fresh.revoke("West").state == "revoked"  # type: ignore[union-attr]

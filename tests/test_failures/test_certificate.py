@@ -25,6 +25,7 @@ from party.site.folder import Site
 from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
 from protocols.envelope import DEFAULT_SUITE
+from tests.support.asking import asked_run
 from tests.support.deployed import (
     CLASSES,
     LABEL,
@@ -91,7 +92,7 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
         sigma2=3.0,
         epsilon=100.0,
     )
-    coordinator.ask("first", task, settings, source="public.csv")
+    asked_run(coordinator, "first", task, settings, source="public.csv")
     service = Service(coordinator)
     service.start()
     try:

@@ -22,6 +22,7 @@ from pate_fed.accounting import EntryState
 from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
 from protocols.envelope import DEFAULT_SUITE
+from tests.support.asking import asked_run
 from tests.support.deployed import LABEL, Deployed, deployed
 from tests.support.invariants import require_sound
 
@@ -43,7 +44,9 @@ def ask(federation: Deployed, *, patience_s: float) -> None:
         epsilon=100.0,
     )
     coordinator = federation.coordinator
-    coordinator.ask("first", federation.task, settings, source="public.csv", patience_s=patience_s)
+    asked_run(
+        coordinator, "first", federation.task, settings, source="public.csv", patience_s=patience_s
+    )
     coordinator.close()
 
 

@@ -24,7 +24,7 @@ from coordinator.errors import DatabaseError
 from party import cli
 from party.site.folder import Site
 from party.site.status_file import Status, write_status
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from pate_fed import __version__
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
@@ -534,7 +534,7 @@ class TestStatus:
             "Connection      not let in",
         )
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("node", "state"), [("running", "ready"), ("paused", "paused")], ids=["ready", "paused"]
     )
@@ -833,8 +833,8 @@ class TestLeaving:
         ended = pate_party("leave", "--site", member, typed="y\n")
         assert ended.code == 0
         assert not any(key.exists() for key in key_files(Site.open(member)))
-        told = [record.kind for record in audit_of(Site.open(member))]
-        assert told == [AuditKind.JOINED, AuditKind.LEFT]
+        told = [record.act for record in audit_of(Site.open(member))]
+        assert told == [Act.JOINED, Act.LEFT]
         status = the_only(pate_party, member)
         assert (status["state"], status["reason"]) == (None, "left: there are no keys")
         again = pate_party("leave", "--site", member, "--yes")

@@ -25,9 +25,9 @@ from protocols.enrollment import read_audit_head
 from protocols.envelope import DEFAULT_SUITE
 from protocols.run_scope import RunScope
 from tests.support.hospital_services import Hospitals, make_hospitals, records_of
-from tests.support.hospital_site import LABEL, PATIENT
+from tests.support.hospital_site import LABEL, PATIENT, membership_of
 from tests.test_party.test_cli import PateParty, error_code, pate_party
-from tests.test_party.test_service import Running, membership_of, stack, tampered
+from tests.test_party.test_service import Running, stack, tampered
 
 __all__ = ["pate_party", "stack"]
 
@@ -62,10 +62,6 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
         lambda self, digest: hospitals.task.to_bytes(),
     )
     return site
-
-
-def asking_of(site: Site) -> bytes:
-    return site.membership().coordinator.fingerprint
 
 
 def approvals_of(site: Site, state: ApprovalState | None = None) -> tuple[Approval, ...]:
@@ -322,7 +318,7 @@ class TestPauseBudgetAudit:
             states.append(ran.services[0].status.state)
         assert states == ["paused", "running"]
         ended = pate_party("audit", "verify", "--site", folder, "--format", "json")
-        assert json.loads(ended.out)["records"] == ran.services[0].audit.end[0]
+        assert json.loads(ended.out)["entries"] == ran.services[0].audit.end[0]
 
     def test_budget_says_what_each_run_took_and_what_is_left(
         self, pate_party: PateParty, ran: Running
@@ -359,21 +355,21 @@ class TestPauseBudgetAudit:
             pate_party("audit", "verify", "--site", site.folder, "--format", "json").out
         )
         head = read_audit_head(bytes.fromhex(shown["signed"]), site.identity.public)
-        assert (head.records, head.head) == (shown["records"], bytes.fromhex(shown["head"]))
+        assert (head.records, head.head) == (shown["entries"], bytes.fromhex(shown["head"]))
         assert shown["witnessed"] == {"lung-study": None}  # nobody could be asked
 
     def test_what_the_coordinator_holds_is_asked_for_and_compared(
         self, pate_party: PateParty, ran: Running, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         site, held = ran.hospitals.sites[0], ran.services[0].federation().signed_head()
-        answer = membership_of(site, audit_head=held)
+        answer = membership_of(site.identity.fingerprint, audit_head=held)
         monkeypatch.setattr(
             "party.site.enrollment.CoordinatorDoor.membership", lambda self, **_: answer
         )
         verify = ("audit", "verify", "--site", site.folder)
         shown = pate_party(*verify, "--format", "json").json
-        assert shown["records"] == ran.services[0].audit.end[0]
-        assert shown["witnessed"] == {"lung-study": shown["records"]}
+        assert shown["entries"] == ran.services[0].audit.end[0]
+        assert shown["witnessed"] == {"lung-study": shown["entries"]}
         tampered(ran, 0, "DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)")
         ended = pate_party(*verify)
         assert (ended.code, error_code(ended)) == (5, "PF-353")
@@ -392,7 +388,7 @@ class TestPauseBudgetAudit:
         site = ran.hospitals.sites[0]
         verify = ("audit", "verify", "--site", site.folder)
         shown = json.loads(pate_party(*verify, "--format", "json").out)
-        head = f"{shown['records']}:{shown['head']}"
+        head = f"{shown['entries']}:{shown['head']}"
         assert pate_party(*verify, "--head", head).code == 0
         tampered(ran, 0, "DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)")
         assert pate_party(*verify).code == 0

@@ -33,7 +33,7 @@ from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.messages import Refusal
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound
 from tests.support.federation import TEACHERS, Federation, messages, ready_federation
-from tests.support.markers import each_once, sampled
+from tests.support.markers import sampled
 from tests.support.stores import journal_in_memory
 
 OTHER_POOL = bytes(32)
@@ -155,7 +155,7 @@ class TestRun:
             federation.run.set_up()
         assert refusal.value.cause == Reason.MECHANISM
 
-    @sampled(5)
+    @sampled()
     @pytest.mark.parametrize(("terms", "policy", "reason"), RUN_REFUSALS)
     def test_party_refuses_a_run_outside_its_policy(
         self, terms: dict[str, Any], policy: dict[str, Any], reason: Reason
@@ -274,7 +274,7 @@ class TestPeers:
     def test_two_checked_bodies_are_enough_for_a_policy_of_two(self) -> None:
         self.review(4, checked={1: "one", 3: "two"})
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize(
         ("parties", "checked", "least"),
         [
@@ -349,7 +349,7 @@ class TestPeers:
         assert refusal.value.cause == Reason.FORM
         assert no_party_acted(federation)
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("form", ["additive", "masked"])
     @pytest.mark.parametrize("place", ["coordinator", "parties"])
     def test_a_run_that_promises_fewer_colluders_than_a_policy_asks_for_is_refused(
@@ -431,7 +431,7 @@ class TestPeers:
             guard.review_run(replace(record, terms=terms), seats=seats, me=seats[0])
         assert refusal.value.reason is Reason.TERMS
 
-    @sampled(4)
+    @sampled()
     @pytest.mark.parametrize(
         "changed",
         [
@@ -804,7 +804,7 @@ class TestNearQueries:
         with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
             wide.ask(0, 1)
 
-    @sampled(1)
+    @sampled("distance")
     @pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9])
     def test_a_distance_below_the_least_counts_as_the_least(self, distance: float) -> None:
         policy = {"most_near_queries": 0, "near_distance": distance}
@@ -879,7 +879,7 @@ class TestEarlierPlans:
         assert refusal.value.reason is reason
         assert self.review(guard, journal, federation, 2) == ANY_SET
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize(
         ("claim", "index", "reason"),
         [
@@ -951,8 +951,9 @@ class TestEarlierPlans:
             journal.queries.count_new(federation.pool.ask((0, 1)).digests),
         ) == (2, 0)
 
-    @sampled(1)
-    @each_once(("seed", range(8)), ("most", [0, 3, None]))
+    @sampled("seed")
+    @pytest.mark.parametrize("seed", range(8))
+    @pytest.mark.parametrize("most", [0, 3, None])
     def test_what_is_refused_alone_is_what_a_review_one_by_one_refuses(
         self, seed: int, most: int | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:

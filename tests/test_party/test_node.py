@@ -334,7 +334,7 @@ def seen_of_healthy() -> list[tuple[list[str], int]]:
 
 
 class TestBrokenTeachers:
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("vote", BROKEN_TEACHERS)
     def test_nothing_but_a_vector_is_seen_of_them(
         self, vote: Any, seen_of_healthy: list[tuple[list[str], int]]
@@ -348,7 +348,7 @@ class TestBrokenTeachers:
         broken.run.close()
         assert broken.party_states(1) == ["committed"]
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize("vote", BROKEN_TEACHERS)
     def test_their_votes_are_counted_for_one_fixed_class(self, vote: Any) -> None:
         federation = ready(votes={0: vote})
@@ -402,7 +402,7 @@ class TestSettlement:
 
     A, R, N = Outcome.ANSWERED, Outcome.REFUSED, Outcome.NOT_ASKED
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize(
         ("labels", "outcomes"),
         [
@@ -426,7 +426,7 @@ class TestSettlement:
         [after] = federation.nodes[0].ledger.entries
         assert after.charged == before.reserved
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize(
         "result",
         [

@@ -23,7 +23,7 @@ from party.site.folder import SETTINGS_FILE, Site
 from party.site.records import Approval, ApprovalState, Subject
 from party.site.tasks import fetch_task
 from party.site.training import ready_teachers
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from party.storage.schema import ApprovalRow
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTermsError
@@ -135,10 +135,8 @@ class TestPurpose:
             assert PURPOSE in owner.get(page).text, page
         owner.post("reject", digest=digest, reason="no")
         assert PURPOSE in owner.get("decided").text
-        noted = [one for one in audit_of(site) if one.kind in {AuditKind.ASKED, AuditKind.REJECTED}]
-        assert {(one.detail["name"], one.detail["purpose"]) for one in noted} == {
-            ("lung-1", PURPOSE)
-        }
+        noted = [one for one in audit_of(site) if one.act in {Act.ASKED, Act.REJECTED}]
+        assert {(one.facts["name"], one.facts["purpose"]) for one in noted} == {("lung-1", PURPOSE)}
 
     def test_a_hostile_one_stays_text(
         self, pate_party: PateParty, hospitals: Hospitals, site: Site, owner: Browser

@@ -23,6 +23,7 @@ from coordinator.runs.worker import RunWorker
 from party.site.records import ApprovalState, Subject
 from pate_fed.planning import RunSettings
 from protocols.envelope import DEFAULT_SUITE
+from tests.support.asking import asked_run
 from tests.support.chromium import chromium, complaints, faults_in
 from tests.support.console import add_hospitals, opened, served
 from tests.support.hospital_services import TEACHERS, Hospitals, make_hospitals, records_of
@@ -86,7 +87,7 @@ def offered(folder: Path) -> Iterator[tuple[Coordinator, Hospitals, Callable[[],
             epsilon=5.0,
             purpose=PURPOSE,
         )
-        coordinator.ask("lung-2", hospitals.task, settings, source="public.csv")
+        asked_run(coordinator, "lung-2", hospitals.task, settings, source="public.csv")
 
         def offer() -> Run:
             parties = coordinator.enrollment.parties

@@ -14,7 +14,7 @@ import pytest
 from party.errors import ApprovalError, Reason
 from party.service import PartyService
 from party.site.records import ApprovalState, Subject
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from pate_fed.pricing import charged_cost
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
@@ -138,8 +138,8 @@ def test_a_price_above_the_runs_budget_is_said_before_anything_is_asked(
         assert service.ledger.entries == ()
     assert isinstance(answer, RunReadiness)
     assert answer.reason == (reason or Reason.APPROVAL)
-    kinds = [record.kind for record in audit_of(hospitals.sites[0])]
-    assert kinds.count(AuditKind.ASKED) == (1 if reason else 2)  # the pool, and this run
+    kinds = [record.act for record in audit_of(hospitals.sites[0])]
+    assert kinds.count(Act.ASKED) == (1 if reason else 2)  # the pool, and this run
 
 
 def test_an_answer_is_the_same_bytes_until_something_changes(hospitals: Hospitals) -> None:
@@ -162,10 +162,10 @@ def test_a_question_charges_nothing_enters_no_run_and_asks_people_once(
         assert service.ledger == ledger
         assert service.federation().node.state is PartyState.NEW
         assert service.federation().node.run_id == b""
-    kinds = [record.kind for record in audit_of(hospitals.sites[0])]
-    assert kinds.count(AuditKind.ASKED) == 2  # the pool, and this run
-    assert kinds.count(AuditKind.RUN_REFUSED) == 1
-    assert AuditKind.RUN_ACCEPTED not in kinds
+    kinds = [record.act for record in audit_of(hospitals.sites[0])]
+    assert kinds.count(Act.ASKED) == 2  # the pool, and this run
+    assert kinds.count(Act.RUN_REFUSED) == 1
+    assert Act.RUN_ACCEPTED not in kinds
     with records_of(hospitals.sites[0]) as records:
         pending = [one.subject for one in records.approvals(ApprovalState.PENDING)]
     assert pending == [Subject.RUN]

@@ -22,7 +22,7 @@ from party.errors import (
 from party.site.peers import Pin
 from party.site.records import MOST_PENDING, ApprovalState, SiteRecords, Subject
 from party.storage import AuditLog, PartyDatabase
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from pate_fed.federation import RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols import wire
@@ -48,10 +48,10 @@ def records(database: PartyDatabase) -> SiteRecords:
     return SiteRecords(database, clock=lambda: float(next(ticks)))
 
 
-def logged(database: PartyDatabase) -> list[tuple[AuditKind, dict[str, Any]]]:
+def logged(database: PartyDatabase) -> list[tuple[Act, dict[str, Any]]]:
     log = AuditLog(database)
     log.verify()
-    return [(record.kind, dict(record.detail)) for record in log.records()]
+    return [(record.act, dict(record.facts)) for record in log.entries()]
 
 
 def tampered(database: PartyDatabase, statement: str) -> None:
@@ -70,7 +70,7 @@ class TestPins:
         assert pin == Pin("north", "Trust", PEER, "words by telephone", "A. Meyer", 1000.0)
         assert records.pins() == records.decided().pins == (pin,)
         [(kind, detail)] = logged(database)
-        assert kind is AuditKind.PIN_ADDED
+        assert kind is Act.PIN_ADDED
         assert detail == {
             "name": "north",
             "body": "Trust",
@@ -118,7 +118,7 @@ class TestPins:
         records.add_pin("north", OTHER, how="in person", by="A. Meyer")
         assert [pin.identity for pin in records.pins()] == [OTHER]
         kinds = [kind for kind, _ in logged(database)]
-        assert kinds == [AuditKind.PIN_ADDED, AuditKind.PIN_REMOVED, AuditKind.PIN_ADDED]
+        assert kinds == [Act.PIN_ADDED, Act.PIN_REMOVED, Act.PIN_ADDED]
         with pytest.raises(PinError):
             records.remove_pin("south", by="A. Meyer")
 
@@ -155,7 +155,7 @@ class TestApprovals:
                 records.approve(Subject.RUN, RUN, by="B. Ito", coordinator=ASKING, reason=reason)
         assert records.decided().approved_runs == frozenset()
         kinds = [kind for kind, _ in logged(database)]
-        assert kinds == [AuditKind.ASKED, AuditKind.APPROVED, AuditKind.REJECTED]
+        assert kinds == [Act.ASKED, Act.APPROVED, Act.REJECTED]
         names = ("before", "after", "by", "from", "reason")
         assert [[detail[name] for name in names] for _, detail in logged(database)[1:]] == [
             ["pending", "approved", "A. Meyer", "command line", ""],
@@ -170,11 +170,11 @@ class TestApprovals:
         for run in (FIRST, SECOND):  # the same run, set up twice
             self.use(records, run)
         assert records.decided().approved_runs == {RUN}
-        assert [kind for kind, _ in logged(database)][2:] == [AuditKind.BATCH_ANSWERED] * 2
+        assert [kind for kind, _ in logged(database)][2:] == [Act.BATCH_ANSWERED] * 2
         assert records.ask(Subject.RUN, RUN, coordinator=ASKING).state is ApprovalState.APPROVED
 
     def use(self, records: SiteRecords, run: bytes) -> None:
-        records.use(RUN, kind=AuditKind.BATCH_ANSWERED, detail={"run": run}, coordinator=ASKING)
+        records.use(RUN, kind=Act.BATCH_ANSWERED, detail={"run": run}, coordinator=ASKING)
 
     def test_nothing_is_used_that_is_not_approved_or_cannot_be_put_on_record(
         self, records: SiteRecords, database: PartyDatabase
@@ -340,7 +340,7 @@ class TestFederations:
                 records.use(
                     RUN,
                     coordinator=coordinator,
-                    kind=AuditKind.BATCH_ANSWERED,
+                    kind=Act.BATCH_ANSWERED,
                     detail={},
                 )
 
@@ -366,10 +366,10 @@ class TestFederations:
         records.standing.note_left("lung-study", by="A. Meyer")
         records.standing.note_joined("lung-study", federation=POOL, identity=PEER)
         assert [(kind, detail["membership"]) for kind, detail in logged(database)] == [
-            (AuditKind.JOINED, "lung-study"),
-            (AuditKind.JOINED, "heart-study"),
-            (AuditKind.LEFT, "lung-study"),
-            (AuditKind.JOINED, "lung-study"),
+            (Act.JOINED, "lung-study"),
+            (Act.JOINED, "heart-study"),
+            (Act.LEFT, "lung-study"),
+            (Act.JOINED, "lung-study"),
         ]
 
 
@@ -386,8 +386,8 @@ class TestPause:
         assert not records.decided().is_paused
         place = {"from": "command line"}
         assert logged(database) == [
-            (AuditKind.PAUSED, {"by": "A. Meyer", "before": "", "after": "paused", **place}),
-            (AuditKind.RESUMED, {"by": "B. Ito", "before": "paused", "after": "resumed", **place}),
+            (Act.PAUSED, {"by": "A. Meyer", "before": "", "after": "paused", **place}),
+            (Act.RESUMED, {"by": "B. Ito", "before": "paused", "after": "resumed", **place}),
         ]
 
     def test_one_that_says_something_else_is_a_pause(
@@ -406,9 +406,9 @@ class TestSettings:
             records.standing.note_settings(file=file)
             records.standing.note_table(table)
         assert [(kind, detail["digest"]) for kind, detail in logged(database)] == [
-            (AuditKind.SETTINGS_CHANGED, POOL),
-            (AuditKind.DATA_CHANGED, bytes.fromhex("ab" * 32)),
-            (AuditKind.SETTINGS_CHANGED, RUN),
+            (Act.SETTINGS_CHANGED, POOL),
+            (Act.DATA_CHANGED, bytes.fromhex("ab" * 32)),
+            (Act.SETTINGS_CHANGED, RUN),
         ]
         changes = [(detail["before"], detail["after"]) for _, detail in logged(database)]
         assert changes == [("", POOL.hex()), ("", "ab" * 32), (POOL.hex(), RUN.hex())]
@@ -453,7 +453,7 @@ class TestWithdrawn:
         records.withdraw(coordinator=ASKING, open_runs=("second",))
         left = [(one.digest, one.coordinator) for one in records.approvals()]
         assert left == [(bytes([1]) * 32, ASKING), (RUN, ANOTHER), (RUN, ASKING)]
-        assert [kind for kind, _ in logged(database)][-2:] == [AuditKind.WITHDRAWN] * 2
+        assert [kind for kind, _ in logged(database)][-2:] == [Act.WITHDRAWN] * 2
         # Asked again, it waits again.
         records.ask(Subject.POOL, POOL, terms=self.terms("second"), coordinator=ASKING)
         records.withdraw(coordinator=ASKING, open_runs=("second",))

@@ -217,7 +217,7 @@ def remove(name: str) -> Callable[[Site, Path], Site]:
     return change
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(
     ("change", "error"),
     [

@@ -58,7 +58,7 @@ def test_counts_that_everybody_reads_cost_everybody_the_rows() -> None:
     assert costs.public.epsilon == costs.coordinator.epsilon == rows.epsilon
 
 
-@sampled(1)
+@sampled("event")
 @pytest.mark.parametrize(
     "event",
     [

@@ -135,7 +135,7 @@ def test_threshold_rdp_agrees_with_the_reference(which: str) -> None:
         assert rdp == pytest.approx(case["rdp"], rel=1e-9, abs=0)
 
 
-@sampled(4)
+@sampled("votes", "classes", "sigma", cases=4)
 @pytest.mark.parametrize("sigma", [0.4, 1.5, 4.0])
 @pytest.mark.parametrize(("votes", "classes"), [(6, 2), (6, 3), (4, 4)])
 def test_label_rdp_is_the_largest_over_all_neighbors(
@@ -215,7 +215,7 @@ def test_a_class_that_never_wins_does_not_spoil_the_rest() -> None:
     assert rdp[1] == pytest.approx(coin, rel=1e-12)
 
 
-@sampled(1)
+@sampled("file")
 @pytest.mark.parametrize(
     ("file", "rows", "vote_threshold", "sigma1", "delta", "expected"),
     [

@@ -44,7 +44,7 @@ def by_sigma() -> dict[float, list[dict[str, Any]]]:
     return table
 
 
-@sampled(1)
+@sampled("sigma")
 @pytest.mark.parametrize("sigma", sorted(by_sigma()))
 def test_bounds_agree_with_the_certified_table(sigma: float) -> None:
     rows = by_sigma()[sigma]
@@ -60,7 +60,7 @@ def test_bounds_agree_with_the_certified_table(sigma: float) -> None:
         assert b <= row["threshold_bit_upper"] * (1 + 1e-4)
 
 
-@sampled(4)
+@sampled("votes", "classes", "sigma", cases=4)
 @pytest.mark.parametrize("sigma", [0.7, 1.5, 4.0])
 @pytest.mark.parametrize(("votes", "classes"), [(6, 2), (6, 3), (5, 4)])
 def test_label_bound_holds_for_every_neighbor(votes: int, classes: int, sigma: float) -> None:
@@ -183,7 +183,7 @@ def test_as_noise_grows_the_bit_tends_to_two_thirds_by_pi() -> None:
     assert ratio == pytest.approx(2 / math.pi, rel=1e-4)
 
 
-@sampled(2)
+@sampled("asks", cases=2)
 @pytest.mark.parametrize(
     ("asks", "answers", "sigma1", "sigma2", "delta", "certified"),
     [

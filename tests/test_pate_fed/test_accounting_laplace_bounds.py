@@ -66,7 +66,7 @@ def test_moments_are_those_of_the_2017_code_but_for_its_wrong_condition() -> Non
     assert (compared, differ) == (192, 6)
 
 
-@sampled(3)
+@sampled("votes", "classes", "gamma", cases=3)
 @pytest.mark.parametrize("gamma", [0.2, 1.0, 2.5])
 @pytest.mark.parametrize(("votes", "classes"), [(6, 2), (5, 3)])
 def test_the_bound_holds_for_every_neighbor(votes: int, classes: int, gamma: float) -> None:

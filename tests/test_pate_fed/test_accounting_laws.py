@@ -103,7 +103,7 @@ def largest_divergences(
 class TestBruteForce:
     """Every histogram of up to 6 votes on up to 4 classes, every neighbor, by quadrature."""
 
-    @sampled(9)
+    @sampled("votes", "classes", "sigma", cases=9)
     @pytest.mark.parametrize("sigma", [0.7, 1.5, 4.0])
     @pytest.mark.parametrize("classes", [2, 3, 4])
     @pytest.mark.parametrize("votes", [1, 2, 3, 4, 5, 6])
@@ -121,7 +121,7 @@ class TestBruteForce:
         assert (paper <= ORDERS / sigma**2 * (1 + 1e-12)).all()
         assert (label <= ORDERS / sigma**2 * (1 + 1e-12)).all()
 
-    @sampled(5)
+    @sampled("votes", "gamma", cases=5)
     @pytest.mark.parametrize("gamma", [0.2, 1.0, 2.5])
     @pytest.mark.parametrize(("votes", "classes"), [(3, 3), (6, 2), (6, 3), (4, 4)])
     def test_laplace_bounds_are_in_order(self, votes: int, classes: int, gamma: float) -> None:
@@ -131,7 +131,7 @@ class TestBruteForce:
         assert (np.array([largest for _, largest in found]) <= bound * (1 + 1e-9) + 1e-9).all()
         assert (bound <= pure_dp_rdp(ORDERS, epsilon=2 * gamma) * (1 + 1e-12)).all()
 
-    @sampled(3)
+    @sampled("votes", "classes", cases=3)
     @pytest.mark.parametrize(("votes", "classes"), [(6, 2), (6, 3), (6, 4)])
     @pytest.mark.parametrize("vote_threshold", [2.0, 4.5])
     def test_check_and_label_together_are_within_every_sum(
@@ -155,7 +155,7 @@ class TestBruteForce:
                 # A label that is charged always, not only where one is released.
                 assert (np.array(exact) <= most * (1 + 1e-9) + 1e-12).all()
 
-    @sampled(6)
+    @sampled("votes", "classes", "sigma", "vote_threshold", cases=6)
     @pytest.mark.parametrize(("votes", "classes"), [(6, 2), (6, 3), (4, 4)])
     @pytest.mark.parametrize("vote_threshold", [-1.0, 2.0, 4.5, 9.0])
     @pytest.mark.parametrize("sigma", [0.7, 4.0])
@@ -416,7 +416,7 @@ BAD_COUNTS = {
 }
 
 
-@sampled(43)
+@sampled()
 @pytest.mark.parametrize("name", OF_COUNTS)
 @pytest.mark.parametrize("bad", BAD_COUNTS)
 def test_counts_that_are_no_votes_are_refused_everywhere(name: str, bad: str) -> None:
@@ -458,7 +458,7 @@ def test_top_counts_that_are_no_votes_are_refused_everywhere(name: str, bad: Any
 NUMBER_TYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "g", "O", ">i4"]
 
 
-@sampled(25)
+@sampled(cases=25)
 @pytest.mark.parametrize("dtype", NUMBER_TYPES)
 @pytest.mark.parametrize("name", OF_COUNTS)
 def test_counts_of_every_number_type_give_the_same_result(name: str, dtype: DTypeLike) -> None:
@@ -468,7 +468,7 @@ def test_counts_of_every_number_type_give_the_same_result(name: str, dtype: DTyp
     assert np.array_equal(OF_COUNTS[name](np.asfortranarray(COUNTS)[:, ::1]), expected)
 
 
-@sampled(23)
+@sampled(cases=23)
 @pytest.mark.parametrize("dtype", NUMBER_TYPES)
 @pytest.mark.parametrize("name", OF_TOPS)
 def test_top_counts_of_every_number_type_give_the_same_result(name: str, dtype: DTypeLike) -> None:

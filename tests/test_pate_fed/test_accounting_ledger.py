@@ -78,7 +78,7 @@ def held_rdp(ledger: PrivacyLedger) -> float:
     held = [
         entry.spent if entry.state == "committed" else entry.reserved
         for entry in ledger.entries
-        if entry.state != "cancelled"
+        if entry.state not in ("cancelled", "returned")
     ]
     return math.fsum(public_rdp(charge, ledger.order) for charge in held if charge is not None)
 

@@ -44,7 +44,7 @@ def reference_rdp(case: dict[str, Any]) -> Any:
     return pytest.approx([number(value) for value in case["rdp"]], rel=1e-9, abs=0)
 
 
-@sampled(1)
+@sampled("which")
 @pytest.mark.parametrize("which", SETS)
 def test_gnmax_agrees_with_the_reference(which: str) -> None:
     vectors = load_vectors(which)
@@ -73,7 +73,7 @@ def test_the_bound_from_log_q_agrees_with_the_reference(which: str) -> None:
         assert list(rdp[0]) == reference_rdp(case)
 
 
-@sampled(1)
+@sampled("which")
 @pytest.mark.parametrize("which", SETS)
 def test_sums_over_queries_agree_with_the_reference(which: str) -> None:
     vectors = load_vectors(which)
@@ -158,7 +158,7 @@ def test_where_a_condition_fails_the_cost_does_not_depend_on_votes(
     assert rdp_from_log_q([log_q], [order], sigma=sigma)[0, 0] == order / sigma**2
 
 
-@sampled(4)
+@sampled("votes", "classes", "sigma", cases=4)
 @pytest.mark.parametrize("sigma", [0.7, 1.5, 4.0])
 @pytest.mark.parametrize(("votes", "classes"), [(6, 2), (6, 3), (4, 4)])
 def test_the_bound_holds_for_every_neighbor(votes: int, classes: int, sigma: float) -> None:

@@ -260,7 +260,7 @@ class TestCommand:
         assert pate_fed("audit", votes, "--run", run, "--answers", 20).code == 0
         assert not (run / "audit.json").exists()
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_a_run_is_audited_and_a_changed_one_refused(
         self, pate_fed: Command, tmp_path: Path
     ) -> None:

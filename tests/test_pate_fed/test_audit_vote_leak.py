@@ -41,7 +41,7 @@ def published(name: str) -> list[NDArray[np.int64]]:
 
 
 class TestChances:
-    @sampled(1)
+    @sampled("votes")
     @pytest.mark.parametrize("law", ["gaussian", "laplace"])
     @pytest.mark.parametrize("votes", [(150, 100), (90, 80, 80), (200, 50, 0, 0), (250, 0)])
     def test_agree_with_adaptive_quadrature(self, law: str, votes: tuple[int, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import permutations
 from typing import Any, ClassVar
 
 import numpy as np
@@ -482,7 +483,7 @@ def most(run: RunTerms, *, weight: int = 1) -> float:
 
 
 class TestOneCost:
-    @sampled(2)
+    @sampled("weight", "asks", "sigma", cases=2)
     @pytest.mark.parametrize("sigma", [8.0, 40.0, 300.0])
     @pytest.mark.parametrize("asks", [1, 30, 150])
     @pytest.mark.parametrize("weight", [1, 3])
@@ -617,12 +618,19 @@ class TestWhoPays:
         run = terms(budgets=(5.0, 0.5, 5.0))
         assert tightest_cost(run) == (charged_cost(run, 1).epsilon, 0.5)
 
-    def test_the_stated_cost_is_that_of_the_most_exposed(self) -> None:
-        run = gnmax(60.0, 50, **MIXED)
+    @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+    def test_the_stated_cost_is_that_of_the_most_exposed(self, order: tuple[int, ...]) -> None:
+        run = gnmax(
+            60.0, 50, **{name: tuple(all_[at] for at in order) for name, all_ in MIXED.items()}
+        )
         seat, cost = most_exposed(run)
-        assert (seat, cost) == (2, public_cost(run, 2))
+        assert (seat, cost) == (order.index(2), public_cost(run, order.index(2)))
         assert run_cost(run) == cost
-        assert cost.epsilon > public_cost(run, 0).epsilon
+        assert cost.epsilon > public_cost(run, order.index(0)).epsilon
+
+    def test_of_parties_alike_the_first_is_named(self) -> None:
+        weights = ((1,) * 100, (2,) * 50, (2,) * 50)
+        assert most_exposed(gnmax(60.0, 50, weights=weights, budgets=(3.0,) * 3))[0] == 1
 
 
 def removed_divergences(

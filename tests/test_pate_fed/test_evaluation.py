@@ -50,7 +50,7 @@ def test_replacing_a_hospital_moves_the_counts_by_as_many_times_that_as_it_has_p
     assert plan(unit_patients=7).sigma == pytest.approx(7 * plan().sigma, rel=1e-9)
 
 
-@sampled(2)
+@sampled("epsilon", cases=2)
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_noise_is_the_least_for_its_price_by_quadrature(epsilon: float) -> None:
     """The privacy loss integrated over the noise along the move, in 30 digits."""
@@ -69,7 +69,7 @@ def test_noise_is_the_least_for_its_price_by_quadrature(epsilon: float) -> None:
         assert reached(plan(epsilon).sigma * (1 - 1e-6)) > delta
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("factor", [1.0, 0.7], ids=["the declared noise", "30 % too little"])
 def test_noisy_counts_of_neighbors_tell_no_more_than_the_price(factor: float) -> None:
     """The best test of two neighbors, whose moved counts are known; 4,000 releases of each."""
@@ -99,7 +99,7 @@ def test_noise_that_hides_all_patients_tells_nothing() -> None:
     assert share_interval(3.0, 1.0, 1e4, 1e4) == (0.0, 1.0)
 
 
-@sampled(1)
+@sampled("patients", "share")
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.83, 1.0])
 @pytest.mark.parametrize("patients", [30, 400])
 def test_the_interval_holds_the_true_share(share: float, patients: int) -> None:

@@ -66,7 +66,7 @@ def gaussian_divergence(
     return mpmath.log(moment) / (order - 1)
 
 
-@sampled(1)
+@sampled("order", "beta", "sigma_ss")
 @pytest.mark.parametrize("margin", [0.0, 2.0])
 @pytest.mark.parametrize(
     ("order", "beta", "sigma_ss"), [(3.0, 0.05, 2.0), (6.0, 0.03, 4.0), (14.0, 0.02, 6.0)]
@@ -222,7 +222,7 @@ def test_two_classes_against_a_student_are_the_definition(offsets: list[int]) ->
         assert listed == pytest.approx(expected, rel=1e-12)
 
 
-@sampled(1)
+@sampled("offsets")
 @pytest.mark.parametrize("offsets", [[3, 2, 1], [0, 0, 6], [6, 1, 1]])
 def test_lists_of_checks_against_a_student_cover_the_definition(offsets: list[int]) -> None:
     setting = SmoothSetting(1.2, 3, 1.6, 6)

@@ -128,7 +128,7 @@ def test_published_votes_have_the_sensitivity_that_the_reference_found(dataset: 
         assert smooth * (1 - 1e-9) <= smooth_sensitivity(total, beta=beta) <= smooth * most
 
 
-@sampled(1)
+@sampled("votes")
 @pytest.mark.parametrize(
     ("votes", "classes", "sigma", "order", "weight"),
     [
@@ -171,7 +171,7 @@ def two_queries(votes: int, classes: int) -> Iterator[tuple[Rows, list[Rows]]]:
         yield pair, list(product(moves[pair[0]], moves[pair[1]]))
 
 
-@sampled(1)
+@sampled("votes")
 @pytest.mark.parametrize(
     ("votes", "classes", "sigma", "order", "labels"),
     [
@@ -244,7 +244,7 @@ def test_two_class_lists_are_the_definition(weight: int, exact: bool) -> None:
         assert listed == pytest.approx(expected, rel=1e-13)
 
 
-@sampled(1)
+@sampled("weight")
 @pytest.mark.parametrize("weight", [1, 2])
 def test_lists_of_checks_cover_the_definition(weight: int) -> None:
     check: dict[str, Any] = {"vote_threshold": 3.0, "sigma1": 1.0, "weight": weight}

@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 
 from pate_fed.accounting import DistributedGaussianMaxEvent, GaussianMaxEvent
 from pate_fed.accounting.formal import counts_cost, labels_cost
+from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.data import SOURCE_NAMES, Dataset, DataSource, Records
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import SPECS
-from pate_fed.planning import DEFAULTS, RunSettings, resolve, terms_of
+from pate_fed.planning import DEFAULTS, RunSettings, resolve, resolve_for, terms_of
 from pate_fed.pricing import budget_share, charged_cost
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import TooFewPartiesError
 from protocols.forms import FORMS
-from tests.support.markers import in_turn, sampled
+from tests.support.markers import sampled
 
 FOLDER = Path("private") / "folder"
 CSV = DataSource("csv", data_file=FOLDER / "visits.csv", label_column="sick")
@@ -112,7 +113,7 @@ class TestDefaults:
         open_fields = {f.name for f in fields(resolved) if getattr(resolved, f.name) is None}
         assert open_fields == {"vote_threshold", *OPEN}
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     @trials(max_examples=6)  # each prices a whole run
     @given(
         parties=st.integers(3, 20),
@@ -135,6 +136,21 @@ class TestDefaults:
         resolved = resolved_of(settings(), dataset(pool=20, hospitals=[100, 40, 60, 20]))
         assert (resolved.partition, resolved.parties) == ("column", 4)
         assert resolved.teachers == 20 // 5  # the smallest leaves 5 patients to each teacher
+
+    @pytest.mark.parametrize(
+        ("teachers", "named", "unit"),
+        [
+            pytest.param((1, 1, 1), None, "party", id="one teacher each"),
+            pytest.param((1, 2, 1), None, "record", id="more teachers"),
+            pytest.param((1, 1, 1), "record", "record", id="named"),
+        ],
+    )
+    def test_hospitals_of_one_teacher_each_are_protected_as_a_whole(
+        self, teachers: tuple[int, ...], named: PrivacyUnit | None, unit: str
+    ) -> None:
+        asked = settings(unit=named, mechanism="gnmax", sigma2=40.0, queries=3, epsilon=50.0)
+        found = resolve_for(asked, teachers, pool=50, classes=2, sums=FORMS)
+        assert (found.unit, found.parties, found.party_teachers) == (unit, 3, teachers)
 
     def test_hospitals_can_be_ignored(self) -> None:
         resolved = resolved_of(
@@ -160,13 +176,11 @@ def need(resolved: RunSettings, queries: int) -> float:
 
 
 class TestQueries:
-    @sampled(1)
-    @in_turn(
-        ("noise", ["coordinator", "parties"]),
-        ("unit", ["record", "party"]),
-        ("mechanism", ["threshold", "gnmax", "interactive-threshold"]),
-        ("epsilon", [2.0, 9.0]),
-    )
+    @sampled("epsilon")
+    @pytest.mark.parametrize("noise", ["coordinator", "parties"])
+    @pytest.mark.parametrize("unit", ["record", "party"])
+    @pytest.mark.parametrize("mechanism", ["threshold", "gnmax", "interactive-threshold"])
+    @pytest.mark.parametrize("epsilon", [2.0, 9.0])
     def test_as_many_are_asked_as_the_budget_affords(
         self, epsilon: float, mechanism: str, unit: str, noise: str
     ) -> None:
@@ -197,7 +211,7 @@ class TestQueries:
         assert resolved.queries == 120
         assert 0.97 < budget_share(terms(resolved)) <= 1
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_small_pool_bounds_them(self) -> None:
         resolved = resolved_of(settings(sigma2=1e4), dataset(pool=7))
         assert resolved.queries == 7
@@ -218,7 +232,7 @@ class TestQueries:
         assert (resolved.max_answers, resolved.batch_size) == (5, 5)
         assert (terms(resolved).max_asks, terms(resolved).max_answers) == (5, 5)
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_hospitals_with_budgets_and_weights_of_their_own(self) -> None:
         budgets = (9.0, 3.0, *(5.0,) * 8)
         resolved = resolved_of(

@@ -113,7 +113,7 @@ def unseeded(run: RunRecord, **settings: object) -> RunRecord:
     )  # fmt: skip
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("data", ["digits", "csv"])
 def test_no_exported_file_holds_a_private_field(tmp_path: Path, data: str) -> None:
     run = unseeded(write_sample(tmp_path / "run"), data=data)

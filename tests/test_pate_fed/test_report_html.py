@@ -233,7 +233,7 @@ def test_a_users_plot_style_changes_nothing(make_run: Callable[..., RunRecord]) 
         assert render_report(run) == page
 
 
-@sampled(3)
+@sampled()
 @pytest.mark.parametrize("name", [EVIL, '"><img src=x onerror=alert(1)>', "]]>-->", "&lt;b&gt;"])
 def test_a_name_from_data_stays_text_wherever_it_stands(
     make_run: Callable[..., RunRecord], name: str
@@ -252,7 +252,7 @@ def test_a_name_from_data_stays_text_wherever_it_stands(
     assert read.text.count(name) >= 8
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(
     "name",
     [
@@ -646,7 +646,7 @@ def test_a_deployment_shows_what_its_coordinator_knows_and_no_empty_yardstick(
         assert f" {name} {labels} " in text
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(
     ("student", "best", "worse"),
     [
@@ -732,7 +732,7 @@ def test_void_batches_are_explained(make_run: Callable[..., RunRecord]) -> None:
     assert "4 cancelled 0 0 0 void: no label released; its sum can never open" in text
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("classes", [1, 2, 35, 100, MAX_CLASSES, MAX_CLASSES + 80])
 def test_many_classes_are_drawn_and_listed(
     make_run: Callable[..., RunRecord], classes: int

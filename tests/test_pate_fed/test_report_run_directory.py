@@ -80,7 +80,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path, error: BaseException) -
     assert list(tmp_path.iterdir()) == []
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("fatal", ["mkdir", "rename"])
 def test_what_a_killed_process_left_is_forgotten_and_the_place_is_free_again(
     tmp_path: Path, fatal: str
@@ -302,7 +302,7 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
         read_run(tmp_path / "run")
 
 
-@sampled(13)
+@sampled()
 @pytest.mark.parametrize("name", ["manifest.json", "metrics.json", "privacy.json"])
 @pytest.mark.parametrize(
     ("content", "message"),

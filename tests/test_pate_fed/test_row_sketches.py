@@ -296,7 +296,7 @@ class TestRealPatients:
         # Of the 200 of one hospital two are alike to teachers, for what is missing.
         self.require_told_apart(task, most=0.01)
 
-    @sampled(1)
+    @sampled("file")
     @pytest.mark.parametrize(
         ("file", "label", "ignored"),
         [

@@ -361,7 +361,7 @@ def _resigned(walk: Walk, envelope: bytes, **changed: object) -> bytes:
     return altered(envelope, walk.run.identities[walk.me], **changed)
 
 
-@sampled(4)
+@sampled()
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [

@@ -146,7 +146,7 @@ def whole_run(form: Any) -> MemoryRun:
 
 
 class TestGoingOn:
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("form", FORMS)
     def test_after_every_step_of_a_run_it_is_where_it_was(self, form: Any) -> None:
         run = whole_run(form)
@@ -425,7 +425,7 @@ class TestGoingOn:
         run = whole_run(form)
         assert compared == len(steps_of(run)) > 10
 
-    @sampled(2)
+    @sampled("verdicts", cases=2)
     @pytest.mark.parametrize("verdicts", range(PARTIES + 1))
     def test_verdicts_come_again_whoever_gave_them_before(self, verdicts: int) -> None:
         run = ready(MaskedSum)
@@ -485,7 +485,7 @@ class TestGoingOn:
         run.show(again)
         assert np.array_equal(run.coordinator.batch.open_total(), PARTIES * ONES)
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize("certified", [False, True], ids=["proposed", "certified"])
     @pytest.mark.parametrize("tried", [False, True], ids=["at once", "after a set was proposed"])
     def test_a_closing_of_a_plan_goes_on(self, certified: bool, tried: bool) -> None:
@@ -553,7 +553,7 @@ def _refusal(subject: bytes, party: bytes) -> Any:
 
 
 class TestDamage:
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("form", FORMS)
     def test_a_step_left_out_moved_or_repeated_is_an_error(self, form: Any) -> None:
         run = whole_run(form)
@@ -595,7 +595,7 @@ class TestDamage:
             resumed(ready(), ())
         assert caught.value.code == "PF-249"
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("kind", "message_type", "changed"),
         [
@@ -620,7 +620,7 @@ class TestDamage:
             with pytest.raises(BrokenJournalError):
                 resumed(run, tuple(steps))
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("kind", "changed"),
         [

@@ -2,11 +2,9 @@
 
 from alembic import context
 
-from coordinator.database.schema import Base
-
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=Base.metadata,
+    target_metadata=context.config.attributes["tables"],
     render_as_batch=True,
 )
 with context.begin_transaction():
