@@ -123,7 +123,7 @@ class WatchedTransport(Transport):
 
     def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
         start = time.monotonic()
-        answers = self._carrier._carry(packets)  # whose traffic is counted here
+        answers = self._carrier.exchange(packets)
         self._on_exchange(time.monotonic() - start)
         return answers
 

@@ -308,7 +308,7 @@ def arguments(table: Path, out: Path) -> list[object]:
 @pytest.fixture
 def marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
     """Arguments of a run whose hospitals all cast marker histograms."""
-    monkeypatch.setattr("coordinator.simulation.run.train_hospitals", marked_hospitals)
+    monkeypatch.setattr("coordinator.simulation.federation.train_hospitals", marked_hospitals)
     monkeypatch.setattr("coordinator.simulation.run.yardsticks", half_right)
     return arguments(write_table(tmp_path / "table.csv"), tmp_path / "run")
 

@@ -284,7 +284,7 @@ def test_no_file_log_or_line_of_a_run_directory_holds_a_count(
         several = [*marked_hospitals(), *marked_hospitals()][:HOSPITALS]
         return [replace(one, name=f"hospital-{place}") for place, one in enumerate(several)]
 
-    monkeypatch.setattr("coordinator.simulation.run.train_hospitals", hospitals)
+    monkeypatch.setattr("coordinator.simulation.federation.train_hospitals", hospitals)
     monkeypatch.setattr("coordinator.simulation.run.yardsticks", half_right)
     table, out = write_table(tmp_path / "table.csv", rows=240), tmp_path / "run"
     ended = pate_fed(
