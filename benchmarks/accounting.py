@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from benchmarks.bars import Bar, arguments, cpu_seconds, report
 from benchmarks.baselines import loop
-from pate_fed.accounting import gnmax_total_rdp
 from pate_fed.accounting.composition import labels_epsilon
 from pate_fed.accounting.counts_composition import rows_epsilon
 from pate_fed.accounting.label_bounds import label_level_epsilon
+from pate_fed.lab.pate_bounds import gnmax_total_rdp
 from pate_fed.lab.smooth_conditions import SmoothSetting, smooth_conditions
 from pate_fed.lab.smooth_sensitivity import gnmax_local_sensitivities
 

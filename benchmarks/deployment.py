@@ -40,11 +40,12 @@ from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from party.site.records import SiteRecords, Subject
 from party.site.tasks import fetch_task
+from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
 from protocols.fingerprint_words import spoken
+from protocols.suites import DEFAULT_SUITE
 from tests.support.loopback_home import environment, free_ports, make_home
 
 PARTIES, QUERIES, CLASSES = 10, 10_000, 10
@@ -308,7 +309,7 @@ def public_task(folder: Path, name: str, queries: int, seed: int) -> LearningTas
         comments="",
     )
     classes = tuple(f"class {place}" for place in range(CLASSES))
-    return LearningTask.from_public_table(path, label=LABEL, classes=classes)
+    return make_task(path, label=LABEL, classes=classes)
 
 
 @contextmanager

@@ -47,6 +47,7 @@ from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.spent import Spending
 from coordinator.runs.standings import HospitalStanding
 from coordinator.runs.standings import standings as standings_in
+from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes.audit_log import Fact, Facts
@@ -227,9 +228,9 @@ class Coordinator:
 
         Raises:
             RunRequestError: a pool that was published cannot be read.
-            See `LearningTask.from_public_table`.
+            See `make_task`.
         """
-        return LearningTask.from_public_table(
+        return make_task(
             path,
             label=label,
             classes=classes,

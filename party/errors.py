@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pate_fed.errors import PateFedError
+from pate_fed.errors import CodedError, PateFedError
 from pate_fed.nodes import one_line, place_of
-from pate_fed.nodes.errors import NodeError
 from protocols.errors import ProtocolError
 
 
@@ -40,8 +39,8 @@ class Reason(StrEnum):
     ROW = "PF-338"  # a row whose stream sums may not be asked
 
 
-class PartyError(NodeError):
-    """Base of all errors of `party`; see `NodeError`."""
+class PartyError(CodedError):
+    """Base of all errors of `party`; see `CodedError`."""
 
     code = "PF-300"
 
@@ -97,7 +96,7 @@ class EnrollmentError(PartyError):
 
     code = "PF-341"
 
-    def __init__(self, must: str, got: object, *, is_refusal: bool = False) -> None:
+    def __init__(self, must: str, got: object = "", *, is_refusal: bool = False) -> None:
         self.is_refusal = is_refusal
         super().__init__(must, got)
 
@@ -147,7 +146,7 @@ class PageError(PartyError):
 
     code = "PF-378"
 
-    def __init__(self, must: str, got: object, *, status: int = 400) -> None:
+    def __init__(self, must: str, got: object = "", *, status: int = 400) -> None:
         self.status = status
         super().__init__(must, got)
 
@@ -213,7 +212,7 @@ class BrokenAuditLogError(PartyError):
 
     code = "PF-353"
 
-    def __init__(self, must: str, got: object, *, number: int) -> None:
+    def __init__(self, must: str, got: object = "", *, number: int) -> None:
         self.number = number
         super().__init__(f"record {number} of the audit log: {must}", got)
 
@@ -255,7 +254,7 @@ class RefusalError(PartyError):
         reason: The code that may leave the site.
     """
 
-    def __init__(self, reason: Reason, must: str, got: object) -> None:
+    def __init__(self, reason: Reason, must: str, got: object = "") -> None:
         self.reason = reason
         super().__init__(must, got)
 

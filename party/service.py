@@ -45,6 +45,7 @@ from protocols import wire
 from protocols.errors import RestoredJournalError
 from protocols.forms import DEPLOYED_FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.sums import SUMS
 
 _LOOK_S = 1.0
 """How often, in idle time, the decisions of the hospital's people are read."""
@@ -301,7 +302,7 @@ class PartyService:
             known_peers=_known({}, self._decided),
             guard=self._guard(membership.coordinator.fingerprint, self._decided),
             tasks=self._tasks.by_pool,
-            forms={name: form() for name, form in DEPLOYED_FORMS.items()},
+            forms={name: SUMS[name]() for name in DEPLOYED_FORMS},
             journal=self._journal,
             ledger=self._ledger,
             random_bytes=self._random_bytes,

@@ -7,7 +7,7 @@ from typing import Any
 from party.owner import OpenSite
 from party.site.results import answered_runs
 from party.site.sent_words import words_of_sent
-from pate_fed.accounting.statement import PUBLIC_VIEW
+from pate_fed.accounting.costs import PUBLIC_VIEW
 
 
 def budget_table(opened: OpenSite) -> dict[str, Any]:

@@ -16,7 +16,6 @@ charges of all its runs: `lifelong_charge`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -26,10 +25,7 @@ from pate_fed.accounting import (
     OutcomeLedger,
     Outcomes,
     PrivacyEvent,
-    PrivacyLedger,
-    event_additive_delta,
 )
-from pate_fed.accounting.formal import ROUNDING_ROOM
 from pate_fed.errors import InvalidParameterError, LedgerError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import DistributedNoise, Mechanism, Options, make_mechanism
@@ -285,28 +281,3 @@ def whole_charge(terms: RunTerms, seat: int) -> PrivacyEvent | None:
         seat: Place of the hospital among all, from 0.
     """
     return lifelong_charge(terms, caps_of(terms), weight=terms.unit_votes_at(seat))
-
-
-def share_for_life(terms: RunTerms) -> float:
-    """Return the largest share that a run takes of new ledgers for life of the same budgets.
-
-    A ledger for life adds up at an order that was fixed at a hospital's first start, so it holds a
-    little less than a run may cost.
-
-    Args:
-        terms: The run's.
-
-    Returns:
-        Above 1 where a hospital that never took part in a run could not pay for it.
-    """
-    kinds = {(terms.unit_votes_at(seat), budget): seat for seat, budget in enumerate(terms.budgets)}
-    shares = [0.0]
-    for (_, budget), seat in kinds.items():
-        if (charge := whole_charge(terms, seat)) is None:
-            continue
-        kept = event_additive_delta(charge) * ROUNDING_ROOM
-        if kept >= terms.delta:
-            return math.inf
-        ledger = PrivacyLedger.for_life(budget, terms.delta, additive_delta=kept)
-        shares.append(ledger.share_of(charge))
-    return max(shares)

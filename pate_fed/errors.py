@@ -1,6 +1,6 @@
 """Everything that can go wrong in `pate_fed`, each with a stable code.
 
-A message says which rule was broken and by which value, and holds no secret.
+What an error shows is said at `CodedError`.
 """
 
 from __future__ import annotations
@@ -9,21 +9,36 @@ import math
 from typing import ClassVar
 
 
-class PateFedError(Exception):
-    """Base of all errors of `pate_fed`.
+def said(must: str, got: str) -> str:
+    """Return a rule with what broke it, where that is shown."""
+    return f"{must}, got {got}" if got else must
+
+
+class CodedError(Exception):
+    """Base of all errors of `pate_fed`, `coordinator` and `party`.
+
+    One rule says what an error shows: what broke a rule, where that is public (an option, a
+    setting, a cell of public rows, a size, a name, a code), and nothing where it may be private (a
+    record, a vote, a key).
 
     Attributes:
         code: Stable code, for people and programs.
         must: The rule.
-        got: The value that broke it; never a secret.
+        got: What broke it; empty where that may be private, or says no more than the rule.
     """
 
-    code: ClassVar[str] = "PF-100"
+    code: ClassVar[str]
 
-    def __init__(self, must: str, got: object) -> None:
+    def __init__(self, must: str, got: object = "") -> None:
         self.must = must
         self.got = str(got)
-        super().__init__(f"{must}, got {self.got}")
+        super().__init__(said(must, self.got))
+
+
+class PateFedError(CodedError):
+    """Base of all errors of `pate_fed`; see `CodedError`."""
+
+    code = "PF-100"
 
 
 class InvalidParameterError(PateFedError, ValueError):
@@ -59,7 +74,7 @@ class RowSumError(PateFedError):
 
     code = "PF-103"
 
-    def __init__(self, must: str, got: object, *, row: int) -> None:
+    def __init__(self, must: str, got: object = "", *, row: int) -> None:
         self.row = row
         super().__init__(must, got)
 

@@ -31,6 +31,13 @@ CLASS: Final = "class"
 CERTAINTY: Final = "certainty"
 Number = TypeVar("Number", np.int64, np.float64)
 
+MOST_PLACES: Final = 1_000_000
+"""Most places for held-out patients at a hospital."""
+
+START_S: Final = 60.0
+PLACE_S: Final = 0.05
+"""Seconds that a hospital takes until it is ready: to begin, and for each place, free or not."""
+
 _BINS: Final = 4
 _Z: Final = 1.959963984540054
 """Quantile of a 95 % interval."""

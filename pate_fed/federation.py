@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Self
 
+from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
 from pate_fed.accounting.ranges import RANGES, require_ranges
-from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.mechanisms import SPECS, TALLIES, Spec, spec_of
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights

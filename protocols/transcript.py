@@ -22,6 +22,7 @@ from protocols import wire
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import HeadStatement, KeyStatement, Ready
+from protocols.values import digest_of_values
 
 _DOMAIN = b"pate-fed/1/transcript\0"
 FORMAT_VERSION = 2
@@ -192,7 +193,7 @@ def altered_file(
 
 def _files_digest(files: Mapping[str, str], head: bytes) -> bytes:
     listed = [[name, bytes.fromhex(files[name])] for name in sorted(files)]
-    return wire.digest_of_values(_RESULTS, [head, listed])
+    return digest_of_values(_RESULTS, [head, listed])
 
 
 def _identities(parties: Sequence[PublicIdentity], coordinator: SigningIdentity) -> dict[str, Any]:

@@ -267,8 +267,8 @@ class TestSizes:
 
 ERROR_MODULES = {name: importlib.import_module(f"{name}.errors") for name in PACKAGES}
 RANGES = {"pate_fed": "PF-1", "protocols": "PF-2", "party": "PF-3", "coordinator": "PF-4"}
-NAMED_BY_REASON = "RefusalError"
-"""Has no code of its own: a refusal has the code of its `Reason`."""
+WITHOUT_CODE = ("RefusalError", "CodedError")
+"""A refusal has the code of its `Reason`; a base of packages has none."""
 
 
 def errors_of(package: str) -> list[type[Exception]]:
@@ -278,7 +278,7 @@ def errors_of(package: str) -> list[type[Exception]]:
         for _, kind in inspect.getmembers(module, inspect.isclass)
         if issubclass(kind, Exception)
         and kind.__module__ == module.__name__
-        and kind.__name__ != NAMED_BY_REASON
+        and kind.__name__ not in WITHOUT_CODE
         and not kind.__name__.startswith("_")
     ]
 

@@ -40,8 +40,10 @@ from protocols.messages import (
     ShareBundle,
     VerdictMacs,
 )
-from protocols.rounds import RunNote, opening
+from protocols.rounds import RunNote
 from protocols.rounds.journal import MOST_UNSERVED
+from protocols.rounds.opening import at_coordinator as opening
+from protocols.values import encode_value
 from tests.support.hostile import (
     Patch,
     Places,
@@ -675,7 +677,7 @@ def test_a_mac_that_the_relay_spoils_names_the_peer_and_the_coordinator(make: Ma
     world = make(5)
     run = Run(world, range(5), "additive", colluders=1)
     run._exchange(dict.fromkeys(run.places, run.coordinator.setup.offer.frame))
-    terms = wire.encode_value(run.terms.as_record())
+    terms = encode_value(run.terms.as_record())
     record = run.coordinator.setup.make_record(terms=terms, colluders=1, dropouts=0)
     run._exchange(dict.fromkeys(run.places, record))
     seats = run.coordinator.seats

@@ -37,6 +37,7 @@ from protocols.messages import (
     Verdict,
 )
 from protocols.rounds import PartyState
+from protocols.values import decode_value, encode_value
 from tests.support.attacked import (
     KINDS,
     MOST_BYTES,
@@ -66,8 +67,8 @@ VICTIM = 1
 
 
 def _other_queries(plan: Plan) -> dict[str, Any]:
-    terms: Any = wire.decode_value(plan.terms)
-    return {"terms": wire.encode_value({**terms, "indices": [3, 4]})}
+    terms: Any = decode_value(plan.terms)
+    return {"terms": encode_value({**terms, "indices": [3, 4]})}
 
 
 OTHER_PLANS = [
@@ -298,7 +299,7 @@ def test_a_run_record_without_one_party_for_some_sets_nothing_up(
             threshold=threshold,
             dropouts=5 - threshold,
             colluders=min(message.colluders, FORMS[federation.form]().most_colluders(5)),
-            terms=wire.encode_value(terms.as_record()),
+            terms=encode_value(terms.as_record()),
         )
 
     tell(federation, told, lie)
@@ -352,12 +353,12 @@ def test_a_batch_over_another_party_set_than_the_runs_is_refused(
     def lie(message: Message) -> Message:
         if not isinstance(message, Plan):
             return message
-        terms: Any = wire.decode_value(message.terms)
+        terms: Any = decode_value(message.terms)
         weights = change(federation.run.terms.weights)
         record = federation.run.terms.as_record()
         run = {**terms["run"], "weights": [[list(r) for r in w.runs] for w in weights]}
         assert set(run) == set(record)
-        return dataclasses.replace(message, terms=wire.encode_value({**terms, "run": run}))
+        return dataclasses.replace(message, terms=encode_value({**terms, "run": run}))
 
     tell(federation, range(PARTIES), lie)
     with pytest.raises(VoidBatchError):
@@ -591,9 +592,9 @@ def test_terms_lowered_between_run_and_batch_are_refused_before_anybody_votes(
     def lie(message: Message) -> Message:
         if not isinstance(message, Plan):
             return message
-        terms: Any = wire.decode_value(message.terms)
+        terms: Any = decode_value(message.terms)
         changed = {**terms, "run": {**terms["run"], **lowered}}
-        return dataclasses.replace(message, terms=wire.encode_value(changed))
+        return dataclasses.replace(message, terms=encode_value(changed))
 
     tell(federation, range(PARTIES), lie)
     with pytest.raises(VoidBatchError):

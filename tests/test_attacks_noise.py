@@ -20,7 +20,8 @@ from coordinator.runs.labeling import deciding
 from pate_fed.accounting import DistributedGaussianMaxEvent, event_charged_rdp
 from pate_fed.mechanisms import DistributedNoise, RandomBytes, keyed_stream
 from pate_fed.mechanisms.discrete_sampling import sample_discrete_gaussian
-from pate_fed.votes import NoiseShare, NoisyHistogram, open_noisy_sum
+from pate_fed.opened_sums import open_noisy_sum
+from pate_fed.votes import NoiseShare, NoisyHistogram
 from tests.support.attacked import PARTIES, Kind, clean_rows
 from tests.support.federation import CLASSES, ORDER, SIGMA, Federation
 from tests.support.markers import more, sampled

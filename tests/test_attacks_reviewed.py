@@ -24,8 +24,9 @@ from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
 from party.site.dataset import add
 from party.site.folder import Site
+from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, party_task, tasks_of
+from party.site.tasks import party_task
 from party.site.training import folder_of, ready_teachers, teachers_digest
 from party.storage import Journal, PartyDatabase
 from party.storage.query_journal import (
@@ -55,13 +56,14 @@ from protocols.rounds import (
     SetBound,
     lost_runs,
     settlement,
-    setup,
     verdicts,
 )
 from protocols.rounds.batch import at_party
 from protocols.rounds.journal import MOST_UNSERVED
+from protocols.rounds.setup import at_party as setup
 from protocols.transcript import EntrySignature, HeadsRecord, transcript_lines
 from protocols.transcript_verifier import render_check, verify_transcript
+from protocols.values import encode_value
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 from tests.support.hostile import (
     CLASSES,
@@ -925,7 +927,7 @@ def error_at_stale_statement() -> tuple[Run, HistoryError]:
         [statement] = held.tell(place, offer).frames
         held.coordinator.receive(statement, peer=held.fingerprint(place))
     held.coordinator.receive(stale, peer=held.fingerprint(1))
-    terms = wire.encode_value(held.terms.as_record())
+    terms = encode_value(held.terms.as_record())
     record = held.coordinator.setup.make_record(terms=terms, colluders=1, dropouts=0)
     with pytest.raises(HistoryError) as caught:
         held.node(0)._round.receive(record, now=world.now)

@@ -22,7 +22,7 @@ from protocols.masked import MaskedSum
 from protocols.messages import Plan, Reveal, Settlement, ShareBundle, Verdict
 from protocols.rounds import PartyState
 from protocols.rounds.contribution import Contribution, opening_digest
-from protocols.rounds.opening import STAGE
+from protocols.rounds.opening.at_party import STAGE
 from protocols.secure_sum import SecureSum
 from tests.support.cheating import Cheat
 from tests.support.markers import sampled

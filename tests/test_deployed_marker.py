@@ -32,7 +32,7 @@ import pytest
 from coordinator.runs.queue import Run
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
-from pate_fed.data.task import LearningTask
+from pate_fed.data.new_task import make_task
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
 from tests.support.deployed import (
@@ -200,7 +200,7 @@ def marked_federation(folder: Path) -> Iterator[tuple[Services, Recording]]:
         settings = replace(home.settings, address=f"127.0.0.1:{wire.port}")
         home = replace(home, settings=settings)
         queries = write_public_table(folder / "public.csv")
-        task = LearningTask.from_public_table(queries, label=LABEL, classes=CLASSES)
+        task = make_task(queries, label=LABEL, classes=CLASSES)
         services = Services(folder, Deployed(folder, home, task, queries))
         try:
             yield services, wire

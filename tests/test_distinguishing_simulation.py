@@ -21,7 +21,7 @@ from pate_fed.data import DataSource
 from pate_fed.lab.canary import epsilon_lower_bound
 from pate_fed.mechanisms import sampling
 from pate_fed.planning import RunSettings
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
 
 pytestmark = pytest.mark.exhaustive
 

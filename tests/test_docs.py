@@ -25,7 +25,7 @@ from party.site.folder import SiteSettings
 from party.site.membership import MembershipSettings
 from party.site.policy import Policy
 from pate_fed.data import DataSource, load_dataset
-from pate_fed.data.preprocessing import write_preprocessing
+from pate_fed.data.stored_preprocessing import write_preprocessing
 from pate_fed.errors import PateFedError
 from pate_fed.nodes.command_line import CommandLine
 from pate_fed.planning import DEFAULTS

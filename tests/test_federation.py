@@ -34,14 +34,16 @@ from pate_fed.charging import RunLedger, charge_of
 from pate_fed.errors import InvalidParameterError, OutcomeCapError
 from pate_fed.federation import BatchTerms
 from pate_fed.mechanisms import InteractiveThresholdMax
+from pate_fed.opened_sums import open_sum
 from pate_fed.pricing import charged_cost
 from pate_fed.queries import QueryBatch
 from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.votes import SummedHistogram, TeacherWeights, open_sum
+from pate_fed.votes import SummedHistogram, TeacherWeights
 from protocols import wire
 from protocols.identity import SigningIdentity
 from protocols.messages import MaskedVector, Plan, Refusal
 from protocols.rounds import PartyState
+from protocols.values import decode_value, encode_value
 from tests.support.federation import (
     CLASSES,
     ORDER,
@@ -1249,7 +1251,7 @@ class TestInteractive:
         for packet in federation.transport.packets:
             for message in messages(packet):
                 if isinstance(message, Plan):
-                    found[message.epoch] = BatchTerms.from_record(wire.decode_value(message.terms))
+                    found[message.epoch] = BatchTerms.from_record(decode_value(message.terms))
         return [found[epoch] for epoch in sorted(found)]
 
     def test_predictions_are_named_in_the_plan_that_all_parties_sign(self) -> None:
@@ -1328,7 +1330,7 @@ class TestInteractive:
             batch=0,
             words=6,
             expires_at=2_000,
-            terms=wire.encode_value({**terms, "predictions_digest": bytes(32)}),
+            terms=encode_value({**terms, "predictions_digest": bytes(32)}),
         )
         [refusal] = messages(federation.nodes[0].receive(wire.pack([frame])))
         assert isinstance(refusal, Refusal)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coordinator.errors import PartyRefusedError, VoidBatchError
 from party.errors import Reason
-from party.site.tasks import tasks_of
+from party.site.party_task import tasks_of
 from pate_fed.accounting import (
     DistributedCountsEvent,
     distributed_row_rdp,
@@ -25,8 +25,8 @@ from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.releases import NoisyRelease
-from protocols import wire
 from protocols.messages import MaskedVector
+from protocols.values import decode_value, encode_value
 from tests.support.evaluated import PLACES, SCHEMA, SIGMA, Evaluated, patients, plan_of, task_of
 from tests.support.federation import Federation, messages
 from tests.support.marker import MARKERS, findings, held_in_memory, not_in
@@ -247,8 +247,8 @@ def test_a_coordinator_that_tells_impossible_counts_gets_no_charge_back(change: 
     federation = ready()
     federation.evaluate()
     [settled] = federation.run.round.settled
-    lie = change(wire.decode_value(settled.settlement.result))
-    federation.settle_otherwise(replace(settled.settlement, result=wire.encode_value(lie)))
+    lie = change(decode_value(settled.settlement.result))
+    federation.settle_otherwise(replace(settled.settlement, result=encode_value(lie)))
     with pytest.raises(Exception, match="PF-"):
         federation.run.close()
     assert {one for place in range(3) for one in federation.party_states(place)} <= {
@@ -261,7 +261,7 @@ def test_a_release_of_counts_is_read_back_as_it_was() -> None:
     release = NoisyRelease(
         np.array([-1, -1]), np.array([0, 0]), tallies=np.array([[3, -4], [2**31 - 1, 0]])
     )
-    read = NoisyRelease.from_record(wire.decode_value(wire.encode_value(release.as_record())))
+    read = NoisyRelease.from_record(decode_value(encode_value(release.as_record())))
     assert read.digest == release.digest
     other = replace(release, tallies=release.tallies + 1)  # type: ignore[operator]
     assert other.digest != release.digest

@@ -11,7 +11,8 @@ import pytest
 from coordinator.errors import PartyRefusedError, VoidBatchError
 from coordinator.runs.labeling import deciding
 from party.errors import Reason, RefusalError
-from pate_fed.votes import SummedHistogram, open_sum
+from pate_fed.opened_sums import open_sum
+from pate_fed.votes import SummedHistogram
 from protocols import wire
 from protocols.errors import TooFewPartiesError
 from protocols.masked import MaskedSum

@@ -35,12 +35,14 @@ from pate_fed.charging import RunLedger, charge_of, noise_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import BatchTerms
 from pate_fed.mechanisms import DistributedNoise, RandomBytes, keyed_stream
+from pate_fed.opened_sums import open_noisy_sum
 from pate_fed.queries import QueryBatch
 from pate_fed.releases import NoisyRelease, Outcome
-from pate_fed.votes import NoiseShare, NoisyHistogram, TeacherWeights, open_noisy_sum
+from pate_fed.votes import NoiseShare, NoisyHistogram, TeacherWeights
 from protocols import wire
 from protocols.messages import Refusal, RunRecord
 from protocols.rounds import PartyState
+from protocols.values import decode_value, encode_value
 from tests.support.charged import charged_epsilon
 from tests.support.federation import (
     CLASSES,
@@ -253,8 +255,8 @@ def settled_with(federation: Federation, change: Callable[[NoisyRelease], NoisyR
     settle = federation.run.round.batch.settle
 
     def telling(*, released: bool, result: bytes) -> bytes:
-        release = change(NoisyRelease.from_record(wire.decode_value(result)))
-        return settle(released=released, result=wire.encode_value(release.as_record()))
+        release = change(NoisyRelease.from_record(decode_value(result)))
+        return settle(released=released, result=encode_value(release.as_record()))
 
     federation.run.round.batch.settle = telling  # type: ignore[method-assign]
 
@@ -358,7 +360,7 @@ def test_rows_that_no_cap_allows_are_refused_before_anybody_votes() -> None:
         batch=0,
         words=terms.words,
         expires_at=2_000,
-        terms=wire.encode_value(terms.as_record()),
+        terms=encode_value(terms.as_record()),
     )
     answer = federation.nodes[0].receive(wire.pack([frame]))
     assert kinds(answer) == ["Refusal"]
@@ -422,7 +424,7 @@ def review(terms: dict[str, Any] | None = None, **record: Any) -> None:
     known = node._round.record
     assert isinstance(known, RunRecord)
     fields = {**federation.run.terms.as_record(), **(terms or {})}
-    proposed = dataclasses.replace(known, terms=wire.encode_value(fields), **record)
+    proposed = dataclasses.replace(known, terms=encode_value(fields), **record)
     Guard(
         policy=dataclasses.replace(node._guard.policy, forms=frozenset({"masked", "plain"})),
         weights=node._guard.weights,
@@ -507,7 +509,7 @@ def propose(federation: Federation, terms: BatchTerms) -> bytes:
         batch=0,
         words=terms.words,
         expires_at=2_000,
-        terms=wire.encode_value(terms.as_record()),
+        terms=encode_value(terms.as_record()),
     )
     return federation.nodes[0].receive(wire.pack([frame]))
 

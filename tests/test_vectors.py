@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
 
 from protocols import wire
 from protocols.additive import AdditiveSum
-from protocols.envelope import SUITE_X25519, SUITES, SealingKey
+from protocols.envelope import SealingKey
 from protocols.errors import BrokenEnvelopeError, MalformedMessageError
+from protocols.suites import SUITE_X25519, SUITES
 from protocols.transcript_verifier import verify_transcript
 from tests.support.make_vectors import VECTORS
 from tests.support.markers import sampled

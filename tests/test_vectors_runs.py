@@ -25,6 +25,7 @@ from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import Plan, Refusal, Reveal, RunRecord, Settlement
 from protocols.rounds import CoordinatorRound, PartyRound
+from protocols.values import decode_value
 from protocols.wire import expect
 from tests.support import make_run_vectors, reference_sum
 from tests.support.markers import sampled
@@ -95,7 +96,7 @@ class Party:
             key._public_bytes = private.public_key().public_bytes_raw()
             return key
 
-        monkeypatch.setattr("protocols.rounds.setup.SealingKey", sealing_key)
+        monkeypatch.setattr("protocols.rounds.setup.at_party.SealingKey", sealing_key)
         # How a dealer draws its polynomials is its own affair: here they are the vector's.
         monkeypatch.setattr("protocols.dealing._stream_bytes", lambda key: random_bytes)
         pins = [identity(party) for party in run["parties"]]
@@ -347,8 +348,8 @@ def test_the_terms_of_a_known_run_are_terms(name: str) -> None:
     run = RUNS[name]
     record = expect(wire.decode(bytes.fromhex(run["setup"]["record"])), RunRecord)
     plan = expect(wire.decode(bytes.fromhex(run["batch"]["plan"])), Plan)
-    terms = RunTerms.from_record(wire.decode_value(record.terms))
-    batch = BatchTerms.from_record(wire.decode_value(plan.terms))
+    terms = RunTerms.from_record(decode_value(record.terms))
+    batch = BatchTerms.from_record(decode_value(plan.terms))
     assert (batch.run, batch.words, len(terms.weights)) == (terms, plan.words, len(run["parties"]))
 
 

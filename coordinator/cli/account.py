@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.accounting.costs import PrivacyUnit
 from pate_fed.accounting.ranges import require_ranges
-from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.data.vote_file import load_predictions, load_vote_counts
 from pate_fed.errors import InvalidSettingError
 from pate_fed.lab.compare import VoteCase, compare

@@ -366,12 +366,12 @@ def _membership(
 ) -> dict[str, Any]:
     import numpy as np  # noqa: PLC0415 - keeps --help fast
 
-    from pate_fed import __version__  # noqa: PLC0415 - the same
     from pate_fed.audit import findings  # noqa: PLC0415 - the same
     from pate_fed.data import DataSource, load_dataset  # noqa: PLC0415 - the same
     from pate_fed.lab.experiments.membership import STUDENT, shadow_models  # noqa: PLC0415 - the same
     from pate_fed.lab.membership import membership_audit  # noqa: PLC0415 - the same
     from pate_fed.lab.sacro_report import sacro_report  # noqa: PLC0415 - the same
+    from pate_fed.version import __version__  # noqa: PLC0415 - the same
 
     if not LEAST_MODELS <= models <= MOST_MODELS:
         raise UsageError(f"--membership must be in {LEAST_MODELS}..{MOST_MODELS}", models)

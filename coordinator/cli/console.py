@@ -187,7 +187,7 @@ def deployed_sum_forms() -> Iterable[str]:
 
 def suites() -> Iterable[str]:
     """Name all suites of sealed envelopes, the default first."""
-    from protocols.envelope import SUITES  # noqa: PLC0415 - keeps --help fast
+    from protocols.suites import SUITES  # noqa: PLC0415 - keeps --help fast
 
     return SUITES
 

@@ -40,7 +40,6 @@ def report(
     """
     import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - a simulation's report
     from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
-        ANNEXES,
         read_run,
         render_annexes,
         render_report,
@@ -48,6 +47,7 @@ def report(
         replace_report,
         write_public_edition,
     )
+    from pate_fed.run_folder import ANNEXES  # noqa: PLC0415 - keeps --help fast
 
     try:
         run = read_run(run_dir)

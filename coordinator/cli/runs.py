@@ -218,8 +218,8 @@ def run(  # noqa: PLR0917 - one argument per option
     from coordinator.runs.quote import price_line  # noqa: PLC0415
     from coordinator.runs.request import MOST_PATIENCE_S, source_of  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
-    from protocols.envelope import DEFAULT_SUITE  # noqa: PLC0415 - the same
     from protocols.forms import usual_form  # noqa: PLC0415 - the same
+    from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
     if not 0 < patience * 3600 <= MOST_PATIENCE_S:
         raise InvalidSettingError("--patience must be above 0, and at most a year", patience)

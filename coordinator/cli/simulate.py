@@ -468,7 +468,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
     from coordinator.simulation import simulate as run  # noqa: PLC0415
     from pate_fed.data import DataSource  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - fast --help
-    from protocols.envelope import DEFAULT_SUITE  # noqa: PLC0415 - the same
+    from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
     settings = RunSettings(
         data=DataSource(

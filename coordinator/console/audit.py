@@ -73,7 +73,7 @@ def verify(request: Request) -> Response:
             log.verify(heads=[(count, link)])
             broken = ""
         except BrokenAuditLogError as error:
-            broken = f"{error.must}, got {error.got} [{error.code}]"
+            broken = f"{error} [{error.code}]"
     return page(request, "audit_verified", count=count, head=link.hex(), broken=broken)
 
 

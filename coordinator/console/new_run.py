@@ -32,8 +32,8 @@ from coordinator.runs.request import MOST_PATIENCE_S, RunRequest, source_of
 from pate_fed.data.task import LearningTask
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.planning import RunSettings, usual_mechanism
-from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import DEPLOYED_FORMS, usual_form
+from protocols.suites import DEFAULT_SUITE
 
 router = APIRouter()
 

@@ -19,6 +19,7 @@ from coordinator.console.signing import let_in, require_few
 from coordinator.errors import ConsoleError, PersonError
 from coordinator.federation.home import FederationHome
 from coordinator.people import Attempt, Provider
+from pate_fed.errors import said
 
 router = APIRouter()
 
@@ -89,7 +90,7 @@ def come_back(request: Request) -> Response:
         person = coordinator.people.of_subject(subject, issuer=provider.issuer)
     except PersonError as error:
         _log.warning("a sign-in by OpenID Connect failed [%s]: %s", error.code, error.got)
-        problem = f"{error.must}; got {error.got}"
+        problem = said(error.must, error.got)
         return page(request, "sign_in", status=403, problem=problem, name="")
     acting = coordinator.on_behalf_of(person.name, door="console")
     acting.people.note_sign_in(person, by=provider.issuer)

@@ -13,8 +13,9 @@ from starlette.responses import HTMLResponse, Response
 from coordinator.console import words
 from coordinator.console.access import CookieKind, Cookies, Visit
 from coordinator.errors import ConsoleError
-from pate_fed import __version__, wording
+from pate_fed import wording
 from pate_fed.nodes.web import templates
+from pate_fed.version import __version__
 from protocols.fingerprint_words import spoken
 
 MENU: Final = (

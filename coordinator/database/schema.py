@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from pate_fed.nodes.audit_log import AuditColumns
+from pate_fed.nodes.database import AuditColumns
 
 Moment = DateTime(timezone=True)
 

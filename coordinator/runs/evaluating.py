@@ -32,6 +32,8 @@ from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import InvalidSettingError, InvalidTaskError
 from pate_fed.evaluation import (
     CLASS,
+    PLACE_S,
+    START_S,
     CertaintyBins,
     EvaluationPlan,
     answered_by_group,
@@ -39,23 +41,11 @@ from pate_fed.evaluation import (
 )
 from pate_fed.evaluation_task import STUDENT_FILES, EvaluationTask, groups_by, places_by
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
-from pate_fed.planning.evaluating import PLACE_S, START_S, EvaluationSettings, EvaluationShape
+from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
 from pate_fed.pricing import charged_cost
-from pate_fed.report import (
-    SEAL,
-    RunDirectory,
-    RunRecord,
-    read_run,
-)
-from pate_fed.report.run_directory import (
-    LABELS,
-    MANIFEST,
-    METRICS,
-    PRIVACY,
-    SETTINGS,
-    STUDENT,
-    digests_of,
-)
+from pate_fed.report import RunDirectory, RunRecord, read_run
+from pate_fed.report.run_directory import digests_of
+from pate_fed.run_folder import LABELS, MANIFEST, METRICS, PRIVACY, SEAL, SETTINGS, STUDENT
 from pate_fed.stored_models import SKOPS_FILE
 from protocols.forms import FORMS, usual_form
 

@@ -14,7 +14,7 @@ from coordinator.federation.home import FederationHome
 from coordinator.runs.open_run import results_of
 from pate_fed.regular_files import read_regular
 from pate_fed.report import RunRecord, read_run
-from pate_fed.report.run_directory import ANNEXES, REPORT, SEAL, SEALED
+from pate_fed.run_folder import ANNEXES, REPORT, SEAL, SEALED
 
 FILES: Final = (REPORT, ANNEXES, *SEALED, SEAL)
 """Every file that can be in a run directory, by its path there."""

@@ -46,6 +46,7 @@ from protocols.identity import SigningIdentity
 from protocols.prg import fastest_keystream
 from protocols.rounds import CoordinatorState, unheard
 from protocols.secure_sum import SecureSum
+from protocols.sums import SUMS
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
 """From a run's setup on, pauses included; hospitals refuse every later batch."""
@@ -334,9 +335,9 @@ class OpenRun:
 
     @property
     def form(self) -> SecureSum:
-        """Its secure sum."""
+        """Its secure sum; a deployed one hides each party's vector."""
         forms = FORMS if self.simulated else DEPLOYED_FORMS
-        return forms[self.request.settings.form](keystream=KEYSTREAM)
+        return SUMS[forms[self.request.settings.form].name](keystream=KEYSTREAM)
 
     def _job(
         self,
@@ -363,6 +364,7 @@ class OpenRun:
             lifetime_s=RUN_LIFETIME_S,
             suite=self.request.settings.suite,
             patience_s=self.request.patience_s,
+            meter=world.meter,
         )
 
     def _terms(self, members: tuple[Member, ...]) -> RunTerms:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coordinator.runs.request import RunRequest
 from pate_fed import wording
 from pate_fed.accounting import FormalCost
-from pate_fed.accounting.statement import neighbors
+from pate_fed.accounting.costs import neighbors
 from pate_fed.charging import mechanism_of, noise_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import RunTerms

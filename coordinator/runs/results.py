@@ -16,15 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from coordinator.runs.later_steps import NO_STUDENT, attempt
 from coordinator.runs.open_run import OpenRun
-from pate_fed import __version__
 from pate_fed.errors import MissingExtraError
 from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings
 from pate_fed.releases import Outcome
 from pate_fed.report import (
-    ANNEXES,
-    EARLIER,
-    SEAL,
     RunDirectory,
     RunRecord,
     plain_page,
@@ -32,14 +28,7 @@ from pate_fed.report import (
     render_model_card,
     render_report,
 )
-from pate_fed.report.run_directory import (
-    METRICS,
-    MODEL_CARD,
-    REPORT,
-    STUDENT,
-    SentPacket,
-    digests_of,
-)
+from pate_fed.report.run_directory import SentPacket, digests_of
 from pate_fed.report.tables import (
     SCHEMA_VERSION,
     EndedRun,
@@ -48,9 +37,11 @@ from pate_fed.report.tables import (
     privacy_table,
 )
 from pate_fed.report.warning_words import end_warnings, party_warnings, slack_warnings
-from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
+from pate_fed.run_folder import ANNEXES, EARLIER, METRICS, MODEL_CARD, REPORT, SEAL, STUDENT
+from pate_fed.version import __version__
 from protocols.forms import FORMS
 from protocols.rounds import CoordinatorRound
+from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 
 if TYPE_CHECKING:
     from pate_fed.data.preprocessing import Preprocessing
@@ -248,7 +239,7 @@ def write_student(
         folder = directory.student_directory()
         student.save(folder)
         if read is not None:
-            from pate_fed.data.preprocessing import write_preprocessing  # noqa: PLC0415
+            from pate_fed.data.stored_preprocessing import write_preprocessing  # noqa: PLC0415
 
             write_preprocessing(folder, read, class_names=class_names)
         return True

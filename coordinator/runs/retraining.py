@@ -21,18 +21,11 @@ from pate_fed.data import Records
 from pate_fed.data.preprocessing import Preprocessing
 from pate_fed.errors import InvalidDataError, NoLabelError, RunDirectoryError
 from pate_fed.inputs import DatasetKind, Inputs
-from pate_fed.report import SEAL, RunDirectory, RunRecord, read_run
+from pate_fed.report import RunDirectory, RunRecord, read_run
 from pate_fed.report.editions import is_public
-from pate_fed.report.run_directory import (
-    ANNEXES,
-    AUDIT,
-    METRICS,
-    REPORT,
-    SETTINGS,
-    STUDENT,
-    digests_of,
-)
+from pate_fed.report.run_directory import digests_of
 from pate_fed.report.scores import scores_of
+from pate_fed.run_folder import ANNEXES, AUDIT, METRICS, REPORT, SEAL, SETTINGS, STUDENT
 from protocols.identity import SigningIdentity
 from protocols.transcript import seal_files
 

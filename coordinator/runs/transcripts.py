@@ -10,7 +10,8 @@ from typing import Any
 from coordinator.errors import AlteredResultsError, BrokenTranscriptError
 from pate_fed.errors import RunDirectoryError
 from pate_fed.regular_files import read_regular
-from pate_fed.report.run_directory import EARLIER, SEAL, digests_of
+from pate_fed.report.run_directory import digests_of
+from pate_fed.run_folder import EARLIER, SEAL
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity
 from protocols.transcript import altered_file

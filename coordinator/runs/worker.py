@@ -45,7 +45,7 @@ from coordinator.runs.transport import NoTransport, Transport, WatchedTransport
 from coordinator.runs.waits import RunWaits
 from coordinator.runs.write_up import Write, write_or_note
 from pate_fed.errors import BudgetExhaustedError, PateFedError, RunDirectoryError
-from pate_fed.pricing import budget_share, tightest_cost
+from pate_fed.planning.budgets import budget_share, tightest_cost
 from protocols.errors import (
     BrokenJournalError,
     KeysGoneError,

@@ -27,8 +27,8 @@ from pate_fed.evaluation_task import groups_by, places_by
 from pate_fed.planning import RunSettings
 from pate_fed.releases import ABSTAIN
 from pate_fed.students import Student
-from protocols.forms import FORMS
 from protocols.secure_sum import run_secure_sum
+from protocols.sums import SUMS
 
 HELD_OUT: Final = 0.2
 """Share of the hospitals' patients who teach no teacher."""
@@ -148,7 +148,7 @@ class PrivateEvaluation:
             }
             right = chances.argmax(axis=1) == records.labels
             vectors.append(self.plan.counts(places, right))
-        total = run_secure_sum(FORMS[form](), vectors, seed=secrets.token_bytes(32))
+        total = run_secure_sum(SUMS[form](), vectors, seed=secrets.token_bytes(32))
         noise = chance.noise("noise of the evaluation")
         return self.plan.scores(self.plan.perturb(total, random_bytes=noise))
 

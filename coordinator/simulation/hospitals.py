@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from coordinator.runs.open_run import KEYSTREAM
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
+from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore, PartyDatabase
 from pate_fed.accounting import PrivacyLedger, event_additive_delta, event_charged_rdp
 from pate_fed.accounting.conversion import epsilon_at_order
@@ -32,8 +32,8 @@ from pate_fed.report.scores import quality_of
 from pate_fed.students.facts import LabelFacts
 from pate_fed.teachers import TeacherEnsemble
 from pate_fed.votes import TeacherWeights
-from protocols.forms import FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.sums import SUMS
 
 Tick = Callable[[], None]
 
@@ -177,7 +177,7 @@ class HospitalsBlueprint:
             known_peers=pins,
             guard=Guard(policy=self.policy, weights=hospital.weights, checked_peers=bodies),
             tasks=tasks_of(PartyTask(self.pool, self._votes_of(hospital.ensemble))),
-            forms={name: form(keystream=KEYSTREAM) for name, form in FORMS.items()},
+            forms={name: form(keystream=KEYSTREAM) for name, form in SUMS.items()},
             journal=Journal(database, sketch_key=b""),  # the same signs, so that it repeats
             ledger=LedgerStore(database, budget=budget),
             random_bytes=secrets.token_bytes,

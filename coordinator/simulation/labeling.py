@@ -23,6 +23,7 @@ from coordinator.simulation.engines import run_engine
 from coordinator.simulation.federation import SimulatedFederation
 from coordinator.simulation.hospitals import HospitalsBlueprint, life_of, simulation_policy
 from coordinator.simulation.outcome import Stages
+from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.planning.fine_noise import require_fine_noise
 from protocols.identity import SigningIdentity
 
@@ -94,6 +95,7 @@ class _Worker(RunWorker):
                 noise_bytes=federation.chance.noise(),
                 wait=lambda _: None,
                 on_stage=on_stage,
+                meter=PerInstanceMeter.of,
             ),
             write=lambda _: [],  # the results are written once the engine is gone
         )

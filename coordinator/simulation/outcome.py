@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.errors import RunEndedError
-from pate_fed.errors import RunDirectoryError
+from pate_fed.errors import RunDirectoryError, said
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of a stage, its finished steps, and all its steps."""
@@ -95,5 +95,5 @@ def kept(out: Path, write: Callable[[Path], None]) -> tuple[Path, RunEndedError 
             shutil.rmtree(spare.parent, ignore_errors=True)
             raise
         must = f"{out} must be writable at the end, too: the run directory is {spare}"
-        return spare, RunEndedError(must, f"{error.must}, got {error.got}")
+        return spare, RunEndedError(must, said(error.must, error.got))
     return out, None

@@ -24,7 +24,6 @@ from coordinator.database import Answer
 from coordinator.runs.labeling import Member
 from coordinator.runs.transcripts import check_transcript
 from coordinator.simulation.chance import Chance
-from pate_fed import __version__
 from pate_fed.accounting.formal import ROUNDING_ROOM
 from pate_fed.data import Dataset
 from pate_fed.errors import (
@@ -37,12 +36,12 @@ from pate_fed.federation import RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings, resolve, terms_of
-from pate_fed.pricing import cost_of_runs
 from pate_fed.queries import QueryPool
 from pate_fed.report import RunRecord, read_run
 from pate_fed.report.editions import is_public
 from pate_fed.report.tables import UsedRun
-from pate_fed.rounds import cost_of_rounds, order_of_rounds
+from pate_fed.rounds import cost_of_rounds, cost_of_runs, order_of_rounds
+from pate_fed.version import __version__
 from protocols.forms import FORMS
 
 SAME: Final = (

@@ -23,9 +23,9 @@ from coordinator.simulation.outcome import Progress, Simulation, Stages, Tell, k
 from coordinator.simulation.rounds import EarlierRounds, free_name
 from pate_fed.data import Dataset, DatasetKind
 from pate_fed.planning import RunSettings
-from pate_fed.report import refuse_existing
 from pate_fed.report.scores import scores_of
 from pate_fed.report.tables import Truth
+from pate_fed.run_folder import refuse_existing
 from pate_fed.students import Student
 from protocols.forms import FORMS
 

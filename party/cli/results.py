@@ -84,7 +84,7 @@ def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None) -> None:
     from party.site.results import fetch_results  # noqa: PLC0415 - keeps --help fast
     from party.storage.audit_log import Act  # noqa: PLC0415 - the same
     from pate_fed.nodes.audit_log import Fact  # noqa: PLC0415 - the same
-    from pate_fed.report.run_directory import refuse_existing  # noqa: PLC0415 - the same
+    from pate_fed.run_folder import refuse_existing  # noqa: PLC0415 - the same
 
     joined = _membership(opened, one)
     target = (out or Path(f"results-{one.run.hex()[:16]}")).absolute()

@@ -16,8 +16,8 @@ from typing import TypeVar
 import numpy as np
 
 from party.errors import Reason, RefusalError
+from party.site.party_task import Evaluation
 from party.site.policy import Policy, compared_body, is_small
-from party.site.tasks import Evaluation
 from party.storage.query_journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import (
     DistributedCountsEvent,
@@ -45,7 +45,7 @@ from protocols.forms import FORMS
 from protocols.messages import RunInquiry, RunRecord
 from protocols.rounds import ANY_SET, SetBound, bound_on
 from protocols.run_scope import RunScope
-from protocols.wire import decode_value
+from protocols.values import decode_value
 
 T = TypeVar("T", RunTerms, BatchTerms)
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from party.storage import AuditLog
 from party.storage.audit_log import Act
 from pate_fed.nodes.audit_log import Facts
-from protocols.wire import digest_of_values
+from protocols.values import digest_of_values
 
 MOST_A_DAY = 100
 """Further refusals of one day leave one record for all."""

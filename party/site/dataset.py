@@ -15,8 +15,8 @@ from pathlib import Path
 from party.errors import DataChangedError, DataError
 from party.site.folder import Site
 from pate_fed.cells import is_missing, parse_number
+from pate_fed.data.columns import MOST_CLASSES, canonical_cells, known_cells, sorted_names
 from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable, read_csv
-from pate_fed.data.tables import MOST_CLASSES, canonical_cells, known_cells, sorted_names
 from pate_fed.errors import InvalidParameterError, MissingColumnError, UnreadableFileError
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import open_regular

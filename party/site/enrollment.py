@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from party.errors import EnrollmentError, PartyError, ResultsError
 from party.site.membership import CA_FILE, SiteMembership, place_of
 from party.site.proxy import Proxy, proxy_to
-from pate_fed import __version__
 from pate_fed.nodes.owner_files import as_fault
+from pate_fed.version import __version__
 from protocols import wire
 from protocols.enrollment import read_audit_head
 from protocols.errors import ProtocolError

@@ -40,9 +40,9 @@ from party.site.training import (
 from party.storage import AuditLog, PartyDatabase
 from party.storage.audit_log import Act
 from pate_fed.cells import plain
+from pate_fed.data.columns import known_cells
 from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
 from pate_fed.data.dataset import Records
-from pate_fed.data.tables import known_cells
 from pate_fed.data.task import LearningTask
 from pate_fed.nodes import write_file
 from pate_fed.nodes.owner_files import as_fault

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
 from pate_fed.accounting.formal import ROUNDING_ROOM
 from pate_fed.accounting.ranges import RANGES
-from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.cells import folded, plain
 from pate_fed.mechanisms import DEPLOYED
-from protocols.envelope import DEFAULT_SUITE, SUITES
 from protocols.forms import DEPLOYED_FORMS
+from protocols.suites import DEFAULT_SUITE, SUITES
 
 _HOSPITALS: Final = RANGES["parties"].metadata
 _NOISE: Final = RANGES["sigma"].metadata | {"ge": 0}

@@ -22,11 +22,11 @@ from party.storage.schema import ApprovalRow, JournalRow, PinRow
 from pate_fed.errors import PateFedError
 from pate_fed.federation import RunTerms
 from pate_fed.nodes.audit_log import Fact
-from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.fields import MOST_WORDS_LETTERS
 from protocols.identity import PublicIdentity
 from protocols.membership import MOST_OPEN_RUNS
+from protocols.values import decode_value, encode_value
 
 MOST_PENDING = 20
 """Of each subject and coordinator. So that nobody can fill the disk: while so much waits, nothing
@@ -298,7 +298,7 @@ class SiteRecords:
                     state=_PENDING,
                     asked_at=self._clock(),
                     terms=terms,
-                    seats=wire.encode_value(list(seats)),
+                    seats=encode_value(list(seats)),
                     form=form,
                     suite=suite,
                 )
@@ -505,7 +505,7 @@ def _run_name(terms: bytes) -> str:
 def _run_words(terms: bytes) -> dict[str, str]:
     """Return a run's name and its purpose, for a record; nothing if its terms cannot be read."""
     try:
-        read = RunTerms.from_record(wire.decode_value(terms))
+        read = RunTerms.from_record(decode_value(terms))
     except (PateFedError, ProtocolError):
         return {}
     return {"name": read.name, "purpose": read.purpose}
@@ -556,7 +556,7 @@ def _pin_of(row: Row[Any]) -> Pin:
 def _approval_of(row: Row[Any]) -> Approval:
     try:
         subject, state = Subject(row.kind), ApprovalState(row.state)
-        seats = tuple(wire.decode_value(row.seats))
+        seats = tuple(decode_value(row.seats))
     except (ValueError, TypeError) as error:
         raise StorageDamagedError("an approval must be as it was written", "another") from error
     return Approval(

@@ -28,8 +28,8 @@ from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import UnreadableFileError
 from pate_fed.nodes.owner_files import as_fault
-from pate_fed.partition import build_manifest, partition_records
 from pate_fed.regular_files import read_regular
+from pate_fed.shards import deal_to_teachers, require_disjoint, rows_by_unit
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
 
 MANIFEST_FILE = "manifest.json"
@@ -212,20 +212,18 @@ def _train(
     records = taught_records(site, task, text)
     rng = np.random.default_rng(int.from_bytes(random_bytes(_KEY_BYTES), "big"))
     count = site.settings.teachers
-    partition = partition_records(records, parties=1, teachers=count, scheme="iid", rng=rng)
-    build_manifest(records, partition, key=random_bytes(_KEY_BYTES))  # refuses overlapping shards
+    units = list(rows_by_unit(records.unit_ids).values())
+    shards = deal_to_teachers(units, teachers=count, rng=rng)
+    require_disjoint(records, shards)  # epsilon counts one vote per patient
     ensemble = make_ensemble(site.settings.teacher_model, task.kind)
     ensemble.fit(
-        [records.select(shard.rows) for shard in partition.shards],
+        [records.select(shard.rows) for shard in shards],
         classes=task.classes,
         rng=rng,
         public=task.pool.views,
         on_trained=None if tell is None else lambda done: tell(done, count),
     )
-    shares = [
-        list(dict.fromkeys(records.unit_ids[row] for row in shard.rows))
-        for shard in partition.shards
-    ]
+    shares = [list(dict.fromkeys(records.unit_ids[row] for row in shard.rows)) for shard in shards]
     files = {**ensemble.dump(), SHARES_FILE: json_bytes(shares)}
     _keep(folder_of(site, task), with_manifest(files, _bound_to(site, task)))
     return ensemble

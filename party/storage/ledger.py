@@ -23,8 +23,8 @@ from pate_fed.charging import RunLedger
 from pate_fed.errors import PateFedError
 from pate_fed.federation import RunTerms
 from pate_fed.nodes.database import put
-from protocols import wire
 from protocols.errors import ProtocolError
+from protocols.values import decode_value, encode_value
 
 _BUDGET = select(BudgetRow.record)
 _NEW_BUDGET = insert(BudgetRow).values(number=1)
@@ -219,14 +219,14 @@ def _row_of(charges: RunCharges) -> dict[str, Any]:
     return {
         "scope": charges.scope,
         "seat": charges.seat,
-        "terms": wire.encode_value(ledger.terms.as_record()),
+        "terms": encode_value(ledger.terms.as_record()),
         "record": json.dumps(ledger.to_record(), sort_keys=True),
     }
 
 
 def _charges_of(row: Row[Any]) -> RunCharges:
     try:
-        terms = RunTerms.from_record(wire.decode_value(row.terms))
+        terms = RunTerms.from_record(decode_value(row.terms))
         ledger = RunLedger.of(terms, at_party=True).with_record(json.loads(row.record))
     except (ValueError, TypeError, LookupError, PateFedError, ProtocolError) as error:
         raise StorageDamagedError("a run's charges must be readable", "others") from error

@@ -12,15 +12,15 @@ from dataclasses import asdict
 
 from sqlalchemy import bindparam, select
 
-import pate_fed
 from party.errors import StorageDamagedError
 from party.storage.engine import PartyDatabase
 from party.storage.schema import RunCostRow
+from pate_fed import version
 from pate_fed.accounting import FormalCost
 from pate_fed.federation import RunTerms
 from pate_fed.nodes.database import put
 from pate_fed.pricing import run_cost
-from protocols import wire
+from protocols.values import encode_value
 
 _RECORD = select(RunCostRow.record).where(RunCostRow.key == bindparam("key"))
 
@@ -41,8 +41,8 @@ class RunCosts:
             StorageDamagedError: the stored one cannot be read.
             StorageError: it could not be read or stored.
         """
-        facts = [pate_fed.__version__, terms.as_record()]
-        key = hashlib.sha256(wire.encode_value(facts)).digest()
+        facts = [version.__version__, terms.as_record()]
+        key = hashlib.sha256(encode_value(facts)).digest()
         with self._database.transaction() as connection:
             stored = connection.scalar(_RECORD, {"key": key})
         if stored is not None:

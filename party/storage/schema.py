@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Double, ForeignKey, Index, LargeBinary, String, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from pate_fed.nodes.audit_log import AuditColumns
+from pate_fed.nodes.database import AuditColumns
 
 Digest = LargeBinary(32)
 

@@ -28,7 +28,7 @@ from pate_fed.accounting.events import (
 )
 from pate_fed.accounting.gaussian_dp import gdp_mu_squared
 from pate_fed.accounting.label_bounds import label_rdp, threshold_bit_rdp
-from pate_fed.accounting.laplace_bounds import pure_dp_rdp
+from pate_fed.accounting.pure_bounds import pure_dp_rdp
 from pate_fed.accounting.ranges import renyi_orders
 from pate_fed.errors import UnsupportedEventError
 

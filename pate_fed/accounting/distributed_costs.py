@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 
 from pate_fed.accounting.conversion import ConvertedEpsilon, convert_at_orders, convert_curve
+from pate_fed.accounting.costs import PUBLIC_VIEW, ROWS_METHOD, ROWS_RDP_METHOD, FormalCost
 from pate_fed.accounting.counts_composition import rows_epsilon
 from pate_fed.accounting.curves import event_label_rdp, event_rdp
 from pate_fed.accounting.events import DistributedCountsEvent, DistributedGaussianMaxEvent
-from pate_fed.accounting.statement import PUBLIC_VIEW, ROWS_METHOD, ROWS_RDP_METHOD, FormalCost
 
 DistributedEvent = DistributedGaussianMaxEvent | DistributedCountsEvent
 

@@ -12,6 +12,15 @@ from functools import lru_cache
 
 from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.composition import can_be_composed, labels_epsilon
+from pate_fed.accounting.costs import (
+    COMPOSED_METHOD,
+    COUNTS_VIEW,
+    GDP_METHOD,
+    NO_BOUND_METHOD,
+    PUBLIC_VIEW,
+    RENYI_METHOD,
+    FormalCost,
+)
 from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
@@ -21,15 +30,6 @@ from pate_fed.accounting.events import (
 )
 from pate_fed.accounting.gaussian_dp import LARGEST_MU, gdp_epsilon, gdp_mu_squared
 from pate_fed.accounting.label_bounds import LABEL_METHOD, label_level_epsilon
-from pate_fed.accounting.statement import (
-    COMPOSED_METHOD,
-    COUNTS_VIEW,
-    GDP_METHOD,
-    NO_BOUND_METHOD,
-    PUBLIC_VIEW,
-    RENYI_METHOD,
-    FormalCost,
-)
 
 ROUNDING_ROOM = 1 + 1e-9
 """Factor that covers the rounding of sums over a run's batches."""

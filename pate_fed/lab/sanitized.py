@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.accounting.conversion import convert_at_orders
-from pate_fed.accounting.pate_bounds import checked_tops, gnmax_log_q, threshold_rdp
 from pate_fed.accounting.ranges import positive, renyi_orders
 from pate_fed.errors import InvalidParameterError
+from pate_fed.lab.pate_bounds import checked_tops, gnmax_log_q, threshold_rdp
 from pate_fed.lab.smooth_conditions import (
     SmoothSetting,
     capped_rdp,

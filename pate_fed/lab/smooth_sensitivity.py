@@ -35,9 +35,9 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed.accounting.pate_bounds import rdp_from_log_q, threshold_rdp
 from pate_fed.accounting.ranges import positive, top_counts, vote_counts
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
+from pate_fed.lab.pate_bounds import rdp_from_log_q, threshold_rdp
 from pate_fed.lab.smooth_conditions import (
     SmoothConditions,
     SmoothSetting,

@@ -19,11 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pate_fed.accounting.events import DistributedGaussianMaxEvent, GaussianMaxEvent, PrivacyEvent
-from pate_fed.accounting.pate_bounds import gnmax_total_rdp
 from pate_fed.accounting.ranges import in_range, whole
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
@@ -40,7 +36,7 @@ from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import pick
-from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.releases import NoisyRelease
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
@@ -110,18 +106,6 @@ class GaussianMax(NoisyMax):
         if self.shares is not None:
             return DistributedGaussianMaxEvent(asks, self.sigma, self.shares, whole_votes(weight))
         return GaussianMaxEvent(asks=asks, sigma=self.sigma, weight=weight)
-
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Sum the data-dependent bound over the answered queries."""
-        answered = counts[outcomes == Outcome.ANSWERED]
-        return gnmax_total_rdp(answered, orders, sigma=self.sigma, weight=weight)
 
     def parameters(self) -> Parameters:
         """Return the parameters; the noise of the counts is "sigma2", as for all mechanisms."""

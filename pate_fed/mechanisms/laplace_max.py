@@ -12,11 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pate_fed.accounting.events import LaplaceMaxEvent, PrivacyEvent
-from pate_fed.accounting.laplace_bounds import laplace_rdp
 from pate_fed.accounting.ranges import in_range
 from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
 from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
@@ -24,7 +20,6 @@ from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import pick
-from pate_fed.releases import Outcome
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
@@ -60,19 +55,6 @@ class LaplaceMax(NoisyMax):
     def event_of_asks(self, asks: int, weight: float) -> PrivacyEvent:
         """Return the event of this many asks."""
         return LaplaceMaxEvent(asks=asks, gamma=self.gamma, weight=weight)
-
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Sum the data-dependent bound over the answered queries."""
-        answered = counts[outcomes == Outcome.ANSWERED]
-        bounds = laplace_rdp(answered, orders, gamma=self.gamma, weight=weight)
-        return np.asarray(bounds.sum(axis=0))
 
     def parameters(self) -> Parameters:
         """Return the parameters; "sigma2" is the standard deviation sqrt(2) / gamma."""

@@ -181,27 +181,6 @@ class Mechanism(ABC):
         return self.event(asks, min(whole("asks", asks), whole("answers", answers)), weight=weight)
 
     @abstractmethod
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Bound the RDP of a release given its votes, as the papers do. The result is private.
-
-        Args:
-            counts: Votes of the queries looked at; shape (queries, classes).
-            outcomes: `Outcome` of each, answered or refused; shape (queries,).
-            orders: Renyi orders, each above 1; shape (orders,).
-            weight: As for `event`.
-
-        Returns:
-            RDP in nats of all of them together; shape (orders,).
-        """
-
-    @abstractmethod
     def parameters(self) -> Parameters:
         """Return "name", "vote_threshold", "sigma1" and "sigma2", None where there is none.
 

@@ -21,7 +21,6 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed.accounting.curves import event_approximate_rdp
 from pate_fed.accounting.events import (
     PrivacyEvent,
     StableGaussianMaxEvent,
@@ -147,23 +146,6 @@ class StableMax(Mechanism):
                 f"the weight must be at most the {self.unit_votes} votes of the test's unit", weight
             )
         return self.test_event(asked)
-
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Bound the RDP on these votes: infinite where a neighbor may have another plurality."""
-        del outcomes
-        event = self.event(len(counts), 0, weight=weight)
-        highest = np.sort(counts, axis=1)[:, -2:]
-        is_stable = (highest[:, 1] - highest[:, 0] > 2 * self.unit_votes).all()
-        if not is_stable:
-            return np.full(len(orders), math.inf)
-        return event_approximate_rdp(event, orders)
 
     def parameters(self) -> Parameters:
         """Return the parameters; "sigma1" is that of the noise on d, in units."""

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting.pate_bounds import gnmax_total_rdp
 from pate_fed.accounting.ranges import in_range
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
@@ -58,20 +57,6 @@ class ThresholdMax(GaussianMax):
         GaussianMax.__post_init__(self)
         threshold = in_range("vote_threshold", self.vote_threshold)
         object.__setattr__(self, "vote_threshold", threshold)
-
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Sum the data-dependent bound of GNMax over all asks, with the threshold as an option."""
-        del outcomes  # each costs the same
-        return gnmax_total_rdp(
-            counts, orders, sigma=self.sigma, weight=weight, vote_threshold=self.vote_threshold
-        )
 
     def parameters(self) -> Parameters:
         """Return the parameters."""
@@ -124,28 +109,6 @@ class InteractiveThresholdMax(HearsStudent, ThresholdMax):
             left = noisy.counts - self.predictions.votes
             noisy = NoisyHistogram(left, noisy.sigma, noisy.rest)
         return ThresholdMax.decide(self, noisy, max_answers=max_answers)
-
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Return the bound on what is left of the counts, of the first queries of the batch."""
-        del outcomes
-        offsets = None
-        if self.predictions is not None:
-            offsets = self.predictions.votes[: len(counts)]
-        return gnmax_total_rdp(
-            counts,
-            orders,
-            sigma=self.sigma,
-            weight=weight,
-            vote_threshold=self.vote_threshold,
-            offsets=offsets,
-        )
 
     def parameters(self) -> Parameters:
         """Return the parameters; those of a batch are not among them."""

@@ -23,11 +23,11 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast
 
 from sqlalchemy import Connection, Insert, LargeBinary, Select, Table, bindparam, insert, select
 from sqlalchemy import cast as as_type
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase
 
 from pate_fed.nodes.database import NodeDatabase
-from protocols import wire
 from protocols.errors import MalformedMessageError, ProtocolError
+from protocols.values import decode_value, encode_value
 
 Fact: TypeAlias = str | int | bytes
 """A price is written as text, so that reading gives the same text."""
@@ -45,24 +45,8 @@ _READ_AT_ONCE: Final = 1_000
 class LogFault(Protocol):
     """Makes the error of a broken log."""
 
-    def __call__(self, must: str, got: object, *, number: int) -> Exception:
+    def __call__(self, must: str, got: object = "", *, number: int) -> Exception:
         """Return it; `number` is the first entry that is wrong or missing."""
-
-
-class AuditColumns:
-    """Columns of a node's table of entries.
-
-    Attributes:
-        number: From 1.
-        body: The entry, canonical CBOR.
-        link: SHA-256 of the link before and the body.
-    """
-
-    __tablename__ = "audit"
-
-    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    body: Mapped[bytes] = mapped_column(LargeBinary)
-    link: Mapped[bytes] = mapped_column(LargeBinary(32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +67,7 @@ class AuditEntry:
 
     def to_bytes(self) -> bytes:
         """Return its canonical CBOR."""
-        return wire.encode_value([self.number, self.at, self.act.value, _plain(self.facts)])
+        return encode_value([self.number, self.at, self.act.value, _plain(self.facts)])
 
     def table(self, link: bytes) -> dict[str, Any]:
         """Return it as a table of JSON, with its bytes and its link.
@@ -112,7 +96,7 @@ class AuditEntry:
         Raises:
             MalformedMessageError: it is no entry.
         """
-        match wire.decode_value(body):
+        match decode_value(body):
             case [int(number), int(at), str(act), dict(facts)] if is_plain(facts):
                 if act in {each.value for each in acts}:
                     return cls(number, at, acts(act), facts)

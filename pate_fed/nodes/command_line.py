@@ -17,9 +17,8 @@ import click
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from pate_fed import __version__
+from pate_fed.errors import CodedError, said
 from pate_fed.nodes.console import (
-    CodedError,
     Format,
     error_line,
     one_line,
@@ -28,12 +27,14 @@ from pate_fed.nodes.console import (
     wants_json,
 )
 from pate_fed.nodes.logs import log_line
+from pate_fed.version import __version__
+from protocols.errors import ProtocolError
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
 
 _INTERRUPTED: Final = 130  # Typer's return value after Ctrl-C, without a word
 
-Fault = Callable[[str, object], CodedError]
+Fault = Callable[[str, object], CodedError | ProtocolError]
 """Makes an error from a rule and the value that broke it."""
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -183,13 +184,13 @@ class CommandLine:
         except Exception as error:
             self.fail(self._internal("this program must not fail", place_of(error)))
 
-    def fail(self, error: CodedError, exit_code: int | None = None) -> NoReturn:
+    def fail(self, error: CodedError | ProtocolError, exit_code: int | None = None) -> NoReturn:
         """Print one line and leave."""
         code, as_json = self._code_of(error), wants_json(sys.argv[1:])
         line = error_line(error, program=self._program, code=code, as_json=as_json)
         if sys.argv[1:2] == [self._service]:
-            said = f"{one_line(error.must)}, got {one_line(error.got)}"
-            line = log_line(f"[{code}] {said}", level=logging.ERROR, code=code)
+            line = one_line(said(error.must, error.got))
+            line = log_line(f"[{code}] {line}", level=logging.ERROR, code=code)
         typer.echo(line, err=True)
         sys.exit(self.exit_code_of(error) if exit_code is None else exit_code)
 

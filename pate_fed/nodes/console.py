@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+
+from pate_fed.errors import CodedError, said
+from protocols.errors import ProtocolError
 
 
 class Format(StrEnum):
@@ -19,18 +21,6 @@ class Format(StrEnum):
 
     TEXT = "text"
     JSON = "json"
-
-
-class CodedError(Protocol):
-    """An error of ours: a rule and the value that broke it; neither holds a secret.
-
-    Attributes:
-        must: The rule.
-        got: The value that broke it.
-    """
-
-    must: str
-    got: str
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
@@ -45,7 +35,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
     )
 
 
-def error_line(error: CodedError, *, program: str, code: str, as_json: bool) -> str:
+def error_line(error: CodedError | ProtocolError, *, program: str, code: str, as_json: bool) -> str:
     """Say an error in one line.
 
     Args:
@@ -56,7 +46,7 @@ def error_line(error: CodedError, *, program: str, code: str, as_json: bool) -> 
     """
     if as_json:
         return json.dumps({"code": code, "must": error.must, "got": error.got})
-    return f"{program}: {code}: {one_line(error.must)}, got {one_line(error.got)}"
+    return f"{program}: {code}: {one_line(said(error.must, error.got))}"
 
 
 def one_line(text: str) -> str:

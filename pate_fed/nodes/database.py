@@ -24,6 +24,7 @@ from sqlalchemy import (
     Engine,
     ExceptionContext,
     Insert,
+    LargeBinary,
     MetaData,
     QueuePool,
     create_engine,
@@ -32,7 +33,7 @@ from sqlalchemy import (
     make_url,
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
-from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import LRUCache
 
@@ -54,6 +55,22 @@ _PRAGMAS: Final = (
 )
 _COMPILED: Final = LRUCache[Any, Any](500)
 _MUST: Final = "the database must be there and writable"
+
+
+class AuditColumns:
+    """Columns of a node's table of entries.
+
+    Attributes:
+        number: From 1.
+        body: The entry, canonical CBOR.
+        link: SHA-256 of the link before and the body.
+    """
+
+    __tablename__ = "audit"
+
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    body: Mapped[bytes] = mapped_column(LargeBinary)
+    link: Mapped[bytes] = mapped_column(LargeBinary(32))
 
 
 class NodeDatabase:

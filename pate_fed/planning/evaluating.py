@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pate_fed.accounting.statement import PrivacyUnit
-from pate_fed.charging import noise_of, share_for_life
+from pate_fed.accounting.costs import PrivacyUnit
+from pate_fed.charging import noise_of
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
+from pate_fed.evaluation import MOST_PLACES
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import TALLIES
+from pate_fed.planning.budgets import share_for_life
 from pate_fed.planning.options import require_in_range
 from pate_fed.planning.sums import SumForm
 from pate_fed.pricing import charged_cost
@@ -19,12 +21,6 @@ from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 
 PLACES: Final = 2000
 """Places for held-out patients at each hospital, if the operator says nothing."""
-
-MOST_PLACES: Final = 1_000_000
-
-START_S: Final = 60.0
-PLACE_S: Final = 0.05
-"""Seconds that a hospital takes until it is ready: to begin, and for each place, free or not."""
 
 _STEP: Final = 1e-3
 _MOST_SIGMA: Final = 1e6

@@ -24,15 +24,10 @@ from pate_fed.errors import (
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import DistributedNoise, ThresholdMax
 from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
+from pate_fed.planning.budgets import budget_share, likely_noise, tightest_cost
 from pate_fed.planning.request import PlanRequest
 from pate_fed.planning.sums import Sums
-from pate_fed.pricing import (
-    budget_share,
-    charged_cost,
-    likely_noise,
-    public_cost,
-    tightest_cost,
-)
+from pate_fed.pricing import charged_cost, public_cost
 from pate_fed.votes import TeacherWeights
 
 _THRESHOLDS: Final = (0.5, 0.58, 0.66)

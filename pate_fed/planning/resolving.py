@@ -11,12 +11,12 @@ from typing import Any
 
 from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.ranges import RANGES
-from pate_fed.charging import share_for_life
 from pate_fed.data import Dataset
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError, InvalidTermsError
 from pate_fed.federation import MOST_ASKED, NO_TASK, RunTerms
 from pate_fed.mechanisms import Size
 from pate_fed.partition import PartitionScheme, units_by_hospital
+from pate_fed.planning.budgets import budget_share, likely_noise, share_for_life, tightest_cost
 from pate_fed.planning.defaults import (
     DEFAULTS,
     EVALUATION_EPSILON,
@@ -28,7 +28,6 @@ from pate_fed.planning.defaults import (
 from pate_fed.planning.options import option_of
 from pate_fed.planning.settings import RunSettings
 from pate_fed.planning.sums import SumForm, Sums, require_enough
-from pate_fed.pricing import budget_share, likely_noise, tightest_cost
 from pate_fed.queries import QueryPool
 from pate_fed.votes import MAX_TOTAL_VOTES
 

@@ -14,16 +14,8 @@ from pate_fed.report.editions import public_record
 from pate_fed.report.html import render_report
 from pate_fed.report.model_card import render_model_card
 from pate_fed.report.publication_words import has_own_data
-from pate_fed.report.run_directory import (
-    MANIFEST,
-    METRICS,
-    MODEL_CARD,
-    PRIVACY,
-    SEALED,
-    STUDENT,
-    RunDirectory,
-    read_run,
-)
+from pate_fed.report.run_directory import RunDirectory, read_run
+from pate_fed.run_folder import MANIFEST, METRICS, MODEL_CARD, PRIVACY, SEALED, STUDENT
 
 _CARD = f"{STUDENT}/{MODEL_CARD}"
 

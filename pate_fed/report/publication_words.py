@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pate_fed import wording
-from pate_fed.report.run_directory import (
+from pate_fed.report.run_directory import RunRecord
+from pate_fed.run_folder import (
     ANNEXES,
     AUDIT,
     EARLIER,
@@ -19,7 +20,6 @@ from pate_fed.report.run_directory import (
     SETTINGS,
     STUDENT,
     TRANSCRIPT,
-    RunRecord,
 )
 
 _OWN_DATA = ("csv", "images")

@@ -25,19 +25,16 @@ step: a directory under its final name is a finished run. It stays readable by i
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import hashlib
 import io
 import json
 import os
-import shutil
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -47,43 +44,28 @@ import tomli_w
 from pate_fed.cells import csv_line, read_cell
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.regular_files import open_regular, read_regular
-from pate_fed.report.renaming import exchange, publish, sync
-
-if TYPE_CHECKING:
-    from pate_fed.report.shapes import Shape
-
-SETTINGS = "run.toml"
-MANIFEST = "manifest.json"
-METRICS = "metrics.json"
-PRIVACY = "privacy.json"
-LABELS = "labels.csv"
-TRANSCRIPT = "transcript.jsonl"
-EARLIER = "earlier-setups.jsonl"
-SENT = "sent.csv"
-SEAL = "seal.json"
-AUDIT = "audit.json"
-REPORT = "report.html"
-ANNEXES = "annexes.html"
-STUDENT = "student"
-MODEL_CARD = "model_card.md"
-
-SEALED = (
-    SETTINGS,
+from pate_fed.run_folder import (
+    ANNEXES,
+    AUDIT,
+    LABELS,
     MANIFEST,
     METRICS,
     PRIVACY,
-    LABELS,
-    TRANSCRIPT,
-    EARLIER,
+    REPORT,
     SENT,
-    f"{STUDENT}/student.json",
-    f"{STUDENT}/model.skops",
-    f"{STUDENT}/model.safetensors",
-    f"{STUDENT}/inputs.json",
-    f"{STUDENT}/inputs.safetensors",
-    f"{STUDENT}/{MODEL_CARD}",
+    SETTINGS,
+    STUDENT,
+    TRANSCRIPT,
+    exchange,
+    publish,
+    refuse_existing,
+    sync,
+    whole_folder,
+    writing,
 )
-"""Paths of all files that a seal may name; a student has one of the two models, or none."""
+
+if TYPE_CHECKING:
+    from pate_fed.report.shapes import Shape
 
 _LABELS_HEADER = ["query_id", "label"]
 _ROW, _DRAWN_IN, _REINFORCED = "row", "drawn_in", "reinforced"
@@ -135,8 +117,8 @@ class RunDirectory:
         """
         target = Path(path)
         refuse_existing(target)
-        with cls._open(target, publish) as directory:
-            yield directory
+        with whole_folder(target, publish) as folder:
+            yield cls(folder)
 
     @classmethod
     @contextmanager
@@ -152,37 +134,8 @@ class RunDirectory:
         target = Path(path)
         if not target.is_dir() or target.is_symlink():
             raise RunDirectoryError("a run directory must be a folder", target)
-        with cls._open(target, exchange) as directory:
-            yield directory
-
-    @classmethod
-    @contextmanager
-    def _open(cls, target: Path, finish: Callable[[Path, Path], None]) -> Iterator[Self]:
-        made: list[Path] = []
-        folder: Path | None = None
-        try:
-            with _writing(target):
-                _make_parents(target, made)
-                # Known before it is made: Ctrl-C in between leaves nothing either.
-                for name in _partial_names(target):
-                    folder = name
-                    try:
-                        name.mkdir(mode=0o700)
-                        break
-                    except FileExistsError:
-                        folder = None  # somebody else's
-            assert folder is not None
+        with whole_folder(target, exchange) as folder:
             yield cls(folder)
-            with _writing(target):
-                finish(folder, target)
-        except BaseException:
-            if folder is not None:
-                # The first error is the one to tell; a leftover names itself partial.
-                shutil.rmtree(folder, ignore_errors=True)
-            for parent in reversed(made):
-                with contextlib.suppress(OSError):  # no longer empty: then it is not ours alone
-                    parent.rmdir()
-            raise
 
     def write_settings(self, settings: Mapping[str, object]) -> None:
         """Write `run.toml`; a setting that is None is left out, since TOML knows no null."""
@@ -279,7 +232,7 @@ class RunDirectory:
     def student_directory(self) -> Path:
         """Make `student/`, where the model and its card go, and return it."""
         student = self.folder / STUDENT
-        with _writing(student):
+        with writing(student):
             student.mkdir(exist_ok=True)
         return student
 
@@ -294,7 +247,7 @@ class RunDirectory:
         if PurePath(name).name != name:
             raise InvalidParameterError("a file of the run directory must be a plain name", name)
         with (
-            _writing(self.folder / name),
+            writing(self.folder / name),
             (self.folder / name).open("x", encoding="utf-8", newline="") as file,
         ):
             file.write(text)
@@ -330,44 +283,6 @@ class RunRecord:
 
     def __repr__(self) -> str:
         return f"RunRecord(labels={len(self.labels)}, files={len(self.digests)})"
-
-
-def refuse_existing(path: str | os.PathLike[str]) -> None:
-    """Refuse a place where no new run directory can be written; call it before any work.
-
-    Raises:
-        RunDirectoryError: something is there already, even a dangling link, or the nearest folder
-            above is no folder or not writable.
-    """
-    target = Path(path)
-    if os.path.lexists(target):
-        raise RunDirectoryError("the run directory must not exist yet", target)
-    above = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        raise RunDirectoryError("the run directory must lie in a writable folder", above)
-
-
-def _prefix(target: Path) -> str:
-    """Return the first part of the name of the folder in which a run directory is written."""
-    return f".{target.name[:64]}.partial-"
-
-
-def _partial_names(target: Path) -> Iterator[Path]:
-    """Yield names of folders in which to write a run directory; nobody else alive has the first."""
-    for number in count():
-        yield target.parent / f"{_prefix(target)}{os.getpid()}-{number}"
-
-
-def forget_unfinished(path: str | os.PathLike[str]) -> None:
-    """Remove the leftover of a process that was killed while it wrote a run directory.
-
-    Only for a path that no other process writes. A finished run directory is left as it is.
-    """
-    target = Path(path)
-    with contextlib.suppress(OSError):  # it is not there, or it is finished
-        target.rmdir()
-    for left in target.parent.glob(f"{_prefix(target)}*"):
-        shutil.rmtree(left, ignore_errors=True)
 
 
 def read_run(path: str | os.PathLike[str]) -> RunRecord:
@@ -423,7 +338,7 @@ def keep_audit(path: str | os.PathLike[str], found: Mapping[str, object]) -> Non
 
 
 def _replace(folder: Path, name: str, text: str) -> None:
-    with _writing(folder / name):
+    with writing(folder / name):
         descriptor, new = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
@@ -435,22 +350,6 @@ def _replace(folder: Path, name: str, text: str) -> None:
             Path(new).unlink(missing_ok=True)
             raise
         sync(folder)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise RunDirectoryError(f"{path.name} must be writable", reason) from error
-
-
-def _make_parents(target: Path, made: list[Path]) -> None:
-    missing = [folder for folder in target.absolute().parents if not folder.exists()]
-    for folder in reversed(missing):
-        folder.mkdir()
-        made.append(folder)
 
 
 def _plain_number(value: object) -> object:

@@ -11,7 +11,7 @@ from rich.cells import cell_len, chop_cells
 
 from pate_fed import wording
 from pate_fed.report import price_words, quality_words
-from pate_fed.report.run_directory import REPORT
+from pate_fed.run_folder import REPORT
 
 LINES = 24
 COLUMNS = 80

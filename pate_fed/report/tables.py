@@ -10,26 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting import (
-    DEALT_BY_CLASS,
-    FormalCost,
-    OutcomeEntry,
-    PerInstanceCost,
-    event_additive_delta,
-    guarantee_sentence,
-    neighbors,
-    not_protected,
-    trust_sentence,
-)
-from pate_fed.accounting.statement import REMOVAL_NEIGHBORS
+from pate_fed.accounting import FormalCost, OutcomeEntry, event_additive_delta, neighbors
+from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.charging import RunLedger, caps_of, charge_of, mechanism_of
 from pate_fed.federation import RunTerms
 from pate_fed.planning.fine_noise import delta_slack
 from pate_fed.planning.sums import SumForm
-from pate_fed.pricing import charged_cost, cost_of_runs, most_exposed, removal_cost
+from pate_fed.pricing import charged_cost, most_exposed, removal_cost
 from pate_fed.releases import NoisyRelease, Outcome
 from pate_fed.report.outputs import POST_PROCESSING, outputs, trust_model
-from pate_fed.rounds import cost_of_rounds, delta_of_rounds, order_of_rounds
+from pate_fed.report.statement import (
+    DEALT_BY_CLASS,
+    REMOVAL_NEIGHBORS,
+    guarantee_sentence,
+    not_protected,
+    trust_sentence,
+)
+from pate_fed.rounds import cost_of_rounds, cost_of_runs, delta_of_rounds, order_of_rounds
 
 if TYPE_CHECKING:
     from pate_fed.students import Student

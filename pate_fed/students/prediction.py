@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from pate_fed.cells import csv_line
 from pate_fed.data.images import read_images
-from pate_fed.data.preprocessing import ImagePreprocessing
 from pate_fed.data.sources import read_table
+from pate_fed.data.stored_preprocessing import ImagePreprocessing
 from pate_fed.students.trained import load_student
 
 

@@ -22,8 +22,8 @@ from coordinator.errors import CoordinatorError, RunEndedError, SetupError
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
+from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import RunLedger, charge_of, outcomes_of
@@ -32,11 +32,11 @@ from pate_fed.federation import NO_TASK, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import ABSTAIN, NoisyRelease
 from pate_fed.votes import TeacherWeights
-from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import ProtocolError
 from protocols.messages import Plan
 from protocols.rounds import MemoryCoordinatorJournal, PartyState
-from protocols.wire import decode_value
+from protocols.suites import DEFAULT_SUITE
+from protocols.values import decode_value
 from tests.support.bad_network import BadNetwork, Clock, KilledError, Schedule, Snapshot
 from tests.support.bad_network_witness import WATCHED, Witness
 from tests.support.bad_sums import LIFETIME_S, NOW, QUICK_SUITE, Stream, identities

@@ -33,7 +33,7 @@ from coordinator.runs.hospitals import HospitalAnswer
 from coordinator.runs.open_run import results_of
 from pate_fed.nodes.audit_log import AuditEntry
 from pate_fed.report import RunDirectory
-from pate_fed.report.run_directory import MANIFEST, METRICS
+from pate_fed.run_folder import MANIFEST, METRICS
 from protocols.identity import SigningIdentity
 from tests.support.sample_run import fill, sample_settings
 

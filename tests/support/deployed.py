@@ -30,10 +30,11 @@ from party.flower import app as flower_app
 from party.flower.runtime import Executor, supernode_command
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
+from party.site.party_task import PartyTask, Vote, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, Vote, tasks_of
 from party.storage import Journal, LedgerStore
 from pate_fed.accounting import PrivacyLedger
+from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.queries import QueryBatch
@@ -330,7 +331,7 @@ def deployed(
 ) -> Iterator[Deployed]:
     """Make a federation in a folder; ends every process of its own."""
     queries = write_public_table(folder / "public.csv", rows=rows)
-    task = LearningTask.from_public_table(queries, label=LABEL, classes=classes)
+    task = make_task(queries, label=LABEL, classes=classes)
     made = Deployed(folder, make_home(folder / "federation", database=database), task, queries)
     try:
         yield made

@@ -16,14 +16,15 @@ from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.transport import Silence, Transport
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
+from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore, PartyDatabase
 from party.storage.ledger import RunCharges
 from party.storage.query_journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import OutcomeEntry, PrivacyLedger, order_for_life
 from pate_fed.charging import RunLedger
 from pate_fed.federation import NO_TASK, RunTerms
+from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.mechanisms import RandomBytes, keyed_stream, spec_of
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
@@ -347,6 +348,7 @@ class Federation:
                 pool=self.pool,
                 terms=self.run_terms,
                 simulated=simulated,
+                meter=PerInstanceMeter.of,
                 lifetime_s=lifetime_s,
                 patience_s=patience_s,
                 store=self._open_store,
@@ -376,6 +378,7 @@ class Federation:
                 pool=self.pool,
                 terms=self.run_terms,
                 simulated=True,
+                meter=PerInstanceMeter.of,
                 lifetime_s=3600,
                 store=lambda _: store,
                 random_bytes=secrets.token_bytes,

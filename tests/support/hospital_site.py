@@ -14,6 +14,7 @@ from coordinator.federation.certificates import make_ca
 from party.site.folder import IDENTITY_KEY, Site
 from party.site.membership import NODE_KEYS
 from party.site.status_file import FederationStatus, Status
+from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from protocols.enrollment import Invitation
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -123,4 +124,4 @@ def public_task(folder: Path, *, classes: tuple[str, ...] = ("no", "yes")) -> Le
         lines.append(f"{rng.uniform(20, 80):.3f},{'male' if rng.random() < 0.5 else 'female'}")
     path = folder / "public.csv"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return LearningTask.from_public_table(path, label=LABEL, classes=classes)
+    return make_task(path, label=LABEL, classes=classes)

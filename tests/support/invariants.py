@@ -46,6 +46,7 @@ from protocols.messages import (
     Verdict,
 )
 from protocols.transcript_verifier import verify_transcript
+from protocols.values import decode_value
 from tests.support.federation import messages
 
 FORMS = {form.name: form for form in (AdditiveSum, MaskedSum)}
@@ -183,7 +184,7 @@ class Said:
             match message:
                 case Plan():
                     digest = wire.digest_of(message)
-                    terms = BatchTerms.from_record(wire.decode_value(message.terms))
+                    terms = BatchTerms.from_record(decode_value(message.terms))
                     self.plans.setdefault(digest, terms)
                     self.heard[name].add(digest)
                 case Settlement():
@@ -204,7 +205,7 @@ class Said:
     def releases(self) -> dict[bytes, NoisyRelease]:
         """What was released, by plan; of a plan that was settled twice, one of the two."""
         return {
-            plan: NoisyRelease.from_record(wire.decode_value(result))
+            plan: NoisyRelease.from_record(decode_value(result))
             for plan, settled in self.settlements.items()
             for state, result in settled
             if state == "released"

@@ -39,8 +39,8 @@ from party.site.folder import Site
 from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
 from protocols.membership import JoinRequest
+from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.deployed import true_class
 from tests.support.door import Door

@@ -6,7 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.report import RunDirectory, RunRecord, read_run
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

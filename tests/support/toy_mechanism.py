@@ -56,18 +56,6 @@ class ToyMax(NoisyMax):
         """Say what so many asks cost."""
         return ToyEvent(whole("asks", asks), self.sigma, weight)
 
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Return what holds whatever the votes."""
-        del outcomes
-        return event_rdp(self.event_of_asks(len(counts), weight), orders)
-
     def parameters(self) -> Parameters:
         """Return the parameters."""
         return {"name": self.name, "vote_threshold": None, "sigma1": None, "sigma2": self.sigma}

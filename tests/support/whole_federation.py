@@ -37,12 +37,13 @@ from party.site.folder import Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FederationStatus, Status, read_status
 from party.site.training import ready_teachers
+from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.planning import RunSettings
-from protocols.envelope import DEFAULT_SUITE
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
+from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.connect_proxy import ConnectProxy, connect_proxy
 from tests.support.hospital_services import (
@@ -427,7 +428,7 @@ class WholeFederation:
         rows = [f"{rng.uniform(20, 80):.6f},{sexes[rng.integers(2)]}" for _ in range(40)]
         path = self.folder / f"{name}.csv"
         path.write_text("\n".join(("age,sex", *rows)) + "\n", encoding="utf-8")
-        return LearningTask.from_public_table(path, label=LABEL, classes=CLASSES)
+        return make_task(path, label=LABEL, classes=CLASSES)
 
     def _knows_tasks(self, hospital: Hospital) -> bool:
         return hospital.standing.tasks == len(self._tasks)

@@ -20,11 +20,11 @@ from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.worker import RunWorker
 from party.site.folder import Site
-from pate_fed.data.task import LearningTask
+from pate_fed.data.new_task import make_task
 from pate_fed.planning import RunSettings
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
 from protocols.membership import JoinRequest
+from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.deployed import (
     CLASSES,
@@ -89,7 +89,7 @@ class Worked:
         home: FederationHome | None = None,
     ) -> None:
         self.queries = write_public_table(folder / "public.csv")
-        self.task = LearningTask.from_public_table(self.queries, label=LABEL, classes=CLASSES)
+        self.task = make_task(self.queries, label=LABEL, classes=CLASSES)
         if home is None:
             settings = FederationSettings("lung study", "127.0.0.1:8443")
             home = FederationHome.create(folder / "federation", settings, now=datetime.now(UTC))

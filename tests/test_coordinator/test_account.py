@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pate_fed.accounting import LaplaceMaxEvent, RenyiAccountant, gdp_epsilon, laplace_rdp
+from pate_fed.accounting import LaplaceMaxEvent, RenyiAccountant, gdp_epsilon
 from pate_fed.accounting.conversion import convert_at_orders
 from pate_fed.data.vote_file import load_vote_counts
 from pate_fed.errors import InvalidParameterError
+from pate_fed.lab.laplace_bounds import laplace_rdp
 from pate_fed.lab.smooth_conditions import SmoothSetting, smooth_conditions
 from pate_fed.mechanisms import SPECS, Options, StableMax, make_mechanism
 from tests.support.command import Command, pate_fed

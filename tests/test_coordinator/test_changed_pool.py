@@ -14,8 +14,8 @@ import pytest
 from coordinator.errors import RunRequestError
 from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
+from pate_fed.data.new_task import make_task
 from pate_fed.data.table_features import NumberEncoder
-from pate_fed.data.task import LearningTask
 from pate_fed.queries import QueryBatch
 from tests.support.changed_pool import rewrite
 from tests.support.command import Command, pate_fed
@@ -112,7 +112,7 @@ def test_a_later_pool_is_read_as_the_first_was(federation: Worked, tmp_path: Pat
     task = federation.coordinator.read_queries(young, label=LABEL, classes=CLASSES)
     assert task.schema.to_bytes() == federation.task.schema.to_bytes()
     assert true_class(task.inputs).tolist() == [0] * 9
-    alone = LearningTask.from_public_table(young, label=LABEL, classes=CLASSES)
+    alone = make_task(young, label=LABEL, classes=CLASSES)
     assert alone.digest != task.digest
     mean = alone.encoder.encoders[0]
     assert isinstance(mean, NumberEncoder)

@@ -17,8 +17,8 @@ from pate_fed.mechanisms import SPECS, specs_with
 from pate_fed.planning import RunSettings, resolve, terms_of
 from pate_fed.report.run_directory import RunDirectory
 from pate_fed.wording import flatten
-from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import FORMS
+from protocols.suites import DEFAULT_SUITE
 from tests.support.command import Command, pate_fed, small_run, write_table
 from tests.support.markers import sampled
 

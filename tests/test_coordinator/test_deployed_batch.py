@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 from coordinator.runs.request import source_of
-from party.site.tasks import Vote
+from party.site.party_task import Vote
 from pate_fed.mechanisms.sampling import split_gaussian
 from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.deployed import LABEL, TEACHERS, deployed
 from tests.support.seeded_service import noise_of

@@ -20,7 +20,7 @@ from coordinator.runs.queue import RunState
 from coordinator.runs.request import RunRequest
 from coordinator.runs.stages import Stage
 from coordinator.runs.transcripts import check_transcript
-from party.site.tasks import Evaluation, PartyTask, tasks_of
+from party.site.party_task import Evaluation, PartyTask, tasks_of
 from pate_fed.accounting import DistributedCountsEvent
 from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidSettingError

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,14 +23,16 @@ import pytest
 from numpy.typing import NDArray
 
 from coordinator.errors import VoidBatchError
+from coordinator.runs.request import RunRequest
+from coordinator.simulation.federation import SimulatedFederation
 from coordinator.simulation.hospitals import Hospital, HospitalsBlueprint
 from party.decision.node import PartyNode
 from pate_fed.data import Records
 from pate_fed.inputs import Inputs
 from pate_fed.queries import QueryBatch
 from pate_fed.teachers import TeacherEnsemble
-from protocols import wire
 from protocols.identity import SigningIdentity
+from protocols.values import encode_value
 from tests.support.command import Command, pate_fed, write_table
 from tests.support.federation import CLASSES, Federation, unanimous
 from tests.support.marker import (
@@ -64,8 +67,8 @@ CANARIES = [
     pytest.param(json.dumps({"votes": list(map(float, MARKERS))}).encode(), id="JSON of floats"),
     pytest.param(pickle.dumps(list(MARKERS)), id="pickled list"),
     pytest.param(pickle.dumps(np.array(MARKERS)), id="pickled array"),
-    pytest.param(wire.encode_value(list(MARKERS)), id="CBOR"),
-    pytest.param(wire.encode_value({"votes": MARKERS[1]}), id="one count in CBOR"),
+    pytest.param(encode_value(list(MARKERS)), id="CBOR"),
+    pytest.param(encode_value({"votes": MARKERS[1]}), id="one count in CBOR"),
     pytest.param(pickle.dumps(MARKERS[1]), id="one pickled count"),
     pytest.param(str(np.array([MARKERS])).encode(), id="printed array"),
     pytest.param(repr(np.array(MARKERS, dtype=float)).encode(), id="printed floats"),
@@ -283,11 +286,23 @@ SECRETS = (*MARKERS, *COUNTS, *(3 * count for count in COUNTS))
 """One hospital's counts, and the exact sum of three."""
 
 
-def marked_hospitals(*_: object, **__: object) -> list[Hospital]:
-    return [
-        Hospital(f"hospital-{place}", SigningIdentity.generate().private_bytes, Marked())
-        for place in range(3)
-    ]
+def mark_hospitals(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Let all hospitals of simulations cast marker histograms."""
+
+    def marked(*_: object, **__: object) -> list[Hospital]:
+        keys = (SigningIdentity.generate().private_bytes for _ in range(count))
+        return [Hospital(f"hospital-{at}", key, Marked()) for at, key in enumerate(keys)]
+
+    request = SimulatedFederation.request
+
+    def request_of_marked(federation: SimulatedFederation, name: str) -> RunRequest:
+        asked = request(federation, name)
+        teachers = (MARKED_TEACHERS,) * count
+        return replace(asked, settings=replace(asked.settings, party_teachers=teachers))
+
+    monkeypatch.setattr("coordinator.simulation.federation.train_hospitals", marked)
+    monkeypatch.setattr("coordinator.simulation.run.yardsticks", half_right)
+    monkeypatch.setattr(SimulatedFederation, "request", request_of_marked)
 
 
 def half_right(*_: object, **__: object) -> dict[str, dict[str, float]]:
@@ -308,8 +323,7 @@ def arguments(table: Path, out: Path) -> list[object]:
 @pytest.fixture
 def marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
     """Arguments of a run whose hospitals all cast marker histograms."""
-    monkeypatch.setattr("coordinator.simulation.federation.train_hospitals", marked_hospitals)
-    monkeypatch.setattr("coordinator.simulation.run.yardsticks", half_right)
+    mark_hospitals(monkeypatch, 3)
     return arguments(write_table(tmp_path / "table.csv"), tmp_path / "run")
 
 
@@ -345,7 +359,7 @@ class TestCommandLine:
         [
             pytest.param("coordinator.runs.labeling.deciding.open_sum", id="opening the sum"),
             pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
-            pytest.param("pate_fed.mechanisms.threshold_max.gnmax_total_rdp", id="pricing"),
+            pytest.param("pate_fed.lab.per_instance.gnmax_total_rdp", id="pricing"),
             pytest.param("pate_fed.report.tables.charged_cost", id="writing down"),
         ],
     )

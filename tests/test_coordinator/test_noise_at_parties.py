@@ -29,9 +29,10 @@ from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, Invalid
 from pate_fed.federation import RunTerms
 from pate_fed.planning import DEFAULTS, RunSettings, resolve
 from pate_fed.planning import terms_of as settled_terms
-from pate_fed.pricing import budget_share, charged_cost, public_cost
-from protocols.envelope import DEFAULT_SUITE
+from pate_fed.planning.budgets import budget_share
+from pate_fed.pricing import charged_cost, public_cost
 from protocols.forms import FORMS
+from protocols.suites import DEFAULT_SUITE
 from tests.support.command import Command, exit_code_of, pate_fed, write_table
 from tests.support.markers import more
 from tests.support.small_records import blobs

@@ -20,7 +20,7 @@ from pate_fed.errors import InvalidParameterError, PateFedError, RunDirectoryErr
 from pate_fed.inputs import Inputs
 from pate_fed.planning import RunSettings
 from pate_fed.students import IMAGE_STUDENTS, LabelFacts, require_student, students_for
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
 from tests.support.command import Command, pate_fed, small_run, write_table
 from tests.support.deployed import CLASSES, LABEL
 from tests.support.worked import Worked

@@ -18,7 +18,7 @@ from coordinator.runs.request import RunRequest, source_of
 from pate_fed.planning import RunSettings
 from pate_fed.pricing import run_cost
 from pate_fed.report import read_run
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
 from tests.support.deployed import LABEL
 from tests.support.worked import Worked
 

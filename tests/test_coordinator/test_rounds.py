@@ -35,8 +35,8 @@ from pate_fed.rounds import cost_of_rounds, order_of_rounds
 from pate_fed.students import interim_chances
 from pate_fed.votes import SummedHistogram
 from pate_fed.wording import epsilon_text
-from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import FORMS
+from protocols.suites import DEFAULT_SUITE
 from tests.support.command import Command, exit_code_of, pate_fed, write_table
 from tests.support.ties import tied_epsilon
 
@@ -439,7 +439,7 @@ def test_a_stated_cost_that_does_not_follow_from_the_settings_is_refused(chain: 
     lied = replace(rounds, record=replace(rounds.record, privacy={"views": views}))
     now = prepared(chain, None)
     with pytest.raises(RunDirectoryError, match="must state the cost"):
-        lied.joined(settings_after(chain), now._pool, now._dataset.class_names)
+        lied.joined(settings_after(chain), now.pool, now.dataset.class_names)
 
 
 def test_the_order_of_all_rounds_is_fixed_and_stored_before_the_second(chain: Chain) -> None:
@@ -457,7 +457,7 @@ def test_the_order_of_all_rounds_is_fixed_and_stored_before_the_second(chain: Ch
     lied = replace(rounds, record=replace(rounds.record, privacy={**first, "budget": budget}))
     now = prepared(chain, None)
     with pytest.raises(RunDirectoryError, match="order that its first round fixed"):
-        lied.joined(settings_after(chain), now._pool, now._dataset.class_names)
+        lied.joined(settings_after(chain), now.pool, now.dataset.class_names)
 
 
 def test_a_later_round_says_that_each_part_was_fixed_before_its_own_run(chain: Chain) -> None:
@@ -472,8 +472,8 @@ def test_a_later_round_says_that_each_part_was_fixed_before_its_own_run(chain: C
 def test_a_budget_that_is_raised_after_labels_were_seen_is_told(chain: Chain) -> None:
     rounds = EarlierRounds.read(chain.first)
     same, raised = (prepared(chain, chain.first, epsilon=epsilon) for epsilon in (50.0, 60.0))
-    assert rounds.raised(same._before) == []
-    [told] = rounds.raised(raised._before)
+    assert rounds.raised(same.before) == []
+    [told] = rounds.raised(raised.before)
     assert "60 now. It was 50" in told
 
 

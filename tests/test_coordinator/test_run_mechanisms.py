@@ -19,8 +19,8 @@ from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.stages import Stage
 from pate_fed.accounting import EntryState
-from protocols import wire
 from protocols.messages import Plan
+from protocols.values import decode_value
 from tests.support.deployed import CLASSES, NAMES, true_class
 from tests.support.invariants import messages_in
 from tests.support.markers import more, sampled
@@ -91,7 +91,7 @@ class TestInteractive:
             for packet, _ in one.exchanges:
                 for message in messages_in(packet):
                     if isinstance(message, Plan):
-                        terms: Any = wire.decode_value(message.terms)
+                        terms: Any = decode_value(message.terms)
                         digest = terms["predictions_digest"]
                         assert of_batch.setdefault(message.batch, digest) == digest
             found.append([of_batch[batch] for batch in sorted(of_batch)])

@@ -42,12 +42,13 @@ from coordinator.runs.worker import MOST_FRUITLESS, MOST_LOST, OFFER_AGAIN_S
 from party.decision.guard import Consent
 from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import EntryState
-from pate_fed.data.task import LearningTask
+from pate_fed.data.new_task import make_task
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import DEPLOYED, SPECS
 from pate_fed.query_sketches import sketch
-from pate_fed.report import EARLIER, read_run, render_summary
+from pate_fed.report import read_run, render_summary
+from pate_fed.run_folder import EARLIER
 from pate_fed.students import Lesson, Student, train_student
 from pate_fed.wording import delta_text, epsilon_text
 from protocols import wire
@@ -773,7 +774,7 @@ def die_at(fatal: Stage, *, passes: int = 1) -> Callable[[Stage], None]:
 def test_rows_that_were_answered_keep_their_task(federation: Worked) -> None:
     """Hospitals would refuse them: a batch with one of them would be void."""
     federation.ask()
-    other = LearningTask.from_public_table(federation.queries, label="dead", classes=CLASSES)
+    other = make_task(federation.queries, label="dead", classes=CLASSES)
     task, federation.task = federation.task, other
     federation.ask("second")  # nothing was answered yet
     federation.task = task
@@ -1084,7 +1085,7 @@ def test_hospitals_that_were_given_two_tasks_of_one_pool_never_vote_together(
     Their votes for class 0 would be added, and mean different diagnoses. Whichever task the run is
     of, somebody did not approve its pool, and all of them learn that before any vote.
     """
-    swapped = LearningTask.from_public_table(federation.queries, label=LABEL, classes=CLASSES[::-1])
+    swapped = make_task(federation.queries, label=LABEL, classes=CLASSES[::-1])
     assert swapped.rows.digests == federation.task.rows.digests
     assert swapped.pool.digest != federation.task.pool.digest
     everybody = list(federation.hospitals.values())

@@ -23,7 +23,7 @@ from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
 from pate_fed.errors import RunDirectoryError
 from pate_fed.federation import RunTerms
-from pate_fed.report.run_directory import _writing
+from pate_fed.run_folder import writing
 from protocols.run_scope import RunScope
 from tests.support.deployed import NAMES
 from tests.support.door import Door
@@ -264,7 +264,7 @@ def test_members_are_let_in_once_the_superlink_answers(served: Served) -> None:
 # Runs that fail ----------------------------------------------------------------------------------
 
 
-def fail_writing(
+def failwriting(
     served: Served, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
 ) -> list[str]:
     """Let the results of the run "first" never be written; return where each try is noted."""
@@ -284,7 +284,7 @@ def fail_writing(
 def unwritable() -> Exception:
     """What the run directory says where the disk is full."""
     try:
-        with _writing(Path("results")):
+        with writing(Path("results")):
             raise OSError(28, "No space left on device")
     except RunDirectoryError as error:
         return error
@@ -320,7 +320,7 @@ def test_a_run_that_fails_each_time_ends_and_lets_the_next_one_begin(served: Ser
 def test_a_run_whose_results_cannot_be_written_is_done_and_lets_the_next_one_begin(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tries = fail_writing(served, monkeypatch, lambda: ValueError("a secret"))
+    tries = failwriting(served, monkeypatch, lambda: ValueError("a secret"))
     served.federation.ask(queries=4)
     served.federation.ask("second", queries=8)
     served.start()
@@ -336,7 +336,7 @@ def test_what_passes_by_itself_ends_no_run_however_long_it_takes(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        tries = fail_writing(served, patch, unwritable)
+        tries = failwriting(served, patch, unwritable)
         served.federation.ask(queries=4)
         served.start()
         served.wait_for(lambda: len(tries) > 12)
@@ -352,7 +352,7 @@ def test_what_passes_by_itself_ends_no_run_however_long_it_takes(
 def test_a_run_that_is_told_to_stop_ends_though_its_results_cannot_be_written(
     served: Served, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
 ) -> None:
-    tries = fail_writing(served, monkeypatch, error)
+    tries = failwriting(served, monkeypatch, error)
     served.federation.ask(queries=4)
 
     def stop(stage: Stage) -> None:

@@ -32,8 +32,9 @@ from pate_fed.planning import DEFAULTS
 from pate_fed.queries import QueryPool
 from pate_fed.students import Lesson, Student, interim_chances, train_student
 from pate_fed.teachers.teacher import TeacherEnsemble
-from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey
+from protocols.envelope import SealingKey
 from protocols.prg import ctr_keystream, gcm_keystream
+from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 from tests.support.command import (
     Command,
     Ended,
@@ -239,7 +240,7 @@ class TestRepeatable:
                 used.append(suite)
                 super().__init__(suite)
 
-        monkeypatch.setattr("protocols.rounds.setup.SealingKey", Watched)
+        monkeypatch.setattr("protocols.rounds.setup.at_party.SealingKey", Watched)
         assert pate_fed(*small_run(table, tmp_path / "run")).code == 0
         assert used == [SUITE_MLKEM768_X25519] * 3
 
@@ -271,7 +272,7 @@ class TestRepeatable:
                 used.append(suite)
                 super().__init__(suite)
 
-        monkeypatch.setattr("protocols.rounds.setup.SealingKey", Watched)
+        monkeypatch.setattr("protocols.rounds.setup.at_party.SealingKey", Watched)
         run = tmp_path / "run"
         assert pate_fed(*small_run(table, run), "--suite", suite).code == 0
         assert used == [suite] * 3

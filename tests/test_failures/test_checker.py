@@ -14,6 +14,7 @@ from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.identity import SigningIdentity
 from protocols.messages import MaskedVector, Plan, Reveal, Settlement, ShareBundle, Verdict
+from protocols.values import decode_value, encode_value
 from tests.support.federation import messages
 from tests.support.invariants import Fault, Seen, messages_in, violations
 from tests.support.process_federation import process_federation
@@ -143,9 +144,9 @@ def a_plan_is_voted_on_twice(seen: Seen) -> Seen:
 
 def a_plan_is_settled_twice(seen: Seen) -> Seen:
     settlement = heard(seen, Settlement)
-    release = NoisyRelease.from_record(wire.decode_value(settlement.result))
+    release = NoisyRelease.from_record(decode_value(settlement.result))
     other = NoisyRelease(1 - release.labels, release.outcomes)
-    return told(seen, replace(settlement, result=wire.encode_value(other.as_record())))
+    return told(seen, replace(settlement, result=encode_value(other.as_record())))
 
 
 def a_query_is_released_for_two_plans(seen: Seen) -> Seen:

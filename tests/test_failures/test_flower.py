@@ -21,7 +21,7 @@ from coordinator.service import EXCHANGE_S
 from pate_fed.accounting import EntryState
 from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.deployed import LABEL, Deployed, deployed
 from tests.support.invariants import require_sound

@@ -20,10 +20,10 @@ from party.storage import charges_of, is_budget_fixed
 from pate_fed.pricing import run_cost
 from pate_fed.public_rows import PublicRows
 from pate_fed.wording import epsilon_text
-from protocols import wire
 from protocols.enrollment import read_audit_head
-from protocols.envelope import DEFAULT_SUITE
 from protocols.run_scope import RunScope
+from protocols.suites import DEFAULT_SUITE
+from protocols.values import encode_value
 from tests.support.hospital_services import Hospitals, make_hospitals, records_of
 from tests.support.hospital_site import LABEL, PATIENT, membership_of
 from tests.test_party.test_cli import PateParty, error_code, pate_party
@@ -44,7 +44,7 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
     members = tuple(sorted(hospitals.members, key=lambda member: member.identity.fingerprint))
     terms = hospitals.terms(members)
     seats = tuple(member.identity.fingerprint for member in members)
-    content = wire.encode_value(terms.as_record())
+    content = encode_value(terms.as_record())
     asking = hospitals.coordinator.public.fingerprint
     scope = RunScope(asking, content, seats, "additive", 32, DEFAULT_SUITE, 3, 1, 0)
     asked: dict[str, Any] = {

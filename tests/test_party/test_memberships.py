@@ -24,6 +24,7 @@ from party.site.membership import MembershipSettings, free_name, free_port, is_m
 from party.site.records import Subject
 from party.storage.audit_log import sign_head
 from pate_fed.accounting import GaussianMaxEvent
+from pate_fed.data.new_task import make_task
 from pate_fed.data.table_features import CategoryEncoder
 from pate_fed.data.task import LearningTask
 from pate_fed.nodes import owner_files
@@ -185,7 +186,7 @@ class TestOneHospital:
             is_written_otherwise=True,
         )
         lung = both.lung.task
-        heart = LearningTask.from_public_table(changed, label=LABEL, classes=lung.class_names)
+        heart = make_task(changed, label=LABEL, classes=lung.class_names)
         both.heart.task = heart
         assert heart.encoder.encoders[0] != lung.encoder.encoders[0]
         for place in range(3):

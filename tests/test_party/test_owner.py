@@ -25,6 +25,7 @@ from party.site.tasks import fetch_task
 from party.site.training import ready_teachers
 from party.storage.audit_log import Act
 from party.storage.schema import ApprovalRow
+from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import RunTerms
@@ -81,7 +82,7 @@ def another_task(hospitals: Hospitals, name: str, **changed: Any) -> LearningTas
     path = folder / f"{name}.csv"
     path.write_text("\n".join(["age,sex", *rows]) + "\n", encoding="utf-8")
     fields: dict[str, Any] = {"label": LABEL, "classes": ("no", "yes"), **changed}
-    task = LearningTask.from_public_table(path, **fields)
+    task = make_task(path, **fields)
     task_of = replace(hospitals, task=task)
     fetch_task(hospitals.sites[0], task_of, task.pool.digest)
     return task

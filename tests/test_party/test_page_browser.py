@@ -22,7 +22,7 @@ from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.worker import RunWorker
 from party.site.records import ApprovalState, Subject
 from pate_fed.planning import RunSettings
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.chromium import chromium, complaints, faults_in
 from tests.support.console import add_hospitals, opened, served

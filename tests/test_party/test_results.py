@@ -25,8 +25,9 @@ from party.site.folder import Site
 from party.site.results import AnsweredRun, answered_runs, fetch_results
 from party.storage.audit_log import Act
 from pate_fed.array_models import DESCRIPTION_FILE, TENSORS_FILE
-from pate_fed.report import SEAL, RunDirectory
-from pate_fed.report.run_directory import SEALED, digests_of
+from pate_fed.report import RunDirectory
+from pate_fed.report.run_directory import digests_of
+from pate_fed.run_folder import SEAL, SEALED
 from pate_fed.stored_models import SKOPS_FILE
 from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, Invitation

@@ -17,12 +17,13 @@ from party.site.records import ApprovalState, Subject
 from party.storage.audit_log import Act
 from pate_fed.pricing import charged_cost
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import BadSignatureError, SuiteError, UnexpectedMessageError, UnknownPeerError
 from protocols.fields import MOST_WORDS_LETTERS
 from protocols.identity import SigningIdentity
 from protocols.messages import Refusal, RunInquiry, RunReadiness
 from protocols.rounds import PartyState, read_run_answer
+from protocols.suites import DEFAULT_SUITE
+from protocols.values import encode_value
 from tests.support.hospital_services import (
     TEACHERS,
     Hospitals,
@@ -65,7 +66,7 @@ def inquiry_of(hospitals: Hospitals, **changed: Any) -> RunInquiry:
         colluders=1,
         dropouts=0,
         simulated=False,
-        terms=wire.encode_value(hospitals.terms(members).as_record()),
+        terms=encode_value(hospitals.terms(members).as_record()),
     )
     return replace(made, **changed)
 
@@ -132,7 +133,7 @@ def test_a_price_above_the_runs_budget_is_said_before_anything_is_asked(
         changed = {"budgets": tuple(5.0 if place == seat else others for place in range(3))}
     terms = replace(terms, **changed)
     assert (charged_cost(terms, seat).epsilon > terms.budgets[seat]) == bool(reason)
-    inquiry = inquiry_of(hospitals, terms=wire.encode_value(terms.as_record()))
+    inquiry = inquiry_of(hospitals, terms=encode_value(terms.as_record()))
     with served(hospitals) as service:
         answer = asked(service, hospitals, inquiry)
         assert service.ledger.entries == ()

@@ -36,20 +36,20 @@ from party.errors import (
 from party.service import PartyService
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import DATABASE_FILE, SETTINGS_FILE, Site
+from party.site.party_task import Vote
 from party.site.records import MOST_PENDING, Approval, ApprovalState, Subject
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import Status, read_status, write_status
-from party.site.tasks import Vote
 from party.storage.audit_log import Act
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import MOST_VOID_BATCHES
 from pate_fed.queries import QueryBatch
 from protocols import wire
 from protocols.additive import AdditiveSum
-from protocols.envelope import DEFAULT_SUITE
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.membership import Membership
+from protocols.suites import DEFAULT_SUITE
 from tests.support.deployed import make_home
 from tests.support.federation import MemoryTransport, holds_vector, kinds
 from tests.support.hospital_services import (

@@ -69,7 +69,8 @@ def rewrite(site: Site, *keys: str, value: object) -> None:
         pytest.param(
             (*LUNG, "address"),
             "coordinator.example.org",
-            "[memberships.lung-study] address must be host:port",
+            "[memberships.lung-study] address must be host:port, its host a name such as "
+            "coordinator.example.org, or an address such as 192.0.2.7 or [2001:db8::7]",
             "'coordinator.example.org'",
             id="no port of the coordinator",
         ),

@@ -25,9 +25,9 @@ from party.storage import AuditLog, PartyDatabase
 from party.storage.audit_log import Act
 from pate_fed.federation import RunTerms
 from pate_fed.votes import TeacherWeights
-from protocols import wire
 from protocols.identity import SigningIdentity
 from protocols.membership import MOST_OPEN_RUNS
+from protocols.values import encode_value
 
 PEER, OTHER = SigningIdentity.generate().public, SigningIdentity.generate().public
 POOL, RUN = b"p" * 32, b"r" * 32
@@ -439,7 +439,7 @@ class TestWithdrawn:
     """What an ended run asked waits for nobody any more."""
 
     def terms(self, name: str) -> bytes:
-        return wire.encode_value(terms_of(name).as_record())
+        return encode_value(terms_of(name).as_record())
 
     def test_what_waits_for_a_run_that_ended_is_forgotten_and_on_record(
         self, records: SiteRecords, database: PartyDatabase

@@ -8,6 +8,7 @@ import pytest
 
 from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.conversion import convert_costly_curve, convert_curve
+from pate_fed.accounting.costs import ROWS_METHOD
 from pate_fed.accounting.curves import event_label_rdp
 from pate_fed.accounting.distributed_costs import charged_rows_cost, distributed_costs
 from pate_fed.accounting.events import (
@@ -17,16 +18,15 @@ from pate_fed.accounting.events import (
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
 from pate_fed.accounting.label_bounds import label_level_epsilon
 from pate_fed.accounting.ledger import PrivacyLedger
-from pate_fed.accounting.statement import (
-    NOT_PROTECTED,
-    NOT_PROTECTED_WITH_NOISE_AT_PARTIES,
-    ROWS_METHOD,
-    not_protected,
-    trust_sentence,
-)
 from pate_fed.errors import (
     BudgetExhaustedError,
     UnsupportedEventError,
+)
+from pate_fed.report.statement import (
+    NOT_PROTECTED,
+    NOT_PROTECTED_WITH_NOISE_AT_PARTIES,
+    not_protected,
+    trust_sentence,
 )
 from tests.support.markers import sampled
 

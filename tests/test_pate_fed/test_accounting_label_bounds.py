@@ -20,9 +20,9 @@ from pate_fed.accounting import (
     gdp_epsilon,
     gdp_mu_squared,
 )
-from pate_fed.accounting.exact import exact_label_rdp, exact_threshold_rdp
 from pate_fed.accounting.label_bounds import label_level_epsilon, label_rdp, threshold_bit_rdp
 from pate_fed.errors import InvalidParameterError
+from pate_fed.lab.exact import exact_label_rdp, exact_threshold_rdp
 from tests.support.exact_argmax import (
     argmax_log_law,
     histograms,

@@ -24,7 +24,6 @@ from pate_fed.accounting import (
     ConfidentGaussianMaxEvent,
     GaussianMaxEvent,
     LaplaceMaxEvent,
-    PerInstanceMeter,
     PrivacyEvent,
     RenyiAccountant,
     StableGaussianMaxEvent,
@@ -32,26 +31,26 @@ from pate_fed.accounting import (
     convert_curve,
     event_approximate_rdp,
     event_label_rdp,
-    exact_epsilon,
-    exact_label_rdp,
-    exact_threshold_rdp,
     gdp_epsilon,
     gdp_mu_squared,
-    gnmax_log_q,
-    gnmax_total_rdp,
     label_level_epsilon,
     label_rdp,
-    laplace_log_q,
-    laplace_rdp,
-    pure_dp_rdp,
     threshold_bit_rdp,
+)
+from pate_fed.accounting.formal import gdp_cost, labels_cost
+from pate_fed.accounting.pure_bounds import pure_dp_rdp
+from pate_fed.accounting.ranges import RANGES
+from pate_fed.errors import InvalidParameterError, InvalidVotesError, PateFedError
+from pate_fed.lab.exact import exact_epsilon, exact_label_rdp, exact_threshold_rdp
+from pate_fed.lab.laplace_bounds import laplace_log_q, laplace_rdp
+from pate_fed.lab.pate_bounds import (
+    gnmax_log_q,
+    gnmax_total_rdp,
     threshold_log_q,
     threshold_rdp,
     threshold_total_rdp,
 )
-from pate_fed.accounting.formal import gdp_cost, labels_cost
-from pate_fed.accounting.ranges import RANGES
-from pate_fed.errors import InvalidParameterError, InvalidVotesError, PateFedError
+from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.lab.sanitized import instance_cost
 from pate_fed.lab.smooth_conditions import SmoothSetting
 from pate_fed.lab.smooth_sensitivity import (

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pate_fed.audit.disjointness import check_manifest, require_disjoint, tag_shares
+from pate_fed.audit.disjointness import check_manifest, require_disjoint
+from pate_fed.audit.tags import tag_shares
 from pate_fed.errors import DisjointnessError, InvalidAnswersError, InvalidParameterError
 from pate_fed.partition import build_manifest, partition_records
 from tests.support.command import Command, pate_fed

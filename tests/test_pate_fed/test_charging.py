@@ -29,14 +29,14 @@ from pate_fed.accounting import (
     label_rdp,
     threshold_bit_rdp,
 )
-from pate_fed.accounting.formal import gdp_cost, labels_cost
-from pate_fed.accounting.statement import (
+from pate_fed.accounting.costs import (
     GDP_METHOD,
     NO_BOUND_METHOD,
     PUBLIC_VIEW,
     ROUNDS_METHOD,
     RUNS_METHOD,
 )
+from pate_fed.accounting.formal import gdp_cost, labels_cost
 from pate_fed.charging import (
     RunLedger,
     caps_of,
@@ -44,7 +44,6 @@ from pate_fed.charging import (
     lifelong_charge,
     mechanism_of,
     outcomes_of,
-    share_for_life,
     whole_charge,
 )
 from pate_fed.errors import (
@@ -55,19 +54,17 @@ from pate_fed.errors import (
 )
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import InteractiveThresholdMax, ThresholdMax
+from pate_fed.planning.budgets import budget_share, share_for_life, tightest_cost
 from pate_fed.pricing import (
     are_counts_seen,
-    budget_share,
     charged_cost,
-    cost_of_runs,
     most_exposed,
     public_cost,
     removal_cost,
     run_cost,
-    tightest_cost,
 )
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
-from pate_fed.rounds import cost_of_rounds, delta_of_rounds, order_of_rounds
+from pate_fed.rounds import cost_of_rounds, cost_of_runs, delta_of_rounds, order_of_rounds
 from pate_fed.votes import TeacherWeights
 from tests.support.exact_argmax import histograms, renyi_divergence
 from tests.support.markers import sampled

@@ -12,6 +12,7 @@ from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.events import ImmutableMaxEvent
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.mechanisms.immutable_max import ImmutableMax
+from pate_fed.lab.per_instance import instance_rdp
 from pate_fed.mechanisms.mechanism import Options
 from pate_fed.mechanisms.registry import SPECS, make_mechanism
 from pate_fed.mechanisms.sampling import keyed_stream
@@ -40,7 +41,7 @@ def test_its_event_is_priced_at_infinity() -> None:
     assert accountant.get_converted(1e-5).epsilon == math.inf
     votes = np.array([[100, 0]])
     assert np.isinf(
-        MECHANISM.instance_rdp(votes, np.zeros(1, dtype=np.int8), np.array([2.0]), weight=1.0)
+        instance_rdp(MECHANISM, votes, np.zeros(1, dtype=np.int8), np.array([2.0]), weight=1.0)
     ).all()
 
 

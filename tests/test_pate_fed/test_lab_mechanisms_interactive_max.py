@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent
-from pate_fed.accounting.pate_bounds import threshold_rdp
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax
 from pate_fed.lab.mechanisms.interactive_max import InteractiveGaussianMax
+from pate_fed.lab.pate_bounds import threshold_rdp
+from pate_fed.lab.per_instance import instance_rdp
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from tests.support.exact_argmax import one_vote_neighbors
@@ -89,7 +90,7 @@ def test_it_costs_what_confident_gnmax_costs() -> None:
     assert ASKING.event(5, 3, weight=2) == ConfidentGaussianMaxEvent(5, 3, 1.5, 2.0, 2.0)
     outcomes = np.array([Outcome.ANSWERED, Outcome.REFUSED], dtype=np.int8)
     orders = np.array([2.0, 4.0])
-    cost = ASKING.instance_rdp(np.array([[1, 9], [9, 1]]), outcomes, orders, weight=1.0)
+    cost = instance_rdp(ASKING, np.array([[1, 9], [9, 1]]), outcomes, orders, weight=1.0)
     checks = threshold_rdp([8, 0], orders, vote_threshold=4.0, sigma1=1.5).sum(axis=0)
     label = gnmax_rdp([[1, 9]], orders, sigma=2.0).sum(axis=0)
     assert cost == pytest.approx(checks + label, rel=1e-12)
@@ -104,7 +105,8 @@ def test_predictions_must_fit_the_batch() -> None:
     with pytest.raises(InvalidParameterError):
         ASKING.reinforced_labels(release)
     with pytest.raises(InvalidParameterError):
-        ASKING.instance_rdp(
+        instance_rdp(
+            ASKING,
             np.zeros((4, 2), dtype=np.int64),
             np.zeros(4, dtype=np.int8),
             np.array([2.0]),

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pate_fed.accounting.conversion import convert_at_orders
-from pate_fed.accounting.pate_bounds import threshold_rdp
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
+from pate_fed.lab.pate_bounds import threshold_rdp
 from pate_fed.lab.sanitized import (
     InstanceCost,
     SanitizingPlan,

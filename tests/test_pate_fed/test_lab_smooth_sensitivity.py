@@ -17,8 +17,8 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.special import ndtr
 
 from benchmarks.baselines.loop import SmoothLoop
-from pate_fed.accounting.pate_bounds import gnmax_log_q, threshold_margin, threshold_rdp
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
+from pate_fed.lab.pate_bounds import gnmax_log_q, threshold_margin, threshold_rdp
 from pate_fed.lab.sanitized import InstanceCost, instance_cost
 from pate_fed.lab.smooth_conditions import (
     SmoothSetting,

@@ -21,8 +21,9 @@ from pate_fed.mechanisms.noise_shares import DistributedNoise
 from pate_fed.mechanisms.registry import SPECS, make_mechanism, specs_with
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.mechanisms.threshold_max import InteractiveThresholdMax, ThresholdMax
+from pate_fed.opened_sums import open_noisy_sum
 from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.votes import NoisyHistogram, SummedHistogram, VoteHistogram, open_noisy_sum
+from pate_fed.votes import NoisyHistogram, SummedHistogram, VoteHistogram
 
 GNMAX = GaussianMax(sigma=6.0, shares=7)
 THRESHOLD = ThresholdMax(6.0, vote_threshold=30.0, shares=7)

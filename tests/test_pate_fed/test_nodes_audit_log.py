@@ -21,8 +21,8 @@ from party.storage.audit_log import Act as HospitalsAct
 from pate_fed.nodes import audit_log
 from pate_fed.nodes.audit_log import AuditEntry, AuditLog, Facts
 from pate_fed.nodes.database import NodeDatabase
-from protocols import wire
 from protocols.errors import MalformedMessageError
+from protocols.values import Value, encode_value
 
 ENTRIES = 6
 ACTS = at_coordinator.Act
@@ -147,7 +147,7 @@ class TestEntries:
         for place in range(2):
             logged.log.append(logged.act, {"by": "Anna"}, at=place)
             said = [place + 1, 1000 * place, logged.act.value, {"by": "Anna"}]
-            body = wire.encode_value(said)
+            body = encode_value(said)
             link = hashlib.sha256(logged.log.domain + b"record\0" + link + body).digest()
         assert logged.log.end[1] == link
 
@@ -207,9 +207,9 @@ class TestEntries:
             pytest.param("run paused", id="text"),
         ],
     )
-    def test_what_is_no_entry_is_refused(self, body: wire.Value) -> None:
+    def test_what_is_no_entry_is_refused(self, body: Value) -> None:
         with pytest.raises(MalformedMessageError):
-            AuditEntry.from_bytes(wire.encode_value(body), ACTS)
+            AuditEntry.from_bytes(encode_value(body), ACTS)
 
 
 class TestSearch:

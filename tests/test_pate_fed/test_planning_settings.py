@@ -13,17 +13,18 @@ from hypothesis import settings as trials
 from hypothesis import strategies as st
 
 from pate_fed.accounting import DistributedGaussianMaxEvent, GaussianMaxEvent
+from pate_fed.accounting.costs import PrivacyUnit
 from pate_fed.accounting.formal import counts_cost, labels_cost
-from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.data import SOURCE_NAMES, Dataset, DataSource, Records
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import SPECS
 from pate_fed.planning import DEFAULTS, RunSettings, resolve, resolve_for, terms_of
-from pate_fed.pricing import budget_share, charged_cost
-from protocols.envelope import DEFAULT_SUITE
+from pate_fed.planning.budgets import budget_share
+from pate_fed.pricing import charged_cost
 from protocols.errors import TooFewPartiesError
 from protocols.forms import FORMS
+from protocols.suites import DEFAULT_SUITE
 from tests.support.markers import sampled
 
 FOLDER = Path("private") / "folder"

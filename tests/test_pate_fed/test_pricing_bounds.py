@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pate_fed.accounting.exact import exact_label_rdp
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.federation import RunTerms
+from pate_fed.lab.exact import exact_label_rdp
 from pate_fed.mechanisms.discrete_sampling import largest_draw
 from pate_fed.mechanisms.noise_shares import DistributedNoise
 from tests.support.extreme_terms import usual_terms

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.data import DataSource
 from pate_fed.errors import RunDirectoryError
 from pate_fed.planning import RunSettings

@@ -15,12 +15,12 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.mechanisms import SPECS
 from pate_fed.report import RunRecord, plots, render_report
 from pate_fed.report.editions import public_record
 from pate_fed.report.plots import MAX_CLASSES
-from pate_fed.report.run_directory import SEALED
+from pate_fed.run_folder import SEALED
 from pate_fed.wording import chance_text, delta_text, epsilon_text, odds_factor, size_text
 from tests.support.markers import sampled
 from tests.support.sample_run import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.report import render_model_card
 from tests.support.sample_run import sample_metrics, sample_privacy, sample_settings
 

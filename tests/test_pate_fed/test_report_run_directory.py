@@ -15,14 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
-from pate_fed.report import (
-    RunDirectory,
-    forget_unfinished,
-    read_run,
-    refuse_existing,
-    render_report,
-    replace_report,
-)
+from pate_fed.report import RunDirectory, read_run, render_report, replace_report
+from pate_fed.run_folder import forget_unfinished, refuse_existing
 from tests.support.markers import sampled
 from tests.support.sample_run import (
     fill,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.report import render_summary
 from tests.support.sample_run import sample_metrics, sample_parties, sample_privacy
 

@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from pate_fed.accounting import Outcomes
-from pate_fed.accounting.statement import PUBLIC_VIEW, RENYI_METHOD, ROUNDS_METHOD, RUNS_METHOD
+from pate_fed.accounting.costs import PUBLIC_VIEW, RENYI_METHOD, ROUNDS_METHOD, RUNS_METHOD
 from pate_fed.charging import RunLedger
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.pricing import charged_cost, removal_cost, run_cost

@@ -26,8 +26,9 @@ from protocols.pair_keys import PairRoots
 from protocols.prg import expand
 from protocols.ring import Ring
 from protocols.rounds import Blame, PartyRound, PartyState
-from protocols.rounds.blame import BlameCase, RowWitness
-from protocols.rounds.opening import ShareHolder
+from protocols.rounds.blame.at_coordinator import BlameCase
+from protocols.rounds.blame.at_party import RowWitness
+from protocols.rounds.opening.at_party import ShareHolder
 from protocols.secure_sum import SecureSum
 from tests.support.markers import sampled
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run

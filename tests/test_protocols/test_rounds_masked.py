@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from protocols import wire
+from protocols.dealing import deal as deal_shares
 from protocols.errors import (
     BadSignatureError,
     ConflictingMessageError,
@@ -38,8 +39,9 @@ from protocols.messages import (
     ShareBundle,
     Verdict,
 )
-from protocols.rounds import CoordinatorState, PartyRound, PartyState, opening
-from protocols.rounds.opening import ShareFault, ShareHolder
+from protocols.rounds import CoordinatorState, PartyRound, PartyState
+from protocols.rounds.opening.at_coordinator import ShareFault
+from protocols.rounds.opening.at_party import ShareHolder
 from protocols.transcript_verifier import verify_transcript
 from tests.support.cheating import EXPIRED, Cheat, dealt_otherwise
 from tests.support.marker import forms_of_words
@@ -874,13 +876,13 @@ def cheating_dealer(
     run: MemoryRun, seat: int, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Any]
 ) -> bytes:
     """Let one party deal something else, properly sealed and signed."""
-    fp, honest = run.coordinator.seats[seat], opening.deal
+    fp, honest = run.coordinator.seats[seat], deal_shares
 
     def deal(secrets: Sequence[bytes], **arguments: Any) -> Any:
         dealt = honest(secrets, **arguments)
         return change(dealt) if arguments["seat"] == seat else dealt
 
-    monkeypatch.setattr(opening, "deal", deal)
+    monkeypatch.setattr("protocols.rounds.opening.at_party.deal", deal)
     return fp
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from protocols import wire
 from protocols.additive import AdditiveSum
-from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey, seal
+from protocols.envelope import SealingKey, seal
 from protocols.errors import (
     BadSignatureError,
     BrokenEnvelopeError,
@@ -51,6 +51,7 @@ from protocols.pair_keys import MAX_SKIPPED_EPOCHS
 from protocols.rounds import PartyRound, PartyState, Received, RoundJournal
 from protocols.rounds.seating import COORDINATOR
 from protocols.secure_sum import SecureSum
+from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 from tests.support.markers import sampled
 from tests.support.rounds import EXPIRES_AT, NOW, ListJournal, MemoryRun
 from tests.support.walk import WORDS, Walk, altered, vector

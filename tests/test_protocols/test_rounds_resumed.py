@@ -54,6 +54,7 @@ from protocols.rounds.coordinator_journal import (
 )
 from protocols.rounds.history import RunHistory
 from protocols.rounds.live_run import LiveRun
+from protocols.values import encode_value
 from tests.support import rounds
 from tests.support.copied import Copies
 from tests.support.markers import sampled
@@ -537,7 +538,7 @@ class TestGoingOn:
                     secret.append(body)
                 case ShareBundle(dealings=dealings, envelopes=envelopes):
                     secret += [*dealings, *envelopes]
-        written = [wire.encode_value(step_to_record(step)) for step in steps_of(run)]
+        written = [encode_value(step_to_record(step)) for step in steps_of(run)]
         assert len(secret) >= 1 + PARTIES
         assert not [one for one in secret if any(one in record for record in written)]
 

@@ -306,4 +306,4 @@ def test_a_deployment_survives_drop_outs_as_soon_as_it_can() -> None:
     forms = [usual_form(parties) for parties in (3, 4, 5, 10, 100)]
     assert forms == ["additive", "additive", "masked", "masked", "masked"]
     for parties, form in zip((3, 4, 5, 10, 100), forms, strict=True):
-        FORMS[form]().require_enough(parties)
+        FORMS[form].require_enough(parties)

@@ -35,6 +35,7 @@ from protocols.messages import (
     StreamSums,
     VectorHead,
 )
+from protocols.values import decode_value, digest_of_values, encode_value
 from protocols.wire import MESSAGE_TYPES, PROTOCOL_VERSION
 from tests.support.markers import sampled
 from tests.support.message_strategies import messages
@@ -353,7 +354,7 @@ def test_no_tag_is_read(tag: int, content: bytes) -> None:
     head = cbor2.dumps(cbor2.CBORTag(tag, 0))[:-1]
     for data in (head + content, b"\x81" + head + content, b"\xa1" + head + content + b"\x01"):
         with pytest.raises(MalformedMessageError) as caught:
-            wire.decode_value(data)
+            decode_value(data)
         # Refused as a tag, not for what became of it: dates and patterns are never built.
         assert "tags must be absent" in "".join(traceback.format_exception(caught.value))
 
@@ -368,7 +369,7 @@ def test_a_frame_over_its_bound_is_refused_before_it_is_parsed(
     def parse(data: bytes) -> object:
         raise AssertionError("parsed")
 
-    monkeypatch.setattr(wire, "_loads", parse)
+    monkeypatch.setattr(wire, "loads", parse)
     monkeypatch.setattr(kind, "MAX_BYTES", min(kind.MAX_BYTES, 4 * KIB))
     head = bytes((0x84, PROTOCOL_VERSION)) + cbor2.dumps(kind.TYPE)
     with pytest.raises(MalformedMessageError, match="at most"):
@@ -523,9 +524,9 @@ def test_a_bad_packet_is_malformed(packet: bytes) -> None:
 
 @given(_plain)
 def test_plain_data_comes_through_unchanged(value: Any) -> None:
-    data = wire.encode_value(value)
-    again = wire.decode_value(data)
-    assert wire.encode_value(again) == data  # NaN is not equal to itself
+    data = encode_value(value)
+    again = decode_value(data)
+    assert encode_value(again) == data  # NaN is not equal to itself
     assert repr(again) == repr(value) or isinstance(value, dict | list)
 
 
@@ -554,13 +555,13 @@ def test_plain_data_comes_through_unchanged(value: Any) -> None:
 )
 def test_data_that_is_not_plain_and_canonical_is_malformed(data: bytes) -> None:
     with pytest.raises(MalformedMessageError):
-        wire.decode_value(data)
+        decode_value(data)
 
 
 @given(st.text(max_size=8), st.binary(max_size=8), st.text(max_size=8), st.binary(max_size=8))
 def test_labels_separate_digests(one: str, data: bytes, other: str, more: bytes) -> None:
     same = (one, data) == (other, more)
-    equal = wire.digest_of_values(one, data) == wire.digest_of_values(other, more)
+    equal = digest_of_values(one, data) == digest_of_values(other, more)
     assert equal == same
 
 

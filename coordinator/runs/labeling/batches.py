@@ -34,9 +34,9 @@ from pate_fed.federation import BatchTerms
 from pate_fed.mechanisms import Mechanism
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import NoisyHistogram, SummedHistogram
-from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.rounds import PlanClaim
+from protocols.values import encode_value
 
 Failure = ProtocolError | CoordinatorError | PateFedError
 
@@ -183,9 +183,7 @@ class Batches:
         with self._store.together():
             self._store.save_release(ledger, batch=batch.number, release=release)
             self._messenger.note_settled(  # parties hear of it with the next message
-                self._round.batch.settle(
-                    released=True, result=wire.encode_value(release.as_record())
-                )
+                self._round.batch.settle(released=True, result=encode_value(release.as_record()))
             )
         self._on_stage(Stage.STORED)
         self._is_unfinished = False

@@ -24,8 +24,8 @@ from coordinator.runs.labeling.blame import traced_row_words
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Failures, Messenger, require_no
 from coordinator.runs.stages import Stage
-from protocols import wire
 from protocols.errors import FalseCertificateError, KeysGoneError, TooFewSharesError
+from protocols.values import encode_value
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 """First pause between two tries to reach a silent party; each pause is twice the one before."""
@@ -79,7 +79,7 @@ class SumCollector:
         Raises:
             RunDamagedError: the plan open before a restart differs.
         """
-        encoded = wire.encode_value(terms)
+        encoded = encode_value(terms)
         if self._round.has_open_plan:
             plan = self._round.open_plan.plan
             if (plan.batch, plan.words, plan.terms) != (batch, words, encoded):

@@ -11,8 +11,8 @@ import scipy
 from numpy.typing import NDArray
 
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent, PrivacyEvent
-from pate_fed.accounting.pate_bounds import checked_tops, threshold_margin, without_offsets
 from pate_fed.errors import InvalidParameterError
+from pate_fed.lab.pate_bounds import checked_tops, threshold_margin, without_offsets
 
 Details = Mapping[str, float | str | None]
 """Further facts of a number, as JSON can hold them."""

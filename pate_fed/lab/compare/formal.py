@@ -23,10 +23,10 @@ from pate_fed.accounting import (
 )
 from pate_fed.accounting.composition import can_be_composed, labels_epsilon
 from pate_fed.accounting.conversion import convert_costly_curve, convert_curve
+from pate_fed.accounting.costs import COMPOSED_METHOD, GDP_METHOD
 from pate_fed.accounting.gaussian_dp import LARGEST_MU, gdp_mu_squared
 from pate_fed.accounting.label_bounds import LABEL_METHOD, label_level_epsilon
 from pate_fed.accounting.ranges import probability
-from pate_fed.accounting.statement import COMPOSED_METHOD, GDP_METHOD
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.compare.case import Details, MethodCost, VoteCase, no_finite_epsilon
 

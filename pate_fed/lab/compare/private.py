@@ -12,18 +12,18 @@ from pate_fed.accounting import (
     GaussianMaxEvent,
     ImmutableMaxEvent,
     LaplaceMaxEvent,
-    exact_epsilon,
-    laplace_rdp,
 )
 from pate_fed.accounting.conversion import PAPER_ORDERS, ConversionMethod, convert_at_orders
-from pate_fed.accounting.laplace_bounds import PureBound
-from pate_fed.accounting.pate_bounds import (
+from pate_fed.accounting.pure_bounds import PureBound
+from pate_fed.errors import InvalidParameterError
+from pate_fed.lab.compare.case import MethodCost, VoteCase, no_finite_epsilon
+from pate_fed.lab.exact import exact_epsilon
+from pate_fed.lab.laplace_bounds import laplace_rdp
+from pate_fed.lab.pate_bounds import (
     checked_tops,
     gnmax_total_rdp,
     threshold_total_rdp,
 )
-from pate_fed.errors import InvalidParameterError
-from pate_fed.lab.compare.case import MethodCost, VoteCase, no_finite_epsilon
 from pate_fed.lab.sanitized import (
     SANITIZED_METHOD,
     InstanceCost,

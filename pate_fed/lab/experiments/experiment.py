@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting import PerInstanceMeter
 from pate_fed.accounting.formal import labels_cost
 from pate_fed.errors import UnreadableFileError
+from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.mechanisms import Mechanism, spec_of
 from pate_fed.regular_files import open_regular
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent, PrivacyEvent
-from pate_fed.accounting.pate_bounds import gnmax_total_rdp, threshold_total_rdp
 from pate_fed.accounting.ranges import in_range
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
@@ -32,7 +31,7 @@ from pate_fed.mechanisms.mechanism import (
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import number, pick
-from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.releases import NoisyRelease
 from pate_fed.votes import SummedHistogram
 
 
@@ -86,25 +85,6 @@ class ConfidentGaussianMax(Mechanism):
             asks=asked, answers=answered, sigma1=self.sigma1, sigma2=self.sigma2, weight=weight
         )
 
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Sum the data-dependent bounds: the check of every query, the label of the answered."""
-        checks = threshold_total_rdp(
-            self._tops(counts),
-            orders,
-            vote_threshold=self.vote_threshold,
-            sigma1=self.sigma1,
-            weight=weight,
-        )
-        answered = counts[outcomes == Outcome.ANSWERED]
-        return checks + gnmax_total_rdp(answered, orders, sigma=self.sigma2, weight=weight)
-
     def parameters(self) -> Parameters:
         """Return the parameters."""
         return {
@@ -124,7 +104,7 @@ class ConfidentGaussianMax(Mechanism):
             random_bytes=random_bytes,
         )
 
-    def _tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the counts that the check compares, without noise; shape (queries,)."""
         return np.asarray(counts.max(axis=1))
 

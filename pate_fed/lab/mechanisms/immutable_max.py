@@ -11,9 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pate_fed.accounting.events import ImmutableMaxEvent, PrivacyEvent
 from pate_fed.accounting.ranges import in_range, whole
 from pate_fed.errors import InvalidParameterError
@@ -65,18 +62,6 @@ class ImmutableMax(NoisyMax):
     def event_of_asks(self, asks: int, weight: float) -> PrivacyEvent:
         """Return the event of this many asks: of infinite cost if there is one."""
         return ImmutableMaxEvent(asks=asks, weight=weight)
-
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Return infinity: local sensitivity at chosen votes bounds nothing."""
-        del outcomes, weight
-        return np.full(len(orders), math.inf if len(counts) else 0.0)
 
     def parameters(self) -> Parameters:
         """Return the parameters; "sigma2" is the standard deviation sqrt(2) / gamma."""

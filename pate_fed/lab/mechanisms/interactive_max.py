@@ -81,14 +81,14 @@ class InteractiveGaussianMax(HearsStudent, ConfidentGaussianMax):
             offsets=offsets,
         )
 
-    def _tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the counts that the check compares, for the first queries of the batch.
 
         Raises:
             InvalidParameterError: the predictions are for fewer queries or other classes.
         """
         if self.predictions is None:
-            return ConfidentGaussianMax._tops(self, counts)
+            return ConfidentGaussianMax.tops(self, counts)
         offsets = self.predictions.votes
         if len(offsets) < len(counts) or offsets.shape[1] != counts.shape[1]:
             raise InvalidParameterError("predictions must be for these queries", "others")

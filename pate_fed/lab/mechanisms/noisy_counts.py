@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pate_fed.mechanisms import gaussian_max
 from pate_fed.mechanisms.gaussian_max import GaussianMax
@@ -46,18 +45,6 @@ class NoisyCounts(GaussianMax):
         answered = self.decide(noisy, max_answers=max_answers)
         counts = noisy.counts[: answered.answered].astype(np.float64)
         return replace(answered, counts=counts)
-
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Return the bound for all votes: whoever sees counts gains from agreement, too."""
-        del outcomes
-        return np.asarray(orders * len(counts) * (weight / self.sigma) ** 2)
 
 
 def _make(options: Options) -> Mechanism:

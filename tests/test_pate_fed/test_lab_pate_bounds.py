@@ -15,7 +15,8 @@ from scipy.special import ndtr
 
 from benchmarks.baselines import loop
 from pate_fed.accounting.conversion import ConversionMethod, convert_at_orders
-from pate_fed.accounting.pate_bounds import (
+from pate_fed.errors import InvalidParameterError, InvalidVotesError
+from pate_fed.lab.pate_bounds import (
     gnmax_log_q,
     gnmax_total_rdp,
     rdp_from_log_q,
@@ -25,7 +26,6 @@ from pate_fed.accounting.pate_bounds import (
     threshold_total_rdp,
     total_rdp_from_log_q,
 )
-from pate_fed.errors import InvalidParameterError, InvalidVotesError
 from tests.support.exact_argmax import (
     argmax_log_law,
     histograms,

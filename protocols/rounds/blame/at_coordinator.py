@@ -1,21 +1,4 @@
-"""Who spoiled a row: sums of the streams over one whole row of a void plan, compared (rule R11).
-
-A row of an honest party's y sums to its quota plus its streams over that row, each with its sign.
-The quota is public: the terms of the run have it. So a party that states the sum of each stream
-over a whole row tells nothing about a vote: given these sums, every row with that quota is as
-likely as before. One word is different: its stream sums would open a vote. So a party takes the
-width of a row from the terms that it agreed to, never from the request.
-
-The result. Both ends of a pair state the same sum, or one of them lies: the pair is named. A party
-whose y does not come to its quota under its own statement is named alone; an honest one never is. A
-party that is asked and states nothing is named, too. If all state, somebody is named whenever the
-row of the sum is wrong: where all pairs agree the sums cancel, so some party's own row is off. Lies
-that keep the row of the sum right (within one party's row, or of two parties that make up for one
-another) void nothing and are not found.
-
-The coordinator keeps row sums of each y, not y itself. A thief of the row sums and all keys learns
-quotas. A thief of the y's and all keys would learn votes.
-"""
+"""The coordinator's record of a plan, to find out who spoiled a row of it."""
 
 from __future__ import annotations
 
@@ -25,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.errors import BlameError, UnexpectedMessageError, WrongStateError
+from protocols.errors import UnexpectedMessageError, WrongStateError
 from protocols.messages import BlameRequest, StreamSums
-from protocols.prg import expand
 from protocols.ring import Words
-from protocols.rounds.seating import COORDINATOR
+from protocols.rounds.blame.rows import row_sum
 from protocols.secure_sum import SecureSum
 
 OpenedStream = tuple[int, int, bytes]
@@ -50,100 +32,6 @@ class Blame:
     parties: tuple[bytes, ...] = ()
     pairs: tuple[tuple[bytes, bytes], ...] = ()
     silent: tuple[bytes, ...] = ()
-
-
-class RowWitness:
-    """A party's record of an answered plan, to state the sums of one row of it, once.
-
-    Secret, in memory only. It is dropped at a release, at the next plan, and after use. Until then
-    it holds the self mask b. A thief of this memory who also has the void batch's y can open it.
-    Without b the thief would need shares of b from as many holders as open a sum. The pair keys
-    follow from roots that are held until the next plan in any case.
-    """
-
-    __slots__ = ("_form", "_keys", "_parties", "_words")
-
-    def __init__(
-        self,
-        form: SecureSum,
-        *,
-        words: int,
-        seat: int,
-        pair_keys: Mapping[int, bytes],
-        self_key: bytes,
-    ) -> None:
-        self._form = form
-        self._words = words
-        self._parties = len(pair_keys) + 1
-        self._keys = {**pair_keys, **({seat: self_key} if self_key else {})}
-
-    def sums(self, row: int, *, row_words: int) -> tuple[int, ...]:
-        """Add each stream over one row of `row_words`, modulo the ring; use it up.
-
-        Returns:
-            One for each seat; at this party's own the sum of its self mask, 0 where it has none.
-
-        Raises:
-            BlameError: there is no such row, or its sums were stated before.
-        """
-        if row_words < 2 or self._words % row_words or not 0 <= row < self._words // row_words:
-            raise BlameError("a row must be one of the plan", row)
-        if not self._keys:
-            raise BlameError("a row must be asked about once")
-        keys, self._keys = self._keys, {}
-        return tuple(
-            _row_sum(self._form, keys[seat], row, row_words=row_words) if seat in keys else 0
-            for seat in range(self._parties)
-        )
-
-    def __repr__(self) -> str:
-        return f"RowWitness(words={self._words})"
-
-
-class PartyBlame:
-    """A party's end: what it kept of the void plan just before, for one question about a row.
-
-    Attributes:
-        witness: Stream sums of that plan; None if there is none, or none any more.
-    """
-
-    def __init__(self) -> None:
-        self._plan_digest, self._expires_at = b"", 0
-        self._request: BlameRequest | None = None
-        self.witness: RowWitness | None = None
-
-    def keep(self, witness: RowWitness, *, plan_digest: bytes, expires_at: int) -> None:
-        """Keep what a plan that is settled void was answered with, until the plan expires."""
-        self.witness, self._plan_digest, self._expires_at = witness, plan_digest, expires_at
-
-    def drop(self) -> None:
-        """Forget the plan, and the question about it."""
-        self.witness = self._request = None
-
-    def take(self, request: BlameRequest, *, now: float) -> None:
-        """Let a question wait for the node's decision.
-
-        Raises:
-            BlameError: it is of another plan than the void one just before, or its keys are gone.
-        """
-        if now >= self._expires_at:
-            self.witness = None
-        if self.witness is None:
-            raise BlameError("keys of the plan must be here still", peer=COORDINATOR)
-        if request.plan_digest != self._plan_digest:
-            raise BlameError("a row must be of the void plan just before")
-        self._request = request
-
-    @property
-    def request(self) -> BlameRequest:
-        """The question that waits."""
-        assert self._request is not None
-        return self._request
-
-    def sums(self, *, row_words: int) -> tuple[int, ...]:
-        """Add each stream over the row; see `RowWitness.sums`."""
-        assert self.witness is not None
-        return self.witness.sums(self.request.row, row_words=row_words)
 
 
 class BlameCase:
@@ -237,7 +125,7 @@ class BlameCase:
         stated = {self._seats.index(party): sums for party, sums in self._stated.items()}
         known: dict[tuple[int, int], int] = {}
         for dealer, place, key in self._opened:
-            sum_ = _row_sum(self._form, key, self._row, row_words=self._row_words)
+            sum_ = row_sum(self._form, key, self._row, row_words=self._row_words)
             known[dealer, place] = known[place, dealer] = sum_
         parties = tuple(
             self._seats[seat]
@@ -283,10 +171,3 @@ def require_rows(words: int, row_words: int) -> None:
     """
     if row_words < 2 or words % row_words:
         raise WrongStateError("rows must have two words or more, and fill the vector", row_words)
-
-
-def _row_sum(form: SecureSum, key: bytes, row: int, *, row_words: int) -> int:
-    """Add the words of a stream over one row, modulo the ring."""
-    end = (row + 1) * row_words
-    words = expand(key, end, ring=form.ring, keystream=form.keystream)[end - row_words :]
-    return int(words.sum(dtype=np.uint64)) % (1 << form.ring.bits)

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from pate_fed.accounting.conversion import convert_at_orders, convert_curve
-from pate_fed.accounting.exact import (
+from pate_fed.accounting.label_bounds import label_rdp
+from pate_fed.errors import InvalidParameterError, InvalidVotesError
+from pate_fed.lab.exact import (
     EXACT_METHOD,
     EXPECTED_METHOD,
     exact_epsilon,
     exact_label_rdp,
     exact_threshold_rdp,
 )
-from pate_fed.accounting.label_bounds import label_rdp
-from pate_fed.accounting.pate_bounds import gnmax_total_rdp, threshold_rdp
-from pate_fed.errors import InvalidParameterError, InvalidVotesError
+from pate_fed.lab.pate_bounds import gnmax_total_rdp, threshold_rdp
 from tests.support import exact_argmax
 from tests.support.markers import sampled
 from tests.support.pate_vectors import SETS, load_vectors

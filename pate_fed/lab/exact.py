@@ -26,10 +26,10 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.accounting.conversion import convert_costly_curve
-from pate_fed.accounting.pate_bounds import checked_tops, threshold_margin, without_offsets
-from pate_fed.accounting.per_instance import PerInstanceCost
+from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.accounting.ranges import in_range, positive, renyi_orders, vote_counts, whole
 from pate_fed.errors import InvalidParameterError
+from pate_fed.lab.pate_bounds import checked_tops, threshold_margin, without_offsets
 
 EXACT_METHOD: Final = "exact RDP of the release, over all neighbors, converted by CKS"
 EXPECTED_METHOD: Final = "exact RDP, labels weighted by the chance of an answer, converted by CKS"

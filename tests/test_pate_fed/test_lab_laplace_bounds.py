@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import DTypeLike
 
-from pate_fed.accounting.laplace_bounds import laplace_log_q, laplace_rdp, pure_dp_rdp
+from pate_fed.accounting.pure_bounds import pure_dp_rdp
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
+from pate_fed.lab.laplace_bounds import laplace_log_q, laplace_rdp
 from tests.support.exact_argmax import (
     histograms,
     laplace_argmax_log_law,

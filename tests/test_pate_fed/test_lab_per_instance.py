@@ -11,16 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from pate_fed.accounting.conversion import convert_at_orders
-from pate_fed.accounting.pate_bounds import (
+from pate_fed.accounting.costs import PerInstanceCost
+from pate_fed.errors import InvalidParameterError, InvalidVotesError
+from pate_fed.lab.mechanisms import ConfidentGaussianMax
+from pate_fed.lab.pate_bounds import (
     gnmax_log_q,
     rdp_from_log_q,
     threshold_margin,
     threshold_rdp,
 )
-from pate_fed.accounting.per_instance import InstanceBound, PerInstanceCost, PerInstanceMeter
-from pate_fed.errors import InvalidParameterError, InvalidVotesError
-from pate_fed.lab.mechanisms import ConfidentGaussianMax
-from pate_fed.mechanisms import GaussianMax, ThresholdMax
+from pate_fed.lab.per_instance import PerInstanceMeter
+from pate_fed.mechanisms import GaussianMax, Mechanism, ThresholdMax
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from tests.support.pate_vectors import composition_counts, load_vectors
 from tests.support.query_costs import gnmax_rdp
@@ -40,7 +41,7 @@ def release_of(outcomes: Sequence[int]) -> NoisyRelease:
 def cost_of(
     counts: ArrayLike,
     release: NoisyRelease,
-    mechanism: InstanceBound,
+    mechanism: Mechanism,
     *,
     delta: float,
     weight: float = 1.0,

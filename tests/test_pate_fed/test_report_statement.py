@@ -9,20 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pate_fed.accounting.statement import (
+from pate_fed.accounting.costs import (
     GDP_METHOD,
-    NOT_PROTECTED,
-    SIMULATED_NOT_PROTECTED,
     FormalCost,
     NoisePlace,
     PrivacyUnit,
+    neighbors,
+)
+from pate_fed.errors import InvalidParameterError
+from pate_fed.report.statement import (
+    NOT_PROTECTED,
+    SIMULATED_NOT_PROTECTED,
     delta_warning,
     guarantee_sentence,
-    neighbors,
     not_protected,
     trust_sentence,
 )
-from pate_fed.errors import InvalidParameterError
 
 AT_CAPS = FormalCost(2.5, GDP_METHOD)
 
