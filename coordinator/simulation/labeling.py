@@ -21,7 +21,7 @@ from coordinator.runs.waits import RunWaits
 from coordinator.runs.worker import RunWorker
 from coordinator.simulation.engines import run_engine
 from coordinator.simulation.federation import SimulatedFederation
-from coordinator.simulation.hospitals import HospitalsBlueprint, life_of, simulation_policy
+from coordinator.simulation.hospitals import HospitalsBlueprint
 from coordinator.simulation.outcome import Stages
 from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.planning.fine_noise import require_fine_noise
@@ -41,21 +41,16 @@ def label(federation: SimulatedFederation, name: str, out: Path, stages: Stages)
         The run as the worker left it.
     """
     worker = _Worker(federation, name, out, stages)
-    request, settings, chance = worker.request, federation.settings, federation.chance
-    terms = request.terms
+    terms, settings = worker.request.terms, federation.settings
     require_fine_noise(terms)
     blueprint = HospitalsBlueprint(
         tuple(federation.hospitals),
         coordinator=worker.identity.public,
         pool=federation.pool,
-        policy=simulation_policy(
-            terms=terms,
-            form=settings.form,
-            suite=settings.suite,
-            queries=settings.queries or 0,
-        ),
-        budgets=tuple(life_of(terms, seat) for seat in range(len(terms.weights))),
-        noise_seeds=chance.noise_seeds(hospital.name for hospital in federation.hospitals),
+        terms=terms,
+        form=settings.form,
+        suite=settings.suite,
+        noise_seeds=federation.chance.noise_seeds(one.name for one in federation.hospitals),
         cores=federation.cores,
     )
     with stages.timed("labeling"):
