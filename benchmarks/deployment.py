@@ -236,7 +236,7 @@ class Deployment:
         )
         ended = coordinator.queue.find(asked.name)
         coordinator.close()
-        assert (ended.state.value, ended.progress["answered"]) == ("done", queries), ended
+        assert (ended.state.value, ended.progress.answered) == ("done", queries), ended
         metrics = json.loads((results_of(self.home, form) / "metrics.json").read_text())
         traffic = metrics["bytes"]
         seconds, parts = self._times()

@@ -17,27 +17,22 @@ from typing import TYPE_CHECKING, Any
 from coordinator.runs.later_steps import NO_STUDENT, attempt
 from coordinator.runs.open_run import OpenRun
 from pate_fed.errors import MissingExtraError
-from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings
+from pate_fed.record import SCHEMA_VERSION, Manifest, Metrics, Privacy, Settings
+from pate_fed.record.manifest import EvaluatedRun, LostSetup, PartitionProof, SplitKeys
 from pate_fed.releases import Outcome
 from pate_fed.report import (
+    FinishedRun,
     RunDirectory,
-    RunRecord,
     plain_page,
     render_annexes,
     render_model_card,
     render_report,
 )
 from pate_fed.report.run_directory import SentPacket, digests_of
-from pate_fed.report.tables import (
-    SCHEMA_VERSION,
-    EndedRun,
-    UsedRun,
-    metrics_table,
-    privacy_table,
-)
+from pate_fed.report.tables import EndedRun, UsedRun, metrics_table, privacy_table
 from pate_fed.report.warning_words import end_warnings, party_warnings, slack_warnings
-from pate_fed.run_folder import ANNEXES, EARLIER, METRICS, MODEL_CARD, REPORT, SEAL, STUDENT
+from pate_fed.run_folder import ANNEXES, EARLIER, MODEL_CARD, REPORT, SEAL, STUDENT
 from pate_fed.version import __version__
 from protocols.forms import FORMS
 from protocols.rounds import CoordinatorRound
@@ -81,14 +76,10 @@ def privacy_of(
     *,
     earlier: Sequence[UsedRun],
     budgets: Mapping[str, float] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """Return the content of `privacy.json`, and warn of what it tells.
+) -> Privacy:
+    """Return the content of `privacy.json`, and warn of what it tells; see `EndedRun`.
 
-    Args:
-        run: The run.
-        earlier: Runs that drew answers which it uses again.
-        budgets: By name, each hospital's budget of all rounds of a simulation together; empty for a
-            run whose budget is its own.
+    `budgets` has, by name, each hospital's budget of all rounds of a simulation together.
     """
     settings, labeling = run.request.settings, run.labeling
     form = FORMS[settings.form]
@@ -114,7 +105,7 @@ def privacy_of(
         *end_warnings(
             labeling.terms,
             is_over=labeling.is_over,
-            ledger=privacy["ledger"],
+            ledger=privacy.ledger,
             queries=len(run.request.queries) - len(run.earlier),
             void=run.unreleased,
             voids=run.voids,
@@ -132,7 +123,7 @@ def privacy_of(
 
 def metrics_of(
     run: OpenRun, *, student: Student | None, seconds: Mapping[str, float], **measured: Any
-) -> dict[str, Any]:
+) -> Metrics:
     """Return the content of `metrics.json`; `measured` is what only a simulation measures."""
     only_simulated: dict[str, Any] = {"data": None, "truth": None, "scores": None, "yardsticks": {}}
     return metrics_table(
@@ -159,14 +150,14 @@ def write_results(
     out: Path,
     *,
     run: OpenRun,
-    metrics: dict[str, Any],
-    privacy: dict[str, Any],
+    metrics: Metrics,
+    privacy: Privacy,
     student: Student | None,
     preprocessing: Preprocessing | None,
     settings: RunSettings | None = None,
-    source: Mapping[str, object] = MappingProxyType({}),
-    partition: Manifest | None = None,
-    split: Mapping[str, str] | None = None,
+    others: Mapping[str, object] = MappingProxyType({}),
+    partition: PartitionProof | None = None,
+    split: SplitKeys | None = None,
     row_names: Sequence[str] | None = None,
     earlier: Sequence[EarlierSetup] = (),
     notes: list[str],
@@ -177,20 +168,17 @@ def write_results(
     warnings of `metrics` and in the report.
 
     A run that asked nobody has no transcript. `settings` are the request's where none are given,
-    and `source` holds entries of them that a federation knows better; `earlier` are the failed
-    setups, oldest first. Only a simulation has a `partition`, a `split` and `row_names` of its
-    pool.
+    and `others` are such as a federation knows better; `earlier` are the failed setups, oldest
+    first. Only a simulation has a `partition`, a `split` and `row_names` of its pool.
 
     Raises:
         RunDirectoryError: it exists, or cannot be written.
     """
-    table = {**(settings or run.request.settings).as_table(), **source}
+    table = (settings or run.request.settings).as_record(**others)
     manifest = manifest_table(run, partition=partition, split=split, earlier=earlier)
     class_names, round_ = run.request.class_names, run.labeling.round
     with RunDirectory.open_new(out) as directory:
-        directory.write_settings(table)
-        directory.write_json("privacy.json", privacy)
-        directory.write_json("manifest.json", manifest)
+        directory.write_record(table, privacy, manifest)
         directory.write_labels(
             (
                 (index, class_names[label] if outcome is Outcome.ANSWERED else "")
@@ -209,8 +197,10 @@ def write_results(
         if run.traffic.packets:
             directory.write_sent(sent_of(run))
         way = preprocessing, class_names
-        write_student(directory, student, way, metrics=metrics, again=run.again, notes=notes)
-        directory.write_json(METRICS, metrics)
+        metrics = write_student(
+            directory, student, way, metrics=metrics, again=run.again, notes=notes
+        )
+        directory.write_record(metrics)
         write_card(directory, metrics, privacy, table, notes=notes)
         if round_.run_id:
             files = digests_of(directory.folder)
@@ -223,16 +213,16 @@ def write_student(
     student: Student | None,
     way: tuple[Preprocessing | None, tuple[str, ...]],
     *,
-    metrics: dict[str, Any],
+    metrics: Metrics,
     again: str,
     notes: list[str],
-) -> None:
-    """Write a student's folder; where that fails, there is none, and `metrics` says so.
+) -> Metrics:
+    """Write a student's folder; where that fails, there is none, and the returned metrics say so.
 
     `way` is how raw rows become its inputs, and the names of its classes.
     """
     if student is None:
-        return
+        return metrics
     read, class_names = way
 
     def write() -> bool:
@@ -244,19 +234,18 @@ def write_student(
             write_preprocessing(folder, read, class_names=class_names)
         return True
 
-    if not attempt(notes, "the student's folder", write):
-        shutil.rmtree(directory.folder / STUDENT, ignore_errors=True)
-        metrics["student"] = None
-        metrics["accuracy"] = {**metrics["accuracy"], "student": None}
-        metrics["scores"] = {**metrics["scores"], "student": None}
-        metrics["warnings"] = [*metrics["warnings"], f"{NO_STUDENT} {notes[-1]}. {again}."]
+    if attempt(notes, "the student's folder", write):
+        return metrics
+    shutil.rmtree(directory.folder / STUDENT, ignore_errors=True)
+    said = f"{NO_STUDENT} {notes[-1]}. {again}."
+    return metrics.with_student(None, None, warnings=(*metrics.warnings, said))
 
 
 def write_card(
     directory: RunDirectory,
-    metrics: Mapping[str, Any],
-    privacy: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    metrics: Metrics,
+    privacy: Privacy,
+    settings: Settings,
     *,
     notes: list[str],
 ) -> None:
@@ -279,7 +268,7 @@ def write_pages(directory: RunDirectory, *, notes: list[str]) -> None:
     """Write both pages of a run; one that fails becomes a plain page that says so."""
     record = attempt(notes, "the record for the pages", directory.read_back)
 
-    def page(render: Callable[[RunRecord], str], name: str) -> str:
+    def page(render: Callable[[FinishedRun], str], name: str) -> str:
         made = None if record is None else attempt(notes, name, lambda: render(record))
         return plain_page(notes) if made is None else made
 
@@ -319,35 +308,37 @@ def transcript_of(setup: CoordinatorRound) -> Iterator[str]:
 def manifest_table(
     run: OpenRun,
     *,
-    partition: Manifest | None = None,
     earlier: Sequence[EarlierSetup] = (),
-    split: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+    partition: PartitionProof | None = None,
+    split: SplitKeys | None = None,
+    evaluated: EvaluatedRun | None = None,
+) -> Manifest:
     """Return the content of `manifest.json`; arguments as for `write_results`."""
     settings, labeling = run.request.settings, run.labeling
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "begun_on": run.attempt.begun_on().isoformat(),
-        "pate_fed": __version__,
-        "python": platform.python_version(),
-        "versions": installed_versions(),
-        "seed": settings.seed,
-        "suite": settings.suite,
-        **({"federation": run.home.settings.name} if run.home else {}),
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        begun_on=run.attempt.begun_on().isoformat(),
+        pate_fed=__version__,
+        python=platform.python_version(),
+        versions=installed_versions(),
+        seed=settings.seed,
+        suite=settings.suite,
+        federation=run.home.settings.name if run.home else "",
         # Only a simulation knows the owner of each record.
-        **({} if partition is None else {"partition": partition.as_json()}),
-        **({} if split is None else {"split": dict(split)}),
-        "pool_sha256": run.request.pool.hex(),
-        "run_id": labeling.round.run_id.hex(),
-        "transcript_head": labeling.round.transcript.head.hex(),
-        "heads_compared": [seat.hex() for seat in labeling.round.closing.heads_compared],
-        "not_heard": list(labeling.not_heard),
-        "earlier_setups": [
-            {
-                "run_id": setup.round.run_id.hex(),
-                "transcript_head": setup.round.transcript.head.hex(),
-                "reason": setup.reason,
-            }
+        partition=partition,
+        split=split,
+        pool_sha256=run.request.pool.hex(),
+        run_id=labeling.round.run_id.hex(),
+        transcript_head=labeling.round.transcript.head.hex(),
+        heads_compared=tuple(seat.hex() for seat in labeling.round.closing.heads_compared),
+        not_heard=labeling.not_heard,
+        earlier_setups=tuple(
+            LostSetup(
+                run_id=setup.round.run_id.hex(),
+                transcript_head=setup.round.transcript.head.hex(),
+                reason=setup.reason,
+            )
             for setup in earlier
-        ],
-    }
+        ),
+        evaluated=evaluated,
+    )

@@ -69,10 +69,10 @@ def write_up(run: OpenRun) -> list[str]:
         run.results,
         run=run,
         metrics=results.metrics_of(run, student=student, seconds={"labeling": run.seconds}),
+        others={"data": run.request.source, "classes": run.request.class_names},
         privacy=privacy,
         student=student,
         preprocessing=task.schema.preprocessing,
-        source=_source(run),
         earlier=setups,
         notes=notes,
     )
@@ -98,12 +98,6 @@ def write_or_note(run: OpenRun) -> list[str]:
             raise
         again = f"`pate-fed export {run.request.name}` tries again"
         return [f"its results could not be written: {told(error)}; {again}"]
-
-
-def _source(run: OpenRun) -> dict[str, object]:
-    source = dict(run.request.settings.as_table()["source"])  # type: ignore[call-overload]
-    classes = list(run.request.class_names)
-    return {"data": run.request.source, "source": {**source, "classes": classes}}
 
 
 def tries_of(run: OpenRun) -> Path:

@@ -27,7 +27,6 @@ from coordinator.simulation.rounds import Before, EarlierRounds
 from pate_fed.data import Dataset, Records, load_dataset
 from pate_fed.federation import NO_TASK
 from pate_fed.partition import (
-    Manifest,
     Partition,
     build_manifest,
     limited_rows,
@@ -37,6 +36,8 @@ from pate_fed.partition import (
 from pate_fed.planning import DEFAULTS, RunSettings
 from pate_fed.planning.notes import outlook_of, unit_notes
 from pate_fed.queries import QueryPool
+from pate_fed.record.manifest import PartitionProof
+from pate_fed.record.metrics import Data
 from pate_fed.report.data_words import data_lines, data_table
 from pate_fed.students import LabelFacts, cluster_cores, least_confident, select_queries
 
@@ -69,10 +70,10 @@ class SimulatedFederation:
     chance: Chance
     dataset: Dataset
     held_out: Records | None
-    data: dict[str, Any]
+    data: Data
     pool: QueryPool
     partition: Partition
-    manifest: Manifest
+    manifest: PartitionProof
     queries: tuple[int, ...] = ()
     left_out: int = 0
     cores: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
@@ -129,7 +130,7 @@ class SimulatedFederation:
                 chance=chance,
                 dataset=dataset,
                 held_out=held_out,
-                data={**data, "outlook": outlook},
+                data=data.changed(outlook=outlook),
                 pool=pool,
                 partition=partition,
                 manifest=_prove_disjoint(dataset, partition),
@@ -236,7 +237,7 @@ def _load(settings: RunSettings, chance: Chance) -> Dataset:
     return replace(dataset, private=dataset.private.select(rows))
 
 
-def _prove_disjoint(dataset: Dataset, partition: Partition) -> Manifest:
+def _prove_disjoint(dataset: Dataset, partition: Partition) -> PartitionProof:
     """Build the manifest under a key that is stored nowhere, and check it."""
     key = secrets.token_bytes(32)
     manifest = build_manifest(dataset.private, partition, key=key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pate_fed.lab.mechanisms  # noqa: F401 - a simulation may use each of them
 from coordinator.runs import results
@@ -23,6 +22,10 @@ from coordinator.simulation.outcome import Progress, Simulation, Stages, Tell, k
 from coordinator.simulation.rounds import EarlierRounds, free_name
 from pate_fed.data import Dataset, DatasetKind
 from pate_fed.planning import RunSettings
+from pate_fed.record import Privacy
+from pate_fed.record.manifest import SplitKeys
+from pate_fed.record.metrics import EvaluationScores, Quality, StudentScores
+from pate_fed.record.privacy import EvaluationPrice
 from pate_fed.report.scores import scores_of
 from pate_fed.report.tables import Truth
 from pate_fed.run_folder import refuse_existing
@@ -104,8 +107,8 @@ def _written(
         "the private evaluation",
         lambda: _evaluated(federation, run, student, privacy, tell=tell, stages=stages),
     )
-    if evaluation is None:
-        privacy["evaluation"] = None
+    if evaluation is not None:
+        privacy = privacy.changed(evaluation=evaluation[1])
     scores = attempt(missing, "the student's scores", lambda: _scores(dataset, student))
     run.warnings += [f"{note}." for note in missing]
     metrics = results.metrics_of(
@@ -116,7 +119,7 @@ def _written(
         truth=Truth(dataset.pool.labels, dataset.class_names),
         scores=scores,
         yardsticks=measured or {},
-        evaluation=evaluation,
+        evaluation=evaluation and evaluation[0],
     )
     write = partial(
         results.write_results,
@@ -126,13 +129,12 @@ def _written(
         student=student,
         preprocessing=dataset.preprocessing,
         settings=before.with_whole_budgets(settings),
-        source=federation.rounds.table(),
+        others={"earlier": federation.rounds.rounds},
         partition=federation.manifest,
         # All of a simulation is made on one machine: its seal proves nothing to others.
-        split={
-            "seed": federation.chance.root.hex(),
-            "coordinator": run.identity.private_bytes.hex(),
-        },
+        split=SplitKeys(
+            seed=federation.chance.root.hex(), coordinator=run.identity.private_bytes.hex()
+        ),
         row_names=dataset.pool.row_names,
         notes=[],
     )
@@ -140,9 +142,7 @@ def _written(
     return Simulation(run_dir, metrics, privacy, run.stopped_by or fault)
 
 
-def _measured(
-    federation: SimulatedFederation, stages: Stages
-) -> dict[str, dict[str, float | None]]:
+def _measured(federation: SimulatedFederation, stages: Stages) -> dict[str, Quality]:
     return yardsticks(
         federation.dataset,
         federation.partition,
@@ -158,11 +158,11 @@ def _evaluated(
     federation: SimulatedFederation,
     run: OpenRun,
     student: Student | None,
-    privacy: dict[str, Any],
+    privacy: Privacy,
     *,
     tell: Tell,
     stages: Stages,
-) -> dict[str, Any] | None:
+) -> tuple[EvaluationScores, EvaluationPrice] | None:
     """Score the student on held-out patients, where asked to; its price joins the others."""
     if student is None or federation.held_out is None:
         return None
@@ -172,13 +172,13 @@ def _evaluated(
             settings, federation.dataset, federation.held_out, student
         )
         tell(evaluation.price_line())
-        privacy["evaluation"] = evaluation.privacy(privacy)
         scores = evaluation.run(student, form=settings.form, chance=federation.chance)
         labels = {query: label for query, label, _ in run.released}
-        return {**scores, "no_answer": evaluation.no_answer(student, labels)}
+        scores = scores.changed(no_answer=evaluation.no_answer(student, labels))
+        return scores, evaluation.privacy(privacy)
 
 
-def _scores(dataset: Dataset, student: Student | None) -> dict[str, Any] | None:
+def _scores(dataset: Dataset, student: Student | None) -> StudentScores | None:
     if student is None:
         return None
     test = dataset.test

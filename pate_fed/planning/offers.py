@@ -295,7 +295,7 @@ def _terms(
         raise InvalidSettingError(f"the run must be possible: {error.must}", error.got) from error
 
 
-def _price(cost: FormalCost, terms: RunTerms) -> dict[str, Any]:
+def _price(cost: FormalCost, terms: RunTerms) -> dict[str, object]:
     return {
         "epsilon": cost.epsilon,
         "delta": terms.delta,

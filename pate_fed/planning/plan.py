@@ -60,7 +60,7 @@ def _shares(split: Split) -> dict[str, int]:
     }
 
 
-def sum_for(request: PlanRequest, sums: Sums) -> dict[str, Any]:
+def sum_for(request: PlanRequest, sums: Sums) -> dict[str, object]:
     """Return a federation's secure sum: the given one, or else the one that fits.
 
     Returns:

@@ -6,7 +6,7 @@ it in once the data are known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from pate_fed.planning.options import option_of, require_in_range
 from pate_fed.planning.sums import Sums, require_enough
 
 if TYPE_CHECKING:
+    from pate_fed.record import Settings
     from pate_fed.students.facts import LabelFacts
 
 
@@ -268,65 +269,24 @@ class RunSettings:
             prevalence=self.prevalence,
         )
 
-    def as_table(self) -> dict[str, object]:
-        """Return the settings for `run.toml`; file names without their folders."""
+    def as_record(self, **others: object) -> Settings:
+        """Return the settings for `run.toml`, with others that a run knows better."""
+        from pate_fed.record import Settings  # noqa: PLC0415 - takes a moment
+
         data = self.data
-        return {
+        known = {
+            **{one.name: getattr(self, one.name) for one in fields(self)},
+            "teachers": self.teachers or self.party_teachers,
+            "teacher": self.teacher_model,
             "data": data.name,
-            "source": {
-                "file": None if data.data_file is None else Path(data.data_file).name,
-                "label": data.label_column,
-                "patient_id": data.patient_column,
-                "hospital": data.hospital_column,
-                "ignored": list(data.ignored_columns),
-                "positive": data.positive,
-                "separator": data.separator,
-                "decimal": data.decimal,
-            },
-            "federation": {
-                "parties": self.parties,
-                "teachers": self.teachers or (self.party_teachers and list(self.party_teachers)),
-                "weights": self.weights and list(self.weights),
-                "partition": self.partition,
-                "patients": self.patients,
-                "sum": self.form,
-                "suite": self.suite,
-                "engine": self.engine,
-            },
-            "queries": {
-                "count": self.queries,
-                "select": self.select,
-                "batch_size": self.batch_size,
-            },
-            "mechanism": {
-                "name": self.mechanism,
-                "vote_threshold": self.vote_threshold,
-                "sigma1": self.sigma1,
-                "sigma2": self.sigma2,
-                "confidence": self.confidence,
-                "test_delta": self.test_delta,
-                "noise": self.noise,
-                "colluders": self.colluders,
-                "max_answers": self.max_answers,
-            },
-            "budget": {
-                "epsilon": self.epsilon,
-                "party_epsilons": self.party_epsilons and list(self.party_epsilons),
-                "delta": self.delta,
-                "unit": self.unit,
-            },
-            "models": {
-                "teacher": self.teacher_model,
-                "device": self.device,
-                "class_balance": self.class_balance,
-                "prevalence": self.prevalence and list(self.prevalence),
-                "student": self.student,
-            },
-            "evaluation": {
-                "patients": self.evaluate,
-                "epsilon": self.evaluation_epsilon,
-                "by": list(self.evaluate_by) or None,
-            },
-            "seed": self.seed,
-            "purpose": self.purpose or None,
+            "file": None if data.data_file is None else Path(data.data_file).name,
+            "label": data.label_column,
+            "patient_id": data.patient_column,
+            "hospital": data.hospital_column,
+            "ignore": data.ignored_columns,
+            "positive": data.positive,
+            "separator": data.separator,
+            "decimal": data.decimal,
+            **others,
         }
+        return Settings(**{name: known[name] for name in Settings.model_fields if name in known})

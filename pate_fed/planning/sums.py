@@ -7,7 +7,7 @@ argument, `protocols.forms.FORMS`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 
 class SumForm(Protocol):
@@ -52,7 +52,7 @@ def require_enough(parties: int, *, form: str, sums: Sums) -> None:
 
 def advised_sum(
     parties: int, *, dropouts: int, sums: Sums, form: str | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the secure sum that fits this many hospitals and lost ones.
 
     Args:
@@ -84,7 +84,7 @@ def advised_sum(
     return {"form": None, "hides_from": 0, "survives": survives, "exchanges": 0, "why": why}
 
 
-def _table(form: SumForm, sums: Sums, *, parties: int, survives: int) -> dict[str, Any]:
+def _table(form: SumForm, sums: Sums, *, parties: int, survives: int) -> dict[str, object]:
     colluders = form.most_colluders(parties)
     hides = f"hides votes from the coordinator with up to {colluders} of"
     hiding = [each for each in sums.values() if each.hides_vectors]

@@ -156,7 +156,7 @@ class TestRun:
         privacy = read_json(run, "privacy.json")
         assert privacy["mechanism"]["shares"] == 10 - 2 - 3
         with (run / "run.toml").open("rb") as file:
-            mechanism = tomllib.load(file)["mechanism"]
+            mechanism = tomllib.load(file)
         assert (mechanism["noise"], mechanism["colluders"]) == ("parties", 2)
 
 
@@ -167,10 +167,10 @@ class TestPrice:
         privacy = read_json(run, "privacy.json")
         costs = distributed_costs(DistributedGaussianMaxEvent(8, 6.0, 4, 1), delta=DELTA)
         views = privacy["views"]
-        assert views["coordinator"]["formal"]["epsilon"] == costs.coordinator.epsilon
-        assert views["coordinator"]["formal"]["holds_for"] == costs.coordinator.holds_for
-        assert views["public"]["formal"]["epsilon"] == costs.public.epsilon
-        assert "holds_if" not in views["public"]["formal"]  # the price of labels needs nothing
+        assert views["coordinator"]["epsilon"] == costs.coordinator.epsilon
+        assert views["coordinator"]["holds_for"] == costs.coordinator.holds_for
+        assert views["public"]["epsilon"] == costs.public.epsilon
+        assert "holds_if" not in views["public"]  # the price of labels needs nothing
         assert costs.public.epsilon < 0.9 * costs.coordinator.epsilon
         assert privacy["noise"]["place"] == "parties"
         assert {row["epsilon"] for row in privacy["parties"]} == {costs.coordinator.epsilon}
@@ -220,7 +220,7 @@ class TestPrice:
             assert queries["queries"]["refused"] == (8 if threshold else 0)
             assert privacy["charged"] == 1.0
             views = privacy["views"]
-            stated += [views[view]["formal"]["epsilon"] for view in ("public", "coordinator")]
+            stated += [views[view]["epsilon"] for view in ("public", "coordinator")]
         assert len(set(stated)) == 1
 
     @pytest.mark.slow
