@@ -28,6 +28,7 @@ from pate_fed.data.stored_preprocessing import write_preprocessing
 from pate_fed.errors import PateFedError
 from pate_fed.nodes.command_line import CommandLine
 from pate_fed.planning import DEFAULTS
+from pate_fed.record import TABLES
 from pate_fed.students import Lesson, train_student
 from protocols.errors import ProtocolError
 from protocols.rounds import COORDINATOR_TRANSITIONS, PARTY_TRANSITIONS
@@ -266,7 +267,7 @@ def test_the_fields_of_a_run_directory_are_those_of_the_record() -> None:
     # Where this fails: python -m tests.support.record_tables
     page = read(record_tables.PAGE)
     assert record_tables.written(page) == page
-    assert all(record_tables.marked(file).search(page) for file in record_tables.FILES)
+    assert all(record_tables.marked(file).search(page) for file in TABLES)
 
 
 def drawn_transitions(block: str) -> set[tuple[str, str, str]]:

@@ -185,11 +185,11 @@ class SimulatedFederation:
     def _first_queries(self) -> tuple[int, ...]:
         """Choose the queries that are known beforehand."""
         settings = self.settings
-        count, method = settings.queries or 0, settings.select or ""
+        count, method = settings.caps.max_asks or 0, settings.select or ""
         if settings.votes_by_cluster:
             method = "medoids"
         if settings.asks_by_student:
-            count, method = min(count, settings.batch_size or count), "stratified"
+            count, method = min(count, settings.caps.batch_size or count), "stratified"
         fresh = self._fresh(self.before.answers)
         rng = self.chance.of("queries")
         chosen = select_queries(self.pool.inputs[fresh], count, method=method, rng=rng)
@@ -197,9 +197,9 @@ class SimulatedFederation:
 
     def next_queries(self, run: OpenRun) -> tuple[int, ...]:
         """Choose the next queries, if a student does: those that it so far is least sure of."""
-        total = self.settings.queries or 0
+        total = self.settings.caps.max_asks or 0
         asked = len(run.request.queries) - len(run.earlier)
-        count = min(self.settings.batch_size or total, total - asked - self.left_out)
+        count = min(self.settings.caps.batch_size or total, total - asked - self.left_out)
         if not self.settings.asks_by_student or not count:
             return ()
         fresh = self._fresh(run.request.queries)

@@ -66,8 +66,9 @@ class _Worker(RunWorker):
     def __init__(
         self, federation: SimulatedFederation, name: str, out: Path, stages: Stages
     ) -> None:
-        total = federation.settings.queries or 0
-        tick = stages.ticker("labeling", -(-total // (federation.settings.batch_size or total)))
+        caps = federation.settings.caps
+        total = caps.max_asks or 0
+        tick = stages.ticker("labeling", -(-total // (caps.batch_size or total)))
 
         def on_stage(stage: Stage) -> None:
             if stage in (Stage.STORED, Stage.VOID_STORED):

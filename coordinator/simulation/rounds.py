@@ -42,6 +42,7 @@ from pate_fed.record.settings import EarlierRound, RoundSettings
 from pate_fed.report import FinishedRun, read_run
 from pate_fed.report.tables import UsedRun
 from pate_fed.rounds import cost_of_rounds, cost_of_runs, order_of_rounds
+from pate_fed.rule import PARAMETERS, Caps
 from pate_fed.version import __version__
 from protocols.forms import FORMS
 
@@ -190,7 +191,7 @@ class EarlierRounds:
                     f"{option_of(name)} must be as in the earlier run: {then or 'not given'}",
                     now or "none",
                 )
-        _require_private(settings.mechanism)
+        _require_private(settings.rule.mechanism)
 
     def joined(
         self, settings: RunSettings, pool: QueryPool, class_names: tuple[str, ...]
@@ -344,7 +345,9 @@ def _require_private(mechanism: str | None) -> None:
 def _as_round(settings: RunSettings, earlier: EarlierRound) -> RunSettings:
     """Return settings with those that an earlier round had of its own."""
     own = {name: getattr(earlier, name) for name in RoundSettings.model_fields}
-    return replace(settings, **own)
+    rule = {name: own.pop(name) for name in ("mechanism", *PARAMETERS)}
+    caps = Caps(own.pop("queries"), own.pop("max_answers"), own.pop("batch_size"))
+    return replace(settings, rule=replace(settings.rule, **rule), caps=caps, **own)
 
 
 def _seats(terms: Sequence[RunTerms]) -> range:
@@ -362,7 +365,7 @@ def _with_rest(settings: RunSettings, earlier: Sequence[RunTerms]) -> Before:
         return Before(settings)
     last = earlier[-1]
     spent = tuple(
-        cost_of_runs(earlier, seat, unit=last.unit, at_coordinator=last.at_parties).epsilon
+        cost_of_runs(earlier, seat, unit=last.unit, at_coordinator=last.rule.at_parties).epsilon
         for seat in _seats(earlier)
     )
     if len(budgets) != len(spent):

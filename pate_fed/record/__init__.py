@@ -11,8 +11,14 @@ from pate_fed.record.metrics import Metrics
 from pate_fed.record.privacy import Privacy
 from pate_fed.record.settings import Settings
 
+TABLES: dict[str, type[RecordTable]] = {
+    table.FILE: table for table in (Privacy, Metrics, Manifest, Settings, Audit)
+}
+"""The table of each file, by its name."""
+
 __all__ = [
     "SCHEMA_VERSION",
+    "TABLES",
     "About",
     "Audit",
     "File",

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from pate_fed.record.base import About, Count, File, Number, RecordTable, Share
+from pate_fed.run_folder import AUDIT
 
 
 class Way(RecordTable):
@@ -35,7 +36,7 @@ class Step(RecordTable):
 class Audit(File):
     """Content of `audit.json`."""
 
-    FILE = "audit.json"
+    FILE = AUDIT
 
     rows: Annotated[Count, About("of the made-up votes", "yes")]
     teachers: Annotated[Count, About("votes on each", "yes")]

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pate_fed.record.base import About, Count, File, RecordTable
+from pate_fed.run_folder import MANIFEST
 
 
 class TeacherProof(RecordTable):
@@ -78,7 +79,7 @@ class EvaluatedRun(RecordTable):
 class Manifest(File):
     """Content of `manifest.json`."""
 
-    FILE = "manifest.json"
+    FILE = MANIFEST
 
     edition: Annotated[Literal["public"] | None, About("of a public edition alone", "yes")] = None
     begun_on: Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Self
 
 from pate_fed.record.base import About, Count, File, Interval, Number, RecordTable, Share
+from pate_fed.run_folder import METRICS
 
 
 class UsedColumn(RecordTable):
@@ -184,7 +185,7 @@ class SentBytes(RecordTable):
 class Metrics(File):
     """Content of `metrics.json`."""
 
-    FILE = "metrics.json"
+    FILE = METRICS
 
     simulated: Annotated[
         bool,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pate_fed.record.base import About, Count, File, Number, RecordTable, Share
+from pate_fed.run_folder import PRIVACY
 
 Unit = Literal["record", "party"]
 
@@ -213,7 +214,7 @@ class EvaluationPrice(RecordTable):
 class Privacy(File):
     """Content of `privacy.json`."""
 
-    FILE = "privacy.json"
+    FILE = PRIVACY
 
     simulated: Annotated[bool, About("whether the run was a rehearsal on one machine", "yes")]
     delta: Annotated[

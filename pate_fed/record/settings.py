@@ -13,6 +13,7 @@ import tomli_w
 
 from pate_fed.errors import RunDirectoryError
 from pate_fed.record.base import About, RecordTable
+from pate_fed.run_folder import SETTINGS
 
 Texts = tuple[str, ...]
 Numbers = tuple[float, ...]
@@ -46,7 +47,7 @@ class EarlierRound(RoundSettings):
 class Settings(RoundSettings):
     """Content of `run.toml`: the [options](command-line.md#pate-fed-simulate) that apply."""
 
-    FILE = "run.toml"
+    FILE = SETTINGS
 
     delta: Annotated[float | None, About("of all budgets", "yes")] = None
     unit: Annotated[str | None, About("`record` or `party`", "yes")] = None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting import FormalCost, event_additive_delta, neighbors
 from pate_fed.accounting.costs import PerInstanceCost
-from pate_fed.charging import RunLedger, caps_of, charge_of, mechanism_of
+from pate_fed.charging import RunLedger, charge_of, mechanism_of
 from pate_fed.federation import RunTerms
 from pate_fed.planning.fine_noise import delta_slack
 from pate_fed.planning.sums import SumForm
@@ -118,9 +118,9 @@ class EndedRun:
 
     def charged_cost(self, seat: int) -> FormalCost:
         """Return the same in the view that this run charges."""
-        if not self.terms.at_parties:
+        if not self.terms.rule.at_parties:
             return self.public_cost(seat)
-        if not all(terms.at_parties for terms in self.used_terms):
+        if not all(terms.rule.at_parties for terms in self.used_terms):
             return _TRUSTED
         return self._cost_of_used(seat, at_coordinator=True)
 
@@ -257,7 +257,7 @@ def privacy_table(*, ended: EndedRun, sealing: str, seed: int | None, simulated:
         neighboring_definition=neighbors(terms.unit, weight=_unit_votes(ended, seat)),
         mechanism=_mechanism(terms),
         noise=priced.AddedNoise(
-            place=terms.noise_place, source=noise_source(seed), delta_slack=_slack(ended, seat)
+            place=terms.rule.noise_place, source=noise_source(seed), delta_slack=_slack(ended, seat)
         ),
         budget=_budget(ended, seat, simulated=simulated),
         views=priced.Views(
@@ -292,7 +292,7 @@ def privacy_table(*, ended: EndedRun, sealing: str, seed: int | None, simulated:
                 simulated=simulated,
                 unit=run.terms.unit,
                 votes_in_the_clear=not run.form.hides_vectors,
-                noise_place=run.terms.noise_place,
+                noise_place=run.terms.rule.noise_place,
             )
         ),
     )
@@ -306,8 +306,8 @@ def _mechanism(terms: RunTerms) -> priced.UsedMechanism:
     """Return rule and caps as the record has them."""
     return priced.UsedMechanism.model_validate({
         **mechanism_of(terms).parameters(),
-        "max_asks": terms.max_asks,
-        "max_answers": terms.max_answers,
+        "max_asks": terms.caps.most.asks,
+        "max_answers": terms.caps.most.answers,
     })  # fmt: skip
 
 
@@ -323,9 +323,9 @@ def _budget(ended: EndedRun, seat: int, *, simulated: bool) -> priced.Budget:
         if in_order
         else None,
         kept_for_tests=None
-        if terms.test_delta is None
+        if terms.rule.test_delta is None
         else math.fsum(
-            event_additive_delta(charge_of(used, caps_of(used), weight=used.unit_votes_at(seat)))
+            event_additive_delta(charge_of(used, used.caps.most, weight=used.unit_votes_at(seat)))
             for used in budgeted
         ),
     )
@@ -368,7 +368,7 @@ def _removal(ended: EndedRun) -> priced.RemovalBound | None:
 
 def _coordinator_bound(ended: EndedRun, seat: int) -> priced.CoordinatorBound:
     """Describe the coordinator's own view: no number where it is trusted with a sum."""
-    if not all(terms.at_parties for terms in ended.used_terms):
+    if not all(terms.rule.at_parties for terms in ended.used_terms):
         return priced.CoordinatorBound(**dict(_number(_TRUSTED)))
     cost = ended.charged_cost(seat)
     return priced.CoordinatorBound(holds_for=cost.holds_for, **dict(_number(cost)))
@@ -378,7 +378,7 @@ def _per_instance(ended: EndedRun, *, simulated: bool) -> priced.PerInstance:
     """Return the cost on the actual votes; a deployment never writes it down."""
     instance = ended.instance if simulated and not ended.budgets else None
     if instance is None:
-        why = _NO_VOTES if ended.terms.at_parties else _LATER_ROUND if simulated else _DEPLOYED
+        why = _NO_VOTES if ended.terms.rule.at_parties else _LATER_ROUND if simulated else _DEPLOYED
         return priced.PerInstance(epsilon=None, order=None, method=why, releasable=False)
     return priced.PerInstance(
         epsilon=instance.epsilon if math.isfinite(instance.epsilon) else None,
@@ -460,7 +460,7 @@ def trust(run: UsedRun) -> str:
             f"(--sum {form.name}), so the coordinator saw them. It also had to add the noise. For "
             "comparison only."
         )
-    sentence = trust_sentence(terms.noise_place)
+    sentence = trust_sentence(terms.rule.noise_place)
     parties = len(terms.weights)
     colluders = form.most_colluders(parties)
     if not colluders:
@@ -471,7 +471,7 @@ def trust(run: UsedRun) -> str:
     # Noise that the hospitals added stays in what colluders know.
     known = (
         "they know the noisy sum of the votes of the hospitals that do not collude."
-        if terms.at_parties
+        if terms.rule.at_parties
         else "they know the sum of the votes of the hospitals that do not collude. If this sum "
         "shows that these hospitals all agree, the colluders also know how each of them voted."
     )

@@ -11,16 +11,9 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from pate_fed.record import Audit, Manifest, Metrics, Privacy, RecordTable, Settings, about
+from pate_fed.record import TABLES, RecordTable, about
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "run-directory.md"
-FILES: dict[str, type[RecordTable]] = {
-    "privacy.json": Privacy,
-    "metrics.json": Metrics,
-    "manifest.json": Manifest,
-    "run.toml": Settings,
-    "audit.json": Audit,
-}
 _ORDER = ("no", "pool", "yes")
 _WORDS = {
     str: "text",
@@ -89,7 +82,7 @@ def marked(file: str) -> re.Pattern[str]:
 
 def written(page: str) -> str:
     """The page with the tables of today."""
-    for file, kind in FILES.items():
+    for file, kind in TABLES.items():
         page = marked(file).sub(lambda _, kind=kind: table(kind), page)  # type: ignore[misc]
     return page
 

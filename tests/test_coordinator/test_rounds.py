@@ -37,6 +37,7 @@ from pate_fed.wording import epsilon_text
 from protocols.forms import FORMS
 from protocols.suites import DEFAULT_SUITE
 from tests.support.command import Command, exit_code_of, pate_fed, write_table
+from tests.support.rules import run_settings, with_other
 from tests.support.ties import tied_epsilon
 
 __all__ = ["pate_fed"]  # a fixture
@@ -103,7 +104,7 @@ def json_of(run: Path, name: str) -> Any:
 
 def settings_after(chain: Chain, **changes: Any) -> RunSettings:
     """Settings as the command line takes them from the first round."""
-    settings = RunSettings(
+    settings = run_settings(
         DataSource("csv", data_file=chain.table, label_column="sick"),
         DEFAULT_SUITE,
         parties=3,
@@ -117,7 +118,7 @@ def settings_after(chain: Chain, **changes: Any) -> RunSettings:
         teacher_model="nearest",
         seed=7,
     )
-    return replace(settings, **changes)
+    return with_other(settings, **changes)
 
 
 def prepared(chain: Chain, run: Path | None, **changes: Any) -> SimulatedFederation:
@@ -449,7 +450,7 @@ def test_the_order_of_all_rounds_is_fixed_and_stored_before_the_second(chain: Ch
     assert fixed == second["budget"]["order_of_rounds"] > 1
     # It follows from the first round alone, whatever comes later.
     terms = prepared(chain, chain.second).before.terms
-    louder = replace(terms[1], sigma2=1.0)
+    louder = with_other(terms[1], sigma2=1.0)
     assert order_of_rounds(terms[0], 0, unit="party") == fixed
     assert cost_of_rounds((terms[0], louder), 0, unit="party").order in (fixed, None)
     rounds = EarlierRounds.read(chain.first)
@@ -492,7 +493,7 @@ def test_every_setting_is_the_same_in_all_rounds_or_of_each(chain: Chain) -> Non
         **{"vote_threshold": 1.0, "sigma1": 2.0, "sigma2": 3.0, "confidence": 0.4},
         **{"test_delta": 0.5, "max_answers": 6, "epsilon": 7.0, "party_epsilons": (8.0,)},
     )
-    settings = RunSettings(DataSource("digits"), DEFAULT_SUITE)
+    settings = run_settings(data=DataSource("digits"), suite=DEFAULT_SUITE)
     then, now = settings.as_record(), rounds_of._as_round(settings, given).as_record()
     changed = {name for name in Settings.model_fields if getattr(then, name) != getattr(now, name)}
     assert changed == RoundSettings.model_fields.keys()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ import pytest
 
 from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.errors import RunDirectoryError
-from pate_fed.record import RecordTable, about
+from pate_fed.record import TABLES, RecordTable, about
+from pate_fed.record import __main__ as schema
 from pate_fed.report import FinishedRun, public_record, read_run, write_public_edition
 from pate_fed.report.publication_words import has_own_data
 from tests.support.markers import sampled
-from tests.support.record_tables import FILES, fields_of
+from tests.support.record_tables import fields_of
 from tests.support.sample_run import sample_metrics, sample_privacy, write_sample
 
 YARDSTICKS = ("teacher_mean", "best_single_party", "pooled")
@@ -48,7 +50,7 @@ WITH_POOL = {
 
 def lists_with(file: str, public: str) -> set[str]:
     """The fields of a file that are public so, but for those below such a field."""
-    found = [one.path for one in fields_of(FILES[file]) if one.public == public]
+    found = [one.path for one in fields_of(TABLES[file]) if one.public == public]
     return {f"{file} {path}" for path in found if not any(is_below(path, one) for one in found)}
 
 
@@ -59,8 +61,21 @@ def is_below(path: str, other: str) -> bool:
 def test_what_is_public_is_what_was_decided() -> None:
     """A field of another kind fails here: put it into a list, and give the reason in a review."""
     for public, decided in (("no", PRIVATE), ("pool", WITH_POOL)):
-        found = set().union(*(lists_with(file, public) for file in FILES))
+        found = set().union(*(lists_with(file, public) for file in TABLES))
         assert found == decided
+
+
+@pytest.mark.parametrize("file", TABLES)
+def test_a_schema_says_meaning_and_openness(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["record", file])
+    schema.main()
+    said = json.loads(capsys.readouterr().out)["properties"]
+    meant = {name: about(field) for name, field in TABLES[file].model_fields.items()}
+    assert {name: (one["description"], one["x-public"]) for name, one in said.items()} == {
+        name: (one.text, one.public) for name, one in meant.items()
+    }
 
 
 def marked(table: RecordTable, public: str = "yes") -> tuple[RecordTable, list[str]]:
@@ -78,15 +93,18 @@ def marked(table: RecordTable, public: str = "yes") -> tuple[RecordTable, list[s
             return {name: mark(one, seen) for name, one in value.items()}
         if seen == "yes" or isinstance(value, bool) or value is None:
             return value
-        text = isinstance(value, str)
-        marker = f"marker-{next(COUNTER)}-x" if text else str(next(COUNTER))
-        markers.append(marker)
-        return marker if text else int(marker)
+        number = next(COUNTER)
+        if isinstance(value, str):
+            marker: object = f"marker-{number}-x"
+        else:
+            marker = number / 10**11 if isinstance(value, float) else number
+        markers.append(str(marker))
+        return marker
 
     for name, field in type(table).model_fields.items():
         value, seen = getattr(table, name), min(public, about(field).public, key=ORDER.index)
         fields[name] = mark(value, seen)
-    # Unchecked: no share is so large.
+    # Unchecked: not every text may be a marker.
     return type(table).model_construct(**fields), markers
 
 
