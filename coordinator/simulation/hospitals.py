@@ -207,7 +207,7 @@ def simulation_policy(terms: RunTerms, *, form: str, suite: str) -> Policy:
         # In a simulation the user chooses the amount of noise freely.
         least_sigma1=0.0,
         least_sigma2=0.0,
-        most_queries=terms.caps.max_asks,
+        most_queries=terms.caps.most.asks,
         most_epsilon=terms.epsilon,
         most_delta=terms.delta,
         # Nothing is lost for life in a simulation.
