@@ -5,33 +5,21 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pate_fed.record.base import About, Count, File, Number, RecordTable, Share
+from pate_fed.record.settings import Parameters
 from pate_fed.run_folder import PRIVACY
 
 Unit = Literal["record", "party"]
 
 
-class UsedMechanism(RecordTable):
+class UsedMechanism(Parameters):
     """The rule that made labels of votes, and its caps."""
 
     name: Annotated[
         str, About("as in [`--mechanism`](command-line.md#questions-and-mechanism)", "yes")
     ]
-    vote_threshold: Annotated[
-        Number | None, About("as its option; null if the mechanism lacks it", "yes", "votes")
-    ]
-    sigma1: Annotated[
-        Number | None, About("as its option; null if the mechanism lacks it", "yes", "votes")
-    ]
-    sigma2: Annotated[
-        Number | None, About("as its option; null if the mechanism lacks it", "yes", "votes")
-    ]
     shares: Annotated[
         Count | None, About("noise at the parties: hospitals minus colluders and lost ones", "yes")
     ] = None
-    confidence: Annotated[
-        Share | None, About("`interactive-threshold` and `interactive`: as its option", "yes")
-    ] = None
-    test_delta: Annotated[Share | None, About("`stable-*`: as its option", "yes")] = None
     unit_votes: Annotated[
         Count | None, About("`stable-*`: votes of one change", "yes", "votes")
     ] = None

@@ -12,25 +12,30 @@ from typing import Annotated
 import tomli_w
 
 from pate_fed.errors import RunDirectoryError
-from pate_fed.record.base import About, RecordTable
+from pate_fed.record.base import About, Number, RecordTable, Share
 from pate_fed.run_folder import SETTINGS
 
 Texts = tuple[str, ...]
 Numbers = tuple[float, ...]
 
 
-class RoundSettings(RecordTable):
+class Parameters(RecordTable):
+    """Those of a mechanism, each as its option; null if the mechanism lacks it."""
+
+    vote_threshold: Annotated[Number | None, About("of the noisy top count", "yes", "votes")] = None
+    sigma1: Annotated[Number | None, About("noise of the check", "yes", "votes")] = None
+    sigma2: Annotated[Number | None, About("noise of each count", "yes", "votes")] = None
+    confidence: Annotated[Share | None, About("of interactive mechanisms", "yes")] = None
+    test_delta: Annotated[Share | None, About("of `stable-*`", "yes")] = None
+
+
+class RoundSettings(Parameters):
     """Those that each round of a simulation has of its own."""
 
     queries: Annotated[int | None, About("how many", "yes")] = None
     select: Annotated[str | None, About("how queries were chosen", "yes")] = None
     batch_size: Annotated[int | None, About("asked together", "yes", "queries")] = None
     mechanism: Annotated[str | None, About("its name", "yes")] = None
-    vote_threshold: Annotated[float | None, About("of the noisy top count", "yes", "votes")] = None
-    sigma1: Annotated[float | None, About("noise of the check", "yes", "votes")] = None
-    sigma2: Annotated[float | None, About("noise of each count", "yes", "votes")] = None
-    confidence: Annotated[float | None, About("of interactive mechanisms", "yes")] = None
-    test_delta: Annotated[float | None, About("of `stable-*`", "yes")] = None
     max_answers: Annotated[int | None, About("cap on answers", "yes", "queries")] = None
     epsilon: Annotated[
         float | None, About("the largest budget; after `--after` that of all rounds", "yes")

@@ -130,7 +130,6 @@ def sample_privacy(method: str = COMPOSED_METHOD) -> dict[str, Any]:
         "mechanism": {
             "name": "threshold",
             "vote_threshold": 27.5,
-            "sigma1": None,
             "sigma2": 7.75,
             "max_asks": 30,
             "max_answers": 30,

@@ -163,7 +163,6 @@ def test_the_file_says_once_what_mechanism_and_caps_were(
     assert table["mechanism"] == {
         "name": "threshold",
         "vote_threshold": 8.0,
-        "sigma1": None,
         "sigma2": 6.0,
         "max_asks": ASKS,
         "max_answers": ASKS,
