@@ -11,9 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from coordinator.database import (
     Answer,
     Database,
@@ -25,6 +22,7 @@ from coordinator.database import (
 )
 from coordinator.database.run_store import BatchState
 from coordinator.federation.home import FederationHome
+from coordinator.runs.known_answers import KnownAnswers
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order
 from coordinator.runs.later_steps import another_student
 from coordinator.runs.left_out import LeftOut
@@ -33,14 +31,13 @@ from coordinator.runs.request import RunRequest
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import NoTransport, Traffic, Transport
 from pate_fed.accounting import Outcomes, event_additive_delta
-from pate_fed.charging import RunLedger, lifelong_charge, mechanism_of
+from pate_fed.charging import RunLedger, lifelong_charge
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import HearsStudent
 from pate_fed.queries import QueryPool
-from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.report.tables import Answers, UsedRun
+from pate_fed.releases import Outcome
+from pate_fed.report.tables import UsedRun
 from protocols.errors import UnfinishedSetupError
 from protocols.forms import DEPLOYED_FORMS, FORMS
 from protocols.identity import SigningIdentity
@@ -52,13 +49,11 @@ from protocols.sums import SUMS
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
 """From a run's setup on, pauses included; hospitals refuse every later batch."""
 
-_VOID: Final = (BatchState.VOID, BatchState.FREED)
-
 KEYSTREAM: Final = fastest_keystream(time.thread_time)
 
 
 @dataclass(slots=True)
-class OpenRun:
+class OpenRun(KnownAnswers):
     """One run that was taken up, with its state from earlier lives.
 
     Attributes:
@@ -174,65 +169,9 @@ class OpenRun:
         ]
 
     @property
-    def outcomes(self) -> Answers:
-        """The known outcomes of its queries: from earlier runs, then its own."""
-        drawn = [
-            (index, ABSTAIN, Outcome.REFUSED)
-            if answer.label is None
-            else (index, answer.label, Outcome.ANSWERED)
-            for index, answer in self.earlier.items()
-        ]
-        return drawn + self.released
-
-    @property
-    def released(self) -> Answers:
-        """Its own outcomes: every query of every released batch, in order."""
-        return [
-            (index, int(label), Outcome(int(outcome)))
-            for indices, release in self.store.releases().values()
-            for index, label, outcome in zip(indices, release.labels, release.outcomes, strict=True)
-        ]
-
-    @property
     def unreleased(self) -> int:
         """Queries that were asked and are in no release."""
         return len(self.labeling.asked) - len(self.released)
-
-    @property
-    def reinforced(self) -> dict[int, int]:
-        """Labels that sure students kept for refused queries; they cost nothing."""
-        terms, asked, kept = self.store.ledger().terms, self.store.asked(), {**self.kept}
-        mechanism = mechanism_of(terms)
-        for batch, (indices, release) in self.store.releases().items():
-            predictions = asked[batch].predictions
-            if predictions is None or not isinstance(mechanism, HearsStudent):
-                continue
-            rule = mechanism.with_predictions(predictions, total_votes=terms.total_votes)
-            labels = rule.reinforced_labels(release)
-            own = (release.outcomes == Outcome.REFUSED) & (labels != ABSTAIN)
-            kept |= {indices[place]: int(labels[place]) for place in np.flatnonzero(own)}
-        return kept
-
-    @property
-    def lessons(self) -> dict[int, int]:
-        """The labels that a student learns from, by position in the pool."""
-        answered = ((at, label) for at, label, what in self.outcomes if what is Outcome.ANSWERED)
-        return {**dict(answered), **self.reinforced}
-
-    @property
-    def counts(self) -> dict[int, NDArray[np.float64]]:
-        """Noisy counts that were released beside labels in this life, by position in the pool."""
-        return {
-            index: counts
-            for indices, release in self.store.releases().values()
-            if release.counts is not None
-            for index, counts in zip(indices, release.counts, strict=False)
-        }
-
-    @property
-    def drawn_in(self) -> dict[int, str]:
-        """Name of the earlier run that drew an answer, by position in the pool."""
-        return {index: answer.run for index, answer in self.earlier.items()}
 
     @property
     def used_runs(self) -> list[UsedRun]:
@@ -247,16 +186,6 @@ class OpenRun:
         """Whether no hospital has its offer, apart from attempts that were given up."""
         return self._is_given_up or not self.journal.steps()
 
-    @property
-    def voids(self) -> int:
-        """Batches that were void, over all attempts."""
-        return sum(each.state in _VOID for each in self.store.asked().values())
-
-    @property
-    def has_asked(self) -> bool:
-        """Whether hospitals were asked anything, in any attempt."""
-        return bool(self.store.asked())
-
     def before(self) -> OpenRun | None:
         """Return the run in the state of its last complete setup; None if there is none."""
         earlier = self.attempt.earlier()
@@ -266,11 +195,6 @@ class OpenRun:
         found = replace(self, attempt=attempt)
         found.warnings = [*self.warnings, f"The run ended when it was to be set up anew: {reason}"]
         return found
-
-    @property
-    def has_answers(self) -> bool:
-        """Whether anything was released."""
-        return bool(self.drawn_in) or bool(self.store.releases())
 
     def give_up(self, reason: str, *, lost_by: bytes = b"") -> None:
         """Note that an attempt failed: the next one has rows of its own.

@@ -13,9 +13,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from coordinator.errors import (
     CoordinatorError,
     DatabaseError,
@@ -440,7 +437,11 @@ class RunWorker:
                     run.refused |= ready.refused
                     run.store.save_skipped({} if fresh else ready.refused)
                     continue
-                labeling.ask(batch, predictions=_predictions(run, batch))
+                known = run.lessons if labeling.terms.spec.learns else {}
+                predictions = predictions_for(
+                    batch, known=known, pool=run.pool, classes=run.classes
+                )
+                labeling.ask(batch, predictions=predictions)
                 self._agreement.note_lost(run, labeling)
                 stopped_by = None  # a void batch of before was not the end
             except RunEndedError as error:
@@ -526,13 +527,6 @@ class RunWorker:
 
     def _note(self, run: OpenRun) -> None:
         self._queue.note(run.request.name, run.progress)
-
-
-def _predictions(run: OpenRun, batch: tuple[int, ...]) -> NDArray[np.float64] | None:
-    """Return what a student says of a batch, where the mechanism hears it."""
-    if not run.labeling.terms.spec.learns:
-        return None
-    return predictions_for(batch, known=run.lessons, pool=run.pool, classes=run.classes)
 
 
 def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | None:
