@@ -25,7 +25,7 @@ from pate_fed.array_models import DESCRIPTION_FILE, TENSORS_FILE
 from pate_fed.errors import RunDirectoryError
 from pate_fed.inputs import Inputs
 from pate_fed.networks import one_thread
-from pate_fed.students.model import Model, require_form
+from pate_fed.students.model import Model
 
 _LEARNING_RATE = 0.08
 _WEIGHT_DECAY = 5e-4
@@ -270,23 +270,18 @@ class ConvModel(Model):
         save_file(tensors, directory / TENSORS_FILE)
         return {"width": self.width, "channels": self.net.layers[0].in_channels}
 
-
-def read_convolution(directory: Path, described: dict[str, Any]) -> ConvModel:
-    """Read a convolutional network.
-
-    Raises:
-        RunDirectoryError: the file is missing, damaged, or no network of ours.
-    """
-    require_form(described, ConvModel.form)
-    sizes = [described.get(name) for name in ("channels", "classes", "width")]
-    if not all(type(size) is int and 1 <= size <= 1024 for size in sizes):
-        raise RunDirectoryError(f"{DESCRIPTION_FILE} must give the network's sizes", "others")
-    channels, classes, width = (int(size or 0) for size in sizes)
-    net = ConvNet(channels, classes, width, torch.Generator())
-    try:
-        net.load_state_dict(load_file(directory / TENSORS_FILE))
-    except (OSError, SafetensorError, ValueError, RuntimeError) as error:
-        raise RunDirectoryError(
-            f"{TENSORS_FILE} must be a readable safetensors file", type(error).__name__
-        ) from error
-    return ConvModel(net.eval(), width)
+    @classmethod
+    def read(cls, directory: Path, described: dict[str, Any]) -> ConvModel:
+        """See `Model.read`."""
+        sizes = [described.get(name) for name in ("channels", "classes", "width")]
+        if not all(type(size) is int and 1 <= size <= 1024 for size in sizes):
+            raise RunDirectoryError(f"{DESCRIPTION_FILE} must give the network's sizes", "others")
+        channels, classes, width = (int(size or 0) for size in sizes)
+        net = ConvNet(channels, classes, width, torch.Generator())
+        try:
+            net.load_state_dict(load_file(directory / TENSORS_FILE))
+        except (OSError, SafetensorError, ValueError, RuntimeError) as error:
+            raise RunDirectoryError(
+                f"{TENSORS_FILE} must be a readable safetensors file", type(error).__name__
+            ) from error
+        return cls(net.eval(), width)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +18,6 @@ from pate_fed.students.convolution import (
     ConvNet,
     View,
     as_tensor,
-    read_convolution,
     seen_from,
     trained,
 )
@@ -51,9 +49,7 @@ class Pictures(NamedTuple):
 class ImageStudent(Student):
     """A student that looks at images, and becomes a convolutional network."""
 
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
-        """See `Student.read_model`."""
-        return read_convolution(directory, described)
+    model_class: ClassVar[type[Model]] = ConvModel
 
     def require(self, pool: Inputs) -> None:
         """See `Student.require`: it learns from images of 8 x 8 pixels or more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from pate_fed.inputs import Inputs
 from pate_fed.networks import one_thread
 from pate_fed.students.convolution import (
     STRONG,
@@ -64,18 +65,15 @@ class SelfTrainingStudent(ImageStudent):
 
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         generator, pool, *_ = self.pictures_of(lesson, rng)
-        seen: NDArray[np.float64] = lesson.pool.features
         with one_thread():
             for stage in STAGES:
-                spread = propagate_labels(
-                    seen, lesson.indices, lesson.labels, classes=lesson.classes
-                )
+                spread = propagate_labels(lesson)
                 belief = torch.from_numpy(
                     np.eye(lesson.classes, dtype=np.float32)[spread.labels]
                     * spread.confidence[:, None].astype(np.float32)
                 ).to(pool.device)
                 net = _stage(stage, pool, belief, lesson.classes, generator)
-                seen = _features(net, pool)
+                lesson = replace(lesson, pool=Inputs(_features(net, pool)))
         return ConvModel(net.cpu(), STAGES[-1].width)
 
 

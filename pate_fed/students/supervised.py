@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pate_fed.inputs import DatasetKind
 from pate_fed.students.logistic import deciding
-from pate_fed.students.model import Model, SklearnModel, read_sklearn
+from pate_fed.students.model import Model, SklearnModel
 from pate_fed.students.student import Lesson, Student
 
 
 class SupervisedStudent(Student):
-    """A classifier on the labeled inputs: the plain baseline.
-
-    Args:
-        kind: Kind of the inputs.
-    """
+    """A classifier on the labeled inputs: the plain baseline."""
 
     name: ClassVar[str] = "supervised"
 
-    def __init__(self, kind: DatasetKind) -> None:
-        super().__init__()
-        self._kind = kind
-
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
-        """See `Student.read_model`."""
-        return read_sklearn(directory, described)
-
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
-        classifier = make_classifier(self._kind, rng=rng)
+        classifier = make_classifier(self.kind, rng=rng)
         classifier.fit(lesson.labeled.features, lesson.labels)
         return deciding(SklearnModel(classifier, lesson.classes), lesson)
 
