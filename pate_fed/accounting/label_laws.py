@@ -182,12 +182,6 @@ def _minus(span: Span) -> Span:
 def _bent(u: Span, last: Span, shift: float, ends: list[tuple[Table | float, Table]]) -> Table:
     """Bound second derivatives of x (P_i(t) - P_i(t + shift)) + y P_i(t) on boxes, from above.
 
-    Args:
-        u: Of the boxes.
-        last: t of the boxes.
-        shift: Above 0.
-        ends: x at least 0, and y: the largest is at one of them.
-
     Returns:
         Along u and along t, at least 0; shape (2, boxes).
     """

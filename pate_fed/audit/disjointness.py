@@ -63,9 +63,6 @@ def check_manifest(partition: Mapping[str, Any]) -> int:
 def require_disjoint(documents: Mapping[str, Any]) -> dict[str, int]:
     """Check that no patient stands with two teachers of a task.
 
-    Args:
-        documents: Tags by the name of their file.
-
     Returns:
         How many `hospitals`, `teachers` and `patients` there are, over all tasks.
 

@@ -98,10 +98,6 @@ def asks_within(mechanism: Mechanism, *, epsilon: float, delta: float) -> int:
 def find(case: AuditCase, rng: np.random.Generator) -> dict[str, Any]:
     """Attack every row in every way, and say how often one must ask.
 
-    Args:
-        case: Votes and means.
-        rng: Draws the answers.
-
     Returns:
         Plain data: `rows`, `teachers`, `classes`, `error`; `ways`, each with `way`, `asks` and
         `mean_error`; `curve`, the errors of each row by the asks between; `asks_for_error`, each
@@ -109,7 +105,7 @@ def find(case: AuditCase, rng: np.random.Generator) -> dict[str, Any]:
     """
     asked = {"one answer": 1, "neighbors": 1 + case.neighbors, "repetition": case.asks}
     ways = [
-        {"way": way, "asks": asks, "mean_error": _mean_error(case, asks, rng)}
+        {"way": way, "asks": asks, "mean_error": float(np.mean(_errors(case, asks, rng)))}
         for way, asks in asked.items()
     ]
     steps = sorted({1, case.asks, *(10**power for power in range(7) if 10**power < case.asks)})
@@ -138,7 +134,7 @@ def render(found: Mapping[str, Any]) -> str:
     for way in found["ways"]:
         lines.append(
             f"{way['way']:12} {way['asks']:>9,} answers: error {100 * way['mean_error']:.1f} %"
-            + _priced(way)
+            + (f" (epsilon {way['epsilon']:.2f})" if "epsilon" in way else "")
         )
     percent = f"{100 * found['error']:g} %"
     if found["median"] is None:
@@ -155,16 +151,6 @@ def render(found: Mapping[str, Any]) -> str:
             "another teacher, under another id."
         )
     return "\n".join(lines)
-
-
-def _priced(way: Mapping[str, Any]) -> str:
-    if "epsilon" not in way:
-        return ""
-    return f" (epsilon {way['epsilon']:.2f})"
-
-
-def _mean_error(case: AuditCase, asks: int, rng: np.random.Generator) -> float:
-    return float(np.mean(_errors(case, asks, rng)))
 
 
 def _errors(case: AuditCase, asks: int, rng: np.random.Generator) -> list[float]:

@@ -147,10 +147,6 @@ def load_image_folder(folder: Path, *, rng: np.random.Generator) -> Dataset:
 
     Images are scaled to `SIDE` x `SIDE` pixels. They stay in color if one of them has color.
 
-    Args:
-        folder: The folder.
-        rng: Decides the split.
-
     Raises:
         UnreadableFileError: no such folder, fewer than two classes, or a file that is no image.
         RareClassError: a class with fewer images than parts.

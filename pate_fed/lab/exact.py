@@ -354,15 +354,7 @@ def _log_changes(
 
 
 def _log_mean(log_weights: NDArray[np.float64], logs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return log of the sum over x of e^(log_weights[a, x] + logs[b, x]), for every a and b.
-
-    Args:
-        log_weights: Shape (rows, kinds, points).
-        logs: Same shape.
-
-    Returns:
-        Shape (rows, kinds, kinds).
-    """
+    """Return log of the sum over x of e^(log_weights[a, x] + logs[b, x]), for every a and b."""
     largest = np.abs(log_weights.max(axis=2)).max(initial=0.0)
     if max(np.abs(logs).max(initial=0.0), largest) < _FAR:
         return np.asarray(np.log(np.exp(log_weights) @ np.exp(logs).transpose(0, 2, 1)))

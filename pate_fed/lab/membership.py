@@ -92,13 +92,13 @@ class AlarmPoint:
     alarms: int
     others: int
 
-    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the interval of the share found, by Clopper and Pearson."""
-        return clopper_pearson(self.found, self.members, confidence=confidence)
+    def interval(self) -> tuple[float, float]:
+        """Return the interval of the share found, by Clopper and Pearson, at 95 %."""
+        return clopper_pearson(self.found, self.members)
 
-    def most_found(self, epsilon: float, delta: float, confidence: float = 0.95) -> float:
+    def most_found(self, epsilon: float, delta: float) -> float:
         """Return the largest share that a true epsilon allows beside this rate of alarms."""
-        _, alarms = clopper_pearson(self.alarms, self.others, confidence=confidence)
+        _, alarms = clopper_pearson(self.alarms, self.others)
         return min(1.0, math.exp(min(epsilon, 700.0)) * alarms + delta)
 
 

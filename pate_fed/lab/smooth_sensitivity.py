@@ -246,13 +246,7 @@ def two_class_label_costs(
 def local_sensitivity_at(
     log_q: Floats, setting: SmoothSetting, conditions: SmoothConditions
 ) -> Floats:
-    """Bound the local sensitivity of beta where the votes give q (algorithm 3).
-
-    Args:
-        log_q: Log of q, at most 0; any shape.
-        setting: Public parameters.
-        conditions: Of this setting; both must hold.
-    """
+    """Bound the local sensitivity of beta where the votes give q (algorithm 3)."""
     # Between q1 and q0 the bound of q1 is used, which is the largest.
     between = (log_q >= conditions.log_q1) & (log_q <= conditions.log_q0)
     here = np.where(between, conditions.log_q1, log_q)

@@ -69,12 +69,6 @@ def choose_student(
 ) -> tuple[str, str]:
     """Choose a student by public facts.
 
-    Args:
-        kind: Kind of the inputs.
-        labels: Released labels.
-        classes: Number of classes.
-        facts: How the labels came about.
-
     Returns:
         Its name, and the reason.
     """
@@ -120,10 +114,6 @@ def _teach_curves(labels: int, facts: LabelFacts) -> bool:
 
 def make_student(name: str, kind: DatasetKind) -> Student:
     """Make an untrained student.
-
-    Args:
-        name: One of `STUDENTS`.
-        kind: Kind of the inputs; it decides which classifier suits them.
 
     Raises:
         InvalidParameterError: an unknown name.
@@ -217,9 +207,6 @@ def read_student(directory: Path) -> Student:
     """Read a student that `Student.save` wrote.
 
     Nothing in the folder is run: JSON, safetensors, and skops with trusted types only.
-
-    Args:
-        directory: The folder.
 
     Raises:
         RunDirectoryError: a file is missing, damaged, or has content that a student never saves.

@@ -120,9 +120,6 @@ def co_taught(
         chance: Draws batches and views.
         where_they_differ: Whether they learn where they disagree only (co-teaching+).
         rivals: A generator for each, to learn from unlabeled images, too.
-
-    Returns:
-        Both networks.
     """
     channels, device = images.shape[1], images.device
     pair = (

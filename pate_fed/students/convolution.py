@@ -162,11 +162,6 @@ def as_tensor(images: NDArray[np.uint8]) -> Tensor:
 class Descent:
     """Gradient descent of one network: its rate rises, then falls to 0 along a cosine.
 
-    Args:
-        net: The network; it changes.
-        steps: How many steps there will be.
-        rate: Largest learning rate.
-
     Attributes:
         mean: The network with the running mean of all weights so far.
     """
@@ -199,13 +194,7 @@ class Descent:
 
 
 def trained(net: ConvNet, loss: Callable[[ConvNet, int], Tensor], *, steps: int) -> ConvNet:
-    """Train a network, and return the running mean of its weights.
-
-    Args:
-        net: The network; it changes.
-        loss: The loss at a step.
-        steps: How many.
-    """
+    """Train a network, and return the running mean of its weights."""
     descent = Descent(net, steps=steps)
     for step in range(steps):
         descent.take(loss(net, step))

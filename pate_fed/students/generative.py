@@ -42,12 +42,7 @@ _RATE = 3e-4
 
 
 class Generator(nn.Module):
-    """Makes images from noise.
-
-    Args:
-        shape: Channels, height and width.
-        chance: Draws the weights.
-    """
+    """Makes images from noise."""
 
     def __init__(self, shape: tuple[int, int, int], chance: torch.Generator) -> None:
         super().__init__()

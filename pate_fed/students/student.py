@@ -80,9 +80,6 @@ class Student(ABC):
         features: Length of its inputs' features; 0 before `fit`.
         classes: Number of classes; 0 before `fit`.
         model_class: What it becomes, unless all its labels are of one class.
-
-    Args:
-        kind: Kind of the inputs.
     """
 
     name: ClassVar[str]
@@ -110,9 +107,6 @@ class Student(ABC):
     def require(self, pool: Inputs) -> None:  # noqa: B027 - most students learn from any pool
         """Refuse a pool that it could not learn from, whatever the labels; nothing is trained.
 
-        Args:
-            pool: The whole public pool.
-
         Raises:
             InvalidParameterError: the pool does not suit, or torch cannot use the device here.
         """
@@ -122,12 +116,7 @@ class Student(ABC):
         self._model, self.features, self.classes = model, features, classes
 
     def fit(self, lesson: Lesson, *, rng: np.random.Generator) -> None:
-        """Learn. Labels of one class make a student that always says it.
-
-        Args:
-            lesson: Labels of some public inputs.
-            rng: Seeds the training.
-        """
+        """Learn. Labels of one class make a student that always says it."""
         present = np.unique(lesson.labels)
         model: Model = (
             ConstantModel(int(present[0]), lesson.classes)
@@ -138,9 +127,6 @@ class Student(ABC):
 
     def chances(self, inputs: Inputs) -> NDArray[np.float64]:
         """Return the chance of each class.
-
-        Args:
-            inputs: The inputs.
 
         Returns:
             float64, shape (n, classes); rows sum to 1.
@@ -161,9 +147,6 @@ class Student(ABC):
 
     def save(self, directory: Path) -> None:
         """Write the trained model to a folder, without pickle.
-
-        Args:
-            directory: Made if absent.
 
         Raises:
             InvalidParameterError: before `fit`.

@@ -28,10 +28,6 @@ def make_classifier(kind: DatasetKind, *, rng: np.random.Generator) -> Any:
 
     Images get a support vector machine with an RBF kernel, tables a logistic regression: on a
     few dozen noisy labels of a table, a line is safer than a curve.
-
-    Args:
-        kind: Kind of the inputs.
-        rng: Seeds the training.
     """
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - takes a second
     from sklearn.svm import SVC  # noqa: PLC0415

@@ -94,10 +94,6 @@ def make_ensemble(
 def shares_out(balance: str, kind: DatasetKind) -> bool:
     """Tell whether teachers share their votes out over the classes, rather than as they predict.
 
-    Args:
-        balance: One of `BALANCES`.
-        kind: Kind of the records.
-
     Raises:
         InvalidParameterError: an unknown balance.
     """

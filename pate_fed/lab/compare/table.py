@@ -17,10 +17,6 @@ _PUBLIC = 'public: labels and "no answer"s'
 def compare(case: VoteCase, *, unit: PrivacyUnit) -> dict[str, Any]:
     """Price votes by every method.
 
-    Args:
-        case: The votes, and how they are asked.
-        unit: The privacy unit.
-
     Returns:
         "asked", "expected_answered", "teachers", "classes", and "epsilon": for each method its
         number, None where it has none, with unit, neighbors, view, method, whether it may be shown,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.inputs import Inputs
 from pate_fed.lab.canary import canary_audit, releases_of
-from pate_fed.lab.experiments.experiment import DELTA, Result, Row, Tell, epsilon_of
+from pate_fed.lab.experiments.experiment import DELTA, Result, Row, Tell, counted, epsilon_of
 from pate_fed.lab.mechanisms import ConfidentGaussianMax, ImmutableMax
 from pate_fed.mechanisms import GaussianMax, LaplaceMax, Mechanism, ThresholdMax, keyed_stream
 from pate_fed.teachers import make_ensemble
@@ -91,20 +91,13 @@ def trained_worlds(
     teachers: int = _TEACHERS,
     queries: int = _QUERIES,
 ) -> TrainedWorlds:
-    """Train all teachers, give one record a wrong label, and train its teacher anew.
-
-    Args:
-        data: Any data set.
-        rng: Deals the records, seeds the teachers, and moves the images.
-        teachers: Number of teachers.
-        queries: Queries of the attacker: the record's own features, and others close to it.
-    """
+    """Train all teachers, give one record a wrong label, and train its teacher anew."""
     classes = len(data.class_names)
     parts = np.array_split(rng.permutation(len(data.private)), teachers)
     shards = [data.private.select(part) for part in parts]
     ensemble = make_ensemble("auto", data.kind, balance="natural")
     ensemble.fit(shards, classes=classes, rng=rng)
-    counts = _counts(ensemble.vote(data.private.inputs), classes)
+    counts = counted(ensemble.vote(data.private.inputs), classes)
     order = np.sort(counts, axis=1)
     canary = int((order[:, -1] - order[:, -2]).argmin())
     place = next(at for at, part in enumerate(parts) if canary in part)
@@ -121,26 +114,15 @@ def trained_worlds(
     ensemble.retrain(place, spoiled, rng=np.random.default_rng(0))
     after = ensemble.vote(asked)
     return TrainedWorlds(
-        _counts(after, classes), _counts(before, classes), int((before != after).any(axis=1).sum())
+        counted(after, classes), counted(before, classes), int((before != after).any(axis=1).sum())
     )
 
 
 def bound_of(rule: Mechanism, worlds: TrainedWorlds, *, seed: int, trials: int) -> float:
-    """Return the lower bound on a mechanism's epsilon, at 95 %.
-
-    Args:
-        rule: The mechanism that releases.
-        worlds: The votes.
-        seed: Of its noise.
-        trials: Releases in each world.
-    """
+    """Return the lower bound on a mechanism's epsilon, at 95 %."""
     release = releases_of(rule, keyed_stream(b"%d" % seed, tag="trained canary"))
     found = canary_audit(release, worlds.with_canary, worlds.without, trials=trials, delta=DELTA)
     return found.epsilon
-
-
-def _counts(said: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
-    return np.array([np.bincount(one, minlength=classes) for one in said.T])
 
 
 def _nearly_winning(counts: NDArray[np.int64], own: int) -> int:

@@ -12,21 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, DataSource, load_dataset
-from pate_fed.errors import UnreadableFileError
+from pate_fed.data.vote_file import load_array
 from pate_fed.lab.experiments.experiment import (
     DELTA,
     Result,
     Row,
     Tell,
+    accuracy,
     confident_rows,
+    counts_of_2018,
     epsilon_of,
-    load_counts,
     price_of_votes,
 )
 from pate_fed.lab.mechanisms import ConfidentGaussianMax
 from pate_fed.mechanisms import GaussianMax, LaplaceMax, ThresholdMax
 from pate_fed.networks import fastest_device
-from pate_fed.regular_files import open_regular
 from pate_fed.students import Lesson, select_queries, train_student
 from pate_fed.teachers import make_ensemble
 
@@ -43,7 +43,7 @@ Asked = Callable[[np.random.Generator], NDArray[np.int64]]
 def mnist_2018(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
     """Yield the rows of MNIST, on the counts that the paper's teachers cast."""
     data = _load("mnist", folder / "mnist")
-    votes = load_counts(folder / "pate_votes" / "pate2018_counts" / "mnist_250_teachers.npy")
+    votes = counts_of_2018(folder, "mnist")
     known = _Known(data, votes, tell)
     rule = GaussianMax(40.0)
     for words, student, choose in (
@@ -80,7 +80,7 @@ def mnist_2017(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
         for seed in seeds if student == "propagation" else seeds[:1]:
             rng = np.random.default_rng(seed)
             trained = train_student(student, data.kind, lesson, rng=rng, device=fastest_device())
-            values.append(float((trained.predict(data.test.inputs) == data.test.labels).mean()))
+            values.append(accuracy(trained, data))
             tell(f"{words}, {student}, seed {seed}: {values[-1]:.4f}")
         yield Result(row, tuple(values))
     known = _Known(data, own_votes(data, tell), tell)
@@ -92,22 +92,11 @@ def mnist_2017(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
 
 def _labels_of_2017(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the queries that the paper's student learned from, and their released labels."""
-    try:
-        asked, labels = (
-            _array_in(folder / f"mnist_250_{name}.npy")
-            for name in ("teachers_100_indices_used_by_student", "student_labels_lap_20")
-        )
-    except (OSError, ValueError) as error:
-        raise UnreadableFileError(
-            "pate_votes must hold the labels of 2017 as NumPy files", type(error).__name__
-        ) from error
-    return asked.astype(np.int64), labels[asked].astype(np.int64)
-
-
-def _array_in(path: Path) -> NDArray[np.generic]:
-    with open_regular(path) as file:
-        found: NDArray[np.generic] = np.load(file, allow_pickle=False)
-    return found
+    asked, labels = (
+        load_array(folder / f"mnist_250_{name}.npy").astype(np.int64)
+        for name in ("teachers_100_indices_used_by_student", "student_labels_lap_20")
+    )
+    return asked, labels[asked]
 
 
 def fashion(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
@@ -198,7 +187,7 @@ def _measured(
             rng=rng,
             device=fastest_device(),
         )
-        values.append(float((student.predict(data.test.inputs) == data.test.labels).mean()))
+        values.append(accuracy(student, data))
         right = float((labels == data.pool.labels[asked]).mean())
         known.tell(
             f"{row.protocol}, {row.student}, seed {seed}: {values[-1]:.4f}, "
