@@ -43,6 +43,7 @@ from party.site.tasks import fetch_task
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
+from pate_fed.rule import Caps, Rule
 from protocols import wire
 from protocols.fingerprint_words import spoken
 from protocols.suites import DEFAULT_SUITE
@@ -220,12 +221,9 @@ class Deployment:
         settings = RunSettings(
             data=source_of("public.csv", LABEL),
             suite=DEFAULT_SUITE,
-            mechanism="gnmax",
-            sigma2=100.0,
+            rule=Rule("gnmax", sigma2=100.0),
+            caps=Caps(max_asks=queries, max_answers=queries, batch_size=queries),
             epsilon=100.0,
-            queries=queries,
-            batch_size=queries,
-            max_answers=queries,
             form=form,
         )
         asked = coordinator.ask(form, task, settings, source="public.csv", select="all")

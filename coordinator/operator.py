@@ -273,8 +273,9 @@ class Coordinator:
             See `RunRequest.make`, and `require_chargeable`.
         """
         members = [one for one in self.members() if one.state == "member"]
-        if select == "all" and settings.queries is None:
-            settings = replace(settings, queries=len(task.pool.distinct))
+        if select == "all" and settings.caps.max_asks is None:
+            caps = replace(settings.caps, max_asks=len(task.pool.distinct))
+            settings = replace(settings, caps=caps)
         identities = [one.identity.fingerprint for one in members]
 
         def answered(queries: tuple[int, ...]) -> int:

@@ -26,9 +26,9 @@ from pate_fed.accounting import (
     Outcomes,
     PrivacyEvent,
 )
-from pate_fed.errors import InvalidParameterError, LedgerError
+from pate_fed.errors import LedgerError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import DistributedNoise, Mechanism, Options, make_mechanism
+from pate_fed.mechanisms import DistributedNoise, Mechanism, make_mechanism
 from pate_fed.releases import NoisyRelease
 
 
@@ -38,16 +38,12 @@ def mechanism_of(terms: RunTerms) -> Mechanism:
     Raises:
         InvalidParameterError: the parties add the noise, and shares of it are too narrow.
     """
-    options = Options(
-        vote_threshold=terms.vote_threshold,
-        sigma1=terms.sigma1,
-        sigma2=terms.sigma2,
-        confidence=terms.confidence,
-        test_delta=terms.test_delta,
+    return make_mechanism(
+        terms.rule,
+        parties=len(terms.weights),
         unit_votes=terms.unit_votes,
-        shares=terms.shares if terms.at_parties else None,
+        simulated=not terms.spec.is_private,
     )
-    return make_mechanism(terms.mechanism, options, simulated=not terms.spec.is_private)
 
 
 def noise_of(terms: RunTerms) -> DistributedNoise:
@@ -59,17 +55,7 @@ def noise_of(terms: RunTerms) -> DistributedNoise:
     Raises:
         InvalidParameterError: the coordinator adds the noise, or shares of it are too narrow.
     """
-    if not terms.at_parties:
-        raise InvalidParameterError("noise must be the parties' to add", terms.noise_place)
-    assert terms.sigma2 is not None
-    assert terms.colluders is not None
-    assert terms.dropouts is not None
-    return DistributedNoise(terms.sigma2, len(terms.weights), terms.colluders, terms.dropouts)
-
-
-def caps_of(terms: RunTerms) -> Outcomes:
-    """Return the most that a run can release."""
-    return Outcomes(terms.max_asks, terms.max_answers)
+    return DistributedNoise.of(terms.rule, len(terms.weights))
 
 
 def outcomes_of(release: NoisyRelease) -> Outcomes:
@@ -115,7 +101,7 @@ class RunLedger:
             terms: The run's.
             at_party: Whether a party keeps it.
         """
-        empty = OutcomeLedger(caps_of(terms))
+        empty = OutcomeLedger(terms.caps.most)
         return cls(terms, empty, empty if at_party else None)
 
     @property
@@ -135,7 +121,7 @@ class RunLedger:
 
     def used_share(self) -> float:
         """Return the share of the run's asks that is released or reserved, from 0 to 1."""
-        return (self.own or self.outcomes).asks / self.terms.max_asks
+        return (self.own or self.outcomes).asks / self.terms.caps.most.asks
 
     def worst_case(self, queries: int) -> Outcomes:
         """Return the most that a batch of so many queries may give; see `OutcomeLedger`."""
@@ -280,4 +266,4 @@ def whole_charge(terms: RunTerms, seat: int) -> PrivacyEvent | None:
         terms: The run's.
         seat: Place of the hospital among all, from 0.
     """
-    return lifelong_charge(terms, caps_of(terms), weight=terms.unit_votes_at(seat))
+    return lifelong_charge(terms, terms.caps.most, weight=terms.unit_votes_at(seat))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pate_fed.accounting import FormalCost, GaussianMaxEvent
 from pate_fed.accounting.costs import PrivacyUnit
 from pate_fed.accounting.formal import counts_cost, gdp_cost, labels_cost
-from pate_fed.charging import caps_of, charge_of
+from pate_fed.charging import charge_of
 from pate_fed.federation import RunTerms
 
 
@@ -50,12 +50,12 @@ def are_counts_seen(terms: RunTerms, *, at_coordinator: bool) -> bool:
         at_coordinator: Whether in the view of whoever receives the parties' messages; otherwise in
             the public's.
     """
-    if at_coordinator and terms.at_parties:
+    if at_coordinator and terms.rule.at_parties:
         return True
     # The counts of an evaluation are published: everybody sees what the coordinator sees.
     # Everybody sees whether a batch is void. A hospital can lie about its row sums, so that the
     # noise decides it; no proof covers that and a threshold together for less than the row.
-    decided = terms.at_parties and terms.spec.may_refuse
+    decided = terms.rule.at_parties and terms.spec.may_refuse
     return terms.is_evaluation or terms.spec.shows_counts or decided
 
 
@@ -76,7 +76,7 @@ def removal_cost(terms: RunTerms, seat: int) -> FormalCost | None:
     Source:
         docs/explanation/label-level-bound.md, section on abstention.
     """
-    event = charge_of(terms, caps_of(terms), weight=terms.unit_votes_at(seat))
+    event = charge_of(terms, terms.caps.most, weight=terms.unit_votes_at(seat))
     if not isinstance(event, GaussianMaxEvent) or event.weight != 1 or terms.spec.shows_counts:
         return None
     # Two options differ by the noise of two counts, and move by two votes.
@@ -88,7 +88,7 @@ def _cost(
     terms: RunTerms, seat: int, *, unit: PrivacyUnit | None, shows_counts: bool
 ) -> FormalCost:
     weight = replace(terms, unit=unit or terms.unit).unit_votes_at(seat)
-    event = charge_of(terms, caps_of(terms), weight=weight)
+    event = charge_of(terms, terms.caps.most, weight=weight)
     if shows_counts:
         return counts_cost(event, delta=terms.delta)
     options = terms.classes + terms.spec.may_refuse
@@ -133,7 +133,7 @@ def is_within_budget(terms: RunTerms, seat: int) -> bool:
     """
     budget, event = (
         terms.budgets[seat],
-        charge_of(terms, caps_of(terms), weight=terms.unit_votes_at(seat)),
+        charge_of(terms, terms.caps.most, weight=terms.unit_votes_at(seat)),
     )
     if isinstance(event, GaussianMaxEvent) and gdp_cost(event, delta=terms.delta).epsilon <= budget:
         return True  # without the seconds that the exact price takes, which is smaller

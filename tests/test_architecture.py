@@ -265,6 +265,34 @@ class TestSizes:
         assert {path: count for path, count in lines.items() if count > MOST_LINES} == {}
 
 
+class TestRule:
+    """A rule's numbers travel whole: `pate_fed.rule`."""
+
+    @pytest.mark.parametrize("name", ["sigma1", "sigma2"])
+    def test_a_noise_is_a_field_of_its_rule_its_event_and_its_record_alone(self, name: str) -> None:
+        holders = {
+            kind.name
+            for path in SOURCES
+            for kind in nodes_of(path)
+            if isinstance(kind, ast.ClassDef)
+            for node in kind.body
+            if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == name
+        }
+        assert holders == {"Rule", "ConfidentGaussianMaxEvent", "_Mechanism"}
+
+    def test_no_function_but_a_command_takes_sigma1_beside_sigma2(self) -> None:
+        takers = {
+            path.as_posix()
+            for path in SOURCES
+            for node in nodes_of(path)
+            if isinstance(node, ast.FunctionDef)
+            and {"sigma1", "sigma2"}
+            <= {one.arg for one in (*node.args.args, *node.args.kwonlyargs)}
+        }
+        commands = {f"coordinator/cli/{name}.py" for name in ("audit", "cost", "runs", "simulate")}
+        assert takers == commands
+
+
 ERROR_MODULES = {name: importlib.import_module(f"{name}.errors") for name in PACKAGES}
 RANGES = {"pate_fed": "PF-1", "protocols": "PF-2", "party": "PF-3", "coordinator": "PF-4"}
 WITHOUT_CODE = ("RefusalError", "CodedError")

@@ -59,6 +59,7 @@ from tests.support.attacked import (
 )
 from tests.support.federation import CLASSES, FORMS, Federation, holds_vector, kinds, messages
 from tests.support.markers import sampled
+from tests.support.rules import changed_record, with_other
 
 VICTIM = 1
 
@@ -240,15 +241,15 @@ def second_run(federation: Federation, places: list[int]) -> LabelingRun:
 def _fewer(federation: Federation, seated: tuple[Member, ...]) -> Any:
     terms = federation.run.terms
     count = len(seated)
-    changed: dict[str, Any] = {
+    fewer: dict[str, Any] = {
         "weights": tuple(member.weights for member in seated),
         "budgets": terms.budgets[:count],
     }
-    if terms.vote_threshold is not None:
-        changed["vote_threshold"] = terms.vote_threshold * count / len(terms.weights)
-    if terms.dropouts is not None:
-        changed["dropouts"] = count - FORMS[federation.form]().threshold(count)
-    return dataclasses.replace(terms, **changed)
+    if terms.rule.vote_threshold is not None:
+        fewer["vote_threshold"] = terms.rule.vote_threshold * count / len(terms.weights)
+    if terms.rule.dropouts is not None:
+        fewer["dropouts"] = count - FORMS[federation.form]().threshold(count)
+    return with_other(terms, **fewer)
 
 
 @sampled()
@@ -590,13 +591,13 @@ def test_terms_lowered_between_run_and_batch_are_refused_before_anybody_votes(
 ) -> None:
     federation = kind.ready()
     agreed = federation.run.terms.as_record()
-    assert {name: agreed[name] for name in lowered} != lowered
+    assert changed_record(agreed, **lowered) != agreed
 
     def lie(message: Message) -> Message:
         if not isinstance(message, Plan):
             return message
         terms: Any = decode_value(message.terms)
-        changed = {**terms, "run": {**terms["run"], **lowered}}
+        changed = {**terms, "run": changed_record(terms["run"], **lowered)}
         return dataclasses.replace(message, terms=encode_value(changed))
 
     tell(federation, range(PARTIES), lie)

@@ -146,7 +146,7 @@ def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
             federation.ask(0, 1)
         # A wrong length under its sender's name counts as a refusal.
         is_refusal = code == "PF-224"
-        comes_back = is_refusal and not federation.run.terms.at_parties
+        comes_back = is_refusal and not federation.run.terms.rule.at_parties
         assert void.value.reservation == ("cancelled" if comes_back else "forfeited")
         assert void.value.may_ask_again is is_refusal
         assert federation.names[CULPRIT] in str(void.value)
@@ -227,7 +227,7 @@ def let_lie(federation: Federation, lie: NDArray[np.int64] | None) -> None:
 
 
 def bound_of(federation: Federation) -> int:
-    if not federation.run.terms.at_parties:
+    if not federation.run.terms.rule.at_parties:
         return 0
     noise = noise_of(federation.run.terms)
     return noise.row_sum_bound(2, CLASSES, senders=PARTIES)
@@ -249,7 +249,7 @@ def test_rows_far_from_their_sum_void_the_batch(kind: Kind, sign: int) -> None:
     assert void.value.reservation == "forfeited"
     liar = federation.names[CULPRIT]
     named = {name for name in federation.names if name in str(void.value)}
-    assert named == (set() if federation.run.terms.at_parties else {liar})
+    assert named == (set() if federation.run.terms.rule.at_parties else {liar})
     let_lie(federation, None)
     assert federation.ask(3, 4).labels.tolist() == labels_of(3, 4)
     for place in range(PARTIES):

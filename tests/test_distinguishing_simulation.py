@@ -22,6 +22,7 @@ from pate_fed.lab.canary import epsilon_lower_bound
 from pate_fed.mechanisms import sampling
 from pate_fed.planning import RunSettings
 from protocols.suites import DEFAULT_SUITE
+from tests.support.rules import run_settings
 
 pytestmark = pytest.mark.exhaustive
 
@@ -49,7 +50,7 @@ def settings(images: Path, **changed: Any) -> RunSettings:
         **{"class_balance": "natural", "queries": QUERIES, "seed": SEED},
     }
     source = DataSource("images", data_file=images)
-    return RunSettings(source, DEFAULT_SUITE, **{**given, **changed})
+    return run_settings(source, DEFAULT_SUITE, **{**given, **changed})
 
 
 def be_silent(*_: object) -> None:

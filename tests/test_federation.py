@@ -9,7 +9,7 @@ import re
 import secrets
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -59,6 +59,7 @@ from tests.support.federation import (
     unanimous,
 )
 from tests.support.markers import sampled
+from tests.support.rules import with_other
 
 CULPRIT = 1
 
@@ -1122,7 +1123,7 @@ class TestCapsAreCountedAlike:
 
     def test_a_coordinator_that_claims_more_left_gets_no_refund(self) -> None:
         federation = ready(terms={"max_asks": 4, "max_answers": 2})
-        generous = replace(federation.run.terms, max_answers=9, max_asks=18)
+        generous = with_other(federation.run.terms, max_answers=9, max_asks=18)
         federation.store.save_empty(RunLedger.of(generous))
         assert federation.ask(0, 1, 2).answered == 3  # one more than the run allows
         with pytest.raises(VoidBatchError):
@@ -1137,7 +1138,7 @@ class TestCapsAreCountedAlike:
 
     def test_a_coordinator_that_asks_more_than_is_left_gets_no_votes(self) -> None:
         federation = ready(terms={"max_asks": 4})
-        generous = replace(federation.run.terms, max_answers=40, max_asks=40)
+        generous = with_other(federation.run.terms, max_answers=40, max_asks=40)
         federation.ask(0, 1)
         federation.store.save_empty(RunLedger.of(generous))
         with pytest.raises(VoidBatchError, match=Reason.QUERIES):

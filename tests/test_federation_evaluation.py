@@ -31,6 +31,7 @@ from tests.support.evaluated import PLACES, SCHEMA, SIGMA, Evaluated, patients, 
 from tests.support.federation import Federation, messages
 from tests.support.marker import MARKERS, findings, held_in_memory, not_in
 from tests.support.markers import sampled
+from tests.support.rules import changed_record, with_other
 
 
 def ready(*by: str, places: int = PLACES, **named: Any) -> Evaluated:
@@ -58,7 +59,7 @@ def test_the_opened_counts_are_those_of_all_hospitals_with_their_noise(form: str
     )
     noisy, true = federation.evaluate(), federation.true_rows
     assert true.sum(axis=1).tolist() == [5 * PLACES] * 3
-    sigma = SIGMA * math.sqrt(5 / federation.run.terms.shares)
+    sigma = SIGMA * math.sqrt(5 / (federation.run.terms.rule.shares(5) or 0))
     off = noisy - true
     assert 0 < np.abs(off).max() < 6 * sigma
     assert (off != 0).mean() > 0.8  # noise in every count, the places left free included
@@ -179,11 +180,11 @@ def test_labels_are_not_asked_of_an_evaluation_nor_counts_of_a_pool() -> None:
 
 def test_no_terms_let_the_coordinator_add_the_noise() -> None:
     terms = ready().run.terms
+    at_coordinator = {"noise_place": "coordinator", "colluders": None, "dropouts": None}
     with pytest.raises(InvalidParameterError):
-        replace(terms, noise_place="coordinator", colluders=None, dropouts=None)
-    record = {**terms.as_record(), "noise_place": "coordinator"}
+        with_other(terms, **at_coordinator)
     with pytest.raises(InvalidTermsError):
-        RunTerms.from_record({**record, "colluders": None, "dropouts": None})
+        RunTerms.from_record(changed_record(terms.as_record(), **at_coordinator))
 
 
 def test_an_owners_cap_on_evaluations_counts_those_of_all_runs() -> None:

@@ -58,6 +58,7 @@ from tests.support.federation import (
 )
 from tests.support.marker import MARKED_TEACHERS, MARKERS, findings, held_in_memory, marked_votes
 from tests.support.markers import more, sampled
+from tests.support.rules import changed_record, with_other
 
 AT_PARTIES = {"noise_place": "parties"}
 CULPRIT = 1
@@ -423,7 +424,7 @@ def review(terms: dict[str, Any] | None = None, **record: Any) -> None:
     node, seats = federation.nodes[0], federation.run.round.seats
     known = node._round.record
     assert isinstance(known, RunRecord)
-    fields = {**federation.run.terms.as_record(), **(terms or {})}
+    fields = changed_record(federation.run.terms.as_record(), **(terms or {}))
     proposed = dataclasses.replace(known, terms=encode_value(fields), **record)
     Guard(
         policy=dataclasses.replace(node._guard.policy, forms=frozenset({"masked", "plain"})),
@@ -479,7 +480,7 @@ def test_a_party_refuses_a_run_whose_noise_is_not_what_is_paid_for(
 def test_no_sum_of_votes_and_noise_may_leave_the_ring() -> None:
     """2^30 votes fit alone, and with little noise, but not with noise of the largest tables."""
     federation = ready()
-    most = dataclasses.replace(
+    most = with_other(
         federation.run.terms, sigma2=37_000.0, weights=(TeacherWeights.equal(2**28 - 1),) * 4
     )
     noise_of(most).require_room(most.total_votes)
@@ -497,7 +498,7 @@ def test_no_sum_of_votes_and_noise_may_leave_the_ring() -> None:
 )
 def test_a_party_refuses_a_batch_with_other_noise_than_the_runs(changed: dict[str, Any]) -> None:
     federation = ready()
-    run = dataclasses.replace(federation.run.terms, **changed)
+    run = with_other(federation.run.terms, **changed)
     answer = propose(federation, BatchTerms(run, (0, 1)))
     assert refusal_code(answer) == Reason.TERMS
     assert federation.steps[0] == ["abandon"]

@@ -14,6 +14,7 @@ from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
+from pate_fed.rule import Caps, Rule
 from pate_fed.votes import TeacherWeights
 from protocols.errors import MalformedMessageError
 from protocols.values import decode_value, encode_value
@@ -121,16 +122,9 @@ def test_known_terms_are_the_known_bytes() -> None:
             TeacherWeights.of([1, 1, 1, 2]),
             TeacherWeights.equal(2, weight=3),
         ),
-        mechanism="threshold",
-        vote_threshold=12.0,
-        sigma1=None,
-        sigma2=7.5,
-        confidence=None,
-        test_delta=None,
-        noise_place="coordinator",
+        rule=Rule("threshold", vote_threshold=12.0, sigma2=7.5),
         unit="record",
-        max_asks=10,
-        max_answers=6,
+        caps=Caps(max_asks=10, max_answers=6, batch_size=4),
         budgets=(1.0, 2.5, 8.0),
         delta=1e-6,
     )

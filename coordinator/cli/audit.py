@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -20,6 +21,7 @@ from pate_fed.regular_files import read_regular
 
 if TYPE_CHECKING:
     from pate_fed.mechanisms import Mechanism
+    from pate_fed.rule import Rule
 
 LEAST_MODELS: Final = 16
 MOST_MODELS: Final = 1024
@@ -117,13 +119,14 @@ def audit(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from pate_fed.audit import findings  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.rule import Rule  # noqa: PLC0415 - the same
 
     if tags:
         others = (votes, run, labels, canary, membership, teachers, classes, epsilon, out)
         _compare(tags, is_alone=not any(one is not None for one in others))
         return
     _require_new(out, written=labels is None and canary is None)
-    options = {"vote_threshold": vote_threshold, "sigma1": sigma1, "sigma2": sigma2}
+    rule = Rule(mechanism, vote_threshold, sigma1, sigma2)
     if canary is not None or membership is not None:
         if any(
             value is not None for value in (votes, run, labels, classes, epsilon)
@@ -135,29 +138,27 @@ def audit(  # noqa: PLR0917 - one argument per option
         given = {name: value for name, value in given.items() if value is not None}
         given |= {"delta": delta, "seed": seed}
         if canary is not None:
-            found = _canary(canary, mechanism, options, **given)
+            found = _canary(canary, rule, **given)
             show(found, _verdict(found).splitlines())
         else:
             assert membership is not None
-            found = _membership(membership, _rule(mechanism, options), out=out, **given)
+            found = _membership(membership, _made(rule), out=out, **given)
             show(found, _members_said(found).splitlines())
         return
     if labels is not None:
         _require_answers(votes, run, teachers=teachers, classes=classes)
         assert teachers is not None
         assert classes is not None
-        found = _rebuilt(labels, teachers=teachers, classes=classes, mechanism=mechanism, **options)
+        found = _rebuilt(labels, rule, teachers=teachers, classes=classes)
         show(found, _said(found).splitlines())
         return
     _require_subject(votes, run, teachers=teachers, classes=classes)
     means = {"answers": answers, "epsilon": epsilon, "delta": delta}
     if run is None:
         assert votes is not None
-        found = _of_votes(
-            votes, mechanism, options, means, near=near_queries, error=error, seed=seed
-        )
+        found = _of_votes(votes, rule, means, near=near_queries, error=error, seed=seed)
     else:
-        if any(value is not None for value in (*options.values(), epsilon)):
+        if rule != Rule(mechanism) or epsilon is not None:
             raise UsageError("--run must come without noise options and --epsilon", "one of them")
         found = _of_run(run, votes, answers, near=near_queries, error=error, seed=seed)
         if votes is None:
@@ -253,21 +254,14 @@ def _versioned(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_votes(
-    path: Path,
-    name: str,
-    options: dict[str, float | None],
-    means: dict[str, Any],
-    *,
-    near: int,
-    error: float,
-    seed: int,
+    path: Path, rule: Rule, means: dict[str, Any], *, near: int, error: float, seed: int
 ) -> dict[str, Any]:
     import numpy as np  # noqa: PLC0415 - keeps --help fast
 
     from pate_fed.audit import Target, findings  # noqa: PLC0415 - the same
     from pate_fed.data.vote_file import load_vote_counts  # noqa: PLC0415 - the same
 
-    mechanism = _rule(name, options)
+    mechanism = _made(rule)
     target = Target.of(mechanism.parameters())
     rows = findings.spread_rows(load_vote_counts(path))
     asks = means["answers"]
@@ -296,15 +290,13 @@ def _of_run(
         LINE.fail(wrong, EXIT_INPUT)
 
 
-def _rebuilt(
-    path: Path, *, teachers: int, classes: int, mechanism: str, **options: float | None
-) -> dict[str, Any]:
+def _rebuilt(path: Path, rule: Rule, *, teachers: int, classes: int) -> dict[str, Any]:
     from pate_fed.audit import Answers, Target, rebuild_votes  # noqa: PLC0415 - keeps --help fast
     from pate_fed.data.vote_file import load_outcomes  # noqa: PLC0415 - the same
 
     if classes < 2:
         raise InvalidAnswersError("--classes must be at least 2", classes)
-    target = Target.of(_rule(mechanism, options).parameters())
+    target = Target.of(_made(rule).parameters())
     answers = Answers.of(load_outcomes(path), classes=classes)
     found = rebuild_votes(answers, target.noise, teachers=teachers, check=target.check)
     errors = [float(one) if math.isfinite(one) else None for one in found.standard_errors]
@@ -318,14 +310,7 @@ def _rebuilt(
 
 
 def _canary(
-    trials: int,
-    name: str,
-    options: dict[str, float | None],
-    *,
-    teachers: int = 21,
-    queries: int = 4,
-    delta: float,
-    seed: int,
+    trials: int, rule: Rule, *, teachers: int = 21, queries: int = 4, delta: float, seed: int
 ) -> dict[str, Any]:
     from pate_fed.audit.findings import price  # noqa: PLC0415 - the same
     from pate_fed.lab.canary import (  # noqa: PLC0415 - keeps --help fast
@@ -335,15 +320,16 @@ def _canary(
 
     if not 0 < queries * max(trials, 1) <= MOST_ROWS:
         raise UsageError(f"--canary times --answers must be at most {MOST_ROWS:,}", "more, or none")
-    rule = _rule(name, options)
+    mechanism = _made(rule)
     # The claim made for an argmax that noise cannot change is the price of its noise.
-    claimed = _rule("lnmax", options) if name == "immutable" else rule
+    is_immutable = rule.mechanism == "immutable"
+    claimed = _made(replace(rule, mechanism="lnmax")) if is_immutable else mechanism
     claim = price(claimed, queries, delta=delta)
     found = audit_mechanism(
-        rule, teachers=teachers, queries=queries, trials=trials, delta=delta, seed=b"%d" % seed
+        mechanism, teachers=teachers, queries=queries, trials=trials, delta=delta, seed=b"%d" % seed
     )
     return {
-        "mechanism": name,
+        "mechanism": rule.mechanism,
         "claim": claim,
         "delta": delta,
         "bound": found.epsilon,
@@ -462,17 +448,14 @@ def _said(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _rule(name: str, given: dict[str, float | None]) -> Mechanism:
+def _made(rule: Rule) -> Mechanism:
     """Return the mechanism that options describe."""
     import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - keeps --help fast
-    from pate_fed.mechanisms import Options, make_mechanism, spec_of  # noqa: PLC0415 - the same
+    from pate_fed.mechanisms import make_mechanism, spec_of  # noqa: PLC0415 - the same
+    from pate_fed.rule import PARAMETERS  # noqa: PLC0415 - the same
 
-    taken = set(spec_of(name).parameters)
-    extra = [one for one, value in given.items() if value is not None and one not in taken]
-    if extra:
+    given = [name for name in PARAMETERS if getattr(rule, name) is not None]
+    if extra := [name for name in given if name not in spec_of(rule.mechanism).parameters]:
         flags = ", ".join("--" + one.replace("_", "-") for one in extra)
-        raise UsageError(f"--mechanism {name} must come without {flags}", "it")
-    options = Options(
-        vote_threshold=given["vote_threshold"], sigma1=given["sigma1"], sigma2=given["sigma2"]
-    )
-    return make_mechanism(name, options, simulated=True)
+        raise UsageError(f"--mechanism {rule.mechanism} must come without {flags}", "it")
+    return make_mechanism(rule, simulated=True)

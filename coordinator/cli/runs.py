@@ -218,6 +218,7 @@ def run(  # noqa: PLR0917 - one argument per option
     from coordinator.runs.quote import price_line  # noqa: PLC0415
     from coordinator.runs.request import MOST_PATIENCE_S, source_of  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
+    from pate_fed.rule import Caps, Rule  # noqa: PLC0415 - the same
     from protocols.forms import usual_form  # noqa: PLC0415 - the same
     from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
@@ -226,20 +227,21 @@ def run(  # noqa: PLR0917 - one argument per option
     coordinator = open_coordinator(home)
     settings = RunSettings(
         data=source_of(queries.name, label),
-        queries=ask,
-        mechanism=mechanism or usual_mechanism(may_refuse=vote_threshold is not None),
-        vote_threshold=vote_threshold,
-        sigma1=sigma1,
-        sigma2=sigma2,
-        confidence=confidence,
-        test_delta=test_delta,
-        noise=noise,
+        rule=Rule(
+            mechanism or usual_mechanism(may_refuse=vote_threshold is not None),
+            vote_threshold,
+            sigma1,
+            sigma2,
+            confidence,
+            test_delta,
+            noise,  # type: ignore[arg-type]  # one of the choices above
+        ),
+        caps=Caps(max_asks=ask, batch_size=batch_size),
         form=form or usual_form(sum(one.state == "member" for one in coordinator.members())),
         suite=suite or DEFAULT_SUITE,
-        unit=unit,
+        unit=unit,  # type: ignore[arg-type]  # the same
         epsilon=epsilon,
         delta=delta,
-        batch_size=batch_size,
         student=student,
         prevalence=numbers("--prevalence", prevalence, float),
         purpose=purpose,

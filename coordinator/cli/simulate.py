@@ -468,6 +468,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
     from coordinator.simulation import simulate as run  # noqa: PLC0415
     from pate_fed.data import DataSource  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - fast --help
+    from pate_fed.rule import Caps, Rule  # noqa: PLC0415 - the same
     from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
     settings = RunSettings(
@@ -486,25 +487,25 @@ def simulate(  # noqa: PLR0917 - one argument per option
         parties=parties,
         teachers=teachers,
         partition=partition,  # type: ignore[arg-type]  # one of the choices above
-        queries=queries,
+        rule=Rule(
+            mechanism or usual_mechanism(data, may_refuse=vote_threshold is not None),
+            vote_threshold,
+            sigma1,
+            sigma2,
+            confidence,
+            test_delta,
+            noise,  # type: ignore[arg-type]  # one of the choices above
+            colluders,
+        ),
+        caps=Caps(queries, max_answers, batch_size),
         select=select,
-        mechanism=mechanism or usual_mechanism(data, may_refuse=vote_threshold is not None),
-        vote_threshold=vote_threshold,
-        sigma1=sigma1,
-        sigma2=sigma2,
-        confidence=confidence,
-        test_delta=test_delta,
-        noise=noise,
-        colluders=colluders,
         form=form,
         suite=suite or DEFAULT_SUITE,
-        unit=unit,
+        unit=unit,  # type: ignore[arg-type]  # the same
         weights=numbers("--weights", weights, int),
         delta=delta,
         epsilon=epsilon,
         party_epsilons=numbers("--party-epsilons", party_epsilons, float),
-        max_answers=max_answers,
-        batch_size=batch_size,
         teacher_model=teacher,
         device=device,
         class_balance=class_balance,

@@ -162,7 +162,9 @@ def asked_evaluation(
         parties=parties,
         queries=tuple(range(len(groupings))),
         patience_s=patience_s,
-        settings=replace(of.settings, form=form, batch_size=len(groupings)),
+        settings=replace(
+            of.settings, form=form, caps=replace(of.settings.caps, batch_size=len(groupings))
+        ),
         evaluation=EvaluationRequest(of.name, shape.columns, settings, noise),
     ).priced
     return AskedEvaluation(evaluation, request, plan_of(request.terms, evaluation, task.schema))

@@ -397,7 +397,7 @@ class RunWorker:
     def _ask_all(self, run: OpenRun, labeling: LabelingRun, asking: Transport) -> Exception | None:
         """Ask batch after batch; return the reason for an end before the last."""
         name, stopped_by = run.request.name, None
-        size = run.request.settings.batch_size or len(run.request.queries)
+        size = run.request.settings.caps.batch_size or len(run.request.queries)
         while True:
             self._note(run)
             self._waits.require_members(run.request)

@@ -215,8 +215,8 @@ def simulation_policy(*, terms: RunTerms, form: str, suite: str, queries: int) -
         least_checked_peers=2,
         forms=frozenset({form}),
         suites=frozenset({suite}),
-        mechanisms=frozenset({terms.mechanism}),
-        noise_places=frozenset({terms.noise_place}),
+        mechanisms=frozenset({terms.rule.mechanism}),
+        noise_places=frozenset({terms.rule.noise_place}),
         # In a simulation the user chooses the amount of noise freely.
         least_sigma1=0.0,
         least_sigma2=0.0,

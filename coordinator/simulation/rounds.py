@@ -42,6 +42,7 @@ from pate_fed.report import RunRecord, read_run
 from pate_fed.report.editions import is_public
 from pate_fed.report.tables import Answers, UsedRun
 from pate_fed.rounds import cost_of_rounds, cost_of_runs, order_of_rounds
+from pate_fed.rule import PARAMETERS, Caps
 from pate_fed.version import __version__
 from protocols.forms import FORMS
 
@@ -245,7 +246,7 @@ class EarlierRounds:
                     f"{'not given' if then is None else then}",
                     "none" if now is None else now,
                 )
-        _require_private(settings.mechanism)
+        _require_private(settings.rule.mechanism)
 
     def joined(
         self, settings: RunSettings, pool: QueryPool, class_names: tuple[str, ...]
@@ -272,7 +273,7 @@ class EarlierRounds:
             raise InvalidDataError("classes must be those of the earlier run", "others")
         terms: tuple[RunTerms, ...] = ()
         for one in self.rounds:
-            own = _with_rest(replace(settings, **_fields_of(one.tables)), terms)
+            own = _with_rest(_in_round(settings, one.tables), terms)
             terms += (
                 terms_of(
                     own.settings,
@@ -409,18 +410,19 @@ def _at(table: Mapping[str, Any], path: str) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _fields_of(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a round's own settings, as fields of `RunSettings`."""
+def _in_round(settings: RunSettings, tables: Mapping[str, Mapping[str, Any]]) -> RunSettings:
+    """Return settings with those that a round had of its own."""
     queries, mechanism, budget = (tables[name] for name in _OWN)
-    own = ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta", "max_answers")
-    return {
-        **{name: queries.get(name) for name in ("select", "batch_size")},
-        **{name: mechanism.get(name) for name in own},
-        "queries": queries["count"],
-        "mechanism": mechanism["name"],
-        "epsilon": budget["epsilon"],
-        "party_epsilons": tuple(budget["party_epsilons"]),
-    }
+    own: dict[str, Any] = {name: mechanism.get(name) for name in PARAMETERS}
+    rule = replace(settings.rule, mechanism=mechanism["name"], **own)
+    return replace(
+        settings,
+        rule=rule,
+        caps=Caps(queries["count"], mechanism.get("max_answers"), queries.get("batch_size")),
+        select=queries.get("select"),
+        epsilon=budget["epsilon"],
+        party_epsilons=tuple(budget["party_epsilons"]),
+    )
 
 
 def _seats(terms: Sequence[RunTerms]) -> range:
@@ -438,7 +440,7 @@ def _with_rest(settings: RunSettings, earlier: Sequence[RunTerms]) -> Before:
         return Before(settings)
     last = earlier[-1]
     spent = tuple(
-        cost_of_runs(earlier, seat, unit=last.unit, at_coordinator=last.at_parties).epsilon
+        cost_of_runs(earlier, seat, unit=last.unit, at_coordinator=last.rule.at_parties).epsilon
         for seat in _seats(earlier)
     )
     if len(budgets) != len(spent):

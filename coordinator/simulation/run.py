@@ -186,11 +186,11 @@ class _Rehearsal:
             # Hospitals answer no question twice, and equal inputs are one question.
             earlier = self._before.asked
             distinct = sorted(set(self._pool.distinct) - set(earlier))
-            queries, method = settings.queries or 0, settings.select or ""
+            queries, method = settings.caps.max_asks or 0, settings.select or ""
             if settings.votes_by_cluster:
                 method = "medoids"
             if settings.asks_by_student:
-                queries, method = min(queries, settings.batch_size or queries), "stratified"
+                queries, method = min(queries, settings.caps.batch_size or queries), "stratified"
             chosen = select_queries(
                 self._pool.inputs[list(distinct)],
                 queries,
@@ -233,7 +233,7 @@ class _Rehearsal:
             terms=terms,
             form=settings.form,
             suite=settings.suite,
-            queries=settings.queries or 0,
+            queries=settings.caps.max_asks or 0,
         )
         blueprint = HospitalsBlueprint(
             tuple(self._hospitals),
@@ -426,8 +426,8 @@ class _Rehearsal:
         self._labels = labels = _Labels(run, transport.traffic)
         run.set_up()
         labels.exchanges["setup"] = transport.traffic.exchanges
-        total = self._settings.queries or 0
-        size = self._settings.batch_size or total
+        total = self._settings.caps.max_asks or 0
+        size = self._settings.caps.batch_size or total
         tick = self._ticker("labeling", -(-total // size))
         begun = 0
         for start in range(0, total, size):

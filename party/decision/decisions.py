@@ -103,7 +103,7 @@ def record_of(decision: Decision) -> tuple[Act, dict[str, Fact]]:
                 "coordinator": scope.coordinator,
                 "terms": scope.digest,
                 "parties": len(scope.seats),
-                "mechanism": terms.mechanism,
+                "mechanism": terms.rule.mechanism,
                 "delta": repr(terms.delta),
             }
         case RunRefused(_, reason, scope):

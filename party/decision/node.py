@@ -355,7 +355,7 @@ class PartyNode:
         """
         try:
             terms = self._agreed_run.terms
-            if not terms.at_parties:
+            if not terms.rule.at_parties:
                 return self._round.state_sums(row_words=terms.classes)
             reason = Reason.ROW
         except Exception as error:

@@ -175,7 +175,7 @@ def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger, stated: FormalCost)
     charge = whole_charge(terms, seat)
     if charge is None:
         return None
-    is_seen_by_coordinator = terms.at_parties and not terms.is_evaluation
+    is_seen_by_coordinator = terms.rule.at_parties and not terms.is_evaluation
     return Cost(
         run_epsilon=stated.epsilon,
         coordinator_epsilon=charged_cost(terms, seat).epsilon if is_seen_by_coordinator else None,

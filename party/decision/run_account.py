@@ -152,7 +152,9 @@ class RunAccount:
     ) -> None:
         """Settle a void batch; where we had no part in it, only its caps are used up."""
         run, ledger = self.ledger, self._store.load()
-        is_free = proven is not None and proven.gives_back(noise_at_parties=self.terms.at_parties)
+        is_free = proven is not None and proven.gives_back(
+            noise_at_parties=self.terms.rule.at_parties
+        )
         if self.state_of(entry_id) is None:
             run = run if is_free else run.pass_over(entry_id, queries)
         else:

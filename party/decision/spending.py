@@ -117,5 +117,5 @@ def _with_terms(
         room=None if whole is None else ledger.room_for(whole),
         name=terms.name,
         unit=terms.unit,
-        mechanism=terms.mechanism,
+        mechanism=terms.rule.mechanism,
     )

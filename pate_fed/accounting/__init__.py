@@ -20,9 +20,8 @@ from pate_fed.accounting.curves import (
 )
 from pate_fed.accounting.distributed_bounds import distributed_label_rdp
 from pate_fed.accounting.distributed_costs import (
-    DistributedCosts,
     charged_rows_cost,
-    distributed_costs,
+    distributed_labels_cost,
     rows_cost,
 )
 from pate_fed.accounting.distributed_law import distributed_row_rdp
@@ -60,7 +59,6 @@ __all__ = [
     "NO_OUTCOMES",
     "ConfidentGaussianMaxEvent",
     "ConvertedEpsilon",
-    "DistributedCosts",
     "DistributedCountsEvent",
     "DistributedGaussianMaxEvent",
     "Entry",
@@ -83,8 +81,8 @@ __all__ = [
     "convert_at_orders",
     "convert_costly_curve",
     "convert_curve",
-    "distributed_costs",
     "distributed_label_rdp",
+    "distributed_labels_cost",
     "distributed_row_rdp",
     "event_additive_delta",
     "event_approximate_rdp",

@@ -157,7 +157,7 @@ def _(event: GaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
 @event_label_rdp.register
 def _(event: ConfidentGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
     # The same, and section 5: the label is drawn after the bit, from fresh noise.
-    checks = event.asks * threshold_bit_rdp(orders, sigma1=event.sigma1, weight=event.weight)
+    checks = event.asks * threshold_bit_rdp(orders, sigma=event.sigma1, weight=event.weight)
     return checks + event.answers * label_rdp(orders, sigma=event.sigma2, weight=event.weight)
 
 

@@ -60,8 +60,8 @@ class Target:
         noise = Noise(_number(mechanism, "sigma2"), law)
         if name in ("gnmax", "lnmax"):
             return cls(noise)
-        sigma1 = _number(mechanism, "sigma1") if name == "confident" else None
-        return cls(noise, Check(_number(mechanism, "vote_threshold"), sigma1))
+        sigma = _number(mechanism, "sigma1") if name == "confident" else None
+        return cls(noise, Check(_number(mechanism, "vote_threshold"), sigma))
 
     def ask(self, votes: NDArray[np.int64], *, asks: int, rng: np.random.Generator) -> Answers:
         """Ask a query with these votes again and again.

@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.accounting.conversion import convert_costly_curve
 from pate_fed.accounting.costs import PerInstanceCost
+from pate_fed.accounting.events import ConfidentGaussianMaxEvent, GaussianMaxEvent
 from pate_fed.accounting.ranges import in_range, positive, renyi_orders, vote_counts, whole
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.pate_bounds import checked_tops, threshold_margin, without_offsets
@@ -96,7 +97,7 @@ def exact_threshold_rdp(
     orders: ArrayLike,
     *,
     vote_threshold: float,
-    sigma1: float,
+    sigma: float,
     weight: float = 1.0,
 ) -> NDArray[np.float64]:
     """Return the exact RDP of the threshold check of each query, given its top count.
@@ -111,8 +112,8 @@ def exact_threshold_rdp(
         InvalidParameterError: an argument is out of its range.
     """
     grid = renyi_orders(orders)
-    margin = threshold_margin(maxima, vote_threshold=vote_threshold, sigma1=sigma1)
-    moved = margin + np.array([[1.0], [-1.0]]) * (positive("weight", weight) / sigma1)
+    margin = threshold_margin(maxima, vote_threshold=vote_threshold, sigma=sigma)
+    moved = margin + np.array([[1.0], [-1.0]]) * (positive("weight", weight) / sigma)
     sides = np.array([1.0, -1.0])[:, np.newaxis, np.newaxis]
     here, there = scipy.special.log_ndtr(sides * margin), scipy.special.log_ndtr(sides * moved)
     # A chance that is 0 even in logs (margins above 1e150) adds nothing at any ratio.
@@ -124,47 +125,40 @@ def exact_threshold_rdp(
 
 def exact_epsilon(
     counts: ArrayLike,
+    event: GaussianMaxEvent | ConfidentGaussianMaxEvent,
     *,
-    sigma2: float,
     delta: float,
     vote_threshold: float | None = None,
-    sigma1: float | None = None,
     offsets: ArrayLike | None = None,
     answered: ArrayLike | None = None,
-    weight: int = 1,
 ) -> PerInstanceCost:
     """Return the exact per-instance cost of labels and "no answer"s by Gaussian noise. Private.
 
-    Without `sigma1`, of GNMax, or of the same with a threshold. With it, of Confident-GNMax or
-    Interactive-GNMax, whose check has noise of its own.
-
     Args:
         counts: Votes of the queries that were asked; shape (queries, classes).
-        sigma2: Standard deviation of the noise in each count, in votes.
+        event: Says the noise, and the votes that one neighboring change can move, a whole number.
+            Of one noise it is that of GNMax, or of the same with a threshold; of two that of
+            Confident-GNMax or Interactive-GNMax, whose check has noise of its own.
         delta: In (0, 1).
         vote_threshold: Noisy top count from which a query was answered; None for plain GNMax.
-        sigma1: Standard deviation of the noise in that check; None where it has none of its own.
-        offsets: Public whole numbers to subtract from the counts: for the check alone with
-            `sigma1`, otherwise for the label, too; shape (queries, classes). None for none.
-        answered: With a check, whether each query was answered; shape (queries,). None for the
+        offsets: Public whole numbers to subtract from the counts: for the check alone where it has
+            noise of its own, otherwise for the label, too; shape (queries, classes). None for none.
+        answered: With such a check, whether each query was answered; shape (queries,). None for the
             papers' analysis before a run: each label counts with the chance that it is released.
             Without one every query counts.
-        weight: Votes that one neighboring change can move.
 
     Raises:
         InvalidVotesError: no teachers can have cast `counts`.
         InvalidParameterError: another argument is out of its range.
     """
-    votes = vote_counts(counts)
-    if sigma1 is None:
+    votes, weight = vote_counts(counts), int(event.weight)
+    if weight != event.weight:
+        raise InvalidParameterError("weight must be whole for an exact cost", event.weight)
+    if isinstance(event, GaussianMaxEvent):
         if answered is not None:
-            raise InvalidParameterError("answered must come with a check's sigma1", "without")
+            raise InvalidParameterError("answered must come with a check's own noise", "without")
         laws = _NeighborLaws.of(
-            votes,
-            sigma=positive("sigma2", sigma2),
-            weight=weight,
-            vote_threshold=vote_threshold,
-            offsets=offsets,
+            votes, sigma=event.sigma, weight=weight, vote_threshold=vote_threshold, offsets=offsets
         )
         every = np.ones(len(votes))
         best = convert_costly_curve(
@@ -172,22 +166,22 @@ def exact_epsilon(
         )
         return PerInstanceCost(best.epsilon, best.order, EXACT_METHOD, best.is_at_edge)
     if vote_threshold is None:
-        raise InvalidParameterError("sigma1 must come with a vote_threshold", "none")
-    threshold, check_sigma = vote_threshold, sigma1
+        raise InvalidParameterError("a check must come with a vote_threshold", "none")
+    threshold, check_sigma = vote_threshold, event.sigma1
     tops = checked_tops(votes, offsets)
     maxima, asked = np.unique(tops, return_counts=True)
     if answered is None:
-        margin = threshold_margin(tops, vote_threshold=threshold, sigma1=check_sigma)
+        margin = threshold_margin(tops, vote_threshold=threshold, sigma=check_sigma)
         shares: NDArray[np.float64] = np.asarray(scipy.special.ndtr(margin))
     else:
         shares = np.asarray(answered, dtype=np.float64)
         if shares.shape != (len(votes),) or not ((shares == 0) | (shares == 1)).all():
             raise InvalidParameterError(f"answered must be {len(votes)} truth values", shares.shape)
-    labels = _NeighborLaws.of(votes, sigma=positive("sigma2", sigma2), weight=weight)
+    labels = _NeighborLaws.of(votes, sigma=event.sigma2, weight=weight)
 
     def curve(orders: NDArray[np.float64]) -> NDArray[np.float64]:
         checks = exact_threshold_rdp(
-            maxima, orders, vote_threshold=threshold, sigma1=check_sigma, weight=weight
+            maxima, orders, vote_threshold=threshold, sigma=check_sigma, weight=weight
         )
         return labels.total_rdp(orders, shares) + asked @ checks
 

@@ -83,34 +83,34 @@ def gnmax_log_q(
 
 
 def threshold_log_q(
-    maxima: ArrayLike, *, vote_threshold: float, sigma1: float
+    maxima: ArrayLike, *, vote_threshold: float, sigma: float
 ) -> NDArray[np.float64]:
     """Return the log of the chance of the check's less likely outcome.
 
     Args:
         maxima: Largest count of each query, in votes; shape (queries,).
         vote_threshold: Noisy top count from which a query is answered.
-        sigma1: Standard deviation of the noise in the check, in votes; above 0.
+        sigma: Standard deviation of the noise in the check, in votes; above 0.
 
     Raises:
         InvalidVotesError: a top count is not whole, or there is not one axis.
-        InvalidParameterError: `sigma1` is not above 0, or the threshold is not finite.
+        InvalidParameterError: `sigma` is not above 0, or the threshold is not finite.
     """
-    margin = threshold_margin(maxima, vote_threshold=vote_threshold, sigma1=sigma1)
+    margin = threshold_margin(maxima, vote_threshold=vote_threshold, sigma=sigma)
     return np.asarray(scipy.special.log_ndtr(-np.abs(margin)))
 
 
 def threshold_margin(
-    maxima: ArrayLike, *, vote_threshold: float, sigma1: float
+    maxima: ArrayLike, *, vote_threshold: float, sigma: float
 ) -> NDArray[np.float64]:
-    """Return by how many sigma1 each maximum exceeds the threshold; shape (queries,).
+    """Return by how many sigmas each maximum exceeds the threshold; shape (queries,).
 
     Raises:
         InvalidVotesError: a top count is not whole, or there is not one axis.
-        InvalidParameterError: `sigma1` is not above 0, or the threshold is not finite.
+        InvalidParameterError: `sigma` is not above 0, or the threshold is not finite.
     """
-    tops, sigma = top_counts(maxima), positive("sigma1", sigma1)
-    return _threshold_margin(tops, vote_threshold=vote_threshold, sigma=sigma)
+    noise = positive("sigma", sigma)
+    return _threshold_margin(top_counts(maxima), vote_threshold=vote_threshold, sigma=noise)
 
 
 def _threshold_margin(
@@ -156,23 +156,23 @@ def threshold_rdp(
     orders: ArrayLike,
     *,
     vote_threshold: float,
-    sigma1: float,
+    sigma: float,
     weight: float = 1.0,
 ) -> NDArray[np.float64]:
     """Bound the RDP of the threshold check of each query, given its top count.
 
     The check is a Gaussian mechanism of sensitivity 1 where GNMax has sqrt(2): the same
-    formula with sigma = sqrt(2) sigma1.
+    formula with sqrt(2) times the noise.
 
     Returns:
-        RDP in nats, at most order weight^2 / (2 sigma1^2); shape (queries, orders).
+        RDP in nats, at most order weight^2 / (2 sigma^2); shape (queries, orders).
 
     Raises:
         InvalidParameterError: an argument is out of its range.
     """
-    log_q = threshold_log_q(maxima, vote_threshold=vote_threshold, sigma1=sigma1)
-    sigma = math.sqrt(2) * sigma1 / positive("weight", weight)
-    return rdp_from_log_q(log_q, orders, sigma=sigma)
+    log_q = threshold_log_q(maxima, vote_threshold=vote_threshold, sigma=sigma)
+    noise = math.sqrt(2) * sigma / positive("weight", weight)
+    return rdp_from_log_q(log_q, orders, sigma=noise)
 
 
 def gnmax_total_rdp(
@@ -214,7 +214,7 @@ def threshold_total_rdp(
     orders: ArrayLike,
     *,
     vote_threshold: float,
-    sigma1: float,
+    sigma: float,
     weight: float = 1.0,
 ) -> NDArray[np.float64]:
     """Sum `threshold_rdp` over the queries, without holding it; shape (orders,).
@@ -222,9 +222,9 @@ def threshold_total_rdp(
     Raises:
         InvalidParameterError: an argument is out of its range.
     """
-    log_q = threshold_log_q(maxima, vote_threshold=vote_threshold, sigma1=sigma1)
-    sigma = math.sqrt(2) * sigma1 / positive("weight", weight)
-    return total_rdp_from_log_q(log_q, orders, sigma=sigma)
+    log_q = threshold_log_q(maxima, vote_threshold=vote_threshold, sigma=sigma)
+    noise = math.sqrt(2) * sigma / positive("weight", weight)
+    return total_rdp_from_log_q(log_q, orders, sigma=noise)
 
 
 def total_rdp_from_log_q(

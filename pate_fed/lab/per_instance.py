@@ -82,15 +82,16 @@ def instance_rdp(
             if not (highest[:, 1] - highest[:, 0] > 2 * rule.unit_votes).all():
                 return np.full(len(orders), math.inf)  # a neighbor may have another plurality
             return event_approximate_rdp(rule.event(len(counts), 0, weight=weight), orders)
-        case ConfidentGaussianMax():
+        case ConfidentGaussianMax(rule=own):
             checks = threshold_total_rdp(
                 rule.tops(counts),
                 orders,
-                vote_threshold=rule.vote_threshold,
-                sigma1=rule.sigma1,
+                vote_threshold=own.need("vote_threshold"),
+                sigma=own.need("sigma1"),
                 weight=weight,
             )
-            return checks + gnmax_total_rdp(answered, orders, sigma=rule.sigma2, weight=weight)
+            sigma = own.need("sigma2")
+            return checks + gnmax_total_rdp(answered, orders, sigma=sigma, weight=weight)
         case _:
             return event_rdp(rule.event(len(counts), len(answered), weight=weight), orders)
 

@@ -23,7 +23,6 @@ from pate_fed.accounting.events import DistributedGaussianMaxEvent, GaussianMaxE
 from pate_fed.accounting.ranges import in_range, whole
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
-    Options,
     Parameters,
     Size,
     Spec,
@@ -37,6 +36,7 @@ from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import pick
 from pate_fed.releases import NoisyRelease
+from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
@@ -123,8 +123,8 @@ SIGMA2_SHARE: Final = 0.16
 """Noise per vote where every query is answered, and no better one is known."""
 
 
-def _make(options: Options) -> Mechanism:
-    return GaussianMax(options.need("sigma2"), shares=options.shares)
+def _make(rule: Rule, parties: int, _: int) -> Mechanism:
+    return GaussianMax(rule.need("sigma2"), shares=rule.shares(parties))
 
 
 def _usual(size: Size) -> Mapping[str, float]:

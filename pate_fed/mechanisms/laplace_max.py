@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Final
 from pate_fed.accounting.events import LaplaceMaxEvent, PrivacyEvent
 from pate_fed.accounting.ranges import in_range
 from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
-from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
+from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import pick
+from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
@@ -72,8 +73,8 @@ def gamma_of(sigma: float) -> float:
     return math.sqrt(2) / sigma if sigma else math.inf
 
 
-def _make(options: Options) -> Mechanism:
-    return LaplaceMax(gamma_of(options.need("sigma2")))
+def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
+    return LaplaceMax(gamma_of(rule.need("sigma2")))
 
 
 def _usual(size: Size) -> Mapping[str, float]:

@@ -31,7 +31,6 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.laplace_max import gamma_of
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
-    Options,
     Parameters,
     Size,
     Spec,
@@ -41,6 +40,7 @@ from pate_fed.mechanisms.noise import NoisePlan, stable_distance
 from pate_fed.mechanisms.sampling import RandomBytes, sample_gaussian, sample_laplace
 from pate_fed.mechanisms.words import number
 from pate_fed.releases import ABSTAIN, NoisyRelease
+from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 from pate_fed.wording import chance_text, count
 
@@ -257,14 +257,14 @@ TEST_DELTA_SHARE: Final = 1e-3
 _REFUSED_BECAUSE: Final = "too small a lead after noise was added"
 
 
-def _make_gaussian(options: Options) -> Mechanism:
-    sigma = options.need("sigma1")
-    return StableGaussianMax(options.need("test_delta"), sigma, unit_votes=options.unit_votes)
+def _make_gaussian(rule: Rule, _: int, unit_votes: int) -> Mechanism:
+    sigma = rule.need("sigma1")
+    return StableGaussianMax(rule.need("test_delta"), sigma, unit_votes=unit_votes)
 
 
-def _make_laplace(options: Options) -> Mechanism:
-    epsilon = gamma_of(options.need("sigma1"))
-    return StableLaplaceMax(options.need("test_delta"), epsilon, unit_votes=options.unit_votes)
+def _make_laplace(rule: Rule, _: int, unit_votes: int) -> Mechanism:
+    epsilon = gamma_of(rule.need("sigma1"))
+    return StableLaplaceMax(rule.need("test_delta"), epsilon, unit_votes=unit_votes)
 
 
 def _usual(size: Size) -> Mapping[str, float]:

@@ -14,7 +14,6 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
-    Options,
     Size,
     Spec,
     require_opened,
@@ -22,6 +21,7 @@ from pate_fed.mechanisms.mechanism import (
 )
 from pate_fed.mechanisms.words import number
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
+from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram
 
 
@@ -61,8 +61,8 @@ class Tallies(GaussianMax):
         return DistributedCountsEvent(asks, self.sigma, self.shares, whole_votes(weight))
 
 
-def _make(options: Options) -> Mechanism:
-    return Tallies(options.need("sigma2"), shares=options.shares)
+def _make(rule: Rule, parties: int, _: int) -> Mechanism:
+    return Tallies(rule.need("sigma2"), shares=rule.shares(parties))
 
 
 def _usual(_: Size) -> Mapping[str, float]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting.ranges import in_range
 from pate_fed.mechanisms.gaussian_max import GaussianMax
-from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
+from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.predictions import (
     CONFIDENCE,
@@ -29,6 +29,7 @@ from pate_fed.mechanisms.predictions import (
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import noise_added, number
 from pate_fed.releases import NoisyRelease
+from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 from pate_fed.wording import percent
 
@@ -122,20 +123,20 @@ Of a grid, by `benchmarks/choose_parameters.py`.
 """
 
 
-def _make(options: Options) -> Mechanism:
+def _make(rule: Rule, parties: int, _: int) -> Mechanism:
     return ThresholdMax(
-        options.need("sigma2"),
-        vote_threshold=options.need("vote_threshold"),
-        shares=options.shares,
+        rule.need("sigma2"),
+        vote_threshold=rule.need("vote_threshold"),
+        shares=rule.shares(parties),
     )
 
 
-def _make_interactive(options: Options) -> Mechanism:
+def _make_interactive(rule: Rule, parties: int, _: int) -> Mechanism:
     return InteractiveThresholdMax(
-        options.need("sigma2"),
-        vote_threshold=options.need("vote_threshold"),
-        shares=options.shares,
-        confidence=options.need("confidence"),
+        rule.need("sigma2"),
+        vote_threshold=rule.need("vote_threshold"),
+        shares=rule.shares(parties),
+        confidence=rule.need("confidence"),
     )
 
 

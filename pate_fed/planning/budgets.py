@@ -71,4 +71,4 @@ def likely_noise(terms: RunTerms) -> float:
         for seat, budget in enumerate(terms.budgets)
     )
     shown = are_counts_seen(terms, at_coordinator=True)
-    return moved * math.sqrt(2 * terms.max_asks) * (1.0 if shown else 0.815)
+    return moved * math.sqrt(2 * terms.caps.most.asks) * (1.0 if shown else 0.815)

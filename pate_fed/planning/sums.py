@@ -7,7 +7,11 @@ argument, `protocols.forms.FORMS`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
+
+from pate_fed.errors import InvalidSettingError
+from pate_fed.rule import Rule
 
 
 class SumForm(Protocol):
@@ -48,6 +52,26 @@ def require_enough(parties: int, *, form: str, sums: Sums) -> None:
     sums[form].require_enough(parties)
     hiding = [each for each in sums.values() if each.hides_vectors]
     min(hiding, key=lambda each: each.smallest).require_enough(parties)
+
+
+def divided(rule: Rule, parties: int, form: SumForm) -> Rule:
+    """Return a rule with all that divides the noise among the parties, if they add it.
+
+    As many may be lost as the sum can do without, more than expected: it does not ask first.
+
+    Raises:
+        InvalidSettingError: no hospital is left that is honest and present.
+    """
+    if not rule.at_parties:
+        return rule
+    dropouts = parties - form.threshold(parties)
+    whole = replace(rule, colluders=rule.colluders or 1, dropouts=dropouts)
+    if (whole.shares(parties) or 0) < 1:
+        raise InvalidSettingError(
+            f"--colluders must leave one of {parties} hospitals that is honest and present",
+            whole.colluders,
+        )
+    return whole
 
 
 def advised_sum(

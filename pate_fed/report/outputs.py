@@ -24,7 +24,7 @@ def trust_model(used: Sequence[UsedRun]) -> str:
         "central": somebody holds an exact sum. "distributed": each hospital adds its noise before
         anything leaves it.
     """
-    return "distributed" if all(run.terms.at_parties for run in used) else "central"
+    return "distributed" if all(run.terms.rule.at_parties for run in used) else "central"
 
 
 def outputs(used: Sequence[UsedRun]) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting import FormalCost, OutcomeEntry, event_additive_delta, neighbors
 from pate_fed.accounting.costs import PerInstanceCost
-from pate_fed.charging import RunLedger, caps_of, charge_of, mechanism_of
+from pate_fed.charging import RunLedger, charge_of, mechanism_of
 from pate_fed.federation import RunTerms
 from pate_fed.planning.fine_noise import delta_slack
 from pate_fed.planning.sums import SumForm
@@ -117,9 +117,9 @@ class EndedRun:
 
     def charged_cost(self, seat: int) -> FormalCost:
         """Return the same in the view that this run charges."""
-        if not self.terms.at_parties:
+        if not self.terms.rule.at_parties:
             return self.public_cost(seat)
-        if not all(terms.at_parties for terms in self.used_terms):
+        if not all(terms.rule.at_parties for terms in self.used_terms):
             return _TRUSTED
         return self._cost_of_used(seat, at_coordinator=True)
 
@@ -289,11 +289,11 @@ def privacy_table(
         "neighboring_definition": neighbors(terms.unit, weight=_unit_votes(ended, seat)),
         "mechanism": {
             **mechanism_of(terms).parameters(),
-            "max_asks": terms.max_asks,
-            "max_answers": terms.max_answers,
+            "max_asks": terms.caps.most.asks,
+            "max_answers": terms.caps.most.answers,
         },
         "noise": {
-            "place": terms.noise_place,
+            "place": terms.rule.noise_place,
             "source": noise_source(seed),
             "delta_slack": _slack(ended, seat),
         },
@@ -322,7 +322,7 @@ def privacy_table(
         "per_instance": _per_instance(ended, simulated=simulated),
         # Of the queries that epsilon counts, however few were asked.
         "charged": (
-            sum(batch["charged"] for batch in ledger) / terms.max_asks
+            sum(batch["charged"] for batch in ledger) / terms.caps.most.asks
             if terms.spec.is_private
             else None
         ),
@@ -341,7 +341,7 @@ def privacy_table(
                 simulated=simulated,
                 unit=run.terms.unit,
                 votes_in_the_clear=not run.form.hides_vectors,
-                noise_place=run.terms.noise_place,
+                noise_place=run.terms.rule.noise_place,
             )
         ),
     }
@@ -374,11 +374,11 @@ def _runs(ended: EndedRun, seat: int) -> list[dict[str, Any]]:
 
 def _tests_delta(ended: EndedRun, seat: int) -> dict[str, float]:
     """Return the part of delta that is kept for tests of stability, where there are some."""
-    if ended.terms.test_delta is None:
+    if ended.terms.rule.test_delta is None:
         return {}
     budgeted = ended.used_terms if ended.budgets else (ended.terms,)
     kept = (
-        event_additive_delta(charge_of(terms, caps_of(terms), weight=terms.unit_votes_at(seat)))
+        event_additive_delta(charge_of(terms, terms.caps.most, weight=terms.unit_votes_at(seat)))
         for terms in budgeted
     )
     return {"kept_for_tests": math.fsum(kept)}
@@ -411,7 +411,7 @@ def _removal(ended: EndedRun, seat: int) -> dict[str, Any] | None:
 
 def _coordinator_view(ended: EndedRun, seat: int) -> dict[str, Any]:
     """Describe the coordinator's own view: no number where it is trusted with a sum."""
-    if not all(terms.at_parties for terms in ended.used_terms):
+    if not all(terms.rule.at_parties for terms in ended.used_terms):
         return _number(_TRUSTED)
     cost = ended.charged_cost(seat)
     return {**_number(cost), "holds_for": cost.holds_for}
@@ -421,7 +421,7 @@ def _per_instance(ended: EndedRun, *, simulated: bool) -> dict[str, Any]:
     """Return the cost on the actual votes; a deployment never writes it down."""
     instance = ended.instance if simulated and not ended.budgets else None
     if instance is None:
-        why = _NO_VOTES if ended.terms.at_parties else _LATER_ROUND if simulated else _DEPLOYED
+        why = _NO_VOTES if ended.terms.rule.at_parties else _LATER_ROUND if simulated else _DEPLOYED
         return {"epsilon": None, "order": None, "method": why, "releasable": False}
     return {
         "epsilon": instance.epsilon if math.isfinite(instance.epsilon) else None,
@@ -518,7 +518,7 @@ def trust(run: UsedRun) -> str:
             f"(--sum {form.name}), so the coordinator saw them. It also had to add the noise. For "
             "comparison only."
         )
-    sentence = trust_sentence(terms.noise_place)
+    sentence = trust_sentence(terms.rule.noise_place)
     parties = len(terms.weights)
     colluders = form.most_colluders(parties)
     if not colluders:
@@ -529,7 +529,7 @@ def trust(run: UsedRun) -> str:
     # Noise that the hospitals added stays in what colluders know.
     known = (
         "they know the noisy sum of the votes of the hospitals that do not collude."
-        if terms.at_parties
+        if terms.rule.at_parties
         else "they know the sum of the votes of the hospitals that do not collude. If this sum "
         "shows that these hospitals all agree, the colluders also know how each of them voted."
     )

@@ -44,15 +44,16 @@ def end_warnings(
     asked, answered = (sum(row[what] for row in ledger) for what in ("asked", "answered"))
     if asked + void >= queries or not is_over:
         return []
-    if voids and asked < terms.max_asks and answered < terms.max_answers:
+    most = terms.caps.most
+    if voids and asked < most.asks and answered < most.answers:
         return [
             f"The run ended after {asked} of {queries} queries because {voids} of its batches "
             "were void: the worst case of a void batch counts against the caps, unless its sum "
             f"can never open, and after {MOST_VOID_BATCHES} void ones a run is over."
         ]
     return [
-        f"The run ended at a cap, after {asked} of {queries} queries: at most {terms.max_asks} "
-        f"queries and {terms.max_answers} answers were allowed, fixed before the run."
+        f"The run ended at a cap, after {asked} of {queries} queries: at most {most.asks} "
+        f"queries and {most.answers} answers were allowed, fixed before the run."
     ]
 
 

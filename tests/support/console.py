@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from coordinator.runs.hospitals import HospitalAnswer
 from coordinator.runs.open_run import results_of
 from pate_fed.nodes.audit_log import AuditEntry
 from pate_fed.report import RunDirectory
+from pate_fed.rule import Caps, Rule
 from pate_fed.run_folder import MANIFEST, METRICS
 from protocols.identity import SigningIdentity
 from tests.support.sample_run import fill, sample_settings
@@ -158,11 +160,8 @@ def add_runs(
         "epsilon": 5.0,
         "delta": 1e-5,
         "unit": "record",
-        "noise": "coordinator",
-        "batch_size": 20,
-        "mechanism": "gnmax",
-        "sigma2": 12.5,
-        "vote_threshold": None,
+        "rule": asdict(Rule("gnmax", sigma2=12.5)),
+        "caps": asdict(Caps(queries, queries, 20)),
         "form": "additive",
     }
     request = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,7 @@ from protocols.plain import PlainSum
 from protocols.rounds import PlanClaim
 from protocols.secure_sum import SecureSum
 from tests.support.copied import Copies
+from tests.support.rules import run_terms, with_other
 from tests.support.stores import run_in_memory
 
 NOW = 1_000.0
@@ -423,7 +423,7 @@ class Federation:
 
     def change_terms(self, **changed: Any) -> RunTerms:
         """Have the coordinator go on by other terms than its rule and its ledger were made of."""
-        terms = replace(self.run.terms, **changed)
+        terms = with_other(self.run.terms, **changed)
         object.__setattr__(self.run._context, "terms", terms)
         self.run._decider._terms = terms
         return terms
@@ -518,14 +518,13 @@ class Federation:
             "weights": weights,
             "mechanism": mechanism,
             **_parameters(mechanism, total_votes=sum(each.votes for each in weights)),
-            "noise_place": "coordinator",
             "unit": "record",
             "max_asks": 100,
             "max_answers": self.terms.get("max_asks", 100),
             "budgets": (5.0,) * len(members),
             "delta": 1e-5,
         }
-        return RunTerms(**{**fields, **self._at_parties, **self.terms})
+        return run_terms(**{**fields, **self._at_parties, **self.terms})
 
     def ask(self, *indices: int) -> NoisyRelease:
         """Ask one batch."""

@@ -37,6 +37,7 @@ from tests.support.hospital_site import (
     public_task,
     write_own_table,
 )
+from tests.support.rules import run_terms
 from tests.support.stores import run_in_memory
 
 TEACHERS = 4
@@ -76,19 +77,14 @@ class Hospitals:
             "classes": len(self.task.class_names),
             "weights": tuple(member.weights for member in members),
             "mechanism": "gnmax",
-            "vote_threshold": None,
-            "sigma1": None,
             "sigma2": 4.0,
-            "confidence": None,
-            "test_delta": None,
-            "noise_place": "coordinator",
             "unit": "record",
             "max_asks": 12,
             "max_answers": 12,
             "budgets": (5.0,) * len(members),
             "delta": 1e-5,
         }
-        return RunTerms(**{**fields, **self.changes})
+        return run_terms(**{**fields, **self.changes})
 
     def run(
         self,

@@ -74,6 +74,7 @@ from protocols.shamir import SHARE_BYTES, Elements, Shamir, elements_to_secrets,
 from protocols.suites import SUITES
 from protocols.sums import SUMS
 from protocols.values import encode_value
+from tests.support.rules import run_terms
 
 CLASSES = 3
 TEACHERS = 7
@@ -209,19 +210,14 @@ class World:
             "classes": CLASSES,
             "weights": (WEIGHTS,) * parties,
             "mechanism": "gnmax",
-            "vote_threshold": None,
-            "sigma1": None,
             "sigma2": 4.0,
-            "confidence": None,
-            "test_delta": None,
-            "noise_place": "coordinator",
             "unit": "record",
             "max_asks": 1_000,
             "max_answers": 1_000,
             "budgets": (EPSILON,) * parties,
             "delta": 1e-5,
         }
-        return RunTerms(**(fields | changed))
+        return run_terms(**(fields | changed))
 
     # What the attacker learns -----------------------------------------------------------------
 

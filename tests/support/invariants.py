@@ -361,7 +361,7 @@ def _worst(queries: int) -> Outcomes:
 
 def _share(terms: RunTerms, paid: Iterable[Outcomes]) -> float:
     """What a run was charged of its cost: every ask costs the same, whatever came out."""
-    return sum(outcomes.asks for outcomes in paid) / terms.max_asks
+    return sum(outcomes.asks for outcomes in paid) / terms.caps.most.asks
 
 
 # Answers --------------------------------------------------------------------------------------

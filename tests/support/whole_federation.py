@@ -40,7 +40,6 @@ from party.site.training import ready_teachers
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.planning import RunSettings
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
 from protocols.suites import DEFAULT_SUITE
@@ -58,6 +57,7 @@ from tests.support.hospital_site import LABEL, PATIENT, write_own_table
 from tests.support.invariants import HospitalSeen, Seen, runs_seen, shown_by_status
 from tests.support.loopback_home import ROOT, environment, free_ports, installed, make_home
 from tests.support.mortal_hospital import exchanges_in, plans_voted_on
+from tests.support.rules import run_settings
 
 NORTH, SOUTH, WEST = NAMES
 PROXIED = WEST
@@ -401,7 +401,7 @@ class WholeFederation:
             "epsilon": 100.0,
             **changed,
         }
-        settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
+        settings = run_settings(data=source_of("public.csv", LABEL), **chosen)
         with closing(Coordinator(self.home)) as coordinator:
             asked_run(coordinator, name, task, settings, source="public.csv", patience_s=3600.0)
         return task

@@ -21,7 +21,6 @@ from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.worker import RunWorker
 from party.site.folder import Site
 from pate_fed.data.new_task import make_task
-from pate_fed.planning import RunSettings
 from protocols import wire
 from protocols.membership import JoinRequest
 from protocols.suites import DEFAULT_SUITE
@@ -35,6 +34,7 @@ from tests.support.deployed import (
     write_public_table,
 )
 from tests.support.door import Door
+from tests.support.rules import run_settings
 
 QUERIES = 12
 
@@ -156,7 +156,7 @@ class Worked:
             "epsilon": 100.0,
             **changed,
         }
-        settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
+        settings = run_settings(data=source_of("public.csv", LABEL), **chosen)
         return asked_run(
             self.coordinator,
             name,

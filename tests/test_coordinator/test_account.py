@@ -17,7 +17,8 @@ from pate_fed.data.vote_file import load_vote_counts
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.laplace_bounds import laplace_rdp
 from pate_fed.lab.smooth_conditions import SmoothSetting, smooth_conditions
-from pate_fed.mechanisms import SPECS, Options, StableMax, make_mechanism
+from pate_fed.mechanisms import SPECS, StableMax, make_mechanism
+from pate_fed.rule import Rule
 from tests.support.command import Command, pate_fed
 from tests.support.markers import sampled
 from tests.support.real_data import real_data
@@ -472,7 +473,7 @@ def test_a_test_of_stability_spends_of_delta_for_each_ask(
     pate_fed: Command, tmp_path: Path, mechanism: str
 ) -> None:
     found = price_of(pate_fed, tmp_path, mechanism, "--rows", "0:14")
-    made = make_mechanism(mechanism, Options(sigma1=4.0, test_delta=1e-8))
+    made = make_mechanism(Rule(mechanism, sigma1=4.0, test_delta=1e-8))
     accountant = RenyiAccountant()
     accountant.compose(made.event(14, 10))
     renyi = found["epsilon"]["formal_renyi"]

@@ -315,7 +315,7 @@ def test_a_run_above_its_budget_is_refused_with_what_fits_and_nothing_is_queued(
     assert list(federation.coordinator.home.path("pools").iterdir()) == []
     assert pate_fed(*asked, "--ask", found[1]).code == 0
     request = federation.request()
-    assert (request.settings.mechanism, len(request.queries)) == ("threshold", int(found[1]))
+    assert (request.settings.rule.mechanism, len(request.queries)) == ("threshold", int(found[1]))
     federation.coordinator.close()
 
 

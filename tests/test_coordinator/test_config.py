@@ -21,6 +21,7 @@ from protocols.forms import FORMS
 from protocols.suites import DEFAULT_SUITE
 from tests.support.command import Command, pate_fed, small_run, write_table
 from tests.support.markers import sampled
+from tests.support.rules import run_settings
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -129,7 +130,7 @@ def test_a_file_is_read_as_it_was(
 
 
 def test_every_setting_of_a_run_has_its_option_and_a_case_above() -> None:
-    settings = RunSettings(data=DataSource("digits"), suite=DEFAULT_SUITE)
+    settings = run_settings(data=DataSource("digits"), suite=DEFAULT_SUITE)
     keys = {name for name, _ in flatten(settings.as_table())}
     assert keys == CONFIG_OPTIONS.keys() | {"source.file"}
     names = {"form": "sum"}

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from coordinator.runs.request import source_of
 from party.site.party_task import Vote
 from pate_fed.mechanisms.sampling import split_gaussian
-from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
 from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.deployed import LABEL, TEACHERS, deployed
+from tests.support.rules import run_settings
 from tests.support.seeded_service import noise_of
 
 pytestmark = pytest.mark.exhaustive
@@ -50,7 +50,7 @@ def test_labels_are_those_of_the_votes_and_of_the_noise(tmp_path: Path) -> None:
         federation.enroll()
         for place, hospital in enumerate(federation.hospitals):
             hospital.teachers = teachers_of(place)
-        settings = RunSettings(
+        settings = run_settings(
             data=source_of("public.csv", LABEL),
             suite=DEFAULT_SUITE,
             mechanism="gnmax",

@@ -38,6 +38,7 @@ from pate_fed.wording import epsilon_text
 from protocols.forms import FORMS
 from protocols.suites import DEFAULT_SUITE
 from tests.support.command import Command, exit_code_of, pate_fed, write_table
+from tests.support.rules import run_settings, with_other
 from tests.support.ties import tied_epsilon
 
 __all__ = ["pate_fed"]  # a fixture
@@ -104,7 +105,7 @@ def json_of(run: Path, name: str) -> Any:
 
 def settings_after(chain: Chain, **changes: Any) -> RunSettings:
     """Settings as the command line takes them from the first round."""
-    settings = RunSettings(
+    settings = run_settings(
         DataSource("csv", data_file=chain.table, label_column="sick"),
         DEFAULT_SUITE,
         parties=3,
@@ -118,7 +119,7 @@ def settings_after(chain: Chain, **changes: Any) -> RunSettings:
         teacher_model="nearest",
         seed=7,
     )
-    return replace(settings, **changes)
+    return with_other(settings, **changes)
 
 
 def prepared(chain: Chain, run: Path | None, **changes: Any) -> _Rehearsal:
@@ -448,7 +449,7 @@ def test_the_order_of_all_rounds_is_fixed_and_stored_before_the_second(chain: Ch
     assert fixed == second["budget"]["order_of_rounds"] > 1
     # It follows from the first round alone, whatever comes later.
     terms = prepared(chain, chain.second)._before.terms
-    louder = replace(terms[1], sigma2=1.0)
+    louder = with_other(terms[1], sigma2=1.0)
     assert order_of_rounds(terms[0], 0, unit="party") == fixed
     assert cost_of_rounds((terms[0], louder), 0, unit="party").order in (fixed, None)
     rounds = EarlierRounds.read(chain.first)
@@ -481,7 +482,7 @@ def test_a_budget_that_is_raised_after_labels_were_seen_is_told(chain: Chain) ->
 
 
 def test_every_setting_is_the_same_in_all_rounds_or_of_each(chain: Chain) -> None:
-    """A new setting must be put into a list of `rounds`, or into `_fields_of`."""
+    """A new setting must be put into a list of `rounds`, or into `_in_round`."""
     own = {
         f"{table}.{name}": "other"
         for table, names in {
@@ -494,11 +495,12 @@ def test_every_setting_is_the_same_in_all_rounds_or_of_each(chain: Chain) -> Non
     own |= dict.fromkeys(("mechanism.test_delta", "mechanism.max_answers"), "other")
     free = {"federation.engine", "evaluation.epsilon", "evaluation.by"}
     assert CONFIG_OPTIONS.keys() == {*SAME, *KEPT, *own, *free}
-    tables: dict[str, dict[str, Any]] = {"queries": {}, "mechanism": {}, "budget": {}}
+    settings, tables = settings_after(chain), EarlierRounds.read(chain.first).rounds[0].tables
+    kept = rounds_of._in_round(settings, tables)
     for path, value in own.items():
         table, _, name = path.partition(".")
-        tables[table][name] = value
-    assert len(rounds_of._fields_of(tables)) == len(own)
+        changed = {**tables, table: {**tables[table], name: value}}
+        assert rounds_of._in_round(settings, changed) != kept, path
 
 
 def test_each_field_of_a_later_round_is_in_a_list_of_the_public_edition(chain: Chain) -> None:

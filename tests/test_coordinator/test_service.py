@@ -412,7 +412,7 @@ class PickyGuard(Guard):
     """A hospital whose people have approved every run but that of twelve queries."""
 
     def review_consent(self, terms: RunTerms, *, scope: RunScope) -> None:
-        if terms.max_asks == 12:
+        if terms.caps.most.asks == 12:
             raise RefusalError(Reason.APPROVAL, "a person must approve the run", "none yet")
 
 

@@ -23,7 +23,6 @@ from party.errors import EnrollmentError
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from pate_fed.data.new_task import make_task
-from pate_fed.planning import RunSettings
 from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.deployed import (
@@ -35,6 +34,7 @@ from tests.support.deployed import (
 )
 from tests.support.loopback_home import make_home
 from tests.support.process_federation import enroll
+from tests.support.rules import run_settings
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +84,7 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
         enroll(coordinator, site)
     queries = write_public_table(tmp_path / "public.csv")
     task = make_task(queries, label=LABEL, classes=CLASSES)
-    settings = RunSettings(
+    settings = run_settings(
         data=source_of("public.csv", LABEL),
         suite=DEFAULT_SUITE,
         queries=4,

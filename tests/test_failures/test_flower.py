@@ -19,12 +19,12 @@ from coordinator.runs.queue import ENDED, RunState
 from coordinator.runs.request import source_of
 from coordinator.service import EXCHANGE_S
 from pate_fed.accounting import EntryState
-from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
 from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.deployed import LABEL, Deployed, deployed
 from tests.support.invariants import require_sound
+from tests.support.rules import run_settings
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ OVER = tuple(state.value for state in ENDED)
 
 def ask(federation: Deployed, *, patience_s: float) -> None:
     """Queue a run of two batches."""
-    settings = RunSettings(
+    settings = run_settings(
         data=source_of("public.csv", LABEL),
         suite=DEFAULT_SUITE,
         queries=QUERIES,

@@ -351,7 +351,7 @@ def test_three_nodes_count_their_patients_and_a_restarted_one_sends_what_it_sent
     assert release.tallies.sum(axis=1) == pytest.approx([150, 150], abs=6 * noise * 9)
     for site in hospitals.sites:
         [entry] = ledger_of(site).entries
-        assert entry.reserved == DistributedCountsEvent(2, terms.sigma2 or 0.0, 2, 1)
+        assert entry.reserved == DistributedCountsEvent(2, terms.rule.sigma2 or 0.0, 2, 1)
 
 
 def test_a_person_sees_the_comparison_and_no_small_count(

@@ -41,6 +41,7 @@ from tests.support.federation import (
     ready_federation,
 )
 from tests.support.markers import sampled
+from tests.support.rules import with_other
 
 CODE = re.compile(r"PF-\d{3}")
 
@@ -638,7 +639,7 @@ class TestRuns:
     def test_a_party_holds_a_run_to_its_caps(self) -> None:
         # The coordinator's ledger is generous; the terms that all agreed to are not.
         federation = ready_federation(terms={"max_asks": 5, "max_answers": 5})
-        generous = replace(federation.run.terms, max_asks=100, max_answers=100)
+        generous = with_other(federation.run.terms, max_asks=100, max_answers=100)
         federation.store.save_empty(RunLedger.of(generous))
 
         def ask_everything() -> None:

@@ -31,6 +31,7 @@ from tests.support.hospital_services import (
     make_hospitals,
     records_of,
 )
+from tests.support.rules import with_other
 
 NOW = 1_790_000_000.0
 SECRET = "we distrust the operator"
@@ -131,7 +132,7 @@ def test_a_price_above_the_runs_budget_is_said_before_anything_is_asked(
     if "budgets" in changed:
         others = changed["budgets"]
         changed = {"budgets": tuple(5.0 if place == seat else others for place in range(3))}
-    terms = replace(terms, **changed)
+    terms = with_other(terms, **changed)
     assert (charged_cost(terms, seat).epsilon > terms.budgets[seat]) == bool(reason)
     inquiry = inquiry_of(hospitals, terms=encode_value(terms.as_record()))
     with served(hospitals) as service:

@@ -28,6 +28,7 @@ from pate_fed.votes import TeacherWeights
 from protocols.identity import SigningIdentity
 from protocols.membership import MOST_OPEN_RUNS
 from protocols.values import encode_value
+from tests.support.rules import run_terms
 
 PEER, OTHER = SigningIdentity.generate().public, SigningIdentity.generate().public
 POOL, RUN = b"p" * 32, b"r" * 32
@@ -480,10 +481,9 @@ class TestWithdrawn:
 
 
 def terms_of(name: str) -> RunTerms:
-    return RunTerms(
+    return run_terms(
         name=name, pool_digest=POOL, task_digest=bytes(32), classes=2,
-        weights=(TeacherWeights.equal(10),) * 3, mechanism="gnmax", vote_threshold=None,
-        sigma1=None, sigma2=4.0, confidence=None, test_delta=None, noise_place="coordinator",
+        weights=(TeacherWeights.equal(10),) * 3, mechanism="gnmax", sigma2=4.0,
         unit="record", max_asks=12, max_answers=12,
         budgets=(5.0,) * 3, delta=1e-5,
     )  # fmt: skip

@@ -27,6 +27,7 @@ from pate_fed.errors import InvalidAnswersError, InvalidParameterError, PateFedE
 from pate_fed.lab.gradient_descent import descend
 from pate_fed.lab.mechanisms import ConfidentGaussianMax
 from pate_fed.mechanisms import Mechanism, NoisePlan, ThresholdMax, keyed_stream
+from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 from tests.support.markers import sampled
 from tests.support.real_data import real_data
@@ -120,7 +121,7 @@ class TestChances:
         ("rule", "check"),
         [
             pytest.param(
-                ConfidentGaussianMax(vote_threshold=80.0, sigma1=30.0, sigma2=40.0),
+                ConfidentGaussianMax(Rule("confident", 80.0, 30.0, 40.0)),
                 Check(80.0, 30.0),
                 id="confident",
             ),

@@ -39,7 +39,6 @@ from pate_fed.accounting.costs import (
 from pate_fed.accounting.formal import gdp_cost, labels_cost
 from pate_fed.charging import (
     RunLedger,
-    caps_of,
     charge_of,
     lifelong_charge,
     mechanism_of,
@@ -68,6 +67,7 @@ from pate_fed.rounds import cost_of_rounds, cost_of_runs, delta_of_rounds, order
 from pate_fed.votes import TeacherWeights
 from tests.support.exact_argmax import histograms, renyi_divergence
 from tests.support.markers import sampled
+from tests.support.rules import run_terms
 from tests.support.threshold_law import threshold_log_law
 from tests.support.ties import tied_epsilon, tied_laws
 
@@ -102,12 +102,6 @@ def terms(**changed: Any) -> RunTerms:
         "pool_digest": bytes(32),
         "task_digest": bytes(32),
         "classes": 2,
-        "vote_threshold": None,
-        "sigma1": None,
-        "sigma2": None,
-        "confidence": None,
-        "test_delta": None,
-        "noise_place": "coordinator",
         "unit": "record",
         "max_asks": 90,
         "max_answers": 60,
@@ -115,7 +109,7 @@ def terms(**changed: Any) -> RunTerms:
         "delta": DELTA,
     }
     held = tuple(TeacherWeights.of(party) for party in weights)
-    return RunTerms(**{**fields, **given_, "weights": held})
+    return run_terms(**{**fields, **given_, "weights": held})
 
 
 def gnmax(sigma: float, asks: int, **changed: Any) -> RunTerms:
@@ -191,9 +185,9 @@ class ChargingMachine(RuleBasedStateMachine):
         held = list(self.held.values())
         for books in (self.counted, *([self.own] if self.at_party else [])):
             asks, answers = total([*books, *held])
-            if asks + queries > self.run.max_asks or answers >= self.run.max_answers:
+            if asks + queries > self.run.caps.most.asks or answers >= self.run.caps.most.answers:
                 return
-            if answers + queries > self.run.max_answers:
+            if answers + queries > self.run.caps.most.answers:
                 return
         raise AssertionError("a batch was refused that fits both books")
 
@@ -285,8 +279,8 @@ class ChargingMachine(RuleBasedStateMachine):
         if not hasattr(self, "ledger"):
             return
         asks, answers = total([*self.counted, *self.held.values()])
-        assert asks <= self.run.max_asks
-        assert answers <= self.run.max_answers
+        assert asks <= self.run.caps.most.asks
+        assert answers <= self.run.caps.most.answers
         assert (self.ledger.outcomes.asks, self.ledger.outcomes.answers) == (asks, answers)
 
     @invariant()
@@ -296,7 +290,7 @@ class ChargingMachine(RuleBasedStateMachine):
         asks, answers = total([*self.own, *self.held.values()])
         assert self.ledger.own is not None
         assert (self.ledger.own.asks, self.ledger.own.answers) == (asks, answers)
-        assert self.ledger.used_share() == asks / self.run.max_asks <= 1
+        assert self.ledger.used_share() == asks / self.run.caps.most.asks <= 1
         for seat in range(len(self.run.weights)):
             weight = self.run.unit_votes_at(seat)
             paid = charge_of(self.run, Outcomes(asks, answers), weight=weight)
@@ -425,7 +419,7 @@ class TestCharges:
     ) -> None:
         # Else a party's own ledger would refuse the settlement after its run's ledger took it.
         kind = RUNS[run]
-        worst = RunLedger.of(kind).worst_case(data.draw(st.integers(1, kind.max_asks)))
+        worst = RunLedger.of(kind).worst_case(data.draw(st.integers(1, kind.caps.most.asks)))
         asks = data.draw(st.integers(0, worst.asks))
         released = Outcomes(asks, data.draw(st.integers(0, min(asks, worst.answers))))
         weight = kind.unit_votes_at(0)
@@ -467,16 +461,16 @@ class TestCharges:
 
 def least(run: RunTerms, *, weight: int = 1) -> float:
     """What a run cannot cost less than: all its asks tied but for the votes that move."""
-    assert run.sigma2 is not None
-    return tied_epsilon(run.sigma2 / weight, run.max_asks, run.delta)
+    assert run.rule.sigma2 is not None
+    return tied_epsilon(run.rule.sigma2 / weight, run.caps.most.asks, run.delta)
 
 
 def most(run: RunTerms, *, weight: int = 1) -> float:
     """What a run need not cost more than: by divergences, or by exact Gaussian composition."""
-    assert run.sigma2 is not None
-    noise: dict[str, Any] = {"sigma2": run.sigma2, "delta": run.delta, "weight": float(weight)}
-    by_label = label_level_epsilon(0, run.max_asks, sigma1=None, **noise).epsilon
-    return min(by_label, gdp_epsilon(math.sqrt(2 * run.max_asks) * weight / run.sigma2, DELTA))
+    assert run.rule.sigma2 is not None
+    asks, sigma = run.caps.most.asks, run.rule.sigma2
+    by_label = label_level_epsilon(GaussianMaxEvent(asks, sigma, float(weight)), delta=run.delta)
+    return min(by_label.epsilon, gdp_epsilon(math.sqrt(2 * asks) * weight / sigma, DELTA))
 
 
 class TestOneCost:
@@ -513,8 +507,8 @@ class TestOneCost:
 
     def test_the_papers_two_noises_cost_their_checks_and_labels(self) -> None:
         run = terms(**CONFIDENT)
-        by_label = label_level_epsilon(90, 60, sigma1=50.0, sigma2=40.0, delta=DELTA).epsilon
         event = ConfidentGaussianMaxEvent(90, 60, 50.0, 40.0)
+        by_label = label_level_epsilon(event, delta=DELTA).epsilon
         assert run_cost(run).epsilon == min(by_label, gdp_cost(event, delta=DELTA).epsilon)
 
     @pytest.mark.parametrize(
@@ -530,7 +524,7 @@ class TestOneCost:
         asks, answers, sigma1, sigma2 = caps
         noise = {"sigma1": sigma1, "sigma2": sigma2}
         run = terms(**{**CONFIDENT, **noise}, max_asks=asks, max_answers=answers)
-        found = gdp_cost(charge_of(run, caps_of(run), weight=1), delta=DELTA)
+        found = gdp_cost(charge_of(run, run.caps.most, weight=1), delta=DELTA)
         assert found.epsilon == pytest.approx(by_gdp, abs=6e-4)
         # The page's are of a coarser table, and never below.
         assert 0.999 * by_label < run_cost(run).epsilon <= by_label
@@ -539,7 +533,7 @@ class TestOneCost:
     def test_other_mechanisms_cost_what_their_curves_say(self, changed: dict[str, Any]) -> None:
         run = terms(**changed)
         accountant = RenyiAccountant()
-        accountant.compose(charge_of(run, caps_of(run), weight=1))
+        accountant.compose(charge_of(run, run.caps.most, weight=1))
         assert run_cost(run).epsilon == pytest.approx(
             accountant.get_converted(DELTA).epsilon, rel=1e-9
         )
@@ -588,7 +582,7 @@ class TestOneCost:
         """Otherwise it would be priced as two options, below what its readers may learn."""
         run = terms()
         assert run.classes == 2
-        same = gnmax(run.sigma2 or 0.0, run.max_asks)
+        same = gnmax(run.rule.sigma2 or 0.0, run.caps.most.asks)
         assert public_cost(run, 0).epsilon > public_cost(same, 0).epsilon
 
     def test_where_counts_are_cheapest_the_price_is_for_readers_of_labels(self) -> None:
@@ -657,7 +651,7 @@ class TestRemoval:
     ) -> None:
         orders = np.array([1.5, 3.0, 8.0])
         told = removed_divergences(sigma, threshold, orders)
-        bit = threshold_bit_rdp(orders, sigma1=sigma)
+        bit = threshold_bit_rdp(orders, sigma=sigma)
         assert (told <= bit * (1 + 1e-9) + 1e-12).all()
         # And a moved vote tells more than any missing one.
         assert (bit < label_rdp(orders, sigma=sigma)).all()
@@ -674,10 +668,10 @@ class TestRemoval:
         found, stated = removal_cost(run, 0), public_cost(run, 0)
         assert found is not None
         assert found.epsilon < stated.epsilon
-        sigma, asks = run.sigma2, run.max_asks
+        sigma, asks = run.rule.sigma2, run.caps.most.asks
         assert sigma is not None
         bits = convert_curve(
-            lambda orders: asks * threshold_bit_rdp(orders, sigma1=sigma),
+            lambda orders: asks * threshold_bit_rdp(orders, sigma=sigma),
             delta=DELTA,
             method="cks",
         ).epsilon

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from pate_fed.accounting.conversion import convert_at_orders, convert_curve
+from pate_fed.accounting.events import ConfidentGaussianMaxEvent, GaussianMaxEvent
 from pate_fed.accounting.label_bounds import label_rdp
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
 from pate_fed.lab.exact import (
@@ -130,7 +131,7 @@ def test_two_classes_are_a_coin(counts: list[int]) -> None:
 @pytest.mark.parametrize("which", SETS)
 def test_threshold_rdp_agrees_with_the_reference(which: str) -> None:
     for case in exact_vectors(which)["exact_threshold_bit_rdp"]:
-        setting = {"vote_threshold": case["T"], "sigma1": case["sigma1"]}
+        setting = {"vote_threshold": case["T"], "sigma": case["sigma1"]}
         rdp = exact_threshold_rdp([case["max"]], [case["order"]], **setting)[0, 0]
         assert rdp == pytest.approx(case["rdp"], rel=1e-9, abs=0)
 
@@ -182,7 +183,7 @@ def test_exact_never_exceeds_the_papers_bounds(
     # 1e-13 absolute: the papers' formula, a sum of logs near 0, rounds there.
     label = exact_label_rdp([counts], ORDERS, sigma=sigma)
     assert (label <= gnmax_rdp([counts], ORDERS, sigma=sigma) * (1 + 1e-9) + 1e-13).all()
-    setting = {"vote_threshold": vote_threshold, "sigma1": sigma}
+    setting = {"vote_threshold": vote_threshold, "sigma": sigma}
     bit = exact_threshold_rdp([max(counts)], ORDERS, **setting)
     assert (bit <= threshold_rdp([max(counts)], ORDERS, **setting) * (1 + 1e-9) + 1e-13).all()
 
@@ -227,13 +228,8 @@ def test_published_votes_cost_what_the_reference_says(
     *, file: str, rows: int, vote_threshold: float, sigma1: float, delta: float, expected: float
 ) -> None:
     path = real_data(f"data/pate_votes/pate2018_counts/{file}_250_teachers.npy")
-    cost = exact_epsilon(
-        np.load(path)[:rows],
-        sigma2=40,
-        delta=delta,
-        vote_threshold=vote_threshold,
-        sigma1=sigma1,
-    )
+    event = ConfidentGaussianMaxEvent(1, 1, sigma1, 40.0)
+    cost = exact_epsilon(np.load(path)[:rows], event, delta=delta, vote_threshold=vote_threshold)
     # The reference gives three digits.
     assert cost.epsilon == pytest.approx(expected, abs=0.002)
     assert cost.method == EXPECTED_METHOD
@@ -307,7 +303,7 @@ def test_a_threshold_that_nothing_or_everything_reaches_costs_nothing_or_the_lab
 def test_epsilon_of_a_threshold_on_the_same_noise_is_the_sum_over_all_asks() -> None:
     counts = np.array([[30, 20, 0], [26, 24, 0], [30, 20, 0]])
     own = {"vote_threshold": 29.0, "offsets": np.array([[4, 4, 0]] * 3)}
-    cost = exact_epsilon(counts, sigma2=8.0, delta=1e-5, **own)
+    cost = exact_epsilon(counts, GaussianMaxEvent(1, 8.0), delta=1e-5, **own)
     rdp = exact_label_rdp(counts, [cost.order], sigma=8.0, **own).sum(axis=0)
     at_order = convert_at_orders(rdp, [cost.order], delta=1e-5, method="cks")
     assert cost.epsilon == pytest.approx(at_order.epsilon, rel=1e-12)
@@ -317,28 +313,28 @@ def test_epsilon_of_a_threshold_on_the_same_noise_is_the_sum_over_all_asks() -> 
 
 def test_an_answered_query_pays_for_its_label() -> None:
     counts = [[30, 20], [26, 24], [50, 0]]
-    setting = {"sigma2": 8.0, "delta": 1e-5, "vote_threshold": 30.0, "sigma1": 10.0}
+    event = ConfidentGaussianMaxEvent(1, 1, 10.0, 8.0)
+    setting: dict[str, Any] = {"delta": 1e-5, "vote_threshold": 30.0}
     none, some, every = (
-        exact_epsilon(counts, answered=answered, **setting)
+        exact_epsilon(counts, event, answered=answered, **setting)
         for answered in ([0, 0, 0], [True, False, False], [1, 1, 1])
     )
-    expected = exact_epsilon(counts, **setting)
+    expected = exact_epsilon(counts, event, **setting)
     assert none.epsilon < some.epsilon < every.epsilon
     assert none.epsilon < expected.epsilon < every.epsilon
     assert every.method == EXACT_METHOD
-    plain = exact_epsilon(counts, sigma2=8.0, delta=1e-5)
+    plain = exact_epsilon(counts, GaussianMaxEvent(1, 8.0), delta=1e-5)
     assert plain.epsilon < every.epsilon
 
 
 def test_epsilon_is_the_sum_of_its_parts() -> None:
     counts = np.array([[30, 20], [26, 24], [30, 20]])
     answered = np.array([1, 0, 1])
-    cost = exact_epsilon(
-        counts, sigma2=8.0, delta=1e-5, vote_threshold=30.0, sigma1=10.0, answered=answered
-    )
+    event = ConfidentGaussianMaxEvent(1, 1, 10.0, 8.0)
+    cost = exact_epsilon(counts, event, delta=1e-5, vote_threshold=30.0, answered=answered)
     orders = [cost.order]
     labels = answered @ exact_label_rdp(counts, orders, sigma=8.0)
-    checks = exact_threshold_rdp(counts.max(axis=1), orders, vote_threshold=30.0, sigma1=10.0)
+    checks = exact_threshold_rdp(counts.max(axis=1), orders, vote_threshold=30.0, sigma=10.0)
     rdp = float(labels[0] + checks.sum())
     order = cost.order
     cks = rdp + math.log1p(-1 / order) - math.log(1e-5 * order) / (order - 1)
@@ -347,8 +343,9 @@ def test_epsilon_is_the_sum_of_its_parts() -> None:
 
 def test_a_check_against_a_student_is_priced_on_what_the_student_leaves() -> None:
     counts, offsets = np.array([[30, 10], [22, 18]]), np.array([[30, 10], [5, 35]])
-    check: dict[str, Any] = {"vote_threshold": 10.0, "sigma1": 6.0}
-    found = exact_epsilon(counts, sigma2=8.0, delta=1e-5, offsets=offsets, **check)
+    check: dict[str, Any] = {"vote_threshold": 10.0, "sigma": 6.0}
+    event = ConfidentGaussianMaxEvent(1, 1, 6.0, 8.0)
+    found = exact_epsilon(counts, event, delta=1e-5, vote_threshold=10.0, offsets=offsets)
     tops = [0, 17]  # the largest of 0 and 0, the larger of 17 and -17
     chances = ndtr((np.array(tops) - 10) / 6)
 
@@ -368,8 +365,10 @@ def test_a_check_against_a_student_is_priced_on_what_the_student_leaves() -> Non
 def test_nothing_asked_costs_nothing() -> None:
     nothing = np.zeros((0, 3), dtype=np.int64)
     assert exact_label_rdp(nothing, ORDERS, sigma=2.0).shape == (0, len(ORDERS))
-    assert exact_epsilon(nothing, sigma2=2.0, delta=1e-5).epsilon == 0.0
-    assert exact_epsilon(nothing, sigma2=2.0, delta=1e-5, vote_threshold=3.0).epsilon == 0.0
+    for threshold in (None, 3.0):
+        noise = GaussianMaxEvent(1, 2.0)
+        found = exact_epsilon(nothing, noise, delta=1e-5, vote_threshold=threshold)
+        assert found.epsilon == 0.0
 
 
 @pytest.mark.parametrize(
@@ -385,7 +384,10 @@ def test_counts_that_no_teachers_cast_are_refused(counts: list[Any]) -> None:
     with pytest.raises(InvalidVotesError):
         exact_label_rdp(counts, ORDERS, sigma=1.0)
     with pytest.raises(InvalidVotesError):
-        exact_epsilon(counts, sigma2=1.0, delta=1e-5)
+        exact_epsilon(counts, GaussianMaxEvent(1, 1.0), delta=1e-5)
+
+
+PLAIN = GaussianMaxEvent(1, 8.0)
 
 
 def test_noise_too_small_for_a_grid_is_refused() -> None:
@@ -396,23 +398,21 @@ def test_noise_too_small_for_a_grid_is_refused() -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        pytest.param({"sigma2": 0.0}, id="sigma2 0"),
         pytest.param({"vote_threshold": None}, id="noise of a check without a threshold"),
-        pytest.param(
-            {"sigma1": None, "answered": [1, 0]}, id="answers, where an ask costs the same"
-        ),
-        pytest.param({"sigma1": None, "vote_threshold": math.inf}, id="an endless threshold"),
-        pytest.param({"sigma1": None, "offsets": [[1, 0.5], [0, 0]]}, id="offsets not whole"),
-        pytest.param({"sigma1": None, "offsets": [[1, 0]]}, id="offsets of other queries"),
+        pytest.param({"event": PLAIN, "answered": [1, 0]}, id="answers, where an ask costs alike"),
+        pytest.param({"event": PLAIN, "vote_threshold": math.inf}, id="an endless threshold"),
+        pytest.param({"event": PLAIN, "offsets": [[1, 0.5], [0, 0]]}, id="offsets not whole"),
+        pytest.param({"event": PLAIN, "offsets": [[1, 0]]}, id="offsets of other queries"),
         pytest.param({"delta": 1.0}, id="delta 1"),
-        pytest.param({"weight": 0}, id="weight 0"),
+        pytest.param({"event": GaussianMaxEvent(1, 8.0, 0.5)}, id="half a vote that moves"),
         pytest.param({"answered": [1]}, id="answers of other queries"),
         pytest.param({"answered": [1, 0.5]}, id="half an answer"),
         pytest.param({"vote_threshold": math.nan}, id="threshold no number"),
     ],
 )
 def test_parameters_out_of_range_are_refused(changed: dict[str, Any]) -> None:
-    setting = {"sigma2": 8.0, "delta": 1e-5, "vote_threshold": 3.0, "sigma1": 5.0}
+    event = ConfidentGaussianMaxEvent(1, 1, 5.0, 8.0)
+    setting = {"event": event, "delta": 1e-5, "vote_threshold": 3.0}
     with pytest.raises(InvalidParameterError):
         exact_epsilon([[3, 1], [2, 2]], **(setting | changed))
     with pytest.raises(InvalidParameterError):

@@ -60,7 +60,7 @@ def test_gnmax_agrees_with_the_reference(which: str) -> None:
 def test_threshold_agrees_with_the_reference(which: str) -> None:
     vectors = load_vectors(which)
     for case in vectors["threshold"]:
-        setting = {"vote_threshold": case["T"], "sigma1": case["sigma1"]}
+        setting = {"vote_threshold": case["T"], "sigma": case["sigma1"]}
         rdp = threshold_rdp([case["max"]], vectors["orders"], **setting)
         assert list(rdp[0]) == reference_rdp(case)
 
@@ -82,7 +82,7 @@ def test_sums_over_queries_agree_with_the_reference(which: str) -> None:
         counts = composition_counts(vectors, case)
         for row, is_answered in zip(counts, case["answered"], strict=True):
             if case["T"] is not None:  # else plain GNMax, which checks nothing
-                setting = {"vote_threshold": case["T"], "sigma1": case["sigma1"]}
+                setting = {"vote_threshold": case["T"], "sigma": case["sigma1"]}
                 checks += threshold_rdp([max(row)], case["orders"], **setting)[0]
             if is_answered:
                 labels += gnmax_rdp([row], case["orders"], sigma=case["sigma2"])[0]
@@ -106,7 +106,7 @@ def expected_rdp(counts: list[list[int]], case: dict[str, Any]) -> NDArray[np.fl
     """Each label with the chance that it is released, as the paper counts."""
     if case["T"] is None:
         return gnmax_total_rdp(counts, case["orders"], sigma=case["sigma2"])
-    setting = {"vote_threshold": case["T"], "sigma1": case["sigma1"]}
+    setting = {"vote_threshold": case["T"], "sigma": case["sigma1"]}
     tops = np.array(counts).max(axis=1)
     chances = ndtr(threshold_margin(tops, **setting))
     assert chances.sum() == pytest.approx(case["E_answered"], rel=1e-12)
@@ -197,7 +197,7 @@ def test_data_dependent_never_exceeds_data_independent(
     rdp = gnmax_rdp([counts], ORDERS, sigma=sigma, weight=weight)[0]
     assert (rdp >= 0).all()
     assert (rdp <= ORDERS * (weight / sigma) ** 2 * (1 + 1e-12)).all()
-    check = threshold_rdp([max(counts)], ORDERS, vote_threshold=50, sigma1=sigma, weight=weight)
+    check = threshold_rdp([max(counts)], ORDERS, vote_threshold=50, sigma=sigma, weight=weight)
     assert (check >= 0).all()
     assert (check <= ORDERS * (weight / sigma) ** 2 / 2 * (1 + 1e-12)).all()
 
@@ -236,7 +236,7 @@ def test_q_covers_the_chance_of_another_winner() -> None:
 
 
 def test_the_check_looks_at_its_less_likely_outcome() -> None:
-    log_q = threshold_log_q([150, 200, 250], vote_threshold=200, sigma1=50)
+    log_q = threshold_log_q([150, 200, 250], vote_threshold=200, sigma=50)
     assert log_q[0] == log_q[2]
     assert log_q[1] == pytest.approx(math.log(0.5), rel=1e-14)
 
@@ -290,7 +290,7 @@ def test_parameters_out_of_range_are_refused(
     with pytest.raises(InvalidParameterError):
         gnmax_total_rdp([[3, 1]], orders, sigma=sigma, weight=weight)
     with pytest.raises(InvalidParameterError):
-        threshold_rdp([3], orders, vote_threshold=2, sigma1=sigma, weight=weight)
+        threshold_rdp([3], orders, vote_threshold=2, sigma=sigma, weight=weight)
 
 
 def test_rows_that_a_fold_made_uneven_are_priced_without_an_error() -> None:
@@ -321,7 +321,7 @@ def test_totals_of_votes_are_the_sums_of_single_queries() -> None:
     labels = gnmax_total_rdp(counts, ORDERS, sigma=20.0, weight=2)
     single = gnmax_rdp(counts, ORDERS, sigma=20.0, weight=2)
     assert labels == pytest.approx(single.sum(axis=0), rel=1e-12)
-    setting = {"vote_threshold": 60, "sigma1": 15.0, "weight": 2}
+    setting = {"vote_threshold": 60, "sigma": 15.0, "weight": 2}
     checks = threshold_total_rdp(counts.max(axis=1), ORDERS, **setting)
     each = threshold_rdp(counts.max(axis=1), ORDERS, **setting)
     assert checks == pytest.approx(each.sum(axis=0), rel=1e-12)
@@ -354,4 +354,4 @@ def test_log_q_above_zero_is_refused() -> None:
     with pytest.raises(InvalidParameterError):
         rdp_from_log_q([math.nan], [2.0], sigma=1.0)
     with pytest.raises(InvalidParameterError):
-        threshold_rdp([3], [2.0], vote_threshold=math.nan, sigma1=1.0)
+        threshold_rdp([3], [2.0], vote_threshold=math.nan, sigma=1.0)

@@ -23,11 +23,12 @@ from pate_fed.lab.pate_bounds import (
 from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.mechanisms import GaussianMax, Mechanism, ThresholdMax
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
+from pate_fed.rule import Rule
 from tests.support.pate_vectors import composition_counts, load_vectors
 from tests.support.query_costs import gnmax_rdp
 from tests.support.real_data import real_data
 
-CONFIDENT = ConfidentGaussianMax(vote_threshold=200.0, sigma1=150.0, sigma2=40.0)
+CONFIDENT = ConfidentGaussianMax(Rule("confident", 200.0, 150.0, 40.0))
 PAPER_ORDERS = np.concatenate(
     [np.arange(2, 101, 0.5), np.logspace(np.log10(100), np.log10(500), 100)]
 )
@@ -60,7 +61,9 @@ def test_a_run_costs_what_the_reference_says() -> None:
     cases = [case for case in vectors["composition"] if case["T"] == 600]
     assert len(cases) == 1
     for case in cases:
-        mechanism = ConfidentGaussianMax(case["T"], case["sigma1"], case["sigma2"])
+        mechanism = ConfidentGaussianMax(
+            Rule("confident", case["T"], case["sigma1"], case["sigma2"])
+        )
         outcomes = [ANSWERED if answered else REFUSED for answered in case["answered"]]
         cost = cost_of(
             composition_counts(vectors, case),
@@ -78,7 +81,7 @@ def test_checks_are_charged_for_every_ask_and_labels_for_every_answer() -> None:
     release = release_of([ANSWERED, REFUSED, NOT_ASKED, NOT_ASKED])
     cost = cost_of(COUNTS, release, CONFIDENT, delta=1e-5)
     orders = np.array([cost.order])
-    checks = threshold_rdp([240, 100], orders, vote_threshold=200, sigma1=150).sum()
+    checks = threshold_rdp([240, 100], orders, vote_threshold=200, sigma=150).sum()
     label = gnmax_rdp(COUNTS[:1], orders, sigma=40.0).sum()
     expected = convert_at_orders([checks + label], orders, delta=1e-5, method="mironov")
     assert cost.epsilon == pytest.approx(expected.epsilon, rel=1e-12)
@@ -147,7 +150,7 @@ def test_published_votes_cost_what_was_published(dataset: str) -> None:
     path = real_data(f"data/pate_votes/pate2018_counts/{file}")
     assert hashlib.sha256(path.read_bytes()).hexdigest() == case["sha256"]
     counts: NDArray[np.float64] = np.load(path)[slice(*case["rows"])]
-    check = {"vote_threshold": case["T"], "sigma1": case["sigma1"]}
+    check = {"vote_threshold": case["T"], "sigma": case["sigma1"]}
     checks = threshold_rdp(counts.max(axis=1), PAPER_ORDERS, **check)
     chances = ndtr(threshold_margin(counts.max(axis=1), **check))
     assert chances.sum() == pytest.approx(case["E_answered"], rel=1e-12)

@@ -28,6 +28,7 @@ from pate_fed.mechanisms.sampling import RandomBytes, keyed_stream
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax
 from pate_fed.mechanisms.threshold_max import InteractiveThresholdMax, ThresholdMax
 from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 from tests.support.noise_sources import CountingSource
 
@@ -195,12 +196,12 @@ class TestInteractiveThresholdMaxWithoutStudent(MechanismContract):
 
 
 class TestConfidentGaussianMax(MechanismContract):
-    mechanism = ConfidentGaussianMax(vote_threshold=60.0, sigma1=15.0, sigma2=20.0)
+    mechanism = ConfidentGaussianMax(Rule("confident", 60.0, 15.0, 20.0))
     may_refuse = True
 
 
 class TestInteractiveGaussianMaxWithoutStudent(MechanismContract):
-    mechanism = InteractiveGaussianMax(vote_threshold=60.0, sigma1=15.0, sigma2=20.0)
+    mechanism = InteractiveGaussianMax(Rule("interactive", 60.0, 15.0, 20.0))
     may_refuse = True
 
 

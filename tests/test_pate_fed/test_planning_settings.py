@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,12 @@ from pate_fed.mechanisms import SPECS
 from pate_fed.planning import DEFAULTS, RunSettings, resolve, resolve_for, terms_of
 from pate_fed.planning.budgets import budget_share
 from pate_fed.pricing import charged_cost
+from pate_fed.rule import Caps
 from protocols.errors import TooFewPartiesError
 from protocols.forms import FORMS
 from protocols.suites import DEFAULT_SUITE
 from tests.support.markers import sampled
+from tests.support.rules import run_settings
 
 FOLDER = Path("private") / "folder"
 CSV = DataSource("csv", data_file=FOLDER / "visits.csv", label_column="sick")
@@ -37,6 +39,7 @@ OPEN = {
     "confidence",
     "test_delta",
     "colluders",
+    "dropouts",
     "prevalence",
     "patients",
     "evaluation_epsilon",
@@ -66,7 +69,7 @@ def dataset(*, private: int = 400, pool: int = 120, hospitals: list[int] | None 
 
 
 def settings(data: DataSource = CSV, **changed: Any) -> RunSettings:
-    return RunSettings(data=data, suite=DEFAULT_SUITE, **changed)
+    return run_settings(data=data, suite=DEFAULT_SUITE, **changed)
 
 
 def resolved_of(asked: RunSettings, data: Dataset) -> RunSettings:
@@ -77,6 +80,12 @@ def terms(resolved: RunSettings) -> RunTerms:
     return terms_of(resolved, name="run", classes=2, pool_digest=bytes(32), sums=FORMS)
 
 
+def open_fields(resolved: RunSettings) -> set[str]:
+    """Names of what is None, in the rule and the caps, too."""
+    held = (resolved, resolved.rule, resolved.caps)
+    return {f.name for one in held for f in fields(one) if getattr(one, f.name) is None}
+
+
 class TestDefaults:
     @pytest.mark.parametrize("mechanism", ["threshold", "gnmax", "interactive-threshold"])
     @pytest.mark.parametrize("name", ["digits", "breast-cancer"])
@@ -85,34 +94,31 @@ class TestDefaults:
             settings(DataSource(name), mechanism=mechanism), dataset(private=1000)
         )
         assert (resolved.parties, resolved.teachers, resolved.unit) == (50, 1, "party")
-        assert resolved.queries is not None
+        assert resolved.caps.max_asks is not None
         if mechanism != "gnmax":  # whose noise is no one's choice
-            assert resolved.queries == DEFAULTS[name].queries
+            assert resolved.caps.max_asks == DEFAULTS[name].queries
         assert 0 < budget_share(terms(resolved)) <= 1
 
     def test_usual_noise_is_a_share_of_all_teachers(self) -> None:
         resolved = resolved_of(settings(parties=10, teachers=25, queries=5), dataset())
         half = resolved_of(settings(parties=5, teachers=25, queries=5), dataset())
-        assert resolved.vote_threshold is not None
-        assert half.vote_threshold is not None
-        assert resolved.vote_threshold == pytest.approx(2 * half.vote_threshold)
-        assert 0.3 * 250 < resolved.vote_threshold < 250
+        assert resolved.rule.vote_threshold is not None
+        assert half.rule.vote_threshold is not None
+        assert resolved.rule.vote_threshold == pytest.approx(2 * half.rule.vote_threshold)
+        assert 0.3 * 250 < resolved.rule.vote_threshold < 250
         assert resolved.unit == "record"
 
     def test_the_default_is_a_threshold_where_one_was_asked_for(self) -> None:
-        assert settings().mechanism == "threshold"
+        assert settings().rule.mechanism == "threshold"
         resolved = resolved_of(settings(sigma2=30.0, vote_threshold=20.0, queries=4), dataset())
-        assert (resolved.vote_threshold, resolved.sigma2) == (20.0, 30.0)
+        assert (resolved.rule.vote_threshold, resolved.rule.sigma2) == (20.0, 30.0)
 
     def test_nothing_is_left_open(self) -> None:
-        resolved = resolved_of(settings(), dataset())
-        for field in fields(resolved):
-            assert field.name in OPEN or getattr(resolved, field.name) is not None, field.name
+        assert open_fields(resolved_of(settings(), dataset())) <= OPEN
 
     def test_gnmax_has_no_threshold(self) -> None:
         resolved = resolved_of(settings(mechanism="gnmax"), dataset())
-        open_fields = {f.name for f in fields(resolved) if getattr(resolved, f.name) is None}
-        assert open_fields == {"vote_threshold", *OPEN}
+        assert open_fields(resolved) == {"vote_threshold", *OPEN}
 
     @pytest.mark.slow
     @trials(max_examples=6)  # each prices a whole run
@@ -129,9 +135,15 @@ class TestDefaults:
             parties=parties, teachers=teachers, queries=queries, sigma2=sigma, epsilon=1e6
         )
         resolved = resolved_of(typed, dataset())
-        for field in fields(typed):
-            value = getattr(typed, field.name)
-            assert value is None or getattr(resolved, field.name) == value
+        kept = replace(resolved, rule=typed.rule, caps=typed.caps)
+        for asked, found in (
+            (typed, kept),
+            (typed.rule, resolved.rule),
+            (typed.caps, resolved.caps),
+        ):
+            for field in fields(asked):
+                value = getattr(asked, field.name)
+                assert value is None or getattr(found, field.name) == value
 
     def test_hospitals_of_the_data_become_parties(self) -> None:
         resolved = resolved_of(settings(), dataset(pool=20, hospitals=[100, 40, 60, 20]))
@@ -167,11 +179,11 @@ class TestDefaults:
 def need(resolved: RunSettings, queries: int) -> float:
     """Price a run of so many queries from scratch, as a share of the budget."""
     weight = (resolved.teachers or 1) if resolved.unit == "party" else 1
-    sigma, delta = resolved.sigma2 or 0.0, resolved.delta
-    if resolved.noise == "parties":  # of ten, one is a colluder
+    sigma, delta = resolved.rule.sigma2 or 0.0, resolved.delta
+    if resolved.rule.noise_place == "parties":  # of ten, one is a colluder
         rows = DistributedGaussianMaxEvent(queries, sigma, 9, weight)
         return counts_cost(rows, delta=delta).epsilon / resolved.epsilon
-    options = 2 + SPECS[resolved.mechanism].may_refuse
+    options = 2 + SPECS[resolved.rule.mechanism].may_refuse
     labels = GaussianMaxEvent(queries, sigma, float(weight))
     return labels_cost(labels, options=options, delta=delta).epsilon / resolved.epsilon
 
@@ -195,27 +207,27 @@ class TestQueries:
             noise=noise,
         )
         resolved = resolved_of(asked, dataset())
-        assert resolved.queries is not None
-        assert need(resolved, resolved.queries) <= 1
-        assert resolved.queries == 120 or need(resolved, resolved.queries + 1) > 1
+        assert resolved.caps.max_asks is not None
+        assert need(resolved, resolved.caps.max_asks) <= 1
+        assert resolved.caps.max_asks == 120 or need(resolved, resolved.caps.max_asks + 1) > 1
 
     def test_more_than_the_budget_affords_are_refused_with_the_number_that_fits(self) -> None:
         asked: dict[str, Any] = {"parties": 10, "teachers": 2, "sigma2": 20.0, "epsilon": 2.0}
-        fit = resolved_of(settings(**asked), dataset()).queries
+        fit = resolved_of(settings(**asked), dataset()).caps.max_asks
         assert fit is not None
-        assert resolved_of(settings(**asked, queries=fit), dataset()).queries == fit
+        assert resolved_of(settings(**asked, queries=fit), dataset()).caps.max_asks == fit
         with pytest.raises(BudgetExhaustedError, match=f"at most {fit} quer"):
             resolved_of(settings(**asked, queries=fit + 1), dataset())
 
     def test_noise_fills_the_budget_of_a_table_for_all_its_queries(self) -> None:
         resolved = resolved_of(settings(mechanism="gnmax", parties=10, teachers=4), dataset())
-        assert resolved.queries == 120
+        assert resolved.caps.max_asks == 120
         assert 0.97 < budget_share(terms(resolved)) <= 1
 
     @pytest.mark.slow
     def test_small_pool_bounds_them(self) -> None:
         resolved = resolved_of(settings(sigma2=1e4), dataset(pool=7))
-        assert resolved.queries == 7
+        assert resolved.caps.max_asks == 7
 
     def test_more_than_the_pool_are_refused(self) -> None:
         with pytest.raises(InvalidSettingError, match="--queries must be at most the pool's 7"):
@@ -230,8 +242,8 @@ class TestQueries:
         resolved = resolved_of(
             settings(queries=5, max_answers=50, batch_size=70, sigma2=99.0), dataset()
         )
-        assert (resolved.max_answers, resolved.batch_size) == (5, 5)
-        assert (terms(resolved).max_asks, terms(resolved).max_answers) == (5, 5)
+        assert (resolved.caps.max_answers, resolved.caps.batch_size) == (5, 5)
+        assert terms(resolved).caps == Caps(5, 5, 5)
 
     @pytest.mark.slow
     def test_hospitals_with_budgets_and_weights_of_their_own(self) -> None:

@@ -15,11 +15,11 @@ from pydantic import BaseModel
 from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.data import DataSource
 from pate_fed.errors import RunDirectoryError
-from pate_fed.planning import RunSettings
 from pate_fed.report import RunRecord, public_record, read_run, shapes, write_public_edition
 from pate_fed.report.editions import PRIVATE, PUBLIC, PUBLIC_WITH_POOL, is_listed, leaves
 from pate_fed.report.publication_words import has_own_data
 from tests.support.markers import sampled
+from tests.support.rules import run_settings
 from tests.support.sample_run import sample_metrics, sample_privacy, write_sample
 
 LISTS = {"public": PUBLIC, "public with the pool": PUBLIC_WITH_POOL, "private": PRIVATE}
@@ -54,7 +54,7 @@ def test_each_field_of_a_run_is_in_one_list() -> None:
     paths = fields_of(shapes.Metrics, "metrics") | fields_of(shapes.Privacy, "privacy")
     assert {"privacy.views.public.formal.epsilon", "metrics.per_class.*.answered"} <= paths
     for free in (
-        leaves(RunSettings(DataSource("digits"), SUITE).as_table(), "run"),
+        leaves(run_settings(DataSource("digits"), SUITE).as_table(), "run"),
         leaves(sample_metrics(), "metrics"),
         leaves(sample_privacy(), "privacy"),
     ):

@@ -27,11 +27,12 @@ from pate_fed.report.warning_words import end_warnings
 from pate_fed.rounds import cost_of_rounds, delta_of_rounds
 from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
+from tests.support.rules import run_terms, with_other
 from tests.support.sample_run import write_sample
 
 ASKS, DELTA = 12, 1e-5
 
-TERMS = RunTerms(
+TERMS = run_terms(
     name="one",
     pool_digest=bytes(32),
     task_digest=NO_TASK,
@@ -39,11 +40,7 @@ TERMS = RunTerms(
     weights=(TeacherWeights.equal(1),) * 20,
     mechanism="threshold",
     vote_threshold=8.0,
-    sigma1=None,
     sigma2=6.0,
-    confidence=None,
-    test_delta=None,
-    noise_place="coordinator",
     unit="party",
     max_asks=ASKS,
     max_answers=ASKS,
@@ -81,7 +78,7 @@ GONE = ("valid votes", "votes are valid", "assum", "pricing", "refusals", "witho
 
 
 def terms_of(kind: str, **changed: Any) -> RunTerms:
-    return replace(TERMS, **{**KINDS[kind], **changed})
+    return with_other(TERMS, **{**KINDS[kind], **changed})
 
 
 def release_of(asked: int, answered: int) -> NoisyRelease:
@@ -232,7 +229,7 @@ def test_every_query_of_a_batch_is_charged_even_one_that_a_cap_left_out(kind: st
 
 
 def test_a_run_at_a_cap_says_which_caps_it_had() -> None:
-    terms = replace(TERMS, max_answers=2)
+    terms = with_other(TERMS, max_answers=2)
     [said] = end_warnings(
         terms,
         is_over=True,

@@ -218,7 +218,7 @@ class Batches:
                 proven = self._round.batch.claim_of(self._round.settled[-1])
             is_freed = proven is not None and proven.is_free
             comes_back = proven is not None and proven.gives_back(
-                noise_at_parties=self._context.terms.at_parties
+                noise_at_parties=self._context.terms.rule.at_parties
             )
             settled = ledger.cancel(entry_id) if comes_back else ledger.forfeit(entry_id)
             self._store.save_void(settled, batch=batch.number, is_freed=is_freed)

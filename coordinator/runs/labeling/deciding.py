@@ -50,10 +50,10 @@ class Decider:
         self._terms = terms
         self._noise_bytes = noise_bytes
         self.mechanism = mechanism_of(terms)
-        if terms.at_parties:
+        if terms.rule.at_parties:
             noise_of(terms).require_room(terms.total_votes)
         self._meter: Meter | None = None
-        if meter is not None and not terms.at_parties:
+        if meter is not None and not terms.rule.at_parties:
             self._meter = meter(self.mechanism, terms)
 
     @property
@@ -76,7 +76,7 @@ class Decider:
             return self.mechanism
         if not isinstance(self.mechanism, HearsStudent):
             raise InvalidParameterError(
-                "predictions must be for a mechanism that learns", self._terms.mechanism
+                "predictions must be for a mechanism that learns", self._terms.rule.mechanism
             )
         if predictions.shape != (len(indices), self._terms.classes):
             raise InvalidParameterError(
@@ -105,7 +105,7 @@ class Decider:
         """
         votes = sum(self._terms.quotas[place] for place in places)
         shape = {"queries": queries, "classes": self._terms.classes}
-        if self._terms.at_parties:
+        if self._terms.rule.at_parties:
             noise, senders = noise_of(self._terms), len(places)
             return open_noisy_sum(
                 words,

@@ -126,8 +126,9 @@ class RunContext:
 
 def tolerated(terms: RunTerms, form: SecureSum, *, parties: int) -> dict[str, int]:
     """Return the numbers of parties that may collude with us, and drop out, as a run records."""
-    if terms.colluders is not None and terms.dropouts is not None:
-        return {"colluders": terms.colluders, "dropouts": terms.dropouts}
+    rule = terms.rule
+    if rule.colluders is not None and rule.dropouts is not None:
+        return {"colluders": rule.colluders, "dropouts": rule.dropouts}
     return {
         "colluders": form.most_colluders(parties),
         "dropouts": parties - form.threshold(parties),

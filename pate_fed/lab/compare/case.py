@@ -115,10 +115,10 @@ class VoteCase:
             lacking = (self.vote_threshold - without_offsets(votes, self.offsets)) / sigma
             # 1 - the product of the chances to stay below, whose logs are exact far out.
             return np.asarray(-np.expm1(scipy.special.log_ndtr(lacking).sum(axis=1)))
-        threshold, sigma1 = self.check
+        threshold, sigma = self.check
         tops = checked_tops(votes, self.offsets)
         return np.asarray(
-            scipy.special.ndtr(threshold_margin(tops, vote_threshold=threshold, sigma1=sigma1))
+            scipy.special.ndtr(threshold_margin(tops, vote_threshold=threshold, sigma=sigma))
         )
 
 

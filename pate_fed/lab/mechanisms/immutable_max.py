@@ -16,11 +16,12 @@ from pate_fed.accounting.ranges import in_range, whole
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
 from pate_fed.mechanisms.laplace_max import gamma_of
-from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
+from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import NOBODY_IS_PROTECTED, number
+from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
@@ -75,8 +76,8 @@ class ImmutableMax(NoisyMax):
         }
 
 
-def _make(options: Options) -> Mechanism:
-    return ImmutableMax(gamma_of(options.need("sigma2")))
+def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
+    return ImmutableMax(gamma_of(rule.need("sigma2")))
 
 
 def _usual(size: Size) -> Mapping[str, float]:

@@ -12,10 +12,11 @@ import numpy as np
 
 from pate_fed.mechanisms import gaussian_max
 from pate_fed.mechanisms.gaussian_max import GaussianMax
-from pate_fed.mechanisms.mechanism import Mechanism, Options
+from pate_fed.mechanisms.mechanism import Mechanism
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import NoisyRelease
+from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 
 
@@ -47,8 +48,8 @@ class NoisyCounts(GaussianMax):
         return replace(answered, counts=counts)
 
 
-def _make(options: Options) -> Mechanism:
-    return NoisyCounts(options.need("sigma2"), shares=options.shares)
+def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
+    return NoisyCounts(rule.need("sigma2"))
 
 
 SPEC: Final = replace(
