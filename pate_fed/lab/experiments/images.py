@@ -47,13 +47,14 @@ def mnist_2018(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
     votes = counts_of_2018(folder, "mnist")
     known = _Known(data, votes, tell)
     rule = GaussianMax(40.0)
-    for words, student, choose in (
-        ("12 spectral", "self-training", partial(_spectral, data, 12)),
-        ("12 spectral", "propagation", partial(_spectral, data, 12)),
-        ("20 spectral", "propagation", partial(_spectral, data, 20)),
-        ("100 random", "propagation", partial(_random, data, 100)),
+    for count, method, student in (
+        (12, "spectral", "self-training"),
+        (12, "spectral", "propagation"),
+        (20, "spectral", "propagation"),
+        (100, "random", "propagation"),
     ):
-        row = _priced(rule, int(words.split()[0]), f"{words} queries", student)
+        row = _priced(rule, count, f"{count} {method} queries", student)
+        choose = partial(_chosen, method, data, count)
         slow = student != "propagation"
         yield _measured(known, row, choose, rule, seeds[:1] if slow else seeds)
     epsilon = epsilon_of(
@@ -88,9 +89,9 @@ def mnist_2017(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
         yield Result(row, tuple(values))
     known = _Known(data, own_votes(data, tell), tell)
     rule = GaussianMax(50.0)
-    for words, choose in (("12 spectral", _spectral), ("12 random", _random)):
-        row = _priced(rule, 12, f"{words} queries, own teachers", "propagation")
-        yield _measured(known, row, partial(choose, data, 12), rule, seeds)
+    for method in ("spectral", "random"):
+        row = _priced(rule, 12, f"12 {method} queries, own teachers", "propagation")
+        yield _measured(known, row, partial(_chosen, method, data, 12), rule, seeds)
 
 
 def _labels_of_2017(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -116,7 +117,7 @@ def fashion(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
         (GaussianMax(62.0), 1000, "random queries", ""),
         (GaussianMax(60.0), 230, "medoids", ""),
     ):
-        choose = partial(_medoids if words == "medoids" else _random, data, queries)
+        choose = partial(_chosen, "medoids" if words == "medoids" else "random", data, queries)
         row = _priced(rule, queries, f"{queries} {words}", "kernel-ridge", published)
         yield _measured(known, row, choose, rule, seeds)
         if published:
@@ -125,7 +126,7 @@ def fashion(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
             prices = [price_of_votes(rule, one, every, delta=DELTA) for one in chosen]
             measure = "the papers' epsilon of these votes, itself private"
             yield Result(replace(row, student="none", measure=measure), tuple(prices))
-    rule, choose = GaussianMax(40.0), partial(_random, data, _FASHION_QUERIES)
+    rule, choose = GaussianMax(40.0), partial(_chosen, "random", data, _FASHION_QUERIES)
     for student, published in (
         ("kernel-ridge", ""),
         ("co-teaching", "co-teaching 82.5 % at 5.04 (data-dependent)"),
@@ -211,16 +212,8 @@ def _load(name: str, folder: Path) -> Dataset:
     return load_dataset(DataSource(name, folder), rng=np.random.default_rng(0))
 
 
-def _random(data: Dataset, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    return rng.choice(len(data.pool), size=count, replace=False)
-
-
-def _spectral(data: Dataset, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    return np.array(select_queries(data.pool.features, count, method="spectral", rng=rng))
-
-
-def _medoids(data: Dataset, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    return np.array(select_queries(data.pool.features, count, method="medoids", rng=rng))
+def _chosen(method: str, data: Dataset, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    return np.array(select_queries(data.pool.features, count, method=method, rng=rng))
 
 
 def _paper(votes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
