@@ -155,7 +155,7 @@ def bends(boxes: Boxes, most_i: Table, most_j: Table, shift: float) -> Table:
     bent = np.stack(
         [
             _bent(u, after, shift, [(np.exp(-x), -np.expm1(-x)) for x in (least_o, most_i)]),
-            _bent(u, _minus(t), shift, [(1.0, np.expm1(x)) for x in (-most_o, most_j)]),
+            _bent(u, (-t[1], -t[0]), shift, [(1.0, np.expm1(x)) for x in (-most_o, most_j)]),
         ]
     )
     with np.errstate(invalid="ignore"):
@@ -173,10 +173,6 @@ def _ratios_of_loses(boxes: Boxes, shift: float) -> tuple[Table, Table]:
         least = ratio_of_loses((a[1] + b[0]) / root, (a[1] - b[0]) / root, shift)
     never = np.isinf(boxes.u0)
     return np.where(never, 0.0, most), np.where(never, 0.0, least)
-
-
-def _minus(span: Span) -> Span:
-    return -span[1], -span[0]
 
 
 def _bent(u: Span, last: Span, shift: float, ends: list[tuple[Table | float, Table]]) -> Table:

@@ -126,9 +126,7 @@ def load_npz_images(path: Path, *, name: str, rng: np.random.Generator) -> Datas
         everything = _checked(arrays["images"], arrays["labels"], path.name, name="image")
         return _split(name, everything, class_names=None, rng=rng)
     named = ("train", "val", "test")
-    wanted = [
-        f"{part}_{what}" for part in ("train", "val", "test") for what in ("images", "labels")
-    ]
+    wanted = [f"{part}_{what}" for part in named for what in ("images", "labels")]
     missing = [one for one in wanted if one not in arrays]
     if missing:
         raise UnreadableFileError(

@@ -115,7 +115,7 @@ class GenerativeStudent(ImageStudent):
     name: ClassVar[str] = "gan"
 
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
-        chance, pool, _, known, labels = self.pictures_of(lesson, rng)
+        chance, pool, known, labels = self.pictures_of(lesson, rng)
         with one_thread():
             net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, chance).to(pool.device)
             rivals = Rivals.make(pool, chance)

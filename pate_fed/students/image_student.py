@@ -34,14 +34,12 @@ class Pictures(NamedTuple):
     Attributes:
         chance: Draws weights, batches and views, on the processor.
         pool: All public images; shape (inputs, channels, height, width).
-        rows: Positions of the labeled ones.
         known: The labeled ones.
         labels: Their labels; shape (labels,).
     """
 
     chance: torch.Generator
     pool: Tensor
-    rows: Tensor
     known: Tensor
     labels: Tensor
 
@@ -74,7 +72,7 @@ class ImageStudent(Student):
         device = usable_device(self.device)
         pool = as_tensor(images).to(device)
         rows, labels = (torch.from_numpy(each.copy()) for each in (lesson.indices, lesson.labels))
-        return Pictures(chance, pool, rows, pool[rows], labels.to(device))
+        return Pictures(chance, pool, pool[rows], labels.to(device))
 
 
 class TwoBatchStudent(ImageStudent):
@@ -95,7 +93,7 @@ class TwoBatchStudent(ImageStudent):
     pool_batch: ClassVar[int]
 
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
-        generator, pool, _, known, labels = self.pictures_of(lesson, rng)
+        generator, pool, known, labels = self.pictures_of(lesson, rng)
         with one_thread():
             net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, generator).to(pool.device)
 

@@ -45,7 +45,9 @@ class PropagationStudent(Student):
             return self._of_images(inputs, spread, classes, rng=rng)
         spread = propagate_labels(lesson)
         classifier = make_classifier(self.kind, rng=rng)
-        weights = np.concatenate([np.ones(len(labels)), _spread_weights(spread, len(labels))])
+        surely = max(float(spread.confidence.sum()), 1e-300)
+        trust = spread.confidence / surely * _TRUST_IN_SPREAD * len(labels)
+        weights = np.concatenate([np.ones(len(labels)), trust])
         classifier.fit(
             np.concatenate([inputs[lesson.indices], inputs]),
             np.concatenate([labels, spread.labels]),
@@ -197,11 +199,6 @@ def _spread_over(
     top = shares.max(axis=1) / np.maximum(total, 1e-300)
     lead = (top - even) / (1 - even) if present > 1 else (total > 0).astype(np.float64)
     return SpreadLabels(spread, np.clip(lead, 0.0, 1.0))
-
-
-def _spread_weights(spread: SpreadLabels, released: int) -> NDArray[np.float64]:
-    weights: NDArray[np.float64] = spread.confidence / max(float(spread.confidence.sum()), 1e-300)
-    return weights * _TRUST_IN_SPREAD * released
 
 
 def neighbor_graph(inputs: NDArray[np.float64], *, neighbors: int = _NEIGHBORS) -> Any:

@@ -86,7 +86,8 @@ def _stage(
 
     def loss(net: ConvNet, step: int) -> Tensor:
         if step and step % _REFRESH == 0:
-            mixed = 0.5 * belief + 0.5 * _looked_at_twice(net, pool, generator)
+            views = [chances_of(net, seen_from(pool, WEAK, generator)) for _ in range(2)]
+            mixed = 0.5 * belief + 0.5 * ((views[0] + views[1]) / 2)
             share = stage.first + (stage.last - stage.first) * step / stage.steps
             known.update(belief=mixed, rows=_surest(mixed, share))
             net.train()
@@ -115,11 +116,6 @@ def _surest(belief: Tensor, share: float) -> Tensor:
         best = sureness[members].argsort(descending=True)[: max(1, int(share * len(members)))]
         chosen.append(members[best])
     return torch.cat(chosen)
-
-
-def _looked_at_twice(net: ConvNet, pool: Tensor, generator: torch.Generator) -> Tensor:
-    views = [chances_of(net, seen_from(pool, WEAK, generator)) for _ in range(2)]
-    return (views[0] + views[1]) / 2
 
 
 def _features(net: ConvNet, pool: Tensor) -> NDArray[np.float64]:

@@ -69,22 +69,14 @@ def _over_noise(
     """More noise helps the attacker: both searches, by sigma."""
     for sigma in _SIGMAS:
         noise, epsilon = Noise(float(sigma)), _epsilon_of_answers(sigma, _ANSWERS)
-        ours, theirs = [], []
+        ours, theirs = list[float](), list[float]()
         for seed in seeds:
             rng = np.random.default_rng(seed)
             asked = [Target(noise).ask(one, asks=_ANSWERS, rng=rng) for one in votes]
-            ours.append(
-                mean_of(
-                    normalized_error(rebuild_votes(a, noise, teachers=_TEACHERS).votes, h)
-                    for a, h in zip(asked, votes, strict=True)
-                )
-            )
-            theirs.append(
-                mean_of(
-                    normalized_error(descend(a, noise, teachers=_TEACHERS), h)
-                    for a, h in zip(asked, votes, strict=True)
-                )
-            )
+            likeliest = (rebuild_votes(a, noise, teachers=_TEACHERS).votes for a in asked)
+            descended = (descend(a, noise, teachers=_TEACHERS) for a in asked)
+            for errors, found in ((ours, likeliest), (theirs, descended)):
+                errors.append(mean_of(map(normalized_error, found, votes)))
         tell(f"{name}, sigma {sigma}: {ours[-1]:.4f}, gradient {theirs[-1]:.4f}")
         words = f"GNMax, {name}, {_ANSWERS:,} answers, sigma {sigma}"
         for search, errors in (("likelihood", ours), ("gradient descent", theirs)):
