@@ -63,7 +63,8 @@ class CsvTable:
         others = f"{len(self.header)} columns of other names in the first row"
         if len(self.header) == 1:
             found = next((one for one in ";\t|," if one in self.header[0]), None)
-            others = "1 column" + (f": try --separator {found!r}" if found else "")
+            others = "1 column: are the columns separated by commas?"
+            others += f" A simulation takes --separator {found!r}" if found else ""
         raise MissingColumnError(f"{self.file_name} must have a column {name!r}", others)
 
     def unit_ids(self, patient_column: str | None) -> tuple[str, ...]:

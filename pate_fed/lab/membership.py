@@ -141,18 +141,13 @@ def likelihood_scores(shadows: ShadowModels) -> NDArray[np.float64]:
     return np.asarray(found[0] - found[1])
 
 
-def membership_audit(
-    shadows: ShadowModels, *, delta: float, confidence: float = 0.95
-) -> MembershipAudit:
+def membership_audit(shadows: ShadowModels, *, delta: float) -> MembershipAudit:
     """Attack the second half of the models, with thresholds from the first.
 
-    Args:
-        shadows: The models.
-        delta: Of the claim.
-        confidence: Chance at least with which all points' bounds hold, were trials independent.
+    All points' bounds at this delta hold with a chance of 95 %, were trials independent.
     """
     probability("delta", delta)
-    sure = 1 - (1 - probability("confidence", confidence)) / len(ALARM_RATES)
+    sure = 1 - 0.05 / len(ALARM_RATES)
     scores, half = likelihood_scores(shadows), len(shadows.members) // 2
     learned = scores[:half][~shadows.members[:half]]
     measured, members = scores[half:].ravel(), shadows.members[half:].ravel()

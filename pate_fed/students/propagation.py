@@ -201,7 +201,7 @@ def _spread_over(
     return SpreadLabels(spread, np.clip(lead, 0.0, 1.0))
 
 
-def neighbor_graph(inputs: NDArray[np.float64], *, neighbors: int = _NEIGHBORS) -> Any:
+def neighbor_graph(inputs: NDArray[np.float64]) -> Any:
     """Join each input to its nearest ones, near ones strongly.
 
     Weights are exp(-d^2 / (s_i s_j)), with s the distance to the farthest neighbor, so that
@@ -209,7 +209,6 @@ def neighbor_graph(inputs: NDArray[np.float64], *, neighbors: int = _NEIGHBORS) 
 
     Args:
         inputs: float64, shape (n, features), n at least 1.
-        neighbors: Fewer are taken where there are fewer inputs.
 
     Returns:
         Sparse symmetric matrix D^-1/2 W D^-1/2, shape (n, n), non-negative.
@@ -218,7 +217,7 @@ def neighbor_graph(inputs: NDArray[np.float64], *, neighbors: int = _NEIGHBORS) 
     from sklearn.neighbors import NearestNeighbors  # noqa: PLC0415
 
     count = len(inputs)
-    taken = min(neighbors, count - 1)
+    taken = min(_NEIGHBORS, count - 1)
     if taken < 1:
         return sparse.csr_matrix((count, count))
     search = NearestNeighbors(n_neighbors=taken).fit(inputs)

@@ -277,6 +277,20 @@ class TestHypothesis:
         assert (rdp(asks + 1, answers) >= rdp(asks, answers)).all()
         assert (rdp(asks + 1, answers + 1) >= rdp(asks + 1, answers)).all()
 
+    @given(counts=HISTOGRAM, order=st.randoms(use_true_random=False))
+    def test_permuting_classes_changes_no_price_of_a_query(
+        self, counts: list[int], order: Any
+    ) -> None:
+        shuffled = list(counts)
+        order.shuffle(shuffled)
+        prices: list[Callable[[list[int]], NDArray[np.float64]]] = [
+            lambda row: exact_label_rdp([row], ORDERS, sigma=20.0),
+            lambda row: gnmax_rdp([row], ORDERS, sigma=20.0),
+            lambda row: laplace_rdp([row], ORDERS, gamma=0.1),
+        ]
+        for price in prices:
+            assert price(shuffled) == pytest.approx(price(counts), rel=1e-9, abs=1e-15)
+
     @given(
         rows=st.lists(st.permutations([40, 8, 2]), min_size=1, max_size=5),
         orders=st.lists(st.permutations([0, 1, 2]), min_size=5, max_size=5),

@@ -216,19 +216,6 @@ def test_an_upper_bound_on_q_never_makes_the_cost_smaller(
     assert (low <= high * (1 + 1e-9) + 1e-15).all()
 
 
-@given(
-    counts=st.lists(st.integers(0, 300), min_size=2, max_size=8),
-    order=st.randoms(use_true_random=False),
-)
-def test_permuting_classes_changes_nothing(counts: list[int], order: Any) -> None:
-    shuffled = list(counts)
-    order.shuffle(shuffled)
-    expected = gnmax_rdp([counts], ORDERS, sigma=20.0)[0]
-    assert list(gnmax_rdp([shuffled], ORDERS, sigma=20.0)[0]) == pytest.approx(
-        list(expected), rel=1e-9, abs=1e-15
-    )
-
-
 def test_q_covers_the_chance_of_another_winner() -> None:
     for counts in histograms(votes=6, classes=3):
         loser = math.log1p(-math.exp(argmax_log_law(counts, 2.0)[counts.argmax()]))

@@ -88,11 +88,7 @@ def canaries(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]
 
 
 def trained_worlds(
-    data: Dataset,
-    *,
-    rng: np.random.Generator,
-    teachers: int = _TEACHERS,
-    queries: int = _QUERIES,
+    data: Dataset, *, rng: np.random.Generator, teachers: int = _TEACHERS
 ) -> TrainedWorlds:
     """Train all teachers, give one record a wrong label, and train its teacher anew."""
     classes = len(data.class_names)
@@ -105,7 +101,7 @@ def trained_worlds(
     canary = int((order[:, -1] - order[:, -2]).argmin())
     place = next(at for at, part in enumerate(parts) if canary in part)
     features = data.private.features[canary]
-    ways = rng.normal(size=(queries - 1, len(features)))
+    ways = rng.normal(size=(_QUERIES - 1, len(features)))
     ways *= _STEP * np.linalg.norm(features) / np.linalg.norm(ways, axis=1, keepdims=True)
     asked = Inputs(np.vstack([features, features + ways]))
     before = ensemble.vote(asked)
