@@ -226,7 +226,8 @@ class Deployment:
             epsilon=100.0,
             form=form,
         )
-        asked = coordinator.ask(form, task, settings, source="public.csv", select="all")
+        request = coordinator.draft(form, task, settings, source="public.csv", select="all")
+        asked = coordinator.enqueue(request, task)
         wait_for(
             lambda: coordinator.queue.find(form).state.value in ("done", "failed", "paused"),
             "the run's end",
@@ -234,7 +235,7 @@ class Deployment:
         )
         ended = coordinator.queue.find(asked.name)
         coordinator.close()
-        assert (ended.state.value, ended.progress["answered"]) == ("done", queries), ended
+        assert (ended.state.value, ended.progress.answered) == ("done", queries), ended
         metrics = json.loads((results_of(self.home, form) / "metrics.json").read_text())
         traffic = metrics["bytes"]
         seconds, parts = self._times()

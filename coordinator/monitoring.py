@@ -194,7 +194,7 @@ class _Collector:
         for name, words in _BY_RUN.items():
             family = GaugeMetricFamily(f"pate_fed_run_{name}", words, labels=["run"])
             for run in runs:
-                family.add_metric([run.name], float(run.progress.get(name, 0)))
+                family.add_metric([run.name], getattr(run.progress, name))
             yield family
         members = GaugeMetricFamily("pate_fed_members", "Hospitals by state.", labels=["state"])
         for known, count in sorted(self._probe.members().items()):

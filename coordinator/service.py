@@ -226,7 +226,7 @@ class Service:
         is_stopping, passes = run.state is RunState.STOPPING, _passes(error)
         if passes and not is_stopping:
             return False
-        place = run.name, int(run.progress.get("batches", 0))
+        place = run.name, run.progress.batches
         self._failures[place] += 1
         return (is_stopping and not passes) or self._failures[place] >= _MOST_FAILURES
 

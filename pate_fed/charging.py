@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from pate_fed.accounting import (
     EntryState,
+    OutcomeEntry,
     OutcomeLedger,
     Outcomes,
     PrivacyEvent,
@@ -120,8 +121,14 @@ class RunLedger:
         return self.outcomes.is_over
 
     def used_share(self) -> float:
-        """Return the share of the run's asks that is released or reserved, from 0 to 1."""
-        return (self.own or self.outcomes).asks / self.terms.caps.most.asks
+        """Return the share of the run's asks that is charged or reserved, from 0 to 1."""
+        entries = (self.own or self.outcomes).entries
+        return sum(map(self.charged, entries)) / self.terms.caps.most.asks
+
+    @staticmethod
+    def charged(entry: OutcomeEntry) -> int:
+        """Count the queries that a batch charges: all that it held, as `paid_for` explains."""
+        return 0 if entry.charged is None else entry.reserved.asks
 
     def worst_case(self, queries: int) -> Outcomes:
         """Return the most that a batch of so many queries may give; see `OutcomeLedger`."""

@@ -19,6 +19,7 @@ from pate_fed.errors import (
     MissingColumnError,
     TooFewRecordsError,
 )
+from pate_fed.record.manifest import PartitionProof, TeacherProof
 from pate_fed.shards import (
     Shard,
     deal_evenly,
@@ -72,67 +73,6 @@ class Partition:
     def shards_of(self, party: int) -> tuple[Shard, ...]:
         """Return the shards of one party, one per teacher."""
         return tuple(shard for shard in self.shards if shard.party == party)
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestEntry:
-    """A manifest's entry for one teacher.
-
-    Attributes:
-        party: Index of the party.
-        teacher: Index of the teacher within its party.
-        units: Number of privacy units.
-        records: Number of records.
-        digest: Keyed hash of all its units and records, in hex; their order does not matter.
-    """
-
-    party: int
-    teacher: int
-    units: int
-    records: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """Counts and keyed hashes that fix a partition without naming a patient.
-
-    Attributes:
-        entries: One per teacher.
-        units: Privacy units in all.
-        records: Records in all.
-        repeated_contents: Records whose content (features and label) some other teacher holds
-            too, under another id. Not an error: two patients may look alike. But a patient
-            entered twice under two ids looks like this as well.
-        root: Keyed hash of all entries, in hex.
-    """
-
-    entries: tuple[ManifestEntry, ...]
-    units: int
-    records: int
-    repeated_contents: int
-    root: str
-
-    def as_json(self) -> dict[str, object]:
-        """Return a form that `json.dumps` takes."""
-        return {
-            "schema_version": 1,
-            "hash": "HMAC-SHA256, key of this run",
-            "units": self.units,
-            "records": self.records,
-            "repeated_contents": self.repeated_contents,
-            "root": self.root,
-            "teachers": [
-                {
-                    "party": entry.party,
-                    "teacher": entry.teacher,
-                    "units": entry.units,
-                    "records": entry.records,
-                    "digest": entry.digest,
-                }
-                for entry in self.entries
-            ],
-        }
 
 
 def partition_records(
@@ -221,7 +161,7 @@ def units_by_hospital(records: Records) -> dict[str, int]:
     return dict(Counter(_homes(records.hospitals, rows_by_unit(records.unit_ids))))
 
 
-def build_manifest(records: Records, partition: Partition, *, key: bytes) -> Manifest:
+def build_manifest(records: Records, partition: Partition, *, key: bytes) -> PartitionProof:
     """Check a partition, and fix it in keyed hashes.
 
     Ids and contents enter only under HMAC-SHA256 with a secret key, so that nobody can find out
@@ -240,18 +180,22 @@ def build_manifest(records: Records, partition: Partition, *, key: bytes) -> Man
         raise InvalidParameterError(f"a manifest key must have {MIN_KEY_BYTES} bytes", len(key))
     require_disjoint(records, partition.shards)
     contents = _content_tags(records, key)
-    entries = tuple(_entry(records, shard, contents, key) for shard in partition.shards)
-    return Manifest(
-        entries=entries,
-        units=sum(entry.units for entry in entries),
-        records=sum(entry.records for entry in entries),
+    teachers = tuple(_proof(records, shard, contents, key) for shard in partition.shards)
+    return PartitionProof(
+        schema_version=1,
+        hash="HMAC-SHA256, key of this run",
+        units=sum(one.units for one in teachers),
+        records=sum(one.records for one in teachers),
+        # Not an error: two patients may look alike. But a patient entered twice under two ids
+        # looks like this as well.
         repeated_contents=_count_repeated(partition, contents),
-        root=_tag(key, "root", *(entry.digest.encode() for entry in entries)).hex(),
+        root=_tag(key, "root", *(one.digest.encode() for one in teachers)).hex(),
+        teachers=teachers,
     )
 
 
 def verify_manifest(
-    manifest: Manifest, records: Records, partition: Partition, *, key: bytes
+    manifest: PartitionProof, records: Records, partition: Partition, *, key: bytes
 ) -> None:
     """Check that records and partition are those that a manifest was built from.
 
@@ -265,12 +209,12 @@ def verify_manifest(
         DisjointnessError: the partition is invalid, or differs from the manifest.
     """
     found = build_manifest(records, partition, key=key)
-    if len(found.entries) != len(manifest.entries):
+    if len(found.teachers) != len(manifest.teachers):
         raise DisjointnessError(
-            f"the partition must have the manifest's {len(manifest.entries)} teachers",
-            len(found.entries),
+            f"the partition must have the manifest's {len(manifest.teachers)} teachers",
+            len(found.teachers),
         )
-    for shard, now, then in zip(partition.shards, found.entries, manifest.entries, strict=True):
+    for shard, now, then in zip(partition.shards, found.teachers, manifest.teachers, strict=True):
         if now != then:
             raise DisjointnessError(
                 f"{shard.name} must hold the records of the manifest", "other records"
@@ -394,12 +338,12 @@ def _content_tags(records: Records, key: bytes) -> list[bytes]:
     ]
 
 
-def _entry(records: Records, shard: Shard, contents: list[bytes], key: bytes) -> ManifestEntry:
+def _proof(records: Records, shard: Shard, contents: list[bytes], key: bytes) -> TeacherProof:
     tags = sorted(
         _tag(key, "record", records.unit_ids[row].encode(), contents[row]) for row in shard.rows
     )
     place = f"{shard.party}/{shard.teacher}".encode()
-    return ManifestEntry(
+    return TeacherProof(
         party=shard.party,
         teacher=shard.teacher,
         units=len({records.unit_ids[row] for row in shard.rows}),

@@ -278,7 +278,7 @@ class TestRule:
             for node in kind.body
             if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == name
         }
-        assert holders == {"Rule", "ConfidentGaussianMaxEvent", "_Mechanism"}
+        assert holders == {"Rule", "ConfidentGaussianMaxEvent", "Parameters"}
 
     def test_no_function_but_a_command_takes_sigma1_beside_sigma2(self) -> None:
         takers = {

@@ -249,7 +249,7 @@ def kill_one_after_the_other(services: Services) -> None:
             deadline = time.monotonic() + PATIENCE_S
             while time.monotonic() < deadline:
                 run = coordinator.queue.find("marked")
-                if run.progress.get("answered", 0) >= answers:
+                if run.progress.answered >= answers:
                     return run
                 time.sleep(0.2)
             raise AssertionError(federation.log)
@@ -264,7 +264,7 @@ def kill_one_after_the_other(services: Services) -> None:
         kill(federation.service)
         services.serve()
         run = after(3)
-    assert (run.reason, run.progress["void"]) == ("", 0)
+    assert (run.reason, run.progress.void) == ("", 0)
     kill(services.hospitals[NAMES[1]])
     services.start(NAMES[1])
 

@@ -69,7 +69,7 @@ def test_labels_of_neighboring_runs_tell_no_more_than_the_run_claims(
     worlds = [write_images(tmp_path / f"{first}.npz", first=first) for first in (11, 10)]
     simulate(settings(worlds[0], queries=1), tmp_path / "one", progress=be_silent)
     privacy = json.loads((tmp_path / "one" / "privacy.json").read_text("utf-8"))
-    claim = privacy["views"]["public"]["formal"]["epsilon"]
+    claim = privacy["views"]["public"]["epsilon"]
 
     drawn = sampling.split_gaussian
 

@@ -25,6 +25,7 @@ from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.releases import NoisyRelease
+from pate_fed.report.held_out import held_out_scores
 from protocols.messages import MaskedVector
 from protocols.values import decode_value, encode_value
 from tests.support.evaluated import PLACES, SCHEMA, SIGMA, Evaluated, patients, plan_of, task_of
@@ -63,10 +64,11 @@ def test_the_opened_counts_are_those_of_all_hospitals_with_their_noise(form: str
     off = noisy - true
     assert 0 < np.abs(off).max() < 6 * sigma
     assert (off != 0).mean() > 0.8  # noise in every count, the places left free included
-    scores = plan_of(federation.task, sigma=sigma).scores(plan_of(federation.task).counts_in(noisy))
-    low, high = scores["accuracy_interval"]
+    plan = plan_of(federation.task, sigma=sigma)
+    scores = held_out_scores(plan, plan.counts_in(noisy))
+    low, high = scores.accuracy_interval
     assert low < 0.8 < high
-    assert set(scores["groups"]) == {"by sex"}
+    assert set(scores.groups) == {"by sex"}
     federation.run.close()
 
 
@@ -114,11 +116,12 @@ def test_a_prediction_that_is_no_number_counts_as_wrong_and_as_least_certain() -
     chances[:10] = np.nan
     chances[10:20] = np.inf
     plan, rows = plan_of(task_of()), task_of(places=40).rows_of(SCHEMA, records, chances)
-    scores = plan.scores(plan.counts_in(rows))
+    scores = held_out_scores(plan, plan.counts_in(rows))
     right = (chances[20:].argmax(axis=1) == records.labels[20:]).mean()
-    assert scores["accuracy"] == pytest.approx(right / 2)
-    low = scores["certainty"][plan.groupings[1].groups[0]]
-    assert low["share"] >= 0.5
+    assert scores.accuracy == pytest.approx(right / 2)
+    low = scores.by_certainty[plan.groupings[1].groups[0]]
+    assert low.share is not None
+    assert low.share >= 0.5
 
 
 # Who refuses ------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,7 @@ class AccountRequest:
         return self.unit or ("record" if self.unit_votes == 1 else "party")
 
 
-def account(request: AccountRequest) -> dict[str, Any]:
+def account(request: AccountRequest) -> dict[str, object]:
     """Price votes by every method.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +22,7 @@ from pate_fed.regular_files import read_regular
 
 if TYPE_CHECKING:
     from pate_fed.mechanisms import Mechanism
+    from pate_fed.record import Audit
     from pate_fed.rule import Rule
 
 LEAST_MODELS: Final = 16
@@ -138,34 +140,32 @@ def audit(  # noqa: PLR0917 - one argument per option
         given = {name: value for name, value in given.items() if value is not None}
         given |= {"delta": delta, "seed": seed}
         if canary is not None:
-            found = _canary(canary, rule, **given)
-            show(found, _verdict(found).splitlines())
+            found, said = _canary(canary, rule, **given)
         else:
             assert membership is not None
-            found = _membership(membership, _made(rule), out=out, **given)
-            show(found, _members_said(found).splitlines())
+            found, said = _membership(membership, _made(rule), out=out, **given)
+        show(found, said)
         return
     if labels is not None:
         _require_answers(votes, run, teachers=teachers, classes=classes)
         assert teachers is not None
         assert classes is not None
-        found = _rebuilt(labels, rule, teachers=teachers, classes=classes)
-        show(found, _said(found).splitlines())
+        show(*_rebuilt(labels, _made(rule), teachers=teachers, classes=classes))
         return
     _require_subject(votes, run, teachers=teachers, classes=classes)
     means = {"answers": answers, "epsilon": epsilon, "delta": delta}
     if run is None:
         assert votes is not None
-        found = _of_votes(votes, rule, means, near=near_queries, error=error, seed=seed)
+        leak = _of_votes(votes, rule, means, near=near_queries, error=error, seed=seed)
     else:
         if rule != Rule(mechanism) or epsilon is not None:
             raise UsageError("--run must come without noise options and --epsilon", "one of them")
-        found = _of_run(run, votes, answers, near=near_queries, error=error, seed=seed)
+        leak = _of_run(run, votes, answers, near=near_queries, error=error, seed=seed)
         if votes is None:
-            _keep(run, found)
+            _keep(run, leak)
     if out is not None:
-        _write(out, found)
-    show(found, findings.render(found).splitlines())
+        _write(out, leak)
+    show(leak.as_json(), findings.render(leak).splitlines())
 
 
 def _compare(tags: list[Path], *, is_alone: bool) -> None:
@@ -223,7 +223,7 @@ def _require_new(out: Path | None, *, written: bool) -> None:
         raise UsageError("--out must be a new folder in one that is there", str(out))
 
 
-def _keep(run: Path, found: dict[str, Any]) -> None:
+def _keep(run: Path, found: Audit) -> None:
     """Put findings on made-up votes into the run and its report."""
     import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - a simulation's report
     from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
@@ -234,28 +234,24 @@ def _keep(run: Path, found: dict[str, Any]) -> None:
     )
 
     try:
-        keep_audit(run, _versioned(found))
+        keep_audit(run, found)
         replace_report(run, render_report(read_run(run)))
     except RunDirectoryError as wrong:
         LINE.fail(wrong, EXIT_INPUT)
 
 
-def _write(out: Path, found: dict[str, Any]) -> None:
+def _write(out: Path, found: Audit) -> None:
     from pate_fed.report.plots import leak_plot, standalone  # noqa: PLC0415 - keeps --help fast
 
     out.mkdir(mode=0o700)
-    (out / "audit.json").write_text(json.dumps(_versioned(found), indent=2) + "\n", "utf-8")
-    picture = leak_plot(found["curve"], summary="Error by answers")
+    (out / "audit.json").write_text(found.as_text(), "utf-8")
+    picture = leak_plot(found.curve, summary="Error by answers")
     (out / "audit.svg").write_text(standalone(picture), "utf-8")
 
 
-def _versioned(found: dict[str, Any]) -> dict[str, Any]:
-    return {"schema_version": 1, **found}
-
-
 def _of_votes(
-    path: Path, rule: Rule, means: dict[str, Any], *, near: int, error: float, seed: int
-) -> dict[str, Any]:
+    path: Path, rule: Rule, means: Mapping[str, Any], *, near: int, error: float, seed: int
+) -> Audit:
     import numpy as np  # noqa: PLC0415 - keeps --help fast
 
     from pate_fed.audit import Target, findings  # noqa: PLC0415 - the same
@@ -272,14 +268,17 @@ def _of_votes(
         rows, target, 10_000 if asks is None else asks, neighbors=near, error=error
     )
     found = findings.find(case, np.random.default_rng(seed))
-    for way in found["ways"]:
-        way["epsilon"] = findings.price(mechanism, way["asks"], delta=means["delta"])
-    return found
+    return found.changed(
+        ways=tuple(
+            way.changed(epsilon=findings.price(mechanism, way.asks, delta=means["delta"]))
+            for way in found.ways
+        )
+    )
 
 
 def _of_run(
     path: Path, votes: Path | None, answers: int | None, *, near: int, error: float, seed: int
-) -> dict[str, Any]:
+) -> Audit:
     from coordinator.runs.vote_leak import leak_of_run  # noqa: PLC0415 - keeps --help fast
     from pate_fed.data.vote_file import load_vote_counts  # noqa: PLC0415 - the same
 
@@ -290,28 +289,43 @@ def _of_run(
         LINE.fail(wrong, EXIT_INPUT)
 
 
-def _rebuilt(path: Path, rule: Rule, *, teachers: int, classes: int) -> dict[str, Any]:
+def _rebuilt(
+    path: Path, rule: Mechanism, *, teachers: int, classes: int
+) -> tuple[dict[str, object], list[str]]:
+    """Return the rebuilt votes as JSON, and in words."""
     from pate_fed.audit import Answers, Target, rebuild_votes  # noqa: PLC0415 - keeps --help fast
     from pate_fed.data.vote_file import load_outcomes  # noqa: PLC0415 - the same
 
     if classes < 2:
         raise InvalidAnswersError("--classes must be at least 2", classes)
-    target = Target.of(_made(rule).parameters())
+    target = Target.of(rule.parameters())
     answers = Answers.of(load_outcomes(path), classes=classes)
     found = rebuild_votes(answers, target.noise, teachers=teachers, check=target.check)
     errors = [float(one) if math.isfinite(one) else None for one in found.standard_errors]
-    return {
+    answered = int(answers.labels.sum())
+    lines = [f"{answers.asked:,} asked, {answered:,} answered. Votes for each class:"]
+    for place, (count, error) in enumerate(zip(found.votes, errors, strict=True)):
+        spread = "unknown" if error is None else f"{error:.1f}"
+        lines.append(f"{place:4}  {count:8.1f} +- {spread}")
+    settled = {"teachers": "the number of votes", "both": "the number of votes and the refusals"}
+    lines.append(
+        "Labels alone tell differences of counts only; the sum is settled by "
+        f"{settled[found.settled_by]}."
+    )
+    table = {
         "asked": answers.asked,
-        "answered": int(answers.labels.sum()),
+        "answered": answered,
         "votes": found.votes.tolist(),
         "standard_errors": errors,
         "settled_by": found.settled_by,
     }
+    return table, lines
 
 
 def _canary(
     trials: int, rule: Rule, *, teachers: int = 21, queries: int = 4, delta: float, seed: int
-) -> dict[str, Any]:
+) -> tuple[dict[str, object], list[str]]:
+    """Return the bound on epsilon as JSON, and in words."""
     from pate_fed.audit.findings import price  # noqa: PLC0415 - the same
     from pate_fed.lab.canary import (  # noqa: PLC0415 - keeps --help fast
         MOST_ROWS,
@@ -328,7 +342,15 @@ def _canary(
     found = audit_mechanism(
         mechanism, teachers=teachers, queries=queries, trials=trials, delta=delta, seed=b"%d" % seed
     )
-    return {
+    verdict = "refuted" if found.refutes(claim) else "not refuted"
+    said = (
+        f"Epsilon is at least {found.epsilon:.3f} at delta {delta:g} (95 % sure); "
+        f"claimed: {claim:.3f}. The claim is {verdict}.\n"
+        f"Recognized: {100 * found.found:.2f} % of {found.trials:,} runs with the canary, "
+        f"{100 * found.alarms:.2f} % of as many without.\n"
+        "A bound below the claim proves only that this attack found no more."
+    )
+    table = {
         "mechanism": rule.mechanism,
         "claim": claim,
         "delta": delta,
@@ -338,6 +360,7 @@ def _canary(
         "alarms": found.alarms,
         "trials": found.trials,
     }
+    return table, said.splitlines()
 
 
 def _membership(
@@ -349,7 +372,8 @@ def _membership(
     delta: float,
     seed: int,
     out: Path | None,
-) -> dict[str, Any]:
+) -> tuple[dict[str, object], list[str]]:
+    """Return the attack's success as JSON, and in words."""
     import numpy as np  # noqa: PLC0415 - keeps --help fast
 
     from pate_fed.audit import findings  # noqa: PLC0415 - the same
@@ -380,72 +404,44 @@ def _membership(
         )
         out.mkdir(mode=0o700)
         (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", "utf-8")
-    return {
+    records = shadows.members.shape[1]
+    claimed = f"epsilon {claim:.3f}" if math.isfinite(claim) else "no finite epsilon"
+    lines = [
+        f"{models:,} students, {records:,} records, each in half of them. "
+        f"Claimed: {claimed} at delta {delta:g}.",
+        f"Area under the curve: {audit.area:.3f} (0.5 is guessing).",
+    ]
+    points = []
+    for one in audit.points:
+        low, high = one.interval()
+        alarms, hits = one.alarms / one.others, one.found / one.members
+        allowed = one.most_found(claim, delta)
+        lines.append(
+            f"With {100 * alarms:.2f} % false alarms {100 * hits:.2f} % of the "
+            f"members are found ({100 * low:.2f} to {100 * high:.2f} %); the claim allows "
+            f"{100 * allowed:.2f} %."
+        )
+        points.append({
+            "aimed": one.aimed,
+            "alarms": alarms,
+            "found": hits,
+            "interval": [low, high],
+            "allowed": allowed,
+        })  # fmt: skip
+    lines.append(
+        f"Lower bound on epsilon: {audit.epsilon:.3f}. Trials of one student depend on each "
+        "other: the intervals are too narrow."
+    )
+    table = {
         "models": models,
-        "records": shadows.members.shape[1],
+        "records": records,
         "claim": claim if math.isfinite(claim) else None,
         "delta": delta,
         "bound": audit.epsilon,
         "auc": audit.area,
-        "points": [
-            {
-                "aimed": one.aimed,
-                "alarms": one.alarms / one.others,
-                "found": one.found / one.members,
-                "interval": list(one.interval()),
-                "allowed": one.most_found(claim, delta),
-            }
-            for one in audit.points
-        ],
+        "points": points,
     }
-
-
-def _members_said(found: dict[str, Any]) -> str:
-    claim = "no finite epsilon" if found["claim"] is None else f"epsilon {found['claim']:.3f}"
-    lines = [
-        f"{found['models']:,} students, {found['records']:,} records, each in half of them. "
-        f"Claimed: {claim} at delta {found['delta']:g}.",
-        f"Area under the curve: {found['auc']:.3f} (0.5 is guessing).",
-    ]
-    for one in found["points"]:
-        low, high = one["interval"]
-        lines.append(
-            f"With {100 * one['alarms']:.2f} % false alarms {100 * one['found']:.2f} % of the "
-            f"members are found ({100 * low:.2f} to {100 * high:.2f} %); the claim allows "
-            f"{100 * one['allowed']:.2f} %."
-        )
-    lines.append(
-        f"Lower bound on epsilon: {found['bound']:.3f}. Trials of one student depend on each "
-        "other: the intervals are too narrow."
-    )
-    return "\n".join(lines)
-
-
-def _verdict(found: dict[str, Any]) -> str:
-    verdict = "The claim is refuted." if found["refuted"] else "The claim is not refuted."
-    return (
-        f"Epsilon is at least {found['bound']:.3f} at delta {found['delta']:g} (95 % sure); "
-        f"claimed: {found['claim']:.3f}. {verdict}\n"
-        f"Recognized: {100 * found['found']:.2f} % of {found['trials']:,} runs with the canary, "
-        f"{100 * found['alarms']:.2f} % of as many without.\n"
-        "A bound below the claim proves only that this attack found no more."
-    )
-
-
-def _said(found: dict[str, Any]) -> str:
-    lines = [f"{found['asked']:,} asked, {found['answered']:,} answered. Votes for each class:"]
-    for place, (count, error) in enumerate(
-        zip(found["votes"], found["standard_errors"], strict=True)
-    ):
-        spread = "unknown" if error is None else f"{error:.1f}"
-        lines.append(f"{place:4}  {count:8.1f} +- {spread}")
-    lines.append(
-        "Labels alone tell differences of counts only; the sum is settled by "
-        + {"teachers": "the number of votes.", "both": "the number of votes and the refusals."}[
-            found["settled_by"]
-        ]
-    )
-    return "\n".join(lines)
+    return table, lines
 
 
 def _made(rule: Rule) -> Mechanism:

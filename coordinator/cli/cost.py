@@ -224,7 +224,7 @@ def plan(  # noqa: PLR0917 - one argument per option
 
 def _outlook(
     inputs: NDArray[np.float64], found: dict[str, Any], *, records: int | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     from pate_fed.planning.worth import evidence, outlook  # noqa: PLC0415
 
     best = found["best"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +22,7 @@ from pate_fed.nodes.command_line import show
 if TYPE_CHECKING:
     from coordinator.operator import Coordinator
     from coordinator.runs.queue import Run
+    from pate_fed.record import Metrics, Privacy
 
 
 def evaluate(  # noqa: PLR0917 - one argument per option
@@ -103,24 +103,24 @@ def _print(coordinator: Coordinator, run: Run) -> None:
     table, lines = run.as_table(), [progress_line(run)]
     if folder.is_dir():
         record = read_run(folder)
-        table["evaluation"] = record.metrics["evaluation"]
-        table["price"] = record.privacy["evaluation"]
-        lines += [*_lines(record.metrics, record.privacy), f"Report: {folder / 'report.html'}"]
+        metrics, privacy = record.metrics, record.privacy
+        if metrics.evaluation and privacy.evaluation:
+            table["evaluation"] = metrics.evaluation.as_json()
+            table["price"] = privacy.evaluation.as_json()
+        lines += [*_lines(metrics, privacy), f"Report: {folder / 'report.html'}"]
     show(table, lines)
 
 
-def _lines(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
+def _lines(metrics: Metrics, privacy: Privacy) -> list[str]:
     from pate_fed.report.quality_words import held_out_text  # noqa: PLC0415 - keeps --help fast
 
-    found = metrics["evaluation"]
-    tables = {"class": found["class"], "certainty": found["certainty"], **found["groups"]}
     lines = [held_out_text(metrics, privacy)]
-    for name, rows in tables.items():
+    for name, rows in (metrics.evaluation.tables if metrics.evaluation else {}).items():
         lines.append(f"{name}:")
         for group, row in rows.items():
-            low, high = row["interval"]
+            low, high = row.interval
             lines.append(
-                f"  {group:24} right on {wording.percent(row['right'])} "
+                f"  {group:24} right on {wording.percent(row.right)} "
                 f"(95 %: {100 * low:.1f} to {wording.percent(high)})"
             )
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -264,7 +264,7 @@ def upgrade(home: HomeOption = DEFAULT_HOME) -> None:
     show({"home": str(home)}, ["The database is up to date."])
 
 
-def _table(party: EnrolledParty) -> dict[str, Any]:
+def _table(party: EnrolledParty) -> dict[str, object]:
     return {
         "name": party.name,
         "state": party.state,
@@ -286,7 +286,7 @@ def _invited(coordinator: Coordinator, party: str) -> MadeInvitation | None:
     return next(found, None)
 
 
-def _table_of_invitation(one: MadeInvitation) -> dict[str, Any]:
+def _table_of_invitation(one: MadeInvitation) -> dict[str, object]:
     return {
         "name": one.party,
         "made_at": _at(one.made_at),

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -138,7 +138,7 @@ def add(
 def list_people(home: HomeOption = DEFAULT_HOME) -> None:
     """Show everybody, with their roles."""
     found = open_coordinator(home).people.all()
-    tables: list[dict[str, Any]] = [
+    tables: list[dict[str, object]] = [
         {
             "name": one.name,
             "role": one.role.value,

@@ -61,8 +61,9 @@ def report(
     else:
         replace_report(run_dir, render_annexes(run), name=ANNEXES)
         replace_report(run_dir, render_report(run))
+    metrics, privacy = run.metrics.as_json(), run.privacy.as_json()
     show(
-        {"run_dir": str(run_dir), "metrics": run.metrics, "privacy": run.privacy},
+        {"run_dir": str(run_dir), "metrics": metrics, "privacy": privacy},
         render_summary(run.metrics, run.privacy, run_dir).splitlines(),
     )
 
@@ -136,10 +137,10 @@ def student(
         coordinator = open_coordinator(home)
         record, notes = give_student_to(coordinator, run, kind)
         folder = results_of(coordinator.home, run)
-    trained = record.metrics["student"]
-    said = "no student" if trained is None else f"{trained['kind']} in {folder / 'student'}"
+    trained = record.metrics.student
+    said = "no student" if trained is None else f"{trained.kind} in {folder / 'student'}"
     show(
-        {"run_dir": str(folder), "student": trained, "notes": notes},
+        {"run_dir": str(folder), "student": trained and trained.as_json(), "notes": notes},
         (f"Student: {said}. The report is new, and nothing was charged.", *notes),
     )
 

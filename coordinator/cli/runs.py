@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -54,7 +53,7 @@ from pate_fed.wording import epsilon_text, percent
 
 if TYPE_CHECKING:
     from coordinator.operator import Coordinator
-    from coordinator.runs.queue import Run
+    from coordinator.runs.queue import Progress, Run
 
 _QUERIES = "Public queries"
 
@@ -372,14 +371,14 @@ def progress_line(run: Run) -> str:
     """Describe a run's progress in one line, and name the party that it waits for."""
     pausing = " (is being paused)" if run.wanted else ""
     why = f": {run.reason}" if run.reason else ""
-    done: dict[str, Any] = dict(run.progress)
-    if not done:
+    done = run.progress
+    if not done.queries:
         return f"run {run.name}: {run.state.value}{pausing}{why}"
-    void = f" ({done['void']} void)" if done["void"] else ""
+    void = f" ({done.void} void)" if done.void else ""
     return (
-        f"run {run.name}: {run.state.value}{pausing}, {done['batches']} batches{void}, "
-        f"{done['answered']} answered and {done['refused']} without an answer of "
-        f"{done['queries']} queries, "
+        f"run {run.name}: {run.state.value}{pausing}, {done.batches} batches{void}, "
+        f"{done.answered} answered and {done.refused} without an answer of "
+        f"{done.queries} queries, "
         f"{_charged(done)}{why}"
     )
 
@@ -392,18 +391,18 @@ def _lines(run: Run) -> list[str]:
     pausing = " (is being paused)" if run.wanted else ""
     why = f": {run.reason}" if run.reason else ""
     lines = [f"{run.name:24} {run.state.value}{pausing}{why}"]
-    done: dict[str, Any] = dict(run.progress)
-    if done:
+    done = run.progress
+    if done.queries:
         lines.append(
-            f"{'':24} {done['answered']} answered, {done['refused']} without an answer, of "
-            f"{done['queries']}; {done['batches']} batches, {done['void']} void; "
+            f"{'':24} {done.answered} answered, {done.refused} without an answer, of "
+            f"{done.queries}; {done.batches} batches, {done.void} void; "
             f"{_charged(done)}"
         )
     return lines
 
 
-def _charged(done: Mapping[str, Any]) -> str:
-    by_tests = done.get("tests_delta", 0.0)
+def _charged(done: Progress) -> str:
+    by_tests = done.tests_delta
     tests = f", delta {by_tests:.3g} by tests of stability" if by_tests else ""
-    epsilon = epsilon_text(done["epsilon"])
-    return f"epsilon {epsilon} at most, {percent(done['share'])} of its queries charged{tests}"
+    epsilon = epsilon_text(done.epsilon)
+    return f"epsilon {epsilon} at most, {percent(done.share)} of its queries charged{tests}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -20,6 +20,7 @@ from coordinator.runs.finished import leak_of
 from coordinator.runs.queue import ENDED
 from pate_fed.nodes.audit_log import said_of
 from pate_fed.nodes.forwarding import as_line
+from pate_fed.record.audit import Step
 
 router = APIRouter()
 
@@ -96,21 +97,19 @@ def vote_leak(request: Request) -> Response:
         runs=[run.name for run in ended if coordinator.finished.has(run.name)],
         name=name,
         found=found,
-        plot=None if found is None else _plot(found["curve"]),
+        plot=None if found is None else _plot(found.curve),
     )
 
 
-def _plot(curve: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _plot(curve: Sequence[Step]) -> dict[str, object]:
     """Return a plot of the attacker's mean error, in percent, over the answers they get."""
-    points = [
-        (math.log10(one["asks"]), 100 * sum(one["errors"]) / len(one["errors"])) for one in curve
-    ]
+    points = [(math.log10(one.asks), 100 * one.mean_error) for one in curve]
     width, height = PLOT
     most = max(error for _, error in points) or 1.0
     return {
         "line": step_line(points, width=width, height=height, most=1.1 * most),
         "most": most,
-        "last": f"{curve[-1]['asks']:,}",
+        "last": f"{curve[-1].asks:,}",
         "width": width,
         "height": height,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import anyio
 from fastapi import APIRouter
@@ -98,7 +98,7 @@ async def _stream(
             await anyio.sleep(LOOK_S)
 
 
-def _look(visit: Visit, name: str) -> tuple[Run, dict[str, Any]]:
+def _look(visit: Visit, name: str) -> tuple[Run, dict[str, object]]:
     run = visit.coordinator.queue.find(name)
     return run, facts_of(visit, run)
 

@@ -228,7 +228,7 @@ class RunStore:
         }
         connection.execute(_CHANGE_BATCH, {"of": self._run.run, "batch": ended.number, **columns})
 
-    def _answers(self, ended: AskedBatch, release: NoisyRelease) -> Iterator[dict[str, Any]]:
+    def _answers(self, ended: AskedBatch, release: NoisyRelease) -> Iterator[dict[str, object]]:
         """Columns of `AnswerRow`, for thousands of queries at once."""
         digests = self._pool.ask(ended.indices).digests
         of_all = {

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +47,6 @@ from pate_fed.data import Dataset, DatasetKind, load_dataset
 from pate_fed.federation import RunTerms
 from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.partition import (
-    Manifest,
     Partition,
     build_manifest,
     limited_rows,
@@ -59,6 +57,10 @@ from pate_fed.planning import DEFAULTS, RunSettings, terms_of
 from pate_fed.planning.fine_noise import require_fine_noise
 from pate_fed.planning.notes import outlook_of, unit_notes
 from pate_fed.queries import QueryPool
+from pate_fed.record import Metrics, Privacy
+from pate_fed.record.manifest import PartitionProof, SplitKeys
+from pate_fed.record.metrics import EvaluationScores, Quality, StudentScores
+from pate_fed.record.privacy import EvaluationPrice
 from pate_fed.report.data_words import data_lines, data_table
 from pate_fed.report.scores import scores_of
 from pate_fed.report.tables import Answers, Truth, metrics_table
@@ -286,8 +288,8 @@ class _Rehearsal:
         evaluation = attempt(
             missing, "the private evaluation", lambda: self._evaluate(student, privacy)
         )
-        if evaluation is None:
-            privacy["evaluation"] = None
+        if evaluation is not None:
+            privacy = privacy.changed(evaluation=evaluation[1])
         scores = attempt(missing, "the student's scores", lambda: self._scores(student))
         labels.warnings.extend(f"{note}." for note in missing)
         labels.warnings.extend(slack_warnings(privacy))
@@ -295,7 +297,7 @@ class _Rehearsal:
             end_warnings(
                 labels.run.terms,
                 is_over=labels.run.is_over,
-                ledger=privacy["ledger"],
+                ledger=privacy.ledger,
                 queries=len(self._queries),
                 void=labels.void,
                 voids=labels.run.voids,
@@ -303,7 +305,7 @@ class _Rehearsal:
         )
         drawn_in = self._before.drawn_in
         metrics = metrics_table(
-            data={**self._data, "outlook": self._outlook},
+            data=self._data.changed(outlook=self._outlook),
             parties=len(self._hospitals),
             teachers=self._settings.all_teachers,
             truth=Truth(self._dataset.pool.labels, self._dataset.class_names),
@@ -322,7 +324,7 @@ class _Rehearsal:
             seconds=self._seconds,
             warnings=labels.warnings,
             earlier_runs=Counter(drawn_in.values()),
-            evaluation=evaluation,
+            evaluation=evaluation and evaluation[0],
         )
         write = partial(
             self._write_files, student=student, outcomes=outcomes, metrics=metrics, privacy=privacy
@@ -330,7 +332,7 @@ class _Rehearsal:
         run_dir, fault = kept(out, write)
         return Simulation(run_dir, metrics, privacy, labels.stopped_by or fault)
 
-    def _measure(self) -> dict[str, dict[str, float | None]]:
+    def _measure(self) -> dict[str, Quality]:
         return yardsticks(
             self._dataset,
             self._partition,
@@ -341,7 +343,9 @@ class _Rehearsal:
             tick=self._ticker("measuring yardsticks", self._partition.parties),
         )
 
-    def _evaluate(self, student: Student | None, privacy: dict[str, Any]) -> dict[str, Any] | None:
+    def _evaluate(
+        self, student: Student | None, privacy: Privacy
+    ) -> tuple[EvaluationScores, EvaluationPrice] | None:
         """Score the student on held-out patients, where asked to; its price joins the others."""
         if student is None or self._settings.evaluate != "private":
             return None
@@ -350,10 +354,10 @@ class _Rehearsal:
                 self._settings, self._dataset, self._held_out, student
             )
             self._tell(evaluation.price_line())
-            privacy["evaluation"] = evaluation.privacy(privacy)
             labels = {query: label for query, label, _ in results.answers_of(self._store)}
             scores = evaluation.run(student, form=self._settings.form, chance=self._chance)
-            return {**scores, "no_answer": evaluation.no_answer(student, labels)}
+            scores = scores.changed(no_answer=evaluation.no_answer(student, labels))
+            return scores, evaluation.privacy(privacy)
 
     # Helpers ----------------------------------------------------------------------------------
 
@@ -395,7 +399,7 @@ class _Rehearsal:
             rng=self._chance.of("partition"),
         )
 
-    def _prove_disjoint(self) -> Manifest:
+    def _prove_disjoint(self) -> PartitionProof:
         """Build the manifest under a key that is stored nowhere, and check it."""
         key = secrets.token_bytes(32)
         manifest = build_manifest(self._dataset.private, self._partition, key=key)
@@ -528,7 +532,7 @@ class _Rehearsal:
             return facts
         return replace(facts, prevalence=pool_shares(self._dataset))
 
-    def _scores(self, student: Student | None) -> dict[str, Any] | None:
+    def _scores(self, student: Student | None) -> StudentScores | None:
         if student is None:
             return None
         test = self._dataset.test
@@ -545,21 +549,20 @@ class _Rehearsal:
         *,
         student: Student | None,
         outcomes: Answers,
-        metrics: dict[str, Any],
-        privacy: dict[str, Any],
+        metrics: Metrics,
+        privacy: Privacy,
     ) -> None:
         results.write_results(
             out,
             run=self._known_labels().run,
             begun_on=self._begun_on,
             settings=self._before.with_whole_budgets(self._settings),
-            source=self._rounds.table(),
+            others={"earlier": self._rounds.rounds},
             partition=self._manifest,
             # Everything of a simulation is made on one machine: its seal proves nothing to others.
-            split={
-                "seed": self._chance.root.hex(),
-                "coordinator": self._identity.private_bytes.hex(),
-            },
+            split=SplitKeys(
+                seed=self._chance.root.hex(), coordinator=self._identity.private_bytes.hex()
+            ),
             drawn_in=self._before.drawn_in,
             reinforced=self._reinforced,
             pool_digest=self._pool.digest,

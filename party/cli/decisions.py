@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -250,7 +250,7 @@ def _record(
     one: Approval,
     read: Mapping[tuple[bytes, str, bytes], Request],
     tasks: Mapping[tuple[bytes, bytes], Request],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     from party.decision.proposals import Request  # noqa: PLC0415 - keeps --help fast
 
     request = read.get(_key(one)) or Request(opened.proposal(one))
@@ -293,7 +293,7 @@ def _record(
     }
 
 
-def _table(label: str, fit: TableFit) -> dict[str, Any]:
+def _table(label: str, fit: TableFit) -> dict[str, object]:
     """Return the own table beside the task: for this hospital's people, and nobody else."""
     return {
         "label": label,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -183,7 +183,7 @@ def remove(
     )
 
 
-def _table(one: Standing) -> dict[str, Any]:
+def _table(one: Standing) -> dict[str, object]:
     return {
         "name": one.name,
         "fingerprint": one.identity.fingerprint.hex(),

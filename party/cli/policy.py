@@ -62,7 +62,7 @@ def show_policy(site: SiteOption = DEFAULT_SITE) -> None:
     """Show every rule of the guard: its value, the value's origin, its meaning."""
     settings = open_site(site).settings
     allowed = settings.policy_for(frozenset())
-    rules: dict[str, Any] = {}
+    rules: dict[str, object] = {}
     for name in RULES:
         value = getattr(allowed, name)
         rules[name] = sorted(value) if isinstance(value, frozenset) else value

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import click
 import typer
@@ -117,7 +117,7 @@ class Answers:
     compared: str = ""
     by: str = ""
     data: TableAnswers = TableAnswers()
-    policy: dict[str, Any] = field(default_factory=dict)
+    policy: dict[str, object] = field(default_factory=dict)
     peers: dict[str, PeerAnswers] = field(default_factory=dict)
 
 

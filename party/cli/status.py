@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from party.cli.console import DEFAULT_SITE, SiteOption
 from party.errors import EnrollmentError, PartyError, ServiceError
@@ -60,7 +60,7 @@ class _Standing:
             return f"not known: {self.answer.code}: {one_line(str(self.answer))}"
         return ""
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return it for a program."""
         settings, membership = self.joined.settings, self.membership
         return {

@@ -17,7 +17,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
-from party.errors import ApprovalError, Fault, InternalError, PageError, PartyError, code_of
+from party.errors import (
+    ApprovalError,
+    Fault,
+    InternalError,
+    PageError,
+    PartyError,
+    code_of,
+    fault_line,
+)
 from party.owner import OpenSite, open_site, state_of_node
 from party.page import views
 from party.page.session import COOKIE, SESSION_LIFETIME_S, Sessions
@@ -169,7 +177,9 @@ class Pages:
             "request",
             one=views.request_of(opened, found),
             terms=views.terms_of(found),
-            **views.columns_of(found),
+            fit=None if found.review is None else found.review.fit,
+            most_columns=views.MOST_COLUMNS,
+            fault_line=fault_line,
             has_rows=isinstance(found.task, LearningTask),
             can_approve=not found.faults and approval.state is not ApprovalState.APPROVED,
             can_reject=approval.state is not ApprovalState.REJECTED,
@@ -209,12 +219,13 @@ class Pages:
     def results(self, request: Request) -> Response:
         """Show the runs that this hospital answered in."""
         runs, compared = self._at_head(runs_table), request.query_params.get("compare", "")
-        found = None
+        rows: list[str] = []
+        says = ""
         if compared:
             with self._comparing:  # takes seconds of the processor
-                found = views.compare(self._now, compared)
+                rows, says = views.compare(self._now, compared)
         kept = views.evaluations(self._now)
-        return self._show(request, "results", runs=runs, evaluations=kept, found=found)
+        return self._show(request, "results", runs=runs, evaluations=kept, rows=rows, says=says)
 
     def audit(self, request: Request) -> Response:
         """Show the audit log, searched and checked."""

@@ -96,25 +96,6 @@ def terms_of(request: Request) -> list[Term]:
     ]
 
 
-def columns_of(request: Request) -> dict[str, Any]:
-    """Return the public rows beside the own ones, column by column: for this hospital's people."""
-    fit = None if request.review is None else request.review.fit
-    if fit is None:
-        return {"columns": [], "more_columns": 0}
-    shown = fit.first(MOST_COLUMNS)
-    columns = [
-        {
-            "name": one.name,
-            "public": one.public,
-            "own": one.own,
-            "remarks": one.remarks,
-            "fault": "" if one.fault is None else fault_line(one.fault),
-        }
-        for one in shown
-    ]
-    return {"columns": columns, "more_columns": len(fit.columns) - len(shown)}
-
-
 def request_of(opened: OpenSite, request: Request) -> dict[str, Any]:
     """Return a request in short."""
     one, terms = request.approval, request.proposal.terms
@@ -159,16 +140,15 @@ def decided(opened: OpenSite) -> list[dict[str, Any]]:
 
 def data_sets(opened: OpenSite) -> dict[str, Any]:
     """Return the table that was registered, and the tasks that were kept here."""
-    tasks: list[dict[str, Any]] = []
+    tasks = []
     for path in sorted(opened.site.path("pools").glob("*")):
         if len(path.name) != 64 or not set(path.name) <= set("0123456789abcdef"):
             continue
         kept = path.stat()
-        facts = _facts_of(path, kept.st_mtime_ns, kept.st_size)
-        if facts is not None:
-            digest = facts.get("task", "")
+        if (task := _kept_task(path, kept.st_mtime_ns, kept.st_size)) is not None:
+            digest = task.task
             has_teachers = bool(digest) and opened.site.path("teachers", digest).is_dir()
-            tasks.append({"digest": path.name, **facts, "has_teachers": has_teachers})
+            tasks.append((path.name, task, has_teachers))
     settings = opened.site.settings
     return {
         "table": opened.site.data,
@@ -179,8 +159,21 @@ def data_sets(opened: OpenSite) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class KeptTask:
+    """What is shown of a kept document: a fault's code, or a task and its digest in hex."""
+
+    fault: str = ""
+    task: str = ""
+    name: str = ""
+    label: str = ""
+    classes: str = ""
+    inputs: int = 0
+    columns: str = ""
+
+
 @lru_cache(maxsize=256)
-def _facts_of(path: Path, *written: int) -> Mapping[str, Any] | None:
+def _kept_task(path: Path, *written: int) -> KeptTask | None:
     """Return what is shown of a kept document; None for an evaluation, which has no teachers.
 
     A large one takes seconds to read: it is read once for each time that it was written.
@@ -189,18 +182,17 @@ def _facts_of(path: Path, *written: int) -> Mapping[str, Any] | None:
     try:
         task = read_document(read_regular(path), bytes.fromhex(path.name))
     except (TaskError, OSError):
-        return {"fault": TaskError.code}
+        return KeptTask(fault=TaskError.code)
     if not isinstance(task, LearningTask):
         return None
-    return {
-        "fault": "",
-        "task": task.digest.hex(),
-        "name": task.name,
-        "label": task.label,
-        "classes": ", ".join(task.class_names),
-        "inputs": len(task.inputs),
-        "columns": ", ".join(task.columns),
-    }
+    return KeptTask(
+        task=task.digest.hex(),
+        name=task.name,
+        label=task.label,
+        classes=", ".join(task.class_names),
+        inputs=len(task.inputs),
+        columns=", ".join(task.columns),
+    )
 
 
 UNITS: Final = {"record": "one patient", "party": "one hospital"}
@@ -224,8 +216,11 @@ def _begins_as_evaluation(path: Path) -> bool:
         return is_evaluation(file.read(64))
 
 
-def compare(opened: OpenSite, digest: str) -> dict[str, Any]:
-    """Return how a kept student does beside this hospital's own teachers, on held-out patients.
+def compare(opened: OpenSite, digest: str) -> tuple[list[str], str]:
+    """Compare a kept student with this hospital's own teachers, on held-out patients.
+
+    Returns:
+        Facts, a line each, and the verdict.
 
     Raises:
         ApprovalError: no such evaluation is kept here.
@@ -236,4 +231,4 @@ def compare(opened: OpenSite, digest: str) -> dict[str, Any]:
     task, floor = read_task(opened.site, bytes.fromhex(digest)), opened.site.settings.data.floor
     assert isinstance(task, EvaluationTask)
     *rows, says = own_scores(opened.site, task).lines(floor=floor)
-    return {"rows": rows, "says": says}
+    return rows, says

@@ -106,7 +106,7 @@ class SiteSettings:
     delta: float = field(default=1e-5, metadata=RANGES["delta"].metadata)
     delta_for_tests: float = field(default=0.0, metadata={"ge": 0, "le": 1})
     approval: Literal["each run", "pool"] = "each run"
-    policy: dict[str, Any] = field(default_factory=dict)
+    policy: dict[str, object] = field(default_factory=dict)
     data: DataSettings = DataSettings()
     audit: Forwarding = field(default_factory=Forwarding)
     memberships: dict[str, MembershipSettings] = field(default_factory=dict)

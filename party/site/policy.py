@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
 from pate_fed.accounting.formal import ROUNDING_ROOM
@@ -23,7 +23,7 @@ SMALL_BATCH = 0.1
 """A small batch, as a part of the lifetime budget: a hospital can lose that much and go on."""
 
 
-def _each_of(names: Iterable[str]) -> dict[str, Any]:
+def _each_of(names: Iterable[str]) -> dict[str, object]:
     """Return the metadata of a list whose entries have these names, for its schema."""
     return {"json_schema_extra": {"items": {"type": "string", "enum": sorted(names)}}}
 

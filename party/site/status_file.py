@@ -88,7 +88,7 @@ class Status:
     trouble: str = ""
     federations: dict[str, FederationStatus] = field(default_factory=dict)
 
-    def as_record(self) -> dict[str, Any]:
+    def as_record(self) -> dict[str, object]:
         """Return it as plain values."""
         return asdict(self)
 

@@ -214,7 +214,7 @@ def _scope_of(database: PartyDatabase, run_id: bytes) -> bytes | None:
         return connection.scalar(_SCOPE, {"run": run_id})
 
 
-def _row_of(charges: RunCharges) -> dict[str, Any]:
+def _row_of(charges: RunCharges) -> dict[str, object]:
     ledger = charges.ledger
     return {
         "scope": charges.scope,
@@ -254,5 +254,5 @@ def _require_continued(before: PrivacyLedger, after: PrivacyLedger) -> None:
 
 
 def _budget_of(ledger: PrivacyLedger) -> str:
-    record: dict[str, Any] = {**ledger.to_record(), "entries": []}
+    record: dict[str, object] = {**ledger.to_record(), "entries": []}
     return json.dumps(record, sort_keys=True)

@@ -17,11 +17,12 @@ from typing import Any, Final
 
 from pate_fed.audit.tags import HASH, SCHEMA_VERSION
 from pate_fed.errors import DisjointnessError, InvalidAnswersError
+from pate_fed.record.manifest import PartitionProof
 
 _TAG: Final = re.compile(r"[0-9a-f]{64}")
 
 
-def check_manifest(partition: Mapping[str, Any]) -> int:
+def check_manifest(partition: PartitionProof) -> int:
     """Check `partition` of a simulation's `manifest.json`.
 
     Returns:
@@ -30,32 +31,24 @@ def check_manifest(partition: Mapping[str, Any]) -> int:
     Raises:
         DisjointnessError: it contradicts itself; the error names the teacher.
     """
-    try:
-        entries = [
-            (int(one["party"]), int(one["teacher"]), one["units"], one["records"], one["digest"])
-            for one in partition["teachers"]
-        ]
-        totals = partition["units"], partition["records"]
-        repeated = int(partition["repeated_contents"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise DisjointnessError(
-            "the manifest must list each teacher's units, records and digest", type(error).__name__
-        ) from error
     names, digests = set(), dict[str, str]()
-    for party, teacher, units, records, digest in entries:
-        name = f"teacher {teacher + 1} of party {party + 1}"
+    for one in partition.teachers:
+        name = f"teacher {one.teacher + 1} of party {one.party + 1}"
         if name in names:
             raise DisjointnessError("the manifest must list each teacher once", name)
-        if not (isinstance(digest, str) and _TAG.fullmatch(digest) and 1 <= units <= records):
+        if not (_TAG.fullmatch(one.digest) and 1 <= one.units <= one.records):
             raise DisjointnessError(f"{name} must have a digest and patients", "others")
-        if digest in digests:
+        if one.digest in digests:
             raise DisjointnessError(
-                "two teachers must have different digests", f"{digests[digest]} and {name}"
+                "two teachers must have different digests", f"{digests[one.digest]} and {name}"
             )
         names.add(name)
-        digests[digest] = name
-    sums = sum(one[2] for one in entries), sum(one[3] for one in entries)
-    if sums != totals or not entries or not 0 <= repeated <= totals[1]:
+        digests[one.digest] = name
+    units = sum(one.units for one in partition.teachers)
+    records = sum(one.records for one in partition.teachers)
+    repeated = partition.repeated_contents
+    totals = partition.units, partition.records
+    if (units, records) != totals or not names or repeated > records:
         raise DisjointnessError("the manifest's totals must be those of its teachers", "others")
     return repeated
 

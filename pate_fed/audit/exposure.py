@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class Target:
     check: Check | None = None
 
     @classmethod
-    def of(cls, mechanism: Mapping[str, Any]) -> Target:
+    def of(cls, mechanism: Mapping[str, object]) -> Target:
         """Return the target of a mechanism's parameters, as in `privacy.json`.
 
         Raises:
@@ -185,7 +185,7 @@ def votes_of_agreement(share: float, *, teachers: int, classes: int) -> NDArray[
     return row
 
 
-def _number(mechanism: Mapping[str, Any], name: str) -> float:
+def _number(mechanism: Mapping[str, object], name: str) -> float:
     value = mechanism.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidParameterError(f"the mechanism must have {name}", repr(value))

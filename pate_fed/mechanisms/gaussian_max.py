@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from pate_fed.accounting.events import DistributedGaussianMaxEvent, GaussianMaxEvent, PrivacyEvent
 from pate_fed.accounting.ranges import in_range, whole
@@ -131,7 +131,7 @@ def _usual(size: Size) -> Mapping[str, float]:
     return {"sigma2": SIGMA2_SHARE * size.votes}
 
 
-def _text(mechanism: Mapping[str, Any]) -> str:
+def _text(mechanism: Mapping[str, object]) -> str:
     return f"For each query {pick(mechanism)}."
 
 

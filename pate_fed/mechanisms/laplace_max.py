@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from pate_fed.accounting.events import LaplaceMaxEvent, PrivacyEvent
 from pate_fed.accounting.ranges import in_range
@@ -81,7 +81,7 @@ def _usual(size: Size) -> Mapping[str, float]:
     return {"sigma2": SIGMA2_SHARE * size.votes}
 
 
-def _text(mechanism: Mapping[str, Any]) -> str:
+def _text(mechanism: Mapping[str, object]) -> str:
     return f"For each query {pick(mechanism, kind='Laplace noise')}."
 
 

@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,7 @@ class Spec:
     parameters: tuple[str, ...]
     make: Callable[[Rule, int, int], Mechanism]
     usual: Callable[[Size], Mapping[str, float]]
-    text: Callable[[Mapping[str, Any]], str]
+    text: Callable[[Mapping[str, object]], str]
     refused_because: str = ""
     is_private: bool = True
     at_parties: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -69,7 +69,7 @@ def _usual(_: Size) -> Mapping[str, float]:
     return {}  # its noise follows from its price
 
 
-def _text(mechanism: Mapping[str, Any]) -> str:
+def _text(mechanism: Mapping[str, object]) -> str:
     return (
         "Every hospital adds its part of noise to its own counts before they are added up. Any "
         f"{number(mechanism, 'shares')} parts together have a standard deviation of "

@@ -148,7 +148,7 @@ def _usual_interactive(size: Size) -> Mapping[str, float]:
     return {**_usual(size), "confidence": CONFIDENCE}
 
 
-def _text(mechanism: Mapping[str, Any]) -> str:
+def _text(mechanism: Mapping[str, object]) -> str:
     return (
         f"For each query {noise_added(mechanism)}. If the highest noisy count is at least "
         f"{number(mechanism, 'vote_threshold')} votes, its class is released. Otherwise the query "

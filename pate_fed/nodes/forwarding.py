@@ -146,12 +146,12 @@ class Forwarder:
             _log.warning("audit entries are copied again to %s", name)
 
 
-def as_line(table: Mapping[str, Any]) -> str:
+def as_line(table: Mapping[str, object]) -> str:
     """Return an entry as one line of ASCII, without its end, whatever texts it holds."""
     return json.dumps(table, sort_keys=True, allow_nan=False)
 
 
-def syslog_message(table: Mapping[str, Any], *, program: str, host: str) -> bytes:
+def syslog_message(table: Mapping[str, object], *, program: str, host: str) -> bytes:
     """Return an entry as one message of RFC 5424; one that is too long loses its texts.
 
     Args:
@@ -169,7 +169,7 @@ def syslog_message(table: Mapping[str, Any], *, program: str, host: str) -> byte
     return message.encode("ascii")
 
 
-def _to_file(path: Path, tables: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
+def _to_file(path: Path, tables: Sequence[Mapping[str, object]]) -> tuple[int, str]:
     done = 0
     try:
         descriptor = os.open(path, _FLAGS, OWNER_ONLY)
@@ -202,7 +202,7 @@ def _write_line(descriptor: int, line: bytes) -> None:
 
 
 def _to_syslog(
-    address: str, tables: Sequence[Mapping[str, Any]], *, program: str
+    address: str, tables: Sequence[Mapping[str, object]], *, program: str
 ) -> tuple[int, str]:
     done = 0
     family, target = _address_of(address)

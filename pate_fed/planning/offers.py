@@ -184,7 +184,7 @@ def _drawn(rule: Rule, parties: int) -> float:
         raise NarrowNoiseError(f"--sigma2 must be wide enough: {error.must}", sigma) from error
 
 
-def _price(cost: FormalCost, terms: RunTerms) -> dict[str, Any]:
+def _price(cost: FormalCost, terms: RunTerms) -> dict[str, object]:
     return {
         "epsilon": cost.epsilon,
         "delta": terms.delta,

@@ -16,7 +16,7 @@ from pate_fed.mechanisms.preview import ASSUMED_ACCURACY
 from pate_fed.planning.offers import best_offer
 from pate_fed.planning.planner import Planner
 from pate_fed.planning.settings import RunSettings
-from pate_fed.planning.sums import SumForm, Sums, advised_sum
+from pate_fed.planning.sums import SumAdvice, SumForm, Sums, advised_sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _require_withstood(request: PlanRequest, form: SumForm | None, *, why: str) 
         )
 
 
-def sum_for(request: PlanRequest, sums: Sums) -> dict[str, Any]:
+def sum_for(request: PlanRequest, sums: Sums) -> SumAdvice:
     """Return a federation's secure sum: the given one, or else the one that fits.
 
     Returns:

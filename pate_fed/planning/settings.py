@@ -6,7 +6,7 @@ it in once the data are known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -21,6 +21,7 @@ from pate_fed.planning.sums import Sums, require_enough
 from pate_fed.rule import CAPS, PARAMETERS, Caps, Rule
 
 if TYPE_CHECKING:
+    from pate_fed.record import Settings
     from pate_fed.students.facts import LabelFacts
 
 
@@ -253,61 +254,29 @@ class RunSettings:
             prevalence=self.prevalence,
         )
 
-    def as_table(self) -> dict[str, object]:
-        """Return the settings for `run.toml`; file names without their folders."""
+    def as_record(self, **others: object) -> Settings:
+        """Return the settings for `run.toml`, with others that a run knows better."""
+        from pate_fed.record import Settings  # noqa: PLC0415 - takes a moment
+
         data, rule, caps = self.data, self.rule, self.caps
-        return {
+        known = {
+            **{one.name: getattr(self, one.name) for one in fields(self)},
+            **{name: getattr(rule, name) for name in ("mechanism", *PARAMETERS, "colluders")},
+            "noise": rule.noise_place,
+            "queries": caps.max_asks,
+            "max_answers": caps.max_answers,
+            "batch_size": caps.batch_size,
+            "teachers": self.teachers or self.party_teachers,
+            "teacher": self.teacher_model,
             "data": data.name,
-            "source": {
-                "file": None if data.data_file is None else Path(data.data_file).name,
-                "label": data.label_column,
-                "patient_id": data.patient_column,
-                "hospital": data.hospital_column,
-                "ignored": list(data.ignored_columns),
-                "positive": data.positive,
-                "separator": data.separator,
-                "decimal": data.decimal,
-            },
-            "federation": {
-                "parties": self.parties,
-                "teachers": self.teachers or (self.party_teachers and list(self.party_teachers)),
-                "weights": self.weights and list(self.weights),
-                "partition": self.partition,
-                "patients": self.patients,
-                "sum": self.form,
-                "suite": self.suite,
-                "engine": self.engine,
-            },
-            "queries": {
-                "count": caps.max_asks,
-                "select": self.select,
-                "batch_size": caps.batch_size,
-            },
-            "mechanism": {
-                "name": rule.mechanism,
-                **{name: getattr(rule, name) for name in PARAMETERS},
-                "noise": rule.noise_place,
-                "colluders": rule.colluders,
-                "max_answers": caps.max_answers,
-            },
-            "budget": {
-                "epsilon": self.epsilon,
-                "party_epsilons": self.party_epsilons and list(self.party_epsilons),
-                "delta": self.delta,
-                "unit": self.unit,
-            },
-            "models": {
-                "teacher": self.teacher_model,
-                "device": self.device,
-                "class_balance": self.class_balance,
-                "prevalence": self.prevalence and list(self.prevalence),
-                "student": self.student,
-            },
-            "evaluation": {
-                "patients": self.evaluate,
-                "epsilon": self.evaluation_epsilon,
-                "by": list(self.evaluate_by) or None,
-            },
-            "seed": self.seed,
-            "purpose": self.purpose or None,
+            "file": None if data.data_file is None else Path(data.data_file).name,
+            "label": data.label_column,
+            "patient_id": data.patient_column,
+            "hospital": data.hospital_column,
+            "ignore": data.ignored_columns,
+            "positive": data.positive,
+            "separator": data.separator,
+            "decimal": data.decimal,
+            **others,
         }
+        return Settings(**{name: known[name] for name in Settings.model_fields if name in known})

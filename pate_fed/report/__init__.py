@@ -6,8 +6,8 @@ from pate_fed.report.html import plain_page, render_report
 from pate_fed.report.model_card import render_model_card
 from pate_fed.report.public_edition import write_public_edition
 from pate_fed.report.run_directory import (
+    FinishedRun,
     RunDirectory,
-    RunRecord,
     keep_audit,
     read_run,
     replace_report,
@@ -15,8 +15,8 @@ from pate_fed.report.run_directory import (
 from pate_fed.report.summary import render_summary
 
 __all__ = [
+    "FinishedRun",
     "RunDirectory",
-    "RunRecord",
     "keep_audit",
     "plain_page",
     "public_record",

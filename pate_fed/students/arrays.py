@@ -43,7 +43,7 @@ class ArraysModel(Model):
         return {"kind": self.found.kind}
 
     @classmethod
-    def read(cls, directory: Path, described: dict[str, Any]) -> ArraysModel:  # noqa: ARG003
+    def read(cls, directory: Path, described: dict[str, object]) -> ArraysModel:  # noqa: ARG003
         """See `Model.read`."""
         names = (DESCRIPTION_FILE, TENSORS_FILE)
         try:

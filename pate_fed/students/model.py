@@ -34,7 +34,7 @@ class Model(ABC):
 
     @classmethod
     @abstractmethod
-    def read(cls, directory: Path, described: dict[str, Any]) -> Model:
+    def read(cls, directory: Path, described: dict[str, object]) -> Model:
         """Read a model that `write` wrote to a student's folder; nothing in it is run.
 
         Args:
@@ -71,7 +71,7 @@ class ConstantModel(Model):
         return {"label": self.label}
 
     @classmethod
-    def read(cls, directory: Path, described: dict[str, Any]) -> ConstantModel:  # noqa: ARG003
+    def read(cls, directory: Path, described: dict[str, object]) -> ConstantModel:  # noqa: ARG003
         """See `Model.read`."""
         label, classes = described.get("label"), described.get("classes")
         if not isinstance(label, int) or not isinstance(classes, int) or not 0 <= label < classes:
@@ -127,7 +127,7 @@ class SklearnModel(Model):
         return {"offsets": offsets}
 
     @classmethod
-    def read(cls, directory: Path, described: dict[str, Any]) -> SklearnModel:
+    def read(cls, directory: Path, described: dict[str, object]) -> SklearnModel:
         """See `Model.read`: it holds trusted types only."""
         classes, offsets = described.get("classes"), described.get("offsets")
         if not isinstance(classes, int) or classes < 2 or not _are_offsets(offsets, classes):
@@ -153,7 +153,7 @@ def _are_offsets(offsets: Any, classes: int) -> bool:
     )
 
 
-def read_description(directory: Path) -> dict[str, Any]:
+def read_description(directory: Path) -> dict[str, object]:
     """Read a student's description.
 
     Raises:

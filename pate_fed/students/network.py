@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class NetworkModel(Model):
         return {}
 
     @classmethod
-    def read(cls, directory: Path, described: dict[str, Any]) -> NetworkModel:  # noqa: ARG003
+    def read(cls, directory: Path, described: dict[str, object]) -> NetworkModel:  # noqa: ARG003
         """See `Model.read`."""
         try:
             return cls(Network(load_file(directory / TENSORS_FILE)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ class Centers(Model):
         return {"present": self.present.tolist()}
 
     @classmethod
-    def read(cls, directory: Path, described: dict[str, Any]) -> Centers:
+    def read(cls, directory: Path, described: dict[str, object]) -> Centers:
         """Read the means again."""
         present = np.asarray(described["present"])
         return cls(np.load(directory / "means.npy"), present, described["classes"])

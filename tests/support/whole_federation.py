@@ -448,7 +448,7 @@ class WholeFederation:
 
     def answered(self, name: str) -> int:
         """How many queries of a run have their label."""
-        return int(self.run(name).progress.get("answered", 0))
+        return int(self.run(name).progress.answered)
 
     def wait_for_run(self, name: str, holds: Callable[[Run], bool]) -> Run:
         """Wait until something holds for a run."""

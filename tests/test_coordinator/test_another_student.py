@@ -77,7 +77,7 @@ def test_a_student_takes_the_place_of_another_and_nothing_is_charged(
         True,
     )
     check_transcript(run)  # sealed anew
-    assert read_run(run).settings["models"]["student"] == "forest"
+    assert read_run(run).settings.student == "forest"
     rows = {"age": [30.0, 70.0], "weight": [60.0, 60.0]}
     assert list(load_student(run / "student").predict(rows)) == ["no", "yes"]
     assert leftovers(run.parent, run) == []
@@ -99,7 +99,7 @@ def test_a_lost_directory_is_written_anew_first(pate_fed: Command, home: tuple[P
     shown = pate_fed("student", "first", "--kind", "forest", "--home", folder)
     assert shown.code == 0, shown.err
     check_transcript(run)
-    assert read_run(run).metrics["student"]["kind"] == "forest"
+    assert read_run(run).metrics.student.kind == "forest"
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ class TestOfASimulation:
 
         def scores(folder: Path) -> Any:
             metrics = read_run(folder).metrics
-            return metrics["scores"], metrics["accuracy"], metrics["warnings"]
+            return metrics.scores, metrics.warnings
 
         assert scores(first) == scores(other)
         assert pate_fed("transcript", "verify", first).code == 0

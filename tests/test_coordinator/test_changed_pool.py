@@ -13,7 +13,7 @@ import pytest
 
 from coordinator.errors import RunRequestError
 from coordinator.runs.open_run import results_of
-from coordinator.runs.queue import RunState
+from coordinator.runs.queue import Progress, RunState
 from pate_fed.data.new_task import make_task
 from pate_fed.data.table_features import NumberEncoder
 from pate_fed.queries import QueryBatch
@@ -49,14 +49,14 @@ def federation(tmp_path: Path) -> Iterator[Worked]:
     made.coordinator.close()
 
 
-def ask_all(federation: Worked, name: str, queries: Path) -> dict[str, Any]:
+def ask_all(federation: Worked, name: str, queries: Path) -> Progress:
     """Run all of a file as an operator does, once every hospital approved it."""
     federation.task = federation.coordinator.read_queries(queries, label=LABEL, classes=CLASSES)
     federation.approve_pool(True)
     federation.ask(name, select="all", queries=None, batch_size=20)
     run = federation.work(name)
-    assert (run.state, run.reason, run.progress["void"]) == (RunState.DONE, "", 0)
-    return dict(run.progress)
+    assert (run.state, run.reason, run.progress.void) == (RunState.DONE, "", 0)
+    return run.progress
 
 
 def labels_of(federation: Worked, name: str) -> dict[bytes, str]:
@@ -94,7 +94,7 @@ def test_a_changed_pool_asks_no_answered_row_again(
     after, new = labels_of(federation, "second"), len(changes.get("added", ()))
     kept = ROWS - changes.get("removed", 0)
     assert federation.task.digest == task
-    assert (progress["from_store"], progress["answered"]) == (kept, kept + new)
+    assert (progress.from_store, progress.answered) == (kept, kept + new)
     assert {row: label for row, label in after.items() if row in before} == {
         row: label for row, label in before.items() if row in after
     }

@@ -11,6 +11,7 @@ import stat
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from coordinator.database import Database, InvitationRow
 from coordinator.federation.home import FederationHome
 from coordinator.monitoring import Monitor
 from coordinator.operator import Coordinator
-from coordinator.runs.queue import RunState
+from coordinator.runs.queue import Progress, RunState
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
 from tests.support import postgres
@@ -329,16 +330,15 @@ class TestFollowing:
         """Ask for a run, and follow it while somebody works on it."""
         federation = Worked(tmp_path)
         queue, home = federation.coordinator.queue, federation.coordinator.home.folder
-        done = dict.fromkeys(("batches", "void", "answered", "refused", "exchanges"), 0)
-        done = {**done, "queries": 8, "epsilon": 1.25, "share": 0.0}
-        further = {**done, "batches": 2, "void": 1, "answered": 4, "share": 0.5}
+        done = Progress(queries=8, epsilon=1.25)
+        further = replace(done, batches=2, void=1, answered=4, share=0.5)
         steps: Iterator[Callable[[], object]] = iter(
             [
                 lambda: queue.enter("first", RunState.RUNNING),
                 lambda: queue.note("first", done),
-                lambda: queue.note("first", {**done, "exchanges": 5}),
+                lambda: queue.note("first", replace(done, exchanges=5)),
                 lambda: queue.note("first", further),
-                lambda: queue.note("first", {**further, "exchanges": 9}),
+                lambda: queue.note("first", replace(further, exchanges=9)),
                 lambda: queue.enter("first", RunState.WAITING, "waits for North"),
                 lambda: queue.enter("first", RunState.RUNNING),
                 lambda: queue.enter("first", RunState.WAITING, "waits for North"),
@@ -410,7 +410,7 @@ class TestExportAfterARestore:
         made.ask()
         assert made.work().state is RunState.DONE
         made.ask("second")
-        assert made.work("second").progress["from_store"] == 12
+        assert made.work("second").progress.from_store == 12
         yield made
         made.coordinator.close()
 
@@ -571,9 +571,9 @@ class TestPostgresql:
         federation = Worked(tmp_path, home=FederationHome.open(folder))
         federation.ask()
         run = federation.work()
-        assert (run.state.value, run.progress["answered"]) == ("done", 12), run.reason
+        assert (run.state.value, run.progress.answered) == ("done", 12), run.reason
         federation.ask("second")
-        assert federation.work("second").progress["from_store"] == 12
+        assert federation.work("second").progress.from_store == 12
         for command in ("status", "members"):
             said.append(pate_fed(command, "--home", folder))
         federation.coordinator.close()

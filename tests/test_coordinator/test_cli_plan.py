@@ -167,7 +167,7 @@ def test_a_run_takes_what_the_plan_says_and_costs_what_it_says(
     assert (ended.code, ended.err) == (0, "")
     views = json.loads((run / "privacy.json").read_text(encoding="utf-8"))["views"]
     for view, price in offer["prices"].items():
-        assert views[view]["formal"]["epsilon"] == price["epsilon"]
+        assert views[view]["epsilon"] == price["epsilon"]
 
 
 class TestOutlook:

@@ -64,7 +64,7 @@ def test_labels_are_those_of_the_votes_and_of_the_noise(tmp_path: Path) -> None:
             coordinator, "large", federation.task, settings, source="public.csv", select="all"
         )
         run = federation.wait_for_run("large", states=("done", "failed", "paused"))
-        assert (run.state.value, run.reason, run.progress["batches"]) == ("done", "", 1)
+        assert (run.state.value, run.reason, run.progress.batches) == ("done", "", 1)
         coordinator.export("large", tmp_path / "out", private=True)
         coordinator.close()
         asked = federation.hospitals[0].asked

@@ -27,6 +27,7 @@ from party.decision.node import PartyNode
 from pate_fed.data import Records
 from pate_fed.inputs import Inputs
 from pate_fed.queries import QueryBatch
+from pate_fed.record.metrics import Quality
 from pate_fed.teachers import TeacherEnsemble
 from protocols.identity import SigningIdentity
 from protocols.values import encode_value
@@ -290,9 +291,9 @@ def marked_hospitals(*_: object, **__: object) -> list[Hospital]:
     ]
 
 
-def half_right(*_: object, **__: object) -> dict[str, dict[str, float]]:
+def half_right(*_: object, **__: object) -> dict[str, Quality]:
     """Yardsticks: two million teachers take their time over the test records."""
-    half = {"accuracy": 0.5, "balanced_accuracy": 0.5, "auc": 0.5}
+    half = Quality(accuracy=0.5, balanced_accuracy=0.5, auc=0.5)
     return dict.fromkeys(("teacher_mean", "best_single_party", "pooled"), half)
 
 

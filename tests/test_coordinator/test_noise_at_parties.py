@@ -157,7 +157,7 @@ class TestRun:
         privacy = read_json(run, "privacy.json")
         assert privacy["mechanism"]["shares"] == 10 - 2 - 3
         with (run / "run.toml").open("rb") as file:
-            mechanism = tomllib.load(file)["mechanism"]
+            mechanism = tomllib.load(file)
         assert (mechanism["noise"], mechanism["colluders"]) == ("parties", 2)
 
 
@@ -169,10 +169,10 @@ class TestPrice:
         event = DistributedGaussianMaxEvent(8, 6.0, 4, 1)
         rows, labels = rows_cost(event, delta=DELTA), distributed_labels_cost(event, delta=DELTA)
         views = privacy["views"]
-        assert views["coordinator"]["formal"]["epsilon"] == rows.epsilon
-        assert views["coordinator"]["formal"]["holds_for"] == rows.holds_for
-        assert views["public"]["formal"]["epsilon"] == labels.epsilon
-        assert "holds_if" not in views["public"]["formal"]  # the price of labels needs nothing
+        assert views["coordinator"]["epsilon"] == rows.epsilon
+        assert views["coordinator"]["holds_for"] == rows.holds_for
+        assert views["public"]["epsilon"] == labels.epsilon
+        assert "holds_if" not in views["public"]  # the price of labels needs nothing
         assert labels.epsilon < 0.9 * rows.epsilon
         assert privacy["noise"]["place"] == "parties"
         assert {row["epsilon"] for row in privacy["parties"]} == {rows.epsilon}
@@ -222,7 +222,7 @@ class TestPrice:
             assert queries["queries"]["refused"] == (8 if threshold else 0)
             assert privacy["charged"] == 1.0
             views = privacy["views"]
-            stated += [views[view]["formal"]["epsilon"] for view in ("public", "coordinator")]
+            stated += [views[view]["epsilon"] for view in ("public", "coordinator")]
         assert len(set(stated)) == 1
 
     @pytest.mark.slow

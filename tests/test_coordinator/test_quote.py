@@ -30,7 +30,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
     """One whose first rows were answered."""
     made = Worked(tmp_path_factory.mktemp("quote"))
     made.ask(queries=FIRST, select="all")
-    assert made.work().progress["answered"] == FIRST
+    assert made.work().progress.answered == FIRST
     yield made
     made.coordinator.close()
 
@@ -95,11 +95,11 @@ def test_a_run_states_no_other_number_than_its_quote(federation: Worked) -> None
     found = quote(federation, draft(federation, ALL))
     federation.ask("second", queries=ALL, select="all")
     run = federation.work("second")
-    assert run.progress["from_store"] == FIRST
-    assert run.progress["epsilon"] == found.public.epsilon
-    assert run.progress["share"] == pytest.approx(1.0)
+    assert run.progress.from_store == FIRST
+    assert run.progress.epsilon == found.public.epsilon
+    assert run.progress.share == pytest.approx(1.0)
     privacy = read_run(results_of(federation.coordinator.home, "second")).privacy
-    assert privacy["runs"][-1]["epsilon"] == found.public.epsilon
+    assert privacy.runs[-1].epsilon == found.public.epsilon
     assert quote(federation, draft(federation, ALL)).public.epsilon == 0.0
 
 

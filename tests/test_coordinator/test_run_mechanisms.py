@@ -131,7 +131,7 @@ class TestInteractive:
         federation = made(tmp_path, form)
         federation.ask(form=form, noise=noise, **self.SETTINGS)
         run = federation.work()
-        assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+        assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
         # One sum a batch, whoever adds the noise; and a question before it whether all are ready.
         exchanges = table(federation, "metrics.json")["exchanges"]
         assert exchanges["per_batch"] == {"additive": 2, "masked": 4}[form]
@@ -173,7 +173,7 @@ class TestInteractive:
         before = self.digests(federation)
         federation.on_stage = lambda passed: None
         run = federation.work()
-        assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+        assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
         self.require_sound(federation)
         after = self.digests(federation)
         assert all(old == new[: len(old)] for old, new in zip(before, after, strict=True))
@@ -192,7 +192,7 @@ class TestInteractive:
         federation.ask(select="all", **{**self.SETTINGS, "queries": 30})
         run = federation.work()
         assert run.state is RunState.DONE, run.reason
-        assert run.progress["from_store"] > 0
+        assert run.progress.from_store > 0
         for digests in self.digests(federation):
             assert {len(digest) for digest in digests} == {32}
         assert table(federation, "metrics.json")["queries"]["reinforced"] > 0
@@ -246,7 +246,7 @@ class TestStable:
         federation = made(tmp_path, form)
         federation.ask(form=form, **self.settings(mechanism))
         run = federation.work()
-        assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+        assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
         truth = true_class(federation.task.inputs)
         answered = {place: label for place, label in labels(federation).items() if label}
         assert answered == {place: CLASSES[truth[place]] for place in answered}
@@ -256,7 +256,7 @@ class TestStable:
         require_voted_once(federation)
         assert charges(federation) == [[EntryState.COMMITTED] * 3] * len(federation.hospitals)
         assert self.spent(federation) == [QUERIES] * len(federation.hospitals)
-        assert run.progress["tests_delta"] == pytest.approx(QUERIES * self.TEST_DELTA, rel=1e-9)
+        assert run.progress.tests_delta == pytest.approx(QUERIES * self.TEST_DELTA, rel=1e-9)
         budget = table(federation, "privacy.json")["budget"]
         assert budget["kept_for_tests"] == pytest.approx(QUERIES * self.TEST_DELTA, rel=1e-9)
         assert budget["kept_for_tests"] < budget["delta"]
@@ -286,7 +286,7 @@ class TestStable:
         assert self.spent(federation) == [held] * 3
         federation.on_stage = lambda passed: None
         run = federation.work()
-        assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+        assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
         require_voted_once(federation)
         assert self.spent(federation) == [QUERIES] * 3
         federation.coordinator.close()
@@ -301,10 +301,10 @@ class TestStable:
         federation.on_stage = lambda passed: None
         federation.coordinator.queue.stop("first")
         run = federation.work()
-        assert (run.state, run.progress["void"]) == (RunState.STOPPED, 1), run.reason
+        assert (run.state, run.progress.void) == (RunState.STOPPED, 1), run.reason
         assert charges(federation) == [[EntryState.COMMITTED, EntryState.FORFEITED]] * 3
         assert self.spent(federation) == [8.0] * 3
-        assert run.progress["tests_delta"] == pytest.approx(8 * self.TEST_DELTA, rel=1e-9)
+        assert run.progress.tests_delta == pytest.approx(8 * self.TEST_DELTA, rel=1e-9)
         federation.coordinator.close()
 
     @pytest.mark.slow

@@ -16,7 +16,7 @@ from coordinator import service as service_module
 from coordinator.errors import SuperLinkError
 from coordinator.runs import results
 from coordinator.runs.open_run import results_of
-from coordinator.runs.queue import RunState
+from coordinator.runs.queue import Progress, RunState
 from coordinator.runs.stages import Stage
 from coordinator.service import _MOST_FAILURES, Service
 from party.decision.guard import Guard
@@ -125,7 +125,7 @@ def test_runs_are_worked_on_one_after_the_other_until_none_is_left(served: Serve
     served.start()
     for name in ("first", "second"):
         served.wait_until(name, RunState.DONE)
-    assert served.queue.find("first").progress["answered"] == 4
+    assert served.queue.find("first").progress.answered == 4
     assert all(len(one.asked) == 4 for one in served.federation.hospitals.values())
 
 
@@ -249,7 +249,7 @@ def test_a_stopped_run_that_was_begun_is_ended_with_its_hospitals_once_they_can_
     served.link.is_ready = True
     served.wait_until("first", RunState.STOPPED)
     assert served.queue.find("first").reason == "by the operator"
-    assert served.queue.find("first").progress["answered"] == 4
+    assert served.queue.find("first").progress.answered == 4
 
 
 def test_members_are_let_in_once_the_superlink_answers(served: Served) -> None:
@@ -297,7 +297,7 @@ def test_a_run_that_fails_each_time_ends_and_lets_the_next_one_begin(served: Ser
     tries: list[int] = []
 
     def break_down(number: int) -> None:
-        if served.queue.find("first").progress.get("batches") == 1:
+        if served.queue.find("first").progress.batches == 1:
             tries.append(number)
             raise ValueError("a secret")
 
@@ -310,10 +310,10 @@ def test_a_run_that_fails_each_time_ends_and_lets_the_next_one_begin(served: Ser
     assert run.reason.startswith("PF-490: a ValueError at ")
     assert "secret" not in run.reason
     assert 1 < len(tries) < 10
-    assert run.progress["answered"] == 4  # what was released is known: see the second run
+    assert run.progress.answered == 4  # what was released is known: see the second run
     served.federation.on_exchange = lambda number: None
     served.wait_until("second", RunState.DONE)
-    assert served.queue.find("second").progress["from_store"] > 0
+    assert served.queue.find("second").progress.from_store > 0
 
 
 @pytest.mark.slow
@@ -383,7 +383,7 @@ def test_a_run_that_is_told_to_stop_ends_with_what_it_gave_though_flower_never_a
     served.start()
     served.wait_until("first", RunState.STOPPED)
     run = served.queue.find("first")
-    assert (run.progress["answered"], "ConnectionError" in run.reason) == (4, True)
+    assert (run.progress.answered, "ConnectionError" in run.reason) == (4, True)
     assert results_of(served.service.home, "first").is_dir()
 
 
@@ -394,7 +394,7 @@ def test_failures_are_counted_anew_where_a_run_came_further(served: Served) -> N
     failures: Counter[int] = Counter()
 
     def break_down(number: int) -> None:
-        batch = int(served.queue.find("first").progress.get("batches", 0))
+        batch = int(served.queue.find("first").progress.batches)
         if batch and failures[batch] < 3:
             failures[batch] += 1
             raise RuntimeError
@@ -437,10 +437,10 @@ def test_a_run_that_waits_for_approvals_keeps_no_other_back(served: Served) -> N
     served.wait_until("second", RunState.DONE)
     assert any("PF-322" in reason for reason in waits)  # it came first, and was offered
     assert served.queue.find("first").state in (RunState.WAITING, RunState.RUNNING)
-    assert not served.queue.find("first").progress
+    assert served.queue.find("first").progress == Progress()
     node.adopt(guard=guard, **decided)
     served.wait_until("first", RunState.DONE)
-    assert served.queue.find("first").progress["void"] == 0
+    assert served.queue.find("first").progress.void == 0
 
 
 def test_a_superlink_that_fails_within_an_exchange_is_no_fault_of_the_program() -> None:

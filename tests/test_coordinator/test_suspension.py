@@ -83,12 +83,12 @@ def test_shares_that_a_suspended_node_sends_open_nothing(federation: Worked) -> 
     asked = len(answers)
     run = federation.work()
     assert (run.state, run.reason[:6]) == (RunState.WAITING, "PF-436")
-    assert run.progress.get("answered", 0) == 0
+    assert run.progress.answered == 0
     assert len(answers) == asked  # not asked again
     culprit.receive = receive  # type: ignore[method-assign]
     operator.reinstate(federation.coordinator, ONE)
     run = federation.work()
-    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
     assert states(federation) == {EntryState.COMMITTED}
 
 

@@ -14,6 +14,7 @@ from protocols.transcript import seal_files
 from tests.support.command import Command, pate_fed, small_run, write_table
 from tests.support.markers import sampled
 from tests.support.rounds import MemoryRun, ready_run
+from tests.support.sample_run import sample_manifest
 
 __all__ = ["pate_fed"]
 
@@ -39,6 +40,7 @@ def write(run: MemoryRun, folder: Path) -> None:
     ]
     (folder / "transcript.jsonl").write_text("".join(f"{line}\n" for line in lines))
     named = {
+        **sample_manifest(),
         "run_id": run.coordinator.run_id.hex(),
         "transcript_head": run.coordinator.transcript.head.hex(),
         "earlier_setups": [],

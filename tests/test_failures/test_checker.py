@@ -113,12 +113,12 @@ def a_charge_is_for_nothing(seen: Seen) -> Seen:
 
 def a_run_says_that_it_cost_less(seen: Seen) -> Seen:
     progress = seen.runs[0].run.progress
-    return with_run(seen, progress={**progress, "share": 0.9 * progress["share"]})
+    return with_run(seen, progress=replace(progress, share=0.9 * progress.share))
 
 
 def a_run_says_that_it_cost_more(seen: Seen) -> Seen:
     progress = seen.runs[0].run.progress
-    return with_run(seen, progress={**progress, "share": 1.1 * progress["share"]})
+    return with_run(seen, progress=replace(progress, share=1.1 * progress.share))
 
 
 def a_release_is_in_no_ledger(seen: Seen) -> Seen:
@@ -228,7 +228,7 @@ def a_run_fails_without_a_word(seen: Seen) -> Seen:
 
 def a_run_is_done_in_part_without_a_word(seen: Seen) -> Seen:
     progress = seen.runs[0].run.progress
-    return with_run(seen, progress={**progress, "queries": progress["queries"] + 1})
+    return with_run(seen, progress=replace(progress, queries=progress.queries + 1))
 
 
 def a_reason_is_kept_to_the_queue(seen: Seen) -> Seen:

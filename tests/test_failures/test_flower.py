@@ -87,8 +87,8 @@ def test_a_service_that_is_told_to_end_within_an_exchange_ends_soon_and_its_run_
         run = federation.wait_for_run("first", states=OVER, timeout_s=600)
         seen = federation.look()
         require_sound(seen, note=federation.log)
-        assert (run.state, run.reason, run.progress["void"]) == (RunState.DONE, "", 0)
-        assert run.progress["answered"] == QUERIES
+        assert (run.state, run.reason, run.progress.void) == (RunState.DONE, "", 0)
+        assert run.progress.answered == QUERIES
         for one in seen.hospitals:
             states = [entry.state for entry in one.ledger.entries]
             assert states == [EntryState.COMMITTED] * 2

@@ -13,6 +13,7 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.evaluation import CertaintyBins, EvaluationPlan, Grouping, share_interval
 from pate_fed.lab.canary import epsilon_lower_bound
 from pate_fed.mechanisms import keyed_stream
+from pate_fed.report.held_out import held_out_scores
 from pate_fed.report.scores import wilson_interval
 from tests.support.markers import sampled
 
@@ -116,14 +117,14 @@ def test_the_interval_holds_the_true_share(share: float, patients: int) -> None:
 
 def test_scores_weigh_the_groupings_and_name_every_group() -> None:
     patients = [(0, 2, True)] * 50 + [(1, 0, True)] * 20 + [(1, 0, False)] * 30
-    scores = plan().scores(counted(patients).astype(float))
-    assert scores["patients"] == pytest.approx(100)
-    assert scores["accuracy"] == pytest.approx(0.7)
-    low, high = scores["accuracy_interval"]
+    scores = held_out_scores(plan(), counted(patients).astype(float))
+    assert scores.patients == pytest.approx(100)
+    assert scores.accuracy == pytest.approx(0.7)
+    low, high = scores.accuracy_interval
     assert low < 0.7 < high
-    assert scores["class"]["ill"]["right"] == pytest.approx(0.4)
-    assert scores["class"]["ill"]["share"] == pytest.approx(0.5)
-    assert scores["certainty"]["75 %"]["right"] is None
+    assert scores.by_class["ill"].right == pytest.approx(0.4)
+    assert scores.by_class["ill"].share == pytest.approx(0.5)
+    assert scores.by_certainty["75 %"].right is None
 
 
 @pytest.mark.parametrize("inputs", [1, 3, 100])

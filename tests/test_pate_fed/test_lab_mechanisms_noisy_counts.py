@@ -120,9 +120,7 @@ def test_a_simulation_charges_what_its_student_saw(tmp_path: Path) -> None:
         said = CliRunner().invoke(app, [str(word) for word in words])
         assert said.exit_code == 0, said.output
         told[name] = json.loads(said.stdout)
-    counts, labels = (
-        told[name]["privacy"]["views"]["public"]["formal"] for name in ("counts", "gnmax")
-    )
+    counts, labels = (told[name]["privacy"]["views"]["public"] for name in ("counts", "gnmax"))
     assert counts["epsilon"] > labels["epsilon"]
     assert counts["epsilon"] == pytest.approx(
         counts_cost(GaussianMaxEvent(20, 20.0), delta=DELTA).epsilon

@@ -323,18 +323,9 @@ class TestRefusals:
 
 
 def test_table_of_settings_names_no_folder() -> None:
-    table = settings().as_table()
-    assert str(FOLDER) not in str(table)
-    assert table["source"] == {
-        "file": "visits.csv",
-        "label": "sick",
-        "patient_id": None,
-        "hospital": None,
-        "ignored": [],
-        "positive": None,
-        "separator": ",",
-        "decimal": ".",
-    }
+    recorded = settings().as_record()
+    assert str(FOLDER) not in str(recorded)
+    assert (recorded.file, recorded.label, recorded.hospital) == ("visits.csv", "sick", None)
 
 
 def test_every_kind_of_data_has_defaults() -> None:

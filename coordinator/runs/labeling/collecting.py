@@ -9,7 +9,6 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +67,7 @@ class SumCollector:
             if each.is_released and self._form.survives_dropouts
         ]
 
-    def plan(self, batch: int, terms: dict[str, Any], *, words: int) -> None:
+    def plan(self, batch: int, terms: dict[str, object], *, words: int) -> None:
         """Open the plan of a batch; one open before a restart stays.
 
         Args:

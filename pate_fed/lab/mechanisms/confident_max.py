@@ -114,7 +114,7 @@ def usual_of_check(size: Size) -> Mapping[str, float]:
     return {name: share * size.votes for name, share in _CHECK_SHARES.items()}
 
 
-def _text(mechanism: Mapping[str, Any]) -> str:
+def _text(mechanism: Mapping[str, object]) -> str:
     return (
         f"Noise of standard deviation {number(mechanism, 'sigma1')} votes is added to the highest "
         "vote count of a query. The query is answered only if the result is at least "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from pate_fed.accounting.events import ImmutableMaxEvent, PrivacyEvent
 from pate_fed.accounting.ranges import in_range, whole
@@ -75,7 +75,7 @@ class ImmutableMax(NoisyMax):
         }
 
 
-def _text(mechanism: Mapping[str, Any]) -> str:
+def _text(mechanism: Mapping[str, object]) -> str:
     return (
         f"{NOBODY_IS_PROTECTED}. The class with most votes is given "
         f"{number(mechanism, 'constant')} votes more before noise of standard deviation "

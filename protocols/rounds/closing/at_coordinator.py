@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from protocols import wire
 from protocols.errors import HistoryError, WrongStateError
@@ -92,7 +91,7 @@ class CoordinatorClosing:
         """Note that every party that showed a head has compared them all."""
         self._run.do(RunFinished(self._run.exchange.frames_of(self._run.seats)))
 
-    def signed_transcript(self) -> list[dict[str, Any]]:
+    def signed_transcript(self) -> list[dict[str, object]]:
         """Return the transcript as it is written down: hashes, signatures and public keys."""
         run, known = self._run, self._run.known
         heads = [*known.heads]
@@ -103,6 +102,6 @@ class CoordinatorClosing:
         parties = list(run.parties.values())
         return transcript_lines(known.transcript, heads, parties=parties, coordinator=run.identity)
 
-    def seal_results(self, files: Mapping[str, str]) -> dict[str, Any]:
+    def seal_results(self, files: Mapping[str, str]) -> dict[str, object]:
         """Bind the files of this run's results to its transcript; see `seal_files`."""
         return seal_files(files, head=self._run.transcript.head, coordinator=self._run.identity)
