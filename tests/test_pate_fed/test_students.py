@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from coordinator.runs.interim import teach
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.inputs import Inputs
-from pate_fed.queries import QueryPool
 from pate_fed.students import (
     IMAGE_STUDENTS,
     STUDENTS,
@@ -151,13 +151,10 @@ class TestStudent:
 
 
 def test_without_any_answer_there_is_no_student_and_a_warning_says_so() -> None:
-    warnings: list[str] = []
-    pool = QueryPool(POOL.features)
-    asked = {"name": "auto", "pool": pool, "kind": "table", "classes": 3, "facts": LabelFacts()}
-    rng = np.random.default_rng(0)
-    more: dict[str, Any] = {"rng": rng, "warnings": warnings, "again": "another"}
-    assert teach({}, **asked, **more) is None  # type: ignore[arg-type]
-    [warning] = warnings
+    request = SimpleNamespace(settings=None)
+    run: Any = SimpleNamespace(lessons={}, counts={}, request=request, warnings=[])
+    assert teach(run, kind="table", facts=LabelFacts(), rng=np.random.default_rng(0)) is None
+    [warning] = run.warnings
     assert warning.startswith("There is no student. PF-109: ")
 
 
