@@ -12,7 +12,7 @@ from party.site.dataset import read_registered
 from party.site.folder import Site
 from party.site.records import SiteRecords
 from party.site.tasks import read_task
-from pate_fed.data.columns import canonical_cells, known_cells, read_column, sorted_names
+from pate_fed.data.columns import canonical_cells, read_column, sorted_names
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.flat_columns import NEARLY_ALL, flat_columns
@@ -65,7 +65,7 @@ def check_data(site: Site, around: Surroundings) -> Finding:  # noqa: ARG001 - c
 
 def _patients(text: CsvTable, site: Site) -> int:
     name = site.settings.data.patient_id
-    return len(set(known_cells(text, name))) if name else len(text.lines)
+    return len(set(text.known_cells(name))) if name else len(text.lines)
 
 
 def check_teacher(site: Site, around: Surroundings) -> Finding:  # noqa: ARG001
@@ -126,7 +126,7 @@ def _sample(text: CsvTable, site: Site) -> Records:
     rows = np.unique(np.linspace(0, len(text.lines) - 1, SAMPLE).astype(np.int64))
     # For this check alone; a task brings encoders that were fitted on public inputs.
     features = fit_table_encoder(columns, rows).apply(columns, rows)
-    cells = canonical_cells(known_cells(text, data.label))
+    cells = canonical_cells(text.known_cells(data.label))
     places = {name: place for place, name in enumerate(sorted_names(set(cells)))}
     return Records(
         features=features,

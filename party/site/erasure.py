@@ -40,7 +40,6 @@ from party.site.training import (
 from party.storage import AuditLog, PartyDatabase
 from party.storage.audit_log import Act
 from pate_fed.cells import plain
-from pate_fed.data.columns import known_cells
 from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
@@ -232,7 +231,7 @@ def _rows_of(site: Site, text: CsvTable, patient: str) -> frozenset[int]:
             "the table must say whose each row is: `pate-party data add` with --patient-id",
             "no column of patients",
         )
-    rows = frozenset(row for row, one in enumerate(known_cells(text, column)) if one == patient)
+    rows = frozenset(row for row, one in enumerate(text.known_cells(column)) if one == patient)
     if not rows:
         raise ErasureError(
             f"the patient must stand in column {column!r} of {text.file_name}", "an unknown id"
