@@ -13,6 +13,7 @@ from pate_fed.report.plan_words import draw_plan, render_plan
 from pate_fed.report.plots import price_plot
 from pate_fed.wording import epsilon_text
 from protocols.forms import FORMS
+from tests.support.renderings import hold, sections
 
 REQUESTS: dict[str, dict[str, Any]] = {
     "coordinator": {"parties": 50, "teachers": 1, "unit": "party"},
@@ -36,6 +37,10 @@ def plans() -> dict[str, dict[str, Any]]:
         kind: plan(PlanRequest(**{**usual, "queries": 500, **asked}), sums=FORMS)
         for kind, asked in REQUESTS.items()
     }
+
+
+def test_the_words_of_each_plan_are_held(plans: dict[str, dict[str, Any]]) -> None:
+    hold("plan", sections({kind: render_plan(found) for kind, found in plans.items()}))
 
 
 @pytest.mark.parametrize("kind", REQUESTS)
