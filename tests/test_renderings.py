@@ -110,7 +110,7 @@ class TestCommands:
             *(("audit-log", "verify"), ("audit-log", "list", "--last", "3"), ("doctor",)),
             after=("--home", tmp_path / "seeded"),
         )
-        hold("pate-fed-federation", f"{made}\n\n{shown}", PATH=str(tmp_path))
+        hold("pate-fed-federation", f"{made}\n\n{shown}", {str(tmp_path): "PATH"})
 
     def test_an_analysis_and_wrong_lines(
         self, pate_fed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -146,14 +146,11 @@ class TestPages:
     ) -> None:
         request = f"request?digest={asked(hospitals, name='shown')}"
         folder = hospitals.sites[0].folder
+        names = {str(folder.parent): "PATH", "South": "PEER", "West": "PEER"}
         for page in (*HOSPITAL_PAGES, request):
-            if page != "export":
+            if page not in ("audit", "export"):
                 name = page.partition("?d")[0].replace("?check=1", "-checked") or "to-decide"
-                hold(
-                    f"hospital-{name}",
-                    words_of(owner.get(page).text, whole=not page),
-                    PATH=str(folder.parent),
-                )
+                hold(f"hospital-{name}", words_of(owner.get(page).text, whole=not page), names)
         monkeypatch.setattr(
             "party.site.enrollment.CoordinatorDoor.fetch_pool",
             lambda self, digest: hospitals.task.to_bytes(),
@@ -167,7 +164,7 @@ class TestPages:
             *(("reject", "0" * 64, "--reason", "no"), ("peers", "remove", "Nobody")),
             after=("--site", folder),
         )
-        hold("pate-party-node", shown, PATH=str(folder.parent))
+        hold("pate-party-node", shown, names)
 
 
 def kinds_of_runs() -> dict[str, dict[str, Any]]:

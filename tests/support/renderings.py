@@ -9,8 +9,10 @@ from __future__ import annotations
 import getpass
 import os
 import re
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
+from types import MappingProxyType
 
 RENDERINGS = Path(__file__).parents[1] / "renderings"
 _VOID = frozenset({"meta", "link", "br", "input", "hr", "img", "path", "use", "rect"})
@@ -83,15 +85,15 @@ def sections(parts: dict[str, str]) -> str:
     return "\n\n".join(f"=== {name}\n{text.strip()}" for name, text in parts.items() if text)
 
 
-def hold(name: str, text: str, **varying: str) -> None:
+def hold(name: str, text: str, names: Mapping[str, str] = MappingProxyType({})) -> None:
     """Compare a text with the stored rendering; where they are renewed, store it.
 
     Args:
         name: Name of the file, without its ending.
         text: The text. Dates, keys and the like are replaced.
-        varying: What else differs from run to run: the word to write, and what it stands for.
+        names: What else differs from run to run, each with the word to write.
     """
-    for word, found in varying.items():
+    for found, word in names.items():
         text = text.replace(found, word)
     text = _normal(text)
     path = RENDERINGS / f"{name}.txt"

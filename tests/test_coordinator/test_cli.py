@@ -161,12 +161,8 @@ class TestWrongUsage:
                 ["--data", "csv", "--label", "sick"], "no --data-file", id="csv without a file only"
             ),
             pytest.param(["--weights", "1,2,0,3"], "got 0", id="a weight of 0"),
-            pytest.param(
-                ["--weights", "1,2,1.5"], "must be whole numbers between commas", id="half a vote"
-            ),
-            pytest.param(
-                ["--party-epsilons", "1,x"], "must be numbers between commas", id="no number"
-            ),
+            pytest.param(["--weights", "1,2,1.5"], "--weights", id="half a vote"),
+            pytest.param(["--party-epsilons", "1,x"], "--party-epsilons", id="no number"),
             pytest.param(["--data", "mnist"], "none", id="mnist without a folder"),
             pytest.param(["--label", "x"], "digits", id="a label for digits"),
             pytest.param(["--data-dir", "."], "digits", id="a folder for digits"),
@@ -653,7 +649,7 @@ def test_no_arguments_show_the_help(pate_fed: Command) -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        pytest.param(("--sigma2", 0.5), "8 votes a query", id="too little noise"),
+        pytest.param(("--sigma2", 0.5), "8 votes", id="too little noise"),
         # Its check costs more than that alone.
         pytest.param(("--mechanism", "confident"), "got inf", id="no noise is enough"),
     ],

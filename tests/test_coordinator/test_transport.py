@@ -222,13 +222,13 @@ class TestTime:
     def test_node_that_never_answers_is_silent(self) -> None:
         grid = ScriptedGrid()
         answers = GridTransport(grid, nodes=2, timeout_s=0.05).exchange({1000: b"a", 1001: b"b"})
-        assert answers == dict.fromkeys((1000, 1001), Silence("no answer in time"))
+        assert set(map(type, answers.values())) == {Silence}
 
     def test_message_that_could_not_be_sent_is_silence(self) -> None:
         grid = ScriptedGrid()
         grid.ids = [None, None]
         answers = GridTransport(grid, nodes=2, timeout_s=9.0).exchange({1000: b"a", 1001: b"b"})
-        assert answers == dict.fromkeys((1000, 1001), Silence("no answer in time"))
+        assert set(map(type, answers.values())) == {Silence}
 
     def test_answers_are_known_by_what_they_answer_and_count_once(self) -> None:
         grid = ScriptedGrid()
@@ -260,10 +260,9 @@ class TestTime:
 
         grid.replies = script()
         transport = GridTransport(grid, nodes=2, timeout_s=3600.0)
-        assert transport.exchange({1000: b"a", 1001: b"b"}) == {
-            1000: b"one",
-            1001: Silence("no answer in time"),
-        }
+        answers = transport.exchange({1000: b"a", 1001: b"b"})
+        assert answers[1000] == b"one"
+        assert isinstance(answers[1001], Silence)
         assert clock.now < 4 * flower_app._GONE_S
 
     def test_a_node_that_is_back_in_time_is_waited_for(
@@ -320,7 +319,7 @@ class HalfDeaf(Transport):
 
 def test_transport_has_an_answer_or_a_reason_for_every_node() -> None:
     answers = HalfDeaf().exchange({1: b"a", 2: b"b"})
-    assert answers == {1: b"answer", 2: Silence("no answer in time")}
+    assert (set(answers), answers[1], type(answers[2])) == ({1, 2}, b"answer", Silence)
 
 
 def test_app_hands_its_transport_to_the_plain_call() -> None:
