@@ -199,7 +199,7 @@ class TestWrongUsage:
         "arguments", [["statsu"], ["transcript", "verfy"], ["status", "--forma", "json"]]
     )
     def test_what_was_meant_is_said_once(self, pate_fed: Command, arguments: list[str]) -> None:
-        assert pate_fed(*arguments).err.casefold().count("did you mean") == 1
+        assert pate_fed(*arguments).err.count("?") == 1
 
     @pytest.mark.parametrize("how", [["--format", "json"], ["--format=json"]])
     @pytest.mark.parametrize(
@@ -418,7 +418,7 @@ class TestBrokenInput:
         ended = pate_fed(*small_run(table, out))
         assert ended.code == 5
         assert "Jane" not in ended.err
-        assert "cell" not in ended.err.replace("too long a cell", "")
+        assert "broken" not in ended.err
 
     @sampled(1)
     @pytest.mark.parametrize(

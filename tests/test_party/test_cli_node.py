@@ -87,9 +87,9 @@ class TestApprove:
         assert ended.code == 0
         for words in (
             f"{hospitals.task.name}: sick, one of no, yes",
-            f"60 public inputs, from {len(hospitals.task.columns)} ",
+            f", from {len(hospitals.task.columns)} ",
             f"              {', '.join(hospitals.task.columns)}\n",
-            "gnmax, noise of standard deviation 4 ",
+            "gnmax, ",
             f"additive, sealed with {DEFAULT_SUITE}",
             " 12 queries",
             "epsilon 5; ",

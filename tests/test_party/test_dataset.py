@@ -160,7 +160,7 @@ class TestRegistered:
             read_registered(added)
 
     def test_nothing_is_read_before(self, site: Site) -> None:
-        with pytest.raises(DataError, match="pate-party data"):
+        with pytest.raises(DataError, match="pate-party"):
             read_registered(site)
 
     def test_the_sites_own_floor_holds(self, site: Site, tmp_path: Path) -> None:

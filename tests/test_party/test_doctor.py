@@ -346,7 +346,7 @@ class TestStanding:
             tmp_path / "fresh", address=site.membership().settings.address, ca=ca_bytes(ca)
         )
         check_peer(fresh, "South")
-        with pytest.raises(SiteError, match="least_checked_peers .* 2, got 0"):
+        with pytest.raises(SiteError, match=r"least_checked_peers .* 2, got 0"):
             replace(fresh.settings, policy={"least_checked_peers": 0})
         fresh = fresh.save(replace(fresh.settings, policy={"least_checked_peers": 2}))
         assert re.findall(r"\d+", found(fresh)["peers"].said)[:2] == ["1", "2"]

@@ -36,7 +36,7 @@ def test_two_hospitals_with_one_patient_are_named(tmp_path: Path) -> None:
         keep(site, shares)
         documents[name] = json.loads(json.dumps(patient_tags(site, name=name, key=KEY)))
         assert "P-2" not in json.dumps(documents[name])
-    with pytest.raises(DisjointnessError, match="2 of North .* 1 of South"):
+    with pytest.raises(DisjointnessError, match=r"2 of North .* 1 of South"):
         require_disjoint(documents)
 
 

@@ -339,7 +339,7 @@ class TestLyingCoordinator:
         apart.sealed_by(apart.federation.home.identity, replaced)
         with (
             closing(CoordinatorDoor(apart.site.membership(), clock=time.time)) as door,
-            pytest.raises(ResultsError, match="this run"),
+            pytest.raises(ResultsError, match="run"),
         ):
             fetch_from(door, first, apart.folder / "out", apart.site)
 

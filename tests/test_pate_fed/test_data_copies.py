@@ -154,5 +154,5 @@ def test_a_zero_is_a_zero() -> None:
 def test_a_test_of_copies_alone_is_refused() -> None:
     images = scans(4)[..., None]
     same = Records(np.ones((4, 1)), np.arange(4) % 2, tuple("abcd"), images=images)
-    with pytest.raises(InvalidDataError, match="neither in the pool nor at a hospital, got 4 cop"):
+    with pytest.raises(InvalidDataError, match=r"\b4 cop"):
         without_copies(same, same)
