@@ -638,7 +638,7 @@ class TestDamage:
         name, *_ = kind.__dataclass_fields__
         signed = altered(getattr(steps[place], name), run.coordinator_identity, **changed)
         steps[place] = replace(steps[place], **{name: signed})
-        with pytest.raises(BrokenJournalError, match="run|length"):
+        with pytest.raises(BrokenJournalError, match=r"run|length"):
             resumed(run, tuple(steps))
 
     def test_the_highest_counter_that_a_party_signed_is_kept_as_it_was_live(self) -> None:
