@@ -21,8 +21,8 @@ from pate_fed.accounting import gnmax_total_rdp
 from pate_fed.accounting.composition import labels_epsilon
 from pate_fed.accounting.counts_composition import rows_epsilon
 from pate_fed.accounting.label_bounds import label_level_epsilon
-from pate_fed.accounting.smooth_conditions import SmoothSetting, smooth_conditions
-from pate_fed.accounting.smooth_sensitivity import gnmax_local_sensitivities
+from pate_fed.lab.smooth_conditions import SmoothSetting, smooth_conditions
+from pate_fed.lab.smooth_sensitivity import gnmax_local_sensitivities
 
 ORDERS = np.concatenate([np.arange(2.0, 101.0, 0.5), np.geomspace(100.0, 500.0, 100)])
 QUERIES = 1_000

@@ -20,26 +20,13 @@ from numpy.typing import NDArray
 from benchmarks.bars import Bar, Figure, cpu_seconds, report
 from coordinator.simulation.near_quota import within_quota
 from pate_fed.accounting.gaussian_dp import gdp_epsilon
-from pate_fed.audit import (
-    Answers,
-    Noise,
-    Target,
-    canary_audit,
-    descend,
-    normalized_error,
-    rebuild_votes,
-)
-from pate_fed.audit.canary import releases_of
+from pate_fed.audit import Answers, Noise, Target, normalized_error, rebuild_votes
 from pate_fed.audit.findings import price
 from pate_fed.data import DataSource, load_dataset
-from pate_fed.mechanisms import (
-    ConfidentGaussianMax,
-    GaussianMax,
-    ImmutableMax,
-    LaplaceMax,
-    Mechanism,
-    keyed_stream,
-)
+from pate_fed.lab.canary import canary_audit, releases_of
+from pate_fed.lab.gradient_descent import descend
+from pate_fed.lab.mechanisms import ConfidentGaussianMax, ImmutableMax
+from pate_fed.mechanisms import GaussianMax, LaplaceMax, Mechanism, keyed_stream
 from pate_fed.queries import QueryPool
 from pate_fed.students import select_queries
 

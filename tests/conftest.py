@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import Connection, Dialect, Engine, event
 
+import pate_fed.lab.mechanisms  # noqa: F401 - tests try all that are in `SPECS`
 from pate_fed.nodes import database
 from pate_fed.nodes.database import NodeDatabase
 from protocols import wire

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from coordinator.simulation import simulate
-from pate_fed.audit import epsilon_lower_bound
 from pate_fed.data import DataSource
+from pate_fed.lab.canary import epsilon_lower_bound
 from pate_fed.mechanisms import sampling
 from pate_fed.planning import RunSettings
 from protocols.envelope import DEFAULT_SUITE

@@ -10,16 +10,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting.compare import VoteCase, compare
 from pate_fed.accounting.ranges import require_ranges
 from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.data.vote_file import load_predictions, load_vote_counts
 from pate_fed.errors import InvalidSettingError
+from pate_fed.lab.compare import VoteCase, compare
+from pate_fed.lab.mechanisms import ConfidentGaussianMax, InteractiveGaussianMax
 from pate_fed.mechanisms import (
     CONFIDENCE,
-    ConfidentGaussianMax,
     HearsStudent,
-    InteractiveGaussianMax,
     Options,
     Predictions,
     StableMax,
@@ -84,7 +83,7 @@ def account(request: AccountRequest) -> dict[str, Any]:
         request: Which votes, asked how.
 
     Returns:
-        As `pate_fed.accounting.compare.compare`.
+        As `pate_fed.lab.compare.compare`.
 
     Raises:
         PateFedError: the file, the votes or a parameter is no good; nothing was computed.

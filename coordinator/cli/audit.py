@@ -226,6 +226,7 @@ def _require_new(out: Path | None, *, written: bool) -> None:
 
 def _keep(run: Path, found: dict[str, Any]) -> None:
     """Put findings on made-up votes into the run and its report."""
+    import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - a simulation's report
     from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
         keep_audit,
         read_run,
@@ -335,11 +336,11 @@ def _canary(
     delta: float,
     seed: int,
 ) -> dict[str, Any]:
-    from pate_fed.audit.canary import (  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.audit.findings import price  # noqa: PLC0415 - the same
+    from pate_fed.lab.canary import (  # noqa: PLC0415 - keeps --help fast
         MOST_ROWS,
         audit_mechanism,
     )
-    from pate_fed.audit.findings import price  # noqa: PLC0415 - the same
 
     if not 0 < queries * max(trials, 1) <= MOST_ROWS:
         raise UsageError(f"--canary times --answers must be at most {MOST_ROWS:,}", "more, or none")
@@ -375,9 +376,11 @@ def _membership(
     import numpy as np  # noqa: PLC0415 - keeps --help fast
 
     from pate_fed import __version__  # noqa: PLC0415 - the same
-    from pate_fed.audit import findings, membership_audit, sacro_report  # noqa: PLC0415 - the same
+    from pate_fed.audit import findings  # noqa: PLC0415 - the same
     from pate_fed.data import DataSource, load_dataset  # noqa: PLC0415 - the same
-    from pate_fed.experiments.membership import STUDENT, shadow_models  # noqa: PLC0415 - the same
+    from pate_fed.lab.experiments.membership import STUDENT, shadow_models  # noqa: PLC0415 - the same
+    from pate_fed.lab.membership import membership_audit  # noqa: PLC0415 - the same
+    from pate_fed.lab.sacro_report import sacro_report  # noqa: PLC0415 - the same
 
     if not LEAST_MODELS <= models <= MOST_MODELS:
         raise UsageError(f"--membership must be in {LEAST_MODELS}..{MOST_MODELS}", models)
@@ -470,7 +473,8 @@ def _said(found: dict[str, Any]) -> str:
 
 def _rule(name: str, given: dict[str, float | None]) -> Mechanism:
     """Return the mechanism that options describe."""
-    from pate_fed.mechanisms import Options, make_mechanism, spec_of  # noqa: PLC0415 - --help
+    import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - keeps --help fast
+    from pate_fed.mechanisms import Options, make_mechanism, spec_of  # noqa: PLC0415 - the same
 
     taken = set(spec_of(name).parameters)
     extra = [one for one, value in given.items() if value is not None and one not in taken]

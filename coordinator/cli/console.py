@@ -156,20 +156,6 @@ def data_sources() -> Iterable[str]:
     return SOURCE_NAMES
 
 
-def mechanisms() -> Iterable[str]:
-    """Name all mechanisms."""
-    from pate_fed.mechanisms import SPECS  # noqa: PLC0415 - keeps --help fast
-
-    return SPECS
-
-
-def accounted_mechanisms() -> Iterable[str]:
-    """Name the mechanisms whose labels are priced: all but those that release more."""
-    from pate_fed.mechanisms import SPECS  # noqa: PLC0415 - keeps --help fast
-
-    return (name for name, spec in SPECS.items() if not spec.shows_counts)
-
-
 def deployed_mechanisms() -> Iterable[str]:
     """Name the mechanisms that hospitals may be asked to take part in."""
     from pate_fed.mechanisms import DEPLOYED  # noqa: PLC0415 - keeps --help fast

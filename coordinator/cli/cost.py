@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,6 @@ import typer
 
 from coordinator.cli.console import (
     RegistryChoice,
-    accounted_mechanisms,
     choice,
     deployed_sum_forms,
     numbers,
@@ -40,12 +40,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+def _accounted_mechanisms() -> Iterable[str]:
+    """Name the mechanisms whose labels are priced: all but those that release more."""
+    import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - keeps --help fast
+    from pate_fed.mechanisms import SPECS  # noqa: PLC0415 - the same
+
+    return (name for name, spec in SPECS.items() if not spec.shows_counts)
+
+
 def account(  # noqa: PLR0917 - one argument per option
     votes: Annotated[Path, typer.Argument(metavar="VOTES.npy", help="Vote counts per query.")],
     mechanism: Annotated[
         str,
         typer.Option(
-            click_type=RegistryChoice(accounted_mechanisms),
+            click_type=RegistryChoice(_accounted_mechanisms),
             help="Mechanism of the votes.",
         ),
     ] = "threshold",
@@ -87,7 +95,7 @@ def account(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from coordinator.cli import account as pricing  # noqa: PLC0415 - keeps --help fast
-    from pate_fed.accounting.compare import render_comparison  # noqa: PLC0415 - the same
+    from pate_fed.lab.compare import render_comparison  # noqa: PLC0415 - the same
 
     found = pricing.account(
         pricing.AccountRequest(

@@ -17,7 +17,7 @@ from pate_fed.nodes.command_line import print_json
 
 
 def _experiments() -> Iterable[str]:
-    from pate_fed.experiments import EXPERIMENTS  # noqa: PLC0415 - takes seconds
+    from pate_fed.lab.experiments import EXPERIMENTS  # noqa: PLC0415 - takes seconds
 
     return EXPERIMENTS
 
@@ -45,8 +45,8 @@ def reproduce(  # noqa: PLR0917 - one argument per option
     Takes minutes; progress goes to standard error.
     """
     single_threaded_kernels()
-    from pate_fed.experiments import EXPERIMENTS, picture_of  # noqa: PLC0415 - takes seconds
-    from pate_fed.experiments import reproduce as run  # noqa: PLC0415
+    from pate_fed.lab.experiments import EXPERIMENTS, picture_of  # noqa: PLC0415 - takes seconds
+    from pate_fed.lab.experiments import reproduce as run  # noqa: PLC0415
 
     if out is not None and out.exists():
         raise UsageError("--out must be a new folder", str(out))

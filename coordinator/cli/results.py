@@ -47,6 +47,7 @@ def report(
     The folder is private. With --out, write the public edition elsewhere: without any number that
     the stated epsilon does not cover.
     """
+    import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - a simulation's report
     from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
         ANNEXES,
         read_run,

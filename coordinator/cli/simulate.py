@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -17,7 +17,6 @@ from coordinator.cli.console import (
     RegistryChoice,
     choice,
     data_sources,
-    mechanisms,
     numbers,
     progress,
     single_threaded_kernels,
@@ -52,6 +51,14 @@ from pate_fed.nodes.command_line import print_json
 from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
 
 _DATA = "Data"
+
+
+def _mechanisms() -> Iterable[str]:
+    """Name all mechanisms."""
+    import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - keeps --help fast
+    from pate_fed.mechanisms import SPECS  # noqa: PLC0415 - the same
+
+    return SPECS
 
 
 CONFIG_OPTIONS: Final = {
@@ -361,7 +368,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
     mechanism: Annotated[
         str | None,
         typer.Option(
-            click_type=RegistryChoice(mechanisms),
+            click_type=RegistryChoice(_mechanisms),
             help=f"{WAYS}counts (a student distills them) is for research, immutable protects "
             "nobody: both for comparison only. "
             "[default: threshold for images; gnmax for tables]",

@@ -34,7 +34,7 @@ from pate_fed.errors import (
     RunDirectoryError,
 )
 from pate_fed.federation import RunTerms, is_run_name
-from pate_fed.mechanisms import SPECS
+from pate_fed.mechanisms import DEPLOYED
 from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings, resolve, terms_of
 from pate_fed.pricing import cost_of_runs
@@ -396,8 +396,7 @@ def _require_same_version(record: RunRecord) -> None:
 
 def _require_private(mechanism: str) -> None:
     """Refuse mechanisms for comparison only: no sum of rounds holds for their readers."""
-    spec = SPECS[mechanism]
-    if spec.for_research or not spec.is_private:
+    if mechanism not in DEPLOYED:
         raise InvalidSettingError(
             "beside --after a mechanism must release labels at a price", mechanism
         )

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import pate_fed.lab.mechanisms  # noqa: F401 - a simulation may use each of them
 from coordinator.database import Database, RunStore
 from coordinator.errors import CoordinatorError, RunEndedError, VoidBatchError
 from coordinator.runs import results

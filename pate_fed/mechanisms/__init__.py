@@ -1,14 +1,11 @@
 """Mechanisms: the rules from summed votes to labels, and where their noise comes from."""
 
-from pate_fed.mechanisms.confident_max import ConfidentGaussianMax
 from pate_fed.mechanisms.discrete_sampling import (
     discrete_variation_bound,
     largest_draw,
     sample_discrete_gaussian,
 )
 from pate_fed.mechanisms.gaussian_max import GaussianMax
-from pate_fed.mechanisms.immutable_max import NOBODY_IS_PROTECTED, ImmutableMax
-from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Mechanism, Options, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
@@ -32,6 +29,7 @@ from pate_fed.mechanisms.sampling import (
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax, StableMax
 from pate_fed.mechanisms.tallies import Tallies
 from pate_fed.mechanisms.threshold_max import InteractiveThresholdMax, ThresholdMax
+from pate_fed.mechanisms.words import NOBODY_IS_PROTECTED
 
 __all__ = [
     "CONFIDENCE",
@@ -40,12 +38,9 @@ __all__ = [
     "ROW_SUM_FALSE_ALARM",
     "SPECS",
     "TALLIES",
-    "ConfidentGaussianMax",
     "DistributedNoise",
     "GaussianMax",
     "HearsStudent",
-    "ImmutableMax",
-    "InteractiveGaussianMax",
     "InteractiveThresholdMax",
     "LaplaceMax",
     "Mechanism",

@@ -100,7 +100,6 @@ class Spec:
         learns: Whether it takes a student's predictions with each batch.
         laplace: Whether its noise is Laplace noise, not Gaussian.
         shows_counts: Whether the noisy counts are released, too: then no price of labels holds.
-        for_research: Whether simulations alone may use it, although it has a price.
     """
 
     name: str
@@ -115,7 +114,6 @@ class Spec:
     learns: bool = False
     laplace: bool = False
     shows_counts: bool = False
-    for_research: bool = False
 
     @property
     def may_refuse(self) -> bool:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms import (
-    confident_max,
     gaussian_max,
-    immutable_max,
-    interactive_max,
     laplace_max,
-    noisy_counts,
     stable_max,
     tallies,
     threshold_max,
 )
 from pate_fed.mechanisms.mechanism import Mechanism, Options, Spec
 
-SPECS: Final[Mapping[str, Spec]] = {
+SPECS: Final[dict[str, Spec]] = {
     spec.name: spec
     for spec in (
         threshold_max.SPEC,
@@ -28,20 +23,17 @@ SPECS: Final[Mapping[str, Spec]] = {
         laplace_max.SPEC,
         stable_max.GAUSSIAN_SPEC,
         stable_max.LAPLACE_SPEC,
-        confident_max.SPEC,
-        interactive_max.SPEC,
-        noisy_counts.SPEC,
-        immutable_max.SPEC,
     )
 }
-"""Every mechanism, by its name; the first is the default."""
+"""Every known mechanism, by its name; the first is the default.
+
+`pate_fed.lab.mechanisms` adds those that are for simulations alone.
+"""
 
 TALLIES: Final = tallies.SPEC.name
 """The mechanism of a private evaluation, which nobody chooses for labels."""
 
-DEPLOYED: Final = tuple(
-    name for name, spec in SPECS.items() if spec.is_private and not spec.for_research
-)
+DEPLOYED: Final = tuple(SPECS)
 """Mechanisms of a deployment: they release labels alone, at a finite price."""
 
 

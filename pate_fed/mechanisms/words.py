@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pate_fed.wording import count
+
+NOBODY_IS_PROTECTED: Final = (
+    "This mechanism protects nobody. An observer who knows the other votes can read the last one "
+    "off a label. It is for comparison only"
+)
+"""The warning to show everywhere with a mechanism that has no finite price."""
 
 
 def number(mechanism: Mapping[str, Any], name: str) -> str:

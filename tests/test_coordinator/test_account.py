@@ -13,9 +13,9 @@ from scipy.stats import norm
 
 from pate_fed.accounting import LaplaceMaxEvent, RenyiAccountant, gdp_epsilon, laplace_rdp
 from pate_fed.accounting.conversion import convert_at_orders
-from pate_fed.accounting.smooth_conditions import SmoothSetting, smooth_conditions
 from pate_fed.accounting.statement import neighbors
 from pate_fed.errors import InvalidParameterError
+from pate_fed.lab.smooth_conditions import SmoothSetting, smooth_conditions
 from pate_fed.mechanisms import SPECS, Options, StableMax, make_mechanism
 from tests.support.command import Command, pate_fed
 from tests.support.markers import sampled
@@ -673,7 +673,7 @@ def test_where_every_order_fails_a_condition_there_is_no_sanitized_number(
     def refuse(*_: object, **__: object) -> None:
         raise InvalidParameterError("the rule", "C6")
 
-    monkeypatch.setattr("pate_fed.accounting.compare.private.instance_cost", refuse)
+    monkeypatch.setattr("pate_fed.lab.compare.private.instance_cost", refuse)
     row = price_of(pate_fed, tmp_path, "gnmax")["epsilon"]["sanitized"]
     assert row["epsilon"] is None
     assert row["method"].endswith(": the rule")

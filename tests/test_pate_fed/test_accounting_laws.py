@@ -27,7 +27,6 @@ from pate_fed.accounting import (
     PerInstanceMeter,
     PrivacyEvent,
     RenyiAccountant,
-    SmoothSetting,
     StableGaussianMaxEvent,
     StableLaplaceMaxEvent,
     convert_curve,
@@ -38,26 +37,29 @@ from pate_fed.accounting import (
     exact_threshold_rdp,
     gdp_epsilon,
     gdp_mu_squared,
-    gnmax_local_sensitivities,
     gnmax_log_q,
     gnmax_total_rdp,
-    instance_cost,
     label_level_epsilon,
     label_rdp,
     laplace_log_q,
     laplace_rdp,
     pure_dp_rdp,
     threshold_bit_rdp,
-    threshold_local_sensitivities,
     threshold_log_q,
     threshold_rdp,
     threshold_total_rdp,
-    total_gnmax_local_sensitivities,
-    two_class_local_sensitivities,
 )
 from pate_fed.accounting.formal import gdp_cost, labels_cost
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.errors import InvalidParameterError, InvalidVotesError, PateFedError
+from pate_fed.lab.sanitized import instance_cost
+from pate_fed.lab.smooth_conditions import SmoothSetting
+from pate_fed.lab.smooth_sensitivity import (
+    gnmax_local_sensitivities,
+    threshold_local_sensitivities,
+    total_gnmax_local_sensitivities,
+    two_class_local_sensitivities,
+)
 from pate_fed.mechanisms import GaussianMax, StableGaussianMax
 from pate_fed.releases import NoisyRelease
 from tests.support import exact_argmax

@@ -19,7 +19,8 @@ from pate_fed.accounting.pate_bounds import (
 )
 from pate_fed.accounting.per_instance import InstanceBound, PerInstanceCost, PerInstanceMeter
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
-from pate_fed.mechanisms import ConfidentGaussianMax, GaussianMax, ThresholdMax
+from pate_fed.lab.mechanisms import ConfidentGaussianMax
+from pate_fed.mechanisms import GaussianMax, ThresholdMax
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from tests.support.pate_vectors import composition_counts, load_vectors
 from tests.support.query_costs import gnmax_rdp

@@ -18,20 +18,15 @@ from pate_fed.audit import (
     Noise,
     Target,
     chances_and_slopes,
-    descend,
     normalized_error,
     rebuild_votes,
     win_chances,
 )
 from pate_fed.audit.win_chances import log_outcomes
 from pate_fed.errors import InvalidAnswersError, InvalidParameterError, PateFedError
-from pate_fed.mechanisms import (
-    ConfidentGaussianMax,
-    Mechanism,
-    NoisePlan,
-    ThresholdMax,
-    keyed_stream,
-)
+from pate_fed.lab.gradient_descent import descend
+from pate_fed.lab.mechanisms import ConfidentGaussianMax
+from pate_fed.mechanisms import Mechanism, NoisePlan, ThresholdMax, keyed_stream
 from pate_fed.votes import SummedHistogram
 from tests.support.markers import sampled
 from tests.support.real_data import real_data

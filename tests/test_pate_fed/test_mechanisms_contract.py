@@ -14,14 +14,14 @@ from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.curves import event_approximate_rdp
 from pate_fed.accounting.events import event_from_record
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.confident_max import ConfidentGaussianMax
+from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax
+from pate_fed.lab.mechanisms.immutable_max import ImmutableMax
+from pate_fed.lab.mechanisms.interactive_max import InteractiveGaussianMax
+from pate_fed.lab.mechanisms.noisy_counts import NoisyCounts
 from pate_fed.mechanisms.gaussian_max import GaussianMax
-from pate_fed.mechanisms.immutable_max import ImmutableMax
-from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Mechanism
 from pate_fed.mechanisms.noise import NoisePlan
-from pate_fed.mechanisms.noisy_counts import NoisyCounts
 from pate_fed.mechanisms.registry import SPECS
 from pate_fed.mechanisms.sampling import RandomBytes, keyed_stream
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax

@@ -12,7 +12,7 @@ from scipy.stats import chi2
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent, GaussianMaxEvent
 from pate_fed.accounting.gaussian_dp import gdp_mu_squared
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.confident_max import ConfidentGaussianMax
+from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.releases import ABSTAIN, Outcome

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta as beta_law
 
-from pate_fed.mechanisms import ConfidentGaussianMax, GaussianMax, Mechanism, ThresholdMax
+from pate_fed.lab.mechanisms import ConfidentGaussianMax
+from pate_fed.mechanisms import GaussianMax, Mechanism, ThresholdMax
 from pate_fed.mechanisms.preview import (
     ASSUMED_ACCURACY,
     SIMULATED_QUERIES,

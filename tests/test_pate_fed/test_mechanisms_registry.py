@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.confident_max import ConfidentGaussianMax
+from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax
+from pate_fed.lab.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.gaussian_max import GaussianMax
-from pate_fed.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Options
 from pate_fed.mechanisms.registry import DEPLOYED, SPECS, make_mechanism, specs_with
