@@ -311,7 +311,7 @@ class TestTheFederation:
             checks = found(home, online=lambda _: frozenset({0, 2}))
         said = checks["hospitals"].said
         assert checks["hospitals"].state == WARN
-        assert re.findall(r": (\w+)\.", said) == ["East", "South"]
+        assert re.findall(r": ([A-Z]\w+)\.", said) == ["East", "South"]
 
     def test_an_invitation_that_ends_soon_is_named(
         self, federation: Worked, home: FederationHome

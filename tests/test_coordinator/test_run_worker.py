@@ -182,7 +182,7 @@ def test_patience_has_an_end_over_all_restarts(tmp_path: Path) -> None:
         assert federation.work().state is RunState.WAITING  # each time a fresh worker
     run = federation.work()
     assert run.state is RunState.FAILED
-    assert "PF-322" in run.reason
+    assert all(f"{name} [PF-314]" in run.reason for name in NAMES)
     federation.coordinator.close()
 
 

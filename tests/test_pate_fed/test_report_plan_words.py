@@ -72,7 +72,7 @@ def test_each_hospital_that_differs_has_a_line_the_tightest_first(
     assert [line[0] for line in shown] == [row["party"] for row in rows]
     assert best["decides"]["party"] == rows[0]["party"]
     assert shown[-1][-1] == f"epsilon {epsilon_text(rows[-1]['epsilon'], padded=True)} of 9"
-    assert "hospital by hospital" not in render_plan(plans["coordinator"])
+    assert "  party-" not in render_plan(plans["coordinator"])
 
 
 def test_with_noise_at_the_parties_the_budget_bounds_the_coordinators_view(
@@ -82,13 +82,13 @@ def test_with_noise_at_the_parties_the_budget_bounds_the_coordinators_view(
     assert list(found["best"]["prices"]) == ["coordinator", "public"]
     text = " ".join(render_plan(found).split())
     assert "--noise parties --sum additive --colluders 1" in text
-    assert "The budget bounds the coordinator's view." in text
-    assert "The budget bounds" not in render_plan(plans["coordinator"])
+    assert "coordinator's view." in text
+    assert "coordinator's view." not in render_plan(plans["coordinator"])
 
 
 def test_queries_that_do_not_fit_are_told(plans: dict[str, dict[str, Any]]) -> None:
     fit = plans["coordinator"]["best"]["queries"]
-    assert f"500 queries do not fit this budget: {fit} do." in render_plan(plans["coordinator"])
+    assert re.search(f"500 queries .*: {fit} ", render_plan(plans["coordinator"]))
 
 
 @pytest.mark.parametrize("kind", ["coordinator", "one query", "no answer"])
@@ -110,5 +110,5 @@ def test_the_picture_has_one_line_and_the_budget(
     points = [(one["answers"], one["epsilon"]) for one in best["epsilon_over_answers"]]
     assert drawn == [(points, best["decides"]["budget"])]
     assert points[-1][1] == best["prices"]["public"]["epsilon"]
-    assert {">budget<", ">epsilon<", ">answers to expect<"} <= set(re.findall(r">[^<]+<", picture))
+    assert {">budget<", ">epsilon<"} <= set(re.findall(r">[^<]+<", picture))
     assert [str(one.message) for one in recwarn] == []
