@@ -27,7 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from protocols.errors import WrongShareError
-from protocols.messages import MAX_PARTIES, Dealing
+from protocols.fields import DIGEST_BYTES, MAX_PARTIES
+from protocols.messages import Dealing
 from protocols.prg import KEY_BYTES, ctr_keystream
 from protocols.shamir import (
     SHARE_BYTES,
@@ -38,8 +39,7 @@ from protocols.shamir import (
     write_shares,
 )
 
-SALT_BYTES = 32
-DIGEST_BYTES = 32
+_SALT_BYTES = 32
 _LABEL_BYTES = 128
 _SECRETS_AT_ONCE = 8
 """Secrets that are split in one product of matrices. This bounds memory, and keeps the product of a
@@ -90,7 +90,7 @@ def deal(
             breaking AES-256, which the masks rest on anyway.
     """
     parties = len(secrets)
-    salt, drawn = random_bytes(SALT_BYTES), _stream_bytes(random_bytes(KEY_BYTES))
+    salt, drawn = random_bytes(_SALT_BYTES), _stream_bytes(random_bytes(KEY_BYTES))
     shamir, elements = Shamir(threshold, parties), secrets_to_elements(secrets)
     shares = np.empty((parties, parties, SHARE_BYTES // 2), dtype="<u2")
     for start in range(0, parties, _SECRETS_AT_ONCE):
@@ -117,13 +117,7 @@ def deal(
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The hashes of one dealing, bound to its plan, its salt, its dealer and the hashed secret.
-
-    Attributes:
-        plan_digest: The plan, 32 bytes.
-        salt: The dealer's salt, 32 bytes.
-        dealer: The dealer's seat.
-    """
+    """The hashes of one dealing, bound to its plan, its salt, its dealer's seat and the secret."""
 
     plan_digest: bytes
     salt: bytes
@@ -183,7 +177,7 @@ def disclose(
     """
     parties = dealing.parties
     if len(column) != column_bytes(parties):
-        raise WrongShareError("one share must be of each secret", "another length")
+        raise WrongShareError("one share must be of each secret", len(column))
     labels = Labels.of(dealing, dealer=dealer)
     opened = b"".join(_share_in(column, place) for place in (dealer, *dropped))
     split_shares(opened)
@@ -195,7 +189,7 @@ def disclose(
         as_signed = as_signed and _keys_digest(hashes, dealer) == keys_digest
         rest = b"".join(hashes[place] for place in _kept(parties, dealer, dropped))
     if not as_signed:
-        raise WrongShareError("shares must be the ones that their dealer signed", "others")
+        raise WrongShareError("shares must be the ones that their dealer signed")
     return opened + rest
 
 
@@ -223,7 +217,7 @@ def read_disclosure(
     """
     parties = dealing.parties
     if len(disclosed) != disclosed_bytes(parties, len(dropped)):
-        raise WrongShareError("a disclosure must have its length", "another")
+        raise WrongShareError("a disclosure must have its length", len(disclosed))
     places = (dealer, *dropped)
     opened_bytes = disclosed[: SHARE_BYTES * len(places)]
     rest = disclosed[len(opened_bytes) :]
@@ -238,7 +232,7 @@ def read_disclosure(
         hashes = opened | dict(kept)
         keys_digest = _keys_digest([hashes[place] for place in range(parties)], dealer)
     if _root_above(opened[dealer], keys_digest) != dealing.column_root(holder):
-        raise WrongShareError("shares must be the ones that their dealer signed", "others")
+        raise WrongShareError("shares must be the ones that their dealer signed")
     return split_shares(opened_bytes)
 
 

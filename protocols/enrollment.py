@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from protocols import wire
 from protocols.errors import InvitationError, MalformedMessageError
 from protocols.identity import KEY_BYTES, PublicIdentity
-from protocols.messages import AuditHead
+from protocols.membership import AuditHead
 from protocols.party_names import is_party_name
 
 TOKEN_BYTES = 16
@@ -81,23 +81,21 @@ class Invitation:
             InvitationError: it is no invitation of this version, or contradicts itself.
         """
         if len(text) > MAX_INVITATION_BYTES:
-            raise InvitationError("an invitation must be a short file", f"{len(text)} characters")
+            raise InvitationError("an invitation must be a short file", len(text))
         try:
             fields = json.loads(text)
             invitation = cls._from_fields(fields)
             shown = fields["ca_fingerprint"]
         except (ValueError, LookupError, TypeError, RecursionError, MalformedMessageError) as error:
-            raise InvitationError("an invitation must be as it was made", "another text") from error
+            raise InvitationError("an invitation must be as it was made") from error
         if shown != invitation.ca_fingerprint.hex():
-            raise InvitationError("an invitation must name its own CA", "another fingerprint")
+            raise InvitationError("an invitation must name its own CA")
         return invitation
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any]) -> Invitation:
         if fields["schema_version"] != SCHEMA_VERSION:
-            raise InvitationError(
-                f"an invitation must be of version {SCHEMA_VERSION}", "another version"
-            )
+            raise InvitationError(f"an invitation must be of version {SCHEMA_VERSION}")
         texts = [fields[name] for name in ("federation", "party", "address", "ca_certificate")]
         expires_at = fields["expires_at"]
         if not all(isinstance(text, str) and text for text in texts) or type(expires_at) is not int:
@@ -125,7 +123,7 @@ def certificate_fingerprint(pem: str) -> bytes:
     try:
         certificate = x509.load_pem_x509_certificate(pem.encode())
     except ValueError as error:
-        raise InvitationError("the CA must be a certificate", "another text") from error
+        raise InvitationError("the CA must be a certificate") from error
     return hashlib.sha256(certificate.public_bytes(Encoding.DER)).digest()
 
 
@@ -147,10 +145,6 @@ def token_digest(token: bytes) -> bytes:
 def read_audit_head(frame: bytes, site: PublicIdentity) -> AuditHead:
     """Read where a hospital's audit log stands, as it once signed it.
 
-    Args:
-        frame: The signed head, as others hold it.
-        site: The hospital.
-
     Raises:
         ProtocolError: it is none, or another's.
     """
@@ -158,5 +152,5 @@ def read_audit_head(frame: bytes, site: PublicIdentity) -> AuditHead:
     signed.verify(site)
     head = wire.expect(signed, AuditHead)
     if head.party != site.fingerprint:
-        raise MalformedMessageError("an audit head must be of its signer", "another's")
+        raise MalformedMessageError("an audit head must be of its signer")
     return head

@@ -1,4 +1,6 @@
-"""Sealed envelopes: HPKE (RFC 9180) from one party to another, relayed by the coordinator (R6).
+"""Sealed envelopes from one party to another, relayed by the coordinator (rule R6).
+
+Before a run has keys they are HPKE (RFC 9180), inside a batch AES-256-GCM under a key of its own.
 
 HPKE's base mode does not authenticate the sealer: the sender signs the message with the envelope.
 Sender, receiver, run and role are bound in, so an envelope opens nowhere else. A run has one suite,
@@ -14,6 +16,7 @@ from dataclasses import dataclass, field
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hpke import (
     AEAD,
     KDF,
@@ -51,7 +54,7 @@ class SealingKey:
     __slots__ = ("_private_key", "_public_bytes", "_suite")
 
     def __init__(self, suite: str = DEFAULT_SUITE) -> None:
-        self._suite = _suite_named(suite)
+        self._suite = suite_named(suite)
         self._private_key, self._public_bytes = self._suite.generate()
 
     @property
@@ -65,13 +68,7 @@ class SealingKey:
         return self._public_bytes
 
     def open(self, sealed: bytes, *, run_id: bytes, sender: bytes, receiver: bytes) -> bytes:
-        """Open an envelope.
-
-        Args:
-            sealed: Encapsulated key and ciphertext, as `seal` returned them.
-            run_id: Required run.
-            sender: Required fingerprint of the sealing party.
-            receiver: Required fingerprint of the receiving party.
+        """Open an envelope; see `seal`.
 
         Raises:
             BrokenEnvelopeError: it was sealed to another key, suite, run or pair, or was changed.
@@ -82,7 +79,7 @@ class SealingKey:
             )
         except (InvalidTag, ValueError) as error:
             raise BrokenEnvelopeError(
-                "an envelope must open under its run, sender and receiver", "one that does not"
+                "an envelope must open under its run, sender and receiver"
             ) from error
 
     def __repr__(self) -> str:
@@ -98,15 +95,10 @@ def seal(
     sender: bytes,
     receiver: bytes,
 ) -> bytes:
-    """Seal bytes to a receiver's sealing key; see `SealingKey.open` for the other arguments.
+    """Seal bytes to a receiver's sealing key.
 
-    Args:
-        plaintext: The bytes to seal.
-        receiver_key: The receiver's raw public key.
-        suite: Name of the run's suite.
-        run_id: Run that it is for.
-        sender: Fingerprint of the party that seals.
-        receiver: Fingerprint of the party that may open.
+    The run's id, and the fingerprints of the party that seals and of the one that may open are
+    bound in; the key is raw.
 
     Returns:
         Encapsulated key and ciphertext.
@@ -116,23 +108,14 @@ def seal(
         MalformedMessageError: `receiver_key` is no usable key of the suite.
     """
     require_key_of(suite, receiver_key)
-    chosen = _suite_named(suite)
+    chosen = suite_named(suite)
     try:
         key = chosen.read_public(receiver_key)
         return chosen.hpke.encrypt(plaintext, key, _info(run_id, sender, receiver))
     except ValueError as error:
         raise MalformedMessageError(
-            "a sealing key must be a usable key of the run's suite", "another"
+            "a sealing key must be a usable key of the run's suite"
         ) from error
-
-
-def require_suite(name: str) -> None:
-    """Check that a suite is one of ours.
-
-    Raises:
-        SuiteError: it is not.
-    """
-    _suite_named(name)
 
 
 def require_key_of(suite: str, key: bytes) -> None:
@@ -148,7 +131,7 @@ def require_key_of(suite: str, key: bytes) -> None:
 
 def sealing_key_bytes(suite: str) -> int:
     """Length of a raw public key of a suite."""
-    return _suite_named(suite).key_bytes
+    return suite_named(suite).key_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +195,48 @@ SUITES = tuple(_SUITES)
 """Names of all suites, the default first."""
 
 
-def _suite_named(name: str) -> _Suite:
+def suite_named(name: str) -> _Suite:
+    """Find a suite.
+
+    Raises:
+        SuiteError: there is none of this name.
+    """
     suite = _SUITES.get(name)
     if suite is None:
-        raise SuiteError("a sealing suite must be known", "another")
+        raise SuiteError("a sealing suite must be known", name)
     return suite
 
 
 def _info(run_id: bytes, sender: bytes, receiver: bytes) -> bytes:
     # All three have 32 bytes, so their places cannot be mixed up.
     return _DOMAIN + b"pair root" + b"\0" + run_id + sender + receiver
+
+
+# Inside a batch -----------------------------------------------------------------------------------
+
+TAG_BYTES = 16
+_NONCE = bytes(12)  # the same in all: each key seals one envelope
+
+
+def seal_shares(plaintext: bytes, key: bytes, *, dealing_digest: bytes) -> bytes:
+    """Seal a holder's shares to it with AES-256-GCM (rule R6); `TAG_BYTES` longer.
+
+    `key` is of this one envelope (`pair_keys.envelope_key`). The digest of the dealing that the
+    shares go with is authenticated, too.
+    """
+    return AESGCM(key).encrypt(_NONCE, plaintext, dealing_digest)
+
+
+def open_shares(sealed: bytes, key: bytes, *, dealing_digest: bytes) -> bytes:
+    """Open an envelope of `seal_shares`.
+
+    Raises:
+        BrokenEnvelopeError: it was sealed for another pair, direction, plan or stage, with
+            another dealing, or changed.
+    """
+    try:
+        return AESGCM(key).decrypt(_NONCE, sealed, dealing_digest)
+    except (InvalidTag, ValueError) as error:
+        raise BrokenEnvelopeError(
+            "an envelope must open under its plan, stage, sender, receiver and dealing"
+        ) from error

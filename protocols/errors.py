@@ -1,39 +1,9 @@
 """Everything that can go wrong in `protocols`, each with a stable code.
 
-A message says which rule was broken and by which value, and holds no secret::
-
-    ProtocolError
-    |- LocalProtocolError         PF-210  we erred
-    |  |- KeyReuseError           PF-211  a key would meet a second vector
-    |  |- WrongStateError         PF-212  a call that this state does not allow
-    |  |- InvalidVectorError      PF-213  a value that the ring cannot hold
-    |  |- RestoredJournalError    PF-214  a journal older than the last signed counter
-    |  |- InvalidSharingError     PF-215  a secret sharing that cannot be
-    |  |- KeysGoneError           PF-242  a plan of a run whose keys are gone here: abandoned
-    |  |- BrokenJournalError      PF-248  a coordinator's journal whose steps do not follow
-    |  `- UnfinishedSetupError    PF-249  a run that was not set up when its coordinator stopped
-    |- RemoteProtocolError        PF-220  a peer did (`peer` names it)
-    |  |- MalformedMessageError   PF-221
-    |  |- BadSignatureError       PF-222
-    |  |- ConflictingMessageError PF-223  one id, two bodies
-    |  |- WrongLengthError        PF-224
-    |  |- UnexpectedMessageError  PF-225
-    |  |  `- LateMessageError     PF-243  an answer to a plan that is over, or after its survivors
-    |  |- BrokenEnvelopeError     PF-226
-    |  |- KeyConfirmationError    PF-227
-    |  |- UnknownPeerError        PF-228
-    |  |- HistoryError            PF-229  two ends remember different runs
-    |  |- RefusedError            PF-230  a party refused (`reason` is its public code)
-    |  |- SuiteError              PF-235  a sealing suite that is unknown, unwanted or mixed
-    |  |- WrongShareError         PF-236  a share that differs from its dealer's hashes
-    |  |- FalseRefusalError       PF-244  a settlement with a refusal that is none of its plan
-    |  |- BlameError              PF-245  a row that may not be asked about
-    |  |- FalseCertificateError   PF-246  a certificate that does not prove its verdict
-    |  `- VerdictError            PF-247  a proposal that this party must not agree to
-    |- TooFewPartiesError         PF-240  fewer parties than the sum needs
-    |- TooFewSharesError          PF-241  fewer holders of shares than open a sum
-    |- TooFewHeadsError           PF-251  fewer heads than tell one history from two
-    `- InvitationError            PF-250  an invitation that is not as it was made
+One rule says what an error shows: what broke a rule, where that is public (a size, a count, a
+number of a row, epoch or version, the name of a state, message, form or suite, a code), and
+nothing where it may be private. So an error takes a whole number or a text, and no value of any
+other type: no bytes, vector or key can enter one.
 """
 
 from __future__ import annotations
@@ -47,15 +17,17 @@ class ProtocolError(Exception):
     Attributes:
         code: Stable code, for people and programs.
         must: The rule.
-        got: The value that broke it; never a secret.
+        got: What broke it; empty where that may be private, or says no more than the rule.
     """
 
     code: ClassVar[str] = "PF-200"
 
-    def __init__(self, must: str, got: object) -> None:
+    def __init__(self, must: str, got: int | str = "") -> None:
+        if type(got) not in (int, str):
+            raise TypeError("an error must show a whole number or a text")
         self.must = must
         self.got = str(got)
-        super().__init__(f"{must}, got {self.got}")
+        super().__init__(f"{must}, got {self.got}" if self.got else must)
 
 
 class LocalProtocolError(ProtocolError):
@@ -133,7 +105,12 @@ class RemoteProtocolError(ProtocolError):
     code = "PF-220"
 
     def __init__(
-        self, must: str, got: object, *, peer: str = "", pair: tuple[str, str] | tuple[()] = ()
+        self,
+        must: str,
+        got: int | str = "",
+        *,
+        peer: str = "",
+        pair: tuple[()] | tuple[str, str] = (),
     ) -> None:
         self.peer = peer
         self.pair = pair
@@ -265,51 +242,44 @@ class VerdictError(RemoteProtocolError):
     code = "PF-247"
 
 
-class TooFewPartiesError(ProtocolError):
-    """Fewer parties than the sum needs.
+class _TooFewError(ProtocolError):
+    """Fewer than there must be.
 
     Attributes:
-        received: Parties there are.
-        threshold: Parties there must be.
+        received: How many there are.
+        threshold: How many there must be.
     """
+
+    rule: ClassVar[str]
+
+    def __init__(self, *, received: int, threshold: int) -> None:
+        self.received = received
+        self.threshold = threshold
+        super().__init__(self.rule.format(threshold), received)
+
+
+class TooFewPartiesError(_TooFewError):
+    """Fewer parties than the sum needs."""
 
     code = "PF-240"
-
-    def __init__(self, *, received: int, threshold: int) -> None:
-        self.received = received
-        self.threshold = threshold
-        super().__init__(
-            f"a secure sum needs at least {threshold} parties: with fewer, one party learns "
-            "another's votes from the sum",
-            str(received),
-        )
+    rule = (
+        "a secure sum needs at least {} parties: with fewer, one party learns another's votes "
+        "from the sum"
+    )
 
 
-class TooFewSharesError(ProtocolError):
-    """Fewer holders of shares than the sum needs to open.
-
-    Attributes:
-        received: Shares there are.
-        threshold: Shares there must be.
-    """
+class TooFewSharesError(_TooFewError):
+    """Fewer holders of shares than the sum needs to open."""
 
     code = "PF-241"
-
-    def __init__(self, *, received: int, threshold: int) -> None:
-        self.received = received
-        self.threshold = threshold
-        super().__init__(f"at least {threshold} holders must be left to open a sum", str(received))
+    rule = "at least {} holders must be left to open a sum"
 
 
-class TooFewHeadsError(ProtocolError):
+class TooFewHeadsError(_TooFewError):
     """Too few parties signed the last head of a run to tell one history from two."""
 
     code = "PF-251"
-
-    def __init__(self, *, received: int, threshold: int) -> None:
-        super().__init__(
-            f"at least {threshold} parties must have signed the run's last head", str(received)
-        )
+    rule = "at least {} parties must have signed the run's last head"
 
 
 class InvitationError(ProtocolError):

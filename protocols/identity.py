@@ -54,7 +54,7 @@ class PublicIdentity:
             )
         except (InvalidSignature, ValueError) as error:
             raise BadSignatureError(
-                f"the signature over a {purpose} must be by the pinned identity", "another"
+                f"the signature over a {purpose} must be by the pinned identity"
             ) from error
 
 

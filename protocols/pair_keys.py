@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from protocols.errors import KeyReuseError
@@ -25,33 +24,15 @@ _INNER_PAD = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER_PAD = bytes(byte ^ 0x5C for byte in range(256))
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two parties, the lower fingerprint first: the order both ends agree on."""
-
-    lower: bytes
-    higher: bytes
-
-    @classmethod
-    def of(cls, one: bytes, other: bytes) -> Pair:
-        """Order two fingerprints."""
-        return cls(min(one, other), max(one, other))
-
-
-def make_root(*, run_id: bytes, pair: Pair, lower_half: bytes, higher_half: bytes) -> bytes:
-    """Mix both ends' halves into the root of a run.
+def make_root(halves: Mapping[bytes, bytes], *, run_id: bytes) -> bytes:
+    """Mix both ends' halves into the root of epoch 0 of a run, 32 bytes.
 
     Args:
-        run_id: Digest of the run record, 32 bytes.
-        pair: Who.
-        lower_half: 32 random bytes from the party with the lower fingerprint.
-        higher_half: 32 random bytes from the other.
-
-    Returns:
-        Root of epoch 0, 32 bytes.
+        halves: 32 random bytes of each end, by its fingerprint.
+        run_id: Digest of the run record.
     """
-    label = b"root\0" + pair.lower + pair.higher
-    return _derive(lower_half + higher_half, salt=run_id, label=label)
+    lower, higher = sorted(halves)
+    return _derive(halves[lower] + halves[higher], salt=run_id, label=b"root\0" + lower + higher)
 
 
 def confirmation(root: bytes, *, run_id: bytes, sender: bytes, receiver: bytes) -> bytes:
@@ -113,23 +94,13 @@ class PairRoots:
 
     def sending_key(self, peer: bytes, *, plan_digest: bytes, stage: str) -> bytes:
         """Derive this epoch's key for the envelope of a stage to a peer."""
-        return envelope_key(
-            self._roots[peer],
-            plan_digest=plan_digest,
-            stage=stage,
-            sender=self._me,
-            receiver=peer,
-        )
+        root, ends = self._roots[peer], {"sender": self._me, "receiver": peer}
+        return envelope_key(root, plan_digest=plan_digest, stage=stage, **ends)
 
     def receiving_key(self, peer: bytes, *, plan_digest: bytes, stage: str) -> bytes:
         """Derive this epoch's key for the envelope of a stage from a peer."""
-        return envelope_key(
-            self._roots[peer],
-            plan_digest=plan_digest,
-            stage=stage,
-            sender=peer,
-            receiver=self._me,
-        )
+        root, ends = self._roots[peer], {"sender": peer, "receiver": self._me}
+        return envelope_key(root, plan_digest=plan_digest, stage=stage, **ends)
 
     def erase(self) -> None:
         """Drop all roots."""

@@ -98,7 +98,9 @@ def add_streams(
         InvalidVectorError: the vector is longer than a stream may be.
     """
     if words.nbytes > MAX_STREAM_BYTES:
-        raise InvalidVectorError(f"a vector must have at most {MAX_STREAM_BYTES} bytes", "more")
+        raise InvalidVectorError(
+            f"a vector must have at most {MAX_STREAM_BYTES} bytes", words.nbytes
+        )
     streams = [
         (np.add if sign > 0 else np.subtract, keystream(key).update_into)
         for sign, key in signed_keys

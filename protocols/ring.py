@@ -76,7 +76,7 @@ class Ring:
             # The bare reductions: numpy's `min` and `max` cost as much as a thousand words.
             if np.minimum.reduce(block) < -largest - 1 or np.maximum.reduce(block) > largest:
                 raise InvalidVectorError(
-                    f"values must lie in [-2^{self.bits - 1}, 2^{self.bits - 1})", "one outside"
+                    f"values must lie in [-2^{self.bits - 1}, 2^{self.bits - 1})"
                 )
             np.copyto(words[start : start + _BLOCK_WORDS], block, casting="unsafe")
         return words

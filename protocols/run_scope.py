@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Final
 
 from protocols.messages import RunInquiry, RunRecord
@@ -20,14 +20,8 @@ class RunScope:
 
     Attributes:
         coordinator: Fingerprint of the coordinator: an approval holds in its federation alone.
-        terms: As received, canonical CBOR.
         seats: Fingerprints of all parties, in seat order.
-        form: The secure sum.
-        ring_bits: Width of its words.
-        suite: Sealing suite.
-        threshold: Parties needed to open the sum.
-        colluders: Parties that may collude with the coordinator.
-        dropouts: Parties that may be lost.
+        terms, form, ring_bits, suite, threshold, colluders, dropouts: As in the `RunRecord`.
     """
 
     coordinator: bytes
@@ -42,23 +36,11 @@ class RunScope:
 
     @classmethod
     def of(cls, record: RunRecord | RunInquiry, *, seats: tuple[bytes, ...]) -> RunScope:
-        """Return the scope of a run.
-
-        Args:
-            record: Its record, or the inquiry before it.
-            seats: Fingerprints of all parties, in seat order.
-        """
-        return cls(
-            record.coordinator,
-            record.terms,
-            seats,
-            record.form,
-            record.ring_bits,
-            record.suite,
-            record.threshold,
-            record.colluders,
-            record.dropouts,
-        )
+        """Return the scope of a run, from its record or the inquiry before it."""
+        facts = {
+            each.name: getattr(record, each.name) for each in fields(cls) if each.name != "seats"
+        }
+        return cls(seats=seats, **facts)
 
     @property
     def digest(self) -> bytes:

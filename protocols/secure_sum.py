@@ -92,13 +92,7 @@ class SecureSum(ABC):
         pair_keys: Mapping[int, bytes],
         self_key: bytes = b"",
     ) -> None:
-        """Turn an encoded vector into y in place; see `shard`.
-
-        Args:
-            words: x as ring elements; writeable; becomes y. Secret until this returns.
-            seat: See `shard`.
-            pair_keys: See `shard`.
-            self_key: See `shard`.
+        """Turn an encoded vector, x, into y in place; see `shard`. Secret until this returns.
 
         Raises:
             InvalidVectorError: a key is no key; nothing was hidden.

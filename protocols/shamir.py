@@ -70,7 +70,7 @@ class Shamir:
             InvalidSharingError: an element is outside the field.
         """
         if secrets.size and not 0 <= secrets.min() <= secrets.max() < self.prime:
-            raise InvalidSharingError("a secret must be of field elements", "one outside")
+            raise InvalidSharingError("a secret must be of field elements")
         drawn = _uniform((self.threshold - 1) * secrets.size, self.prime, random_bytes)
         coefficients = np.empty((self.threshold, secrets.size), dtype=np.float64)
         coefficients[0] = secrets.ravel()
@@ -99,7 +99,7 @@ class Shamir:
             raise TooFewSharesError(received=len(holders), threshold=self.threshold)
         known = set(holders) <= set(range(self.parties))
         if not known or not len(set(holders)) == len(holders) == len(shares) == self.threshold:
-            raise InvalidSharingError("one row must be for each of threshold holders", "others")
+            raise InvalidSharingError("one row must be for each of threshold holders")
         weights = np.array(self._weights(holders), dtype=np.int64)
         return np.tensordot(weights, shares, axes=1) % self.prime
 
@@ -131,7 +131,7 @@ def _powers(threshold: int, parties: int, prime: int) -> NDArray[np.float64]:
 def secrets_to_elements(secrets: Sequence[bytes]) -> Elements:
     """Read 32-byte secrets as field elements; shape (secrets, 16)."""
     if any(len(secret) != SECRET_BYTES for secret in secrets):
-        raise InvalidSharingError(f"a secret must have {SECRET_BYTES} bytes", "another length")
+        raise InvalidSharingError(f"a secret must have {SECRET_BYTES} bytes")
     words = np.frombuffer(b"".join(secrets), dtype=_WORD)
     return words.astype(np.int64).reshape(len(secrets), SECRET_WORDS)
 
@@ -143,7 +143,7 @@ def elements_to_secrets(elements: Elements) -> list[bytes]:
         WrongShareError: an element is no word, so some share was wrong.
     """
     if elements.size and elements.max() >= PRIME - 1:
-        raise WrongShareError("shares must join to a secret of words", "another")
+        raise WrongShareError("shares must join to a secret of words")
     return [row.astype(_WORD).tobytes() for row in elements]
 
 
@@ -168,14 +168,14 @@ def split_shares(joined: bytes) -> Elements:
         WrongShareError: no whole shares, or bytes outside the format.
     """
     if len(joined) % SHARE_BYTES:
-        raise WrongShareError(f"shares must have {SHARE_BYTES} bytes each", "another length")
+        raise WrongShareError(f"shares must have {SHARE_BYTES} bytes each", len(joined))
     words = np.frombuffer(joined, dtype=_WORD).reshape(-1, SECRET_WORDS + 1)
     shares = words[:, :SECRET_WORDS].astype(np.int64)
     carried = words[:, SECRET_WORDS]
     if carried.any():  # in one of some thousand shares
         flags = carried[:, None].astype(np.int64) >> _PLACES & 1
         if (flags & (shares != 0)).any():
-            raise WrongShareError("a share must be in canonical form", "another form")
+            raise WrongShareError("a share must be in canonical form")
         shares += flags << 16
     return shares
 

@@ -49,14 +49,14 @@ _LEAST_HEADS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TranscriptCheck:
     """The result of a check.
 
     Attributes:
         line: Number of the first bad line, from 1; None if the transcript is good.
         kind: Kind of that line, as far as it can be read.
         must: The rule that the line breaks.
-        got: The value that broke it.
+        got: What broke it; empty where that says no more.
         entries: Good entries before it.
         run_id: The run's id, in hex; empty if no run record was good.
         head: Head after the last good entry, in hex.
@@ -102,18 +102,15 @@ def verify_transcript(
     coordinator: str | None = None,
     parties: Sequence[str] = (),
     may_be_open: bool = False,
-) -> Verdict:
-    """Check a transcript.
+) -> TranscriptCheck:
+    """Check the content of a `transcript.jsonl`; never raises.
 
     Args:
-        text: Content of a `transcript.jsonl`.
+        text: The content.
         coordinator: Fingerprint that the coordinator must have, in hex; None: any.
         parties: Fingerprints that must be those of all parties, in hex; none: any.
         may_be_open: Whether the parties' last heads may be missing, or too few: something may
             then have been cut off at the end.
-
-    Returns:
-        The verdict. Never raises for any `text`.
     """
     chain = _Chain(coordinator, frozenset(parties), may_be_open)
     *lines, rest = text.split("\n")
@@ -123,13 +120,13 @@ def verify_transcript(
             number, chain.kind = number + 1, ""
             chain.take(line)
         number, chain.kind = number + 1, ""
-        _require(not rest, "every line must have its end", "a line cut short")
+        _require(not rest, "every line must have its end")
         is_closed = chain.last == "heads closing" and bool(chain.compared)
-        _require(is_closed or may_be_open, "the parties' last signed heads must come", "none")
+        _require(is_closed or may_be_open, "the parties' last signed heads must come")
     except ValueError as error:
-        must, got = error.args if len(error.args) == 2 else ("a line must be readable", "another")
-        return chain.verdict(line=number, must=must, got=got)
-    return chain.verdict()
+        must, got = error.args if len(error.args) == 2 else ("a line must be readable", "")
+        return chain.result(line=number, must=must, got=str(got))
+    return chain.result()
 
 
 def separate(text: str) -> list[str]:
@@ -160,41 +157,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         parser.error(f"FILE must be readable, got {error.strerror}")
-    verdict = verify_transcript(text, coordinator=given.coordinator, parties=given.party)
-    print(render_verdict(verdict))
-    return EXIT_GOOD if verdict.is_good else EXIT_BROKEN
+    check = verify_transcript(text, coordinator=given.coordinator, parties=given.party)
+    print(render_check(check))
+    return EXIT_GOOD if check.is_good else EXIT_BROKEN
 
 
-def render_verdict(verdict: Verdict) -> str:
-    """Say a verdict to people."""
-    if verdict.is_good:
-        heard = f"heads of {len(verdict.heads_compared)} of {len(verdict.parties)} parties agree"
-        lost = f"; not heard: {', '.join(verdict.not_heard)}" if verdict.not_heard else ""
+def render_check(check: TranscriptCheck) -> str:
+    """Say the result of a check to people."""
+    if check.is_good:
+        heard = f"heads of {len(check.heads_compared)} of {len(check.parties)} parties agree"
+        lost = f"; not heard: {', '.join(check.not_heard)}" if check.not_heard else ""
         lines = [
-            f"good: {verdict.entries} entries, head {verdict.head}",
+            f"good: {check.entries} entries, head {check.head}",
             f"{heard}{lost}",
             "a forged history of this run would also need the signatures of "
-            f"{verdict.liars_needed} parties",
-            f"run {verdict.run_id}",
+            f"{check.liars_needed} parties",
+            f"run {check.run_id}",
         ]
     else:
-        name = f" ({verdict.kind})" if verdict.kind else ""
-        lines = [f"broken: line {verdict.line}{name}: {verdict.must}, got {verdict.got}"]
-    lines += [f"coordinator {verdict.coordinator}"] if verdict.coordinator else []
-    return "\n".join([*lines, *(f"party {party}" for party in verdict.parties)])
+        name = f" ({check.kind})" if check.kind else ""
+        got = f", got {check.got}" if check.got else ""
+        lines = [f"broken: line {check.line}{name}: {check.must}{got}"]
+    lines += [f"coordinator {check.coordinator}"] if check.coordinator else []
+    return "\n".join([*lines, *(f"party {party}" for party in check.parties)])
 
 
 @dataclass(slots=True)
 class _Chain:
-    """The check so far.
-
-    Attributes:
-        pinned: Fingerprint that the coordinator must have, or None.
-        pinned_parties: Fingerprints that the parties must have, or none.
-        may_be_open: Whether fewer heads than are needed may have been signed at the end.
-        kind: Kind of the line at hand, as far as it was read.
-        last: Kind of the last good line.
-    """
+    """The check so far: what is pinned, the kind of the line at hand, that of the last good one."""
 
     pinned: str | None
     pinned_parties: frozenset[str]
@@ -216,16 +206,13 @@ class _Chain:
         kind = content.get("kind")
         is_heads = kind == "heads"
         name = f"heads {content.get('stage')}" if is_heads else kind
-        # A verdict reaches screens: known names only. And an entry that calls itself "heads
+        # A result reaches screens: known names only. And an entry that calls itself "heads
         # closing" would count as the parties' heads, signed by the coordinator alone.
         is_known = type(name) is str and name in FOLLOWERS and name.startswith("heads") == is_heads
         self.kind = str(name) if is_known else ""
         allowed = FOLLOWERS[self.last]
-        _require(
-            bool(self.kind) and self.kind in allowed,
-            f"a line must be: {' or '.join(allowed) or 'the end'}",
-            self.kind or "another kind",
-        )
+        must = f"a line must be: {' or '.join(allowed) or 'the end'}"
+        _require(bool(self.kind) and self.kind in allowed, must, self.kind)
         if is_heads:
             self._heads(content)
         elif self.kind == "identities":
@@ -234,9 +221,9 @@ class _Chain:
             self._entry(content)
         self.last = self.kind
 
-    def verdict(self, *, line: int | None = None, must: str = "", got: str = "") -> Verdict:
-        """Return the verdict as things stand."""
-        return Verdict(
+    def result(self, *, line: int | None = None, must: str = "", got: str = "") -> TranscriptCheck:
+        """Return the result as things stand."""
+        return TranscriptCheck(
             line=line,
             kind="" if line is None else self.kind,
             must=must,
@@ -251,27 +238,18 @@ class _Chain:
 
     def _identities(self, content: dict[str, Any]) -> None:
         _fields(content, {"kind", "version", "coordinator", "parties", "signature"})
-        _require(_count(content["version"]) == _FORMAT, f"the version must be {_FORMAT}", "another")
+        _require(_count(content["version"]) == _FORMAT, f"the version must be {_FORMAT}")
         mine = _hex(content["coordinator"], 32)
         keys = [_hex(key, 32) for key in _list(content["parties"])]
         digest = _sha256(_DOMAIN + b"transcript identities\0" + mine + b"".join(keys))
         _verify(mine, "transcript identities", digest, _hex(content["signature"], 64))
         seats = [_fingerprint(key) for key in keys]
-        _require(
-            bool(seats) and seats == sorted(set(seats)),
-            "parties must be in the order of fingerprints, none twice",
-            "others",
-        )
-        _require(
-            self.pinned in (None, _fingerprint(mine).hex()),
-            "the coordinator must be the one that was given",
-            "another",
-        )
-        _require(
-            not self.pinned_parties or self.pinned_parties == {seat.hex() for seat in seats},
-            "the parties must be those that were given",
-            "others",
-        )
+        in_order = bool(seats) and seats == sorted(set(seats))
+        _require(in_order, "parties must be in the order of fingerprints, none twice")
+        is_pinned = self.pinned in (None, _fingerprint(mine).hex())
+        _require(is_pinned, "the coordinator must be the one that was given")
+        are_pinned = self.pinned_parties in (frozenset(), {seat.hex() for seat in seats})
+        _require(are_pinned, "the parties must be those that were given")
         self.coordinator, self.seats = _fingerprint(mine), tuple(seats)
         self.keys = {self.coordinator: mine, **dict(zip(seats, keys, strict=True))}
 
@@ -282,7 +260,7 @@ class _Chain:
         digest, head = _hex(content["digest"], 32), _hex(content["head"], 32)
         name = self.kind.encode()
         link = _sha256(_DOMAIN + b"transcript\0" + self.head + bytes([len(name)]) + name + digest)
-        _require(head == link, "a head must follow from the entries before it", "another head")
+        _require(head == link, "a head must follow from the entries before it")
         signature = _hex(content["head_signature"], 64)
         _verify(self.keys[self.coordinator], "transcript head", head, signature)
         if is_verdict:
@@ -298,63 +276,47 @@ class _Chain:
 
     def _signatures(self, items: Any, digest: bytes) -> None:
         """Check who signed an entry: the coordinator its message, or each party its own."""
-        by_all = self.kind == "setup"
-        purpose = "confirmations" if by_all else self.kind
-        digests = []
-        for sender, item in self._by(self.seats if by_all else (self.coordinator,), items):
-            _fields(item, {"sender", "digest", "signature"})
-            digests.append(_hex(item["digest"], 32))
-            _verify(self.keys[sender], purpose, digests[-1], _hex(item["signature"], 64))
-        if by_all:
-            told = b"\x82" + _text("setup") + _head_of(4, len(digests))
-            expected = _sha256(_DOMAIN + b"message\0" + told + b"".join(map(_bytes, digests)))
+        if self.kind == "setup":
+            by_all = self._by(self.seats, items)
+            digests = [self._signed(sender, item, "confirmations") for sender, item in by_all]
+            told = b"\x82" + _text("setup") + _list_of(digests)
+            expected = _sha256(_DOMAIN + b"message\0" + told)
         else:
-            (expected,) = digests
-        _require(
-            digest == expected,
-            "an entry must be the signed message",
-            "another digest",
-        )
+            ((sender, item),) = self._by((self.coordinator,), items)
+            expected = self._signed(sender, item, self.kind)
+        _require(digest == expected, "an entry must be the signed message")
 
     def _certificate(self, content: dict[str, Any], digest: bytes) -> None:
         """Check that enough parties gave this verdict on the plan before it."""
         survivors = [_hex(each, 32) for each in _list(content["survivors"])]
         chosen = [seat for seat in self.seats if seat in survivors]
-        _require(survivors == chosen, "survivors must be parties, in order, none twice", "others")
-        told = bytes((0x83, _VERSION, 0x18, _VERDICT, 0x82)) + _bytes(self.plan)
-        told += _head_of(4, len(survivors)) + b"".join(map(_bytes, survivors))
-        _require(
-            digest == _sha256(_DOMAIN + b"message\0" + told),
-            "a verdict must be on the plan before it",
-            "another",
-        )
+        _require(survivors == chosen, "survivors must be parties, in order, none twice")
+        told = b"\x18" + bytes((_VERDICT, 0x82)) + _bytes(self.plan) + _list_of(survivors)
+        _require(digest == _digest_of(told), "a verdict must be on the plan before it")
         # A set that opens needs the verdicts of its own members; a closed plan those of anybody.
+        signers = _listed(content["signatures"], survivors or self.seats)
         least = 2 * len(self.seats) // 3 + 1
-        listed = [
-            item.get("sender") for item in _list(content["signatures"]) if isinstance(item, dict)
-        ]
-        signers = tuple(seat for seat in survivors or self.seats if seat.hex() in listed)
-        _require(
-            len(signers) >= least, f"{least} parties must have given the verdict", str(len(signers))
-        )
+        enough = len(signers) >= least
+        _require(enough, f"{least} parties must have given the verdict", len(signers))
         for signer, item in self._by(signers, content["signatures"]):
-            _fields(item, {"sender", "digest", "signature"})
-            _require(_hex(item["digest"], 32) == digest, "all verdicts must be equal", "another")
-            _verify(self.keys[signer], "verdict", digest, _hex(item["signature"], 64))
+            given = self._signed(signer, item, "verdict")
+            _require(given == digest, "all verdicts must be equal")
+
+    def _signed(self, sender: bytes, item: Any, purpose: str) -> bytes:
+        """Check a signature; return the digest that it is of."""
+        _fields(item, {"sender", "digest", "signature"})
+        digest = _hex(item["digest"], 32)
+        _verify(self.keys[sender], purpose, digest, _hex(item["signature"], 64))
+        return digest
 
     def _heads(self, content: dict[str, Any]) -> None:
         _fields(content, {"kind", "stage", "head", "epoch", "signatures", "signature"})
-        _require(
-            _hex(content["head"], 32) == self.head,
-            "the parties must have signed the head of this chain",
-            "another head",
-        )
-        epoch = _count(content["epoch"])
+        is_ours = _hex(content["head"], 32) == self.head
+        _require(is_ours, "the parties must have signed the head of this chain")
+        epoch, is_setup = _count(content["epoch"]), content["stage"] == "setup"
         # The setup's statements do not sign it, and nothing was attempted yet.
-        _require(
-            content["stage"] != "setup" or epoch == 0, "a setup must be before epoch 1", "later"
-        )
-        heard = self._heard(content)
+        _require(not is_setup or epoch == 0, "a setup must be before epoch 1")
+        heard = self.seats if is_setup else self._heard(content["signatures"])
         said = b""
         for sender, item in self._by(heard, content["signatures"]):
             _fields(item, {"sender", "journal_counter", "signature"})
@@ -363,44 +325,40 @@ class _Chain:
         mine = self.keys[self.coordinator]
         _verify(mine, "transcript heads", digest, _hex(content["signature"], 64))
         for sender, item in self._by(heard, content["signatures"]):
+            told = _bytes(self.run_id) + _bytes(sender)
             counter = _head_of(0, _count(item["journal_counter"]))
-            said = _bytes(self.run_id) + _bytes(sender)
-            if content["stage"] == "setup":
+            if is_setup:
                 purpose, number = "ready", _READY
-                said += _text("setup") + _bytes(self.head) + counter
+                told += _text("setup") + _bytes(self.head) + counter
             else:
                 purpose, number = "head statement", _HEAD_STATEMENT
-                said += _bytes(self.head) + _head_of(0, epoch) + counter
-            told = bytes((0x83, _VERSION, number, 0x85)) + said
-            digest = _sha256(_DOMAIN + b"message\0" + told)
+                told += _bytes(self.head) + _head_of(0, epoch) + counter
+            digest = _digest_of(bytes((number, 0x85)) + told)
             _verify(self.keys[sender], purpose, digest, _hex(item["signature"], 64))
-        if content["stage"] == "closing":
+        if not is_setup:
             self.compared = heard
 
-    def _heard(self, content: dict[str, Any]) -> tuple[bytes, ...]:
-        """Return who signed a head: all parties, at the closing at least more than half."""
-        if content["stage"] == "setup":
-            return self.seats
-        listed = [
-            item.get("sender") for item in _list(content["signatures"]) if isinstance(item, dict)
-        ]
-        heard = tuple(seat for seat in self.seats if seat.hex() in listed)
+    def _heard(self, items: Any) -> tuple[bytes, ...]:
+        """Return who signed the last head: at least three, and more than half of all."""
+        heard = _listed(items, self.seats)
         least = 0 if self.may_be_open else _least_heads(len(self.seats))
-        _require(
-            len(heard) >= least, f"{least} parties must have signed the last head", str(len(heard))
-        )
+        enough = len(heard) >= least
+        _require(enough, f"{least} parties must have signed the last head", len(heard))
         return heard
 
     def _by(self, senders: tuple[bytes, ...], items: Any) -> list[tuple[bytes, dict[str, Any]]]:
         """Pair signatures with those who must have made them, in order."""
         listed = _list(items)
-        _require(
-            [item.get("sender") for item in listed if isinstance(item, dict)]
-            == [sender.hex() for sender in senders],
-            "each who must sign must have signed, in order",
-            "others",
-        )
+        came = [item.get("sender") for item in listed if isinstance(item, dict)]
+        in_order = came == [sender.hex() for sender in senders]
+        _require(in_order, "each who must sign must have signed, in order")
         return list(zip(senders, listed, strict=True))
+
+
+def _listed(items: Any, seats: Sequence[bytes]) -> tuple[bytes, ...]:
+    """Return those of these parties that are named as senders, in their order."""
+    named = [item.get("sender") for item in _list(items) if isinstance(item, dict)]
+    return tuple(seat for seat in seats if seat.hex() in named)
 
 
 def _least_heads(parties: int) -> int:
@@ -414,29 +372,23 @@ def _object(line: str) -> dict[str, Any]:
         content = json.loads(line)
         again = json.dumps(content, sort_keys=True)
     except (ValueError, RecursionError) as error:
-        raise ValueError("a line must be JSON", "another") from error
-    _require(type(content) is dict, "a line must be a JSON object", "another")
-    _require(again == line, "a line must be written with sorted keys and no other space", "another")
+        raise ValueError("a line must be JSON", "") from error
+    _require(type(content) is dict, "a line must be a JSON object")
+    _require(again == line, "a line must be written with sorted keys and no other space")
     return dict(content)
 
 
 def _fields(content: Any, names: set[str]) -> None:
-    _require(
-        type(content) is dict and set(content) == names, "a line must have its fields", "others"
-    )
+    _require(type(content) is dict and set(content) == names, "a line must have its fields")
 
 
 def _list(value: Any) -> list[Any]:
-    _require(type(value) is list, "a list must be a list", "another")
+    _require(type(value) is list, "a list must be a list")
     return list(value)
 
 
 def _count(value: Any) -> int:
-    _require(
-        type(value) is int and 0 <= value < 2**32,
-        "a count must be from 0 below 2^32",
-        "another value",
-    )
+    _require(type(value) is int and 0 <= value < 2**32, "a count must be from 0 below 2^32")
     return int(value)
 
 
@@ -444,7 +396,7 @@ def _hex(value: Any, size: int) -> bytes:
     good = (
         type(value) is str and len(value) == 2 * size and not set(value) - set("0123456789abcdef")
     )
-    _require(good, f"a value must be {size} bytes in lower-case hex", "another")
+    _require(good, f"a value must be {size} bytes in lower-case hex")
     return bytes.fromhex(value)
 
 
@@ -453,9 +405,7 @@ def _verify(key: bytes, purpose: str, digest: bytes, signature: bytes) -> None:
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
     except (InvalidSignature, ValueError) as error:
-        raise ValueError(f"the signature of the {purpose} must be its sender's", "another") from (
-            error
-        )
+        raise ValueError(f"the signature of the {purpose} must be its sender's", "") from error
 
 
 def _fingerprint(key: bytes) -> bytes:
@@ -473,6 +423,15 @@ def _bytes(value: bytes) -> bytes:
     return _head_of(2, len(value)) + value
 
 
+def _list_of(values: Sequence[bytes]) -> bytes:
+    return _head_of(4, len(values)) + b"".join(map(_bytes, values))
+
+
+def _digest_of(told: bytes) -> bytes:
+    """Digest of a message, from its type on."""
+    return _sha256(_DOMAIN + b"message\0" + bytes((0x83, _VERSION)) + told)
+
+
 def _text(value: str) -> bytes:
     return _head_of(3, len(value.encode())) + value.encode()
 
@@ -483,10 +442,10 @@ def _head_of(major: int, number: int) -> bytes:
     for extra, size in ((24, 1), (25, 2), (26, 4)):
         if number < 1 << (8 * size):
             return bytes([major << 5 | extra]) + number.to_bytes(size, "big")
-    raise ValueError("a number must be below 2^32", "a larger one")
+    raise ValueError("a number must be below 2^32", number)
 
 
-def _require(holds: bool, must: str, got: str) -> None:
+def _require(holds: bool, must: str, got: object = "") -> None:
     if not holds:
         raise ValueError(must, got)
 

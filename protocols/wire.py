@@ -16,18 +16,22 @@ from typing import Any, NoReturn, TypeVar
 
 import cbor2
 
+from protocols import membership, messages
 from protocols.errors import MalformedMessageError
+from protocols.fields import DIGEST_BYTES, Message, field_types
 from protocols.identity import SIGNATURE_BYTES, PublicIdentity, SigningIdentity
-from protocols.messages import (
-    DIGEST_BYTES,
-    MESSAGE_TYPES,
-    PROTOCOL_VERSION,
-    MaskedVector,
-    Message,
-    VectorHead,
-    field_types,
-    require_vector_size,
+from protocols.messages import MaskedVector, VectorHead
+
+PROTOCOL_VERSION = 2
+MESSAGE_TYPES: dict[int, type[Message]] = dict(
+    sorted(
+        (kind.TYPE, kind)
+        for module in (messages, membership)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
+    )
 )
+"""Every type of message by its number."""
 
 PACKET_FORM = "pate-fed/1/packet"
 """The form that a framework's container of bytes names where it carries a packet."""
@@ -105,21 +109,16 @@ def head_frame(signed: Signed) -> bytes:
 
 
 class VectorFrame:
-    """The frame of a `MaskedVector` in the making, in one buffer.
+    """The frame of a `MaskedVector` in the making, in one buffer, for a y of `size` bytes.
 
     y may have many megabytes: it is written where it is sent from, and copied nowhere.
-
-    Args:
-        plan_digest: Plan that y answers.
-        sender: Fingerprint of the party.
-        size: Bytes of y.
 
     Raises:
         MalformedMessageError: a field out of bounds.
     """
 
     def __init__(self, *, plan_digest: bytes, sender: bytes, size: int) -> None:
-        require_vector_size(size)
+        VectorHead(plan_digest, sender, size, bytes(DIGEST_BYTES))  # refuses a size out of bounds
         self._fields = plan_digest, sender
         # With one byte for y: the bytes before y do not depend on it.
         *head, _ = _encoded(MaskedVector(plan_digest, sender, b"\0"))
@@ -174,16 +173,19 @@ def decode(frame: bytes) -> Signed:
         vector = _vector_in(frame)
         if vector is not None:
             return vector
-    body, signature = _parts(frame)[2:]
+    parts = _loads(frame)
+    if type(parts) is not list or len(parts) != 4:
+        raise MalformedMessageError("a frame must be a list of 4")
+    body, signature = parts[2:]
     if type(body) is not list or len(body) != len(field_types(message_type)):  # type: ignore[arg-type]
-        raise MalformedMessageError(f"a {message_type.__name__} must have its fields", "others")
+        raise MalformedMessageError(f"a {message_type.__name__} must have its fields")
     message = message_type(*(tuple(x) if type(x) is list else x for x in body))
     expected = SIGNATURE_BYTES if message_type.PURPOSE else 0
     if type(signature) is not bytes or len(signature) != expected:
-        raise MalformedMessageError(f"a signature must have {expected} bytes", "another length")
+        raise MalformedMessageError(f"a signature must have {expected} bytes")
     pieces = _encoded(message)
     if not _consists_of(frame, (_FRAMED, *pieces, encode_value(signature))):
-        raise MalformedMessageError("a frame must be in canonical form", "another form")
+        raise MalformedMessageError("a frame must be in canonical form")
     return Signed(message, signature, _digest_of(message, pieces), frame)
 
 
@@ -226,12 +228,12 @@ def unpack(packet: bytes, *, max_bytes: int) -> list[bytes]:
     frames = _loads(packet)
     if type(frames) is not list or len(frames) > MAX_PACKET_FRAMES:
         raise MalformedMessageError(
-            f"a packet must be a list of at most {MAX_PACKET_FRAMES} frames", "another"
+            f"a packet must be a list of at most {MAX_PACKET_FRAMES} frames"
         )
     if not all(type(frame) is bytes for frame in frames):
-        raise MalformedMessageError("frames must be bytes", "others")
+        raise MalformedMessageError("frames must be bytes")
     if pack(frames) != packet:
-        raise MalformedMessageError("a packet must be in canonical form", "another form")
+        raise MalformedMessageError("a packet must be in canonical form")
     return frames
 
 
@@ -276,7 +278,7 @@ def decode_value(data: bytes) -> Any:
     value = _loads(data)
     _require_plain(value)
     if encode_value(value) != data:
-        raise MalformedMessageError("data must be in canonical form", "another form")
+        raise MalformedMessageError("data must be in canonical form")
     return value
 
 
@@ -288,33 +290,21 @@ def _vector_in(frame: bytes) -> Signed | None:
     Returns:
         None if the frame has another shape: then it is none, or was made by others.
     """
-    start = len(_VECTOR_HEAD) + 2 * (len(_DIGEST_HEAD) + DIGEST_BYTES)
-    stop = len(frame) - len(_SIGNATURE_HEAD) - SIGNATURE_BYTES
-    # A head of 3 or 5 bytes says the length: which one, `_bytes_head` knows.
-    size = next((n for n in (stop - start - 3, stop - start - 5) if _fills(n, stop - start)), -1)
     plan = len(_VECTOR_HEAD) + len(_DIGEST_HEAD)
     sender = plan + DIGEST_BYTES + len(_DIGEST_HEAD)
-    is_in_shape = (
-        size > 0
-        and frame.startswith(_VECTOR_HEAD)
-        and frame.startswith(_DIGEST_HEAD, plan - len(_DIGEST_HEAD))
-        and frame.startswith(_DIGEST_HEAD, sender - len(_DIGEST_HEAD))
-        and frame.startswith(_bytes_head(size), start)
-        and frame.startswith(_SIGNATURE_HEAD, stop)
-    )
-    if not is_in_shape:
+    start = sender + DIGEST_BYTES
+    stop = len(frame) - len(_SIGNATURE_HEAD) - SIGNATURE_BYTES
+    # A head of 3 or 5 bytes says the length: which one, `_bytes_head` knows.
+    room = stop - start
+    sizes = (n for n in (room - 3, room - 5) if n > 0 and n + len(_bytes_head(n)) == room)
+    size = next(sizes, 0)
+    digests = frame[plan : plan + DIGEST_BYTES], frame[sender:start]
+    heads = (_VECTOR_HEAD, _DIGEST_HEAD, digests[0], _DIGEST_HEAD, digests[1], _bytes_head(size))
+    is_in_shape = frame.startswith(b"".join(heads)) and frame.startswith(_SIGNATURE_HEAD, stop)
+    if not size or not is_in_shape:
         return None
-    view = memoryview(frame)
-    message = MaskedVector(
-        frame[plan : plan + DIGEST_BYTES],
-        frame[sender : sender + DIGEST_BYTES],
-        view[stop - size : stop],
-    )
+    message = MaskedVector(*digests, memoryview(frame)[stop - size : stop])
     return Signed(message, frame[-SIGNATURE_BYTES:], digest_of(message.head), frame)
-
-
-def _fills(size: int, room: int) -> bool:
-    return size > 0 and size + len(_bytes_head(size)) == room
 
 
 def _frame_of(pieces: list[_Piece], signature: bytes) -> bytes:
@@ -387,27 +377,20 @@ def _head(major: int, size: int) -> bytes:
 def _announced_type(frame: bytes) -> type[Message]:
     """Read version and type off the first bytes: a frame's size is bounded before it is parsed."""
     if frame[:1] != _FRAMED:
-        raise MalformedMessageError("a frame must be a list of 4", "another shape")
+        raise MalformedMessageError("a frame must be a list of 4")
     if frame[1:2] != bytes((PROTOCOL_VERSION,)):
-        raise MalformedMessageError(f"the version must be {PROTOCOL_VERSION}", "another")
+        raise MalformedMessageError(f"the version must be {PROTOCOL_VERSION}", *frame[1:2])
     # RFC 8949, section 3: a number below 24 is its own encoding, one below 256 comes after 0x18.
     announced = frame[3:4] if frame[2:3] == b"\x18" else frame[2:3]
     message_type = MESSAGE_TYPES.get(announced[0]) if announced else None
     if message_type is None:
-        raise MalformedMessageError("a message must be of a known type", "another")
+        raise MalformedMessageError("a message must be of a known type", *announced)
     if len(frame) > message_type.MAX_BYTES:
         raise MalformedMessageError(
             f"a {message_type.__name__} must have at most {message_type.MAX_BYTES} bytes",
             len(frame),
         )
     return message_type
-
-
-def _parts(frame: bytes) -> list[Any]:
-    parts = _loads(frame)
-    if type(parts) is not list or len(parts) != 4:
-        raise MalformedMessageError("a frame must be a list of 4", "another shape")
-    return parts
 
 
 def _loads(data: bytes) -> Any:
@@ -421,7 +404,7 @@ def _loads(data: bytes) -> Any:
             allow_duplicate_keys=False,
         )
     except (cbor2.CBORDecodeError, ValueError, OverflowError, RecursionError) as error:
-        raise MalformedMessageError("bytes must be deterministic CBOR", "others") from error
+        raise MalformedMessageError("bytes must be deterministic CBOR") from error
 
 
 def _require_plain(value: object) -> None:
@@ -439,7 +422,7 @@ def _require_plain(value: object) -> None:
 
 
 def _refuse_tag(*_: object) -> NoReturn:
-    raise MalformedMessageError("CBOR tags must be absent", "a tag")
+    raise MalformedMessageError("CBOR tags must be absent")
 
 
 # Tags that the library would otherwise turn into dates, regular expressions, huge fractions ...

@@ -34,8 +34,8 @@ from protocols.messages import (
     HeadBundle,
     MaskedVector,
     Plan,
-    Proposal,
     Reveal,
+    SetProposal,
     Settlement,
     SetupClosing,
     ShareBundle,
@@ -755,7 +755,12 @@ def forged(run_id: bytes, number: int, world: World) -> list[Any]:
     some = tuple(sorted(world._pins))
     plan = Plan(run_id, 1, number, bytes(32), 6, int(world.now) + 1_000, number.to_bytes(2, "big"))
     void = Settlement(run_id, plan_digest, "void", 6, (b"",) * len(some), (), b"", b"")
-    return [plan, Proposal(run_id, plan_digest, ()), Proposal(run_id, plan_digest, some), void]
+    return [
+        plan,
+        SetProposal(run_id, plan_digest, ()),
+        SetProposal(run_id, plan_digest, some),
+        void,
+    ]
 
 
 @in_turn(

@@ -23,8 +23,9 @@ from party.storage import LedgerStore
 from pate_fed.accounting import EntryState, PrivacyLedger
 from protocols import wire
 from protocols.errors import KeysGoneError
+from protocols.fields import Message
 from protocols.identity import SigningIdentity
-from protocols.messages import Inquiry, MaskedVector, Message, Plan, Refusal
+from protocols.messages import Inquiry, MaskedVector, Plan, Refusal
 from tests.support.deployed import NAMES
 from tests.support.mortal_hospital import MortalHospital
 from tests.support.process_federation import process_federation

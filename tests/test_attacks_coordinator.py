@@ -20,6 +20,7 @@ from pate_fed.mechanisms import keyed_stream
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.envelope import SealingKey
+from protocols.fields import Message
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import (
@@ -27,12 +28,11 @@ from protocols.messages import (
     Envelope,
     EnvelopeBundle,
     KeyStatement,
-    Message,
     Plan,
-    Proposal,
     Reveal,
     RunOffer,
     RunRecord,
+    SetProposal,
     Settlement,
     Verdict,
 )
@@ -400,7 +400,7 @@ def test_a_settlement_of_another_set_than_the_one_that_sent_stops_the_party(kind
 def _without_last(federation: Federation, message: Message, *, count: int = 1) -> Message:
     """Another story of who survived: without the parties in the last seats."""
     last = federation.run.round.seats[-count:]
-    if isinstance(message, Proposal) and message.survivors:
+    if isinstance(message, SetProposal) and message.survivors:
         chosen = tuple(fp for fp in message.survivors if fp not in last)
         return dataclasses.replace(message, survivors=chosen)
     return message
@@ -412,7 +412,7 @@ def _holds(packet: bytes, kind: type[Message]) -> bool:
 
 def _opens_a_set(packet: bytes) -> bool:
     """Whether a packet asks a party to agree to a set."""
-    proposals = (message for message in messages(packet) if isinstance(message, Proposal))
+    proposals = (message for message in messages(packet) if isinstance(message, SetProposal))
     return any(message.survivors for message in proposals)
 
 

@@ -19,8 +19,9 @@ from pate_fed.charging import noise_of
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.queries import QueryBatch
 from protocols import wire
+from protocols.fields import Message
 from protocols.identity import SigningIdentity
-from protocols.messages import KeyStatement, MaskedVector, Message
+from protocols.messages import KeyStatement, MaskedVector
 from tests.support.attacked import (
     KINDS,
     MOST_BYTES,
@@ -194,7 +195,7 @@ def test_an_expired_key_that_the_coordinator_lets_through_is_refused_by_every_pe
 ) -> None:
     """Coordinator and culprit collude: the record holds a key that has expired."""
     federation = Kind(form, "coordinator").federation()
-    exchange = federation.run.round._run.exchange
+    exchange = federation.run.round.exchange
     collected = exchange.collected
 
     def spoiled() -> list[Any]:

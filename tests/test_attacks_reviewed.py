@@ -58,11 +58,10 @@ from protocols.rounds import (
     setup,
     verdicts,
 )
-from protocols.rounds.history import heads_record
+from protocols.rounds.batch import at_party
 from protocols.rounds.journal import MOST_UNSERVED
-from protocols.signed_transcript import transcript_lines
-from protocols.transcript import EntrySignature
-from protocols.transcript_verifier import render_verdict, verify_transcript
+from protocols.transcript import EntrySignature, HeadsRecord, transcript_lines
+from protocols.transcript_verifier import render_check, verify_transcript
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 from tests.support.hostile import (
     CLASSES,
@@ -142,9 +141,10 @@ def without_owner_of_run(patch: Patch) -> None:
 def without_run_of_settlement(patch: Patch) -> None:
     """A settlement is about any plan that it names."""
     note = settlement.note_settled
-    patch.setattr(
-        settlement, "note_settled", lambda *args, **fields: note(*args, **{**fields, **ANY_RUN})
-    )
+    for module in (at_party, lost_runs):
+        patch.setattr(
+            module, "note_settled", lambda *args, **fields: note(*args, **{**fields, **ANY_RUN})
+        )
 
 
 def without_run_of_verdict(patch: Patch) -> None:
@@ -428,17 +428,17 @@ def history(run: Run, group: Sequence[int], signers: Places, *, question: int) -
     bundle = wire.contain(HeadBundle(run_id, tuple(heads.get(place, b"") for place in run.places)))
     for place in group:
         run.tell(place, bundle)
-    assert run.coordinator._run.history is not None
+    assert run.coordinator.history is not None
     records = [
-        *run.coordinator._run.history.heads,
-        heads_record("closing", statements, transcript, epoch=epoch),
+        *run.coordinator.history.heads,
+        HeadsRecord("closing", len(transcript.entries), epoch, statements),
     ]
     parties = [run.key_of(place).public for place in run.places]
     lines = transcript_lines(transcript, records, parties=parties, coordinator=run.identity)
     return "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
 
 
-def verdict_of(run: Run, text: str) -> transcript_verifier.Verdict:
+def verdict_of(run: Run, text: str) -> transcript_verifier.TranscriptCheck:
     """Check a transcript, all of whose fingerprints are given."""
     return verify_transcript(
         text,
@@ -486,7 +486,7 @@ def test_a_verdict_says_how_many_liars_another_good_transcript_needs(
     in_both = set(verdict.heads_compared) & set(second.heads_compared)
     assert in_both == {run.fingerprint(place).hex() for place in run.liars}
     assert verdict.liars_needed == len(in_both) == needed
-    assert f" {needed} parties" in render_verdict(verdict)
+    assert f" {needed} parties" in render_check(verdict)
 
     run, one, other = two_histories(form, hospitals, heads, needed - 1)
     verdict, second = verdict_of(run, one), verdict_of(run, other)
@@ -936,7 +936,7 @@ def test_without_its_rule_a_statement_that_was_held_back_names_an_honest_hospita
     monkeypatch: Patch,
 ) -> None:
     monkeypatch.setattr(
-        setup, "HistoryError", lambda must, got, *, pair: HistoryError(must, got, peer=pair[0])
+        setup, "HistoryError", lambda must, *, pair: HistoryError(must, peer=pair[0])
     )
     run, error = error_at_stale_statement()
     assert error.peer == run.fingerprint(1).hex()
@@ -951,12 +951,18 @@ def with_foreign_proof_of_unbegun(patch: Patch) -> None:
     note = settlement.note_settled
 
     def believe(
-        journal: RoundJournal, plan: bytes, claim: PlanClaim, *, run_id: bytes, came_here: bool
+        journal: RoundJournal,
+        plan: bytes,
+        claim: PlanClaim | None,
+        *,
+        run_id: bytes,
+        came_here: bool = False,
     ) -> None:
         is_unbegun = not journal.run_of(plan)
         note(journal, plan, claim, run_id=run_id, came_here=came_here or is_unbegun)
 
-    patch.setattr(settlement, "note_settled", believe)
+    for module in (at_party, lost_runs):
+        patch.setattr(module, "note_settled", believe)
 
 
 def settle_in_another_run(first: Run, *, federation: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.dealing import deal, read_disclosure
+from protocols.envelope import seal_shares
 from protocols.errors import (
     BadSignatureError,
     ConflictingMessageError,
@@ -23,7 +24,6 @@ from protocols.rounds import PartyState
 from protocols.rounds.contribution import Contribution, opening_digest
 from protocols.rounds.opening import STAGE
 from protocols.secure_sum import SecureSum
-from protocols.share_envelope import seal_shares
 from tests.support.cheating import Cheat
 from tests.support.markers import sampled
 from tests.support.rounds import NOW, MemoryRun, ready_run
@@ -36,8 +36,8 @@ forms = pytest.mark.parametrize("form", [AdditiveSum, MaskedSum])
 def settled_at_epoch(form: type[SecureSum], epoch: int) -> tuple[MemoryRun, bytes]:
     """A run whose parties served one batch, at an epoch that the coordinator skipped to."""
     run = ready_run(form.smallest, form=form)
-    assert run.coordinator._run.history is not None
-    run.coordinator._run.history = replace(run.coordinator._run.history, epoch=epoch - 1)
+    assert run.coordinator.history is not None
+    run.coordinator.history = replace(run.coordinator.history, epoch=epoch - 1)
     run.sum([vector()] * form.smallest)
     run.settle()
     return run, run.coordinator.seats[0]
@@ -101,7 +101,7 @@ def with_vectors_in() -> tuple[Cheat, dict[bytes, list[bytes]]]:
 def dealt_again(cheat: Cheat) -> tuple[bytes, bytes]:
     """A second dealing that the dealer signed for one plan, and its column for the holder."""
     dealer, me = cheat.parties[DEALER], cheat.fingerprint(DEALER)
-    keys = dealer._run.roots.keys_for(cheat.plan_digest)
+    keys = dealer.roots.keys_for(cheat.plan_digest)
     dealt = deal(
         [keys.get(fp, bytes(32)) for fp in cheat.run.coordinator.seats],
         seat=DEALER,
@@ -112,7 +112,7 @@ def dealt_again(cheat: Cheat) -> tuple[bytes, bytes]:
     )
     signed = wire.sign(dealt.message, cheat.run.identities[me])
     to = cheat.fingerprint(HOLDER)
-    key = dealer._run.roots.sending_key(to, plan_digest=cheat.plan_digest, stage=STAGE)
+    key = dealer.roots.sending_key(to, plan_digest=cheat.plan_digest, stage=STAGE)
     return signed.frame, seal_shares(dealt.columns[HOLDER], key, dealing_digest=signed.digest)
 
 

@@ -32,8 +32,8 @@ from pate_fed.planning import DEFAULTS
 from pate_fed.report import shapes
 from pate_fed.students import Lesson, train_student
 from protocols.errors import ProtocolError
-from protocols.messages import MESSAGE_TYPES
 from protocols.rounds import COORDINATOR_TRANSITIONS, PARTY_TRANSITIONS
+from protocols.wire import MESSAGE_TYPES
 from tests.support.markers import sampled
 
 ROOT = Path(__file__).parent.parent

@@ -46,9 +46,10 @@ from pate_fed.releases import NoisyRelease
 from pate_fed.report import read_run, shapes
 from protocols import wire
 from protocols.errors import ProtocolError
+from protocols.fields import field_types
 from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
-from protocols.messages import MESSAGE_TYPES, field_types
+from protocols.wire import MESSAGE_TYPES
 from tests.support.extremes import EXTREMES, NUMBERS, extremes_of, nested
 from tests.support.federation import Federation
 from tests.support.mutations import encoded

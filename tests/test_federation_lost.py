@@ -16,16 +16,16 @@ from party.errors import Reason, RefusalError, StorageError
 from pate_fed.federation import MOST_VOID_BATCHES
 from protocols import wire
 from protocols.errors import KeyReuseError, LateMessageError, RestoredJournalError, WrongStateError
+from protocols.fields import Message
 from protocols.identity import SigningIdentity
 from protocols.messages import (
     Certificate,
     HeadBundle,
     MaskedVector,
-    Message,
     Plan,
-    Proposal,
     Refusal,
     RunOffer,
+    SetProposal,
     Settlement,
     Verdict,
 )
@@ -493,7 +493,7 @@ def test_everybody_signs_that_a_plan_is_closed_whatever_it_did_for_it() -> None:
     federation.nodes[2]._ballots._count = lambda *_: 1 / 0  # type: ignore[assignment, return-value, method-assign]
     void(federation, 0, 1)
     plan = settled(federation).plan_digest
-    assert told(federation, Proposal)[-1].survivors == ()
+    assert told(federation, SetProposal)[-1].survivors == ()
     assert {verdict.survivors for verdict in told(federation, Verdict)} == {()}
     closed = wire.digest_of(Verdict(plan, ()))
     for place in range(5):
@@ -509,7 +509,7 @@ def test_a_restarted_party_signs_that_a_plan_is_closed_and_hears_that_it_is() ->
     federation = ready(form="masked", parties=5)
 
     def on_query(node: int, packet: bytes) -> bytes | None:
-        if node == 2 and "Proposal" in kinds(packet):
+        if node == 2 and "SetProposal" in kinds(packet):
             federation.restart(2)
         return None if node in (0, CULPRIT) and "Plan" in kinds(packet) else packet
 
@@ -564,7 +564,7 @@ def test_who_agreed_to_a_set_never_signs_that_the_plan_is_closed() -> None:
     )
     void(federation, 0, 1)
     heal(federation)
-    closing = told(federation, Proposal)[-1]
+    closing = told(federation, SetProposal)[-1]
     assert closing.survivors == ()
     frame = wire.sign(closing, federation.identity).frame
     for place in range(5):
@@ -603,7 +603,7 @@ def test_nothing_is_revealed_for_a_plan_whose_queries_are_free_again() -> None:
     run_id, seats = federation.run.round.run_id, federation.run.round.seats
     with pytest.raises(KeyReuseError):
         journal.decide(plan, wire.digest_of(Verdict(plan, seats)), run_id=run_id)
-    late = wire.sign(Proposal(run_id, plan, seats), federation.identity).frame
+    late = wire.sign(SetProposal(run_id, plan, seats), federation.identity).frame
     false = wire.contain(Certificate(plan, seats, seats[:4], (bytes(64),) * 4))
     for frame in (late, false):
         [answer] = tell(federation, 2, frame)
@@ -1009,7 +1009,7 @@ def test_a_new_offer_is_taken_in_any_state_and_the_open_batch_stays_charged(stat
     assert kinds(answer) == ["KeyStatement"]
     assert node.state is PartyState.STATED
     assert old.state is PartyState.STOPPED
-    assert old._run.roots._roots == {}
+    assert old.roots._roots == {}
     for entry in node.ledger.entries:  # it may be settled yet
         assert entry.charged == entry.reserved
 
@@ -1174,7 +1174,7 @@ def test_a_wrong_head_stops_a_run_though_enough_are_right() -> None:
     federation = ready(parties=5)
     federation.ask(0, 1)
     node = federation.nodes[CULPRIT]
-    node._round._run.transcript = node._round._run.transcript.append("plan", bytes(32))
+    node._round.transcript = node._round.transcript.append("plan", bytes(32))
     with pytest.raises(PartyFailedError, match="PF-229"):
         federation.run.close()
 

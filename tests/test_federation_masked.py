@@ -256,7 +256,7 @@ def test_a_hospital_refuses_a_record_that_promises_what_the_form_does_not_hold(
     node = federation.nodes[0]
     record = node._round.record
     assert isinstance(record, RunRecord)
-    seats, me = node._round.seat_fingerprints, node._identity.fingerprint
+    seats, me = node._round.known.fingerprints, node._identity.fingerprint
     node._guard.review_run(record, seats=seats, me=me)
     with pytest.raises(RefusalError) as caught:
         node._guard.review_run(dataclasses.replace(record, **changed), seats=seats, me=me)
@@ -270,7 +270,7 @@ def test_a_hospital_counts_peers_that_nobody_checked_as_colluders(
     """n = 6, c = 3: with 3 unchecked peers of 6 it agrees, of 5 (c = 2) it does not."""
     federation = ready()
     node = federation.nodes[0]
-    record, seats = node._round.record, node._round.seat_fingerprints
+    record, seats = node._round.record, node._round.known.fingerprints
     assert record is not None
     me = node._identity.fingerprint
     peers = [seat for seat in seats if seat != me]

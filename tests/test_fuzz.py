@@ -27,17 +27,17 @@ from pate_fed.query_sketches import SKETCH_BYTES, from_bytes, sketch, to_bytes
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.dealing import Dealt, deal, disclose, read_disclosure
-from protocols.envelope import SUITES, SealingKey, seal
+from protocols.envelope import SUITES, SealingKey, open_shares, seal, seal_shares
 from protocols.errors import ConflictingMessageError, ProtocolError
 from protocols.identity import PublicIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import MESSAGE_TYPES, Certificate, Plan, ShareBundle, Verdict, VerdictMacs
-from protocols.messages.blame import BlameRequest
+from protocols.messages import BlameRequest, Certificate, Plan, ShareBundle, Verdict, VerdictMacs
 from protocols.rounds import PartyState, PlanClaim
 from protocols.rounds.journal import MOST_UNSERVED
+from protocols.rounds.verdicts import take_proof
 from protocols.shamir import elements_to_secrets
-from protocols.share_envelope import open_shares, seal_shares
 from protocols.transcript_verifier import verify_transcript
+from protocols.wire import MESSAGE_TYPES
 from tests.support.federation import Federation, ready_federation
 from tests.support.markers import more, sampled
 from tests.support.mutations import encoded, mutated, mutated_value
@@ -560,7 +560,7 @@ def test_proofs_of_a_verdict(by_macs: bool) -> None:
             return
         plan.is_certified = False
         try:
-            party.batch.take_proof(message)
+            take_proof(message, plan, run=party)
         finally:
             # As many as are needed must be right: the rest may be anything.
             if plan.is_certified:

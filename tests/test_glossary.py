@@ -11,8 +11,8 @@ from protocols.messages import (
     Dealing,
     MaskedVector,
     Plan,
-    Proposal,
     Reveal,
+    SetProposal,
     Settlement,
     Verdict,
 )
@@ -71,7 +71,7 @@ def test_the_three_exchanges_are_drawn_in_their_order() -> None:
         for sender, to, text in drawn
         if sender != to
     ]
-    kinds = (Plan, Dealing, MaskedVector, Proposal, Verdict, Reveal, Settlement)
+    kinds = (Plan, Dealing, MaskedVector, SetProposal, Verdict, Reveal, Settlement)
     names = [*(kind.__name__ for kind in kinds), "the peers' MACs"]
     found = [(sender, name) for sender, text in sent for name in names if name in text]
     assert found == [
@@ -79,7 +79,7 @@ def test_the_three_exchanges_are_drawn_in_their_order() -> None:
         ("C", "Plan"),
         ("P", "Dealing"),
         ("P", "MaskedVector"),
-        ("C", "Proposal"),
+        ("C", "SetProposal"),
         ("P", "Verdict"),
         ("C", "the peers' MACs"),
         ("P", "Reveal"),

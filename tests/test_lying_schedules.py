@@ -31,8 +31,9 @@ from pate_fed.accounting import EntryState
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.errors import ProtocolError, TooFewSharesError
+from protocols.fields import Message
 from protocols.identity import SigningIdentity
-from protocols.messages import MaskedVector, Message, Refusal, Settlement, Verdict
+from protocols.messages import MaskedVector, Refusal, Settlement, Verdict
 from protocols.rounds import CoordinatorState
 from protocols.rounds.contribution import Contribution
 from tests.support.hostile import (

@@ -98,7 +98,7 @@ class Recorder:
             "setup": {"offer": newest["RunOffer"], "record": newest["RunRecord"], **in_order},
             "batch": {
                 "plan": newest["Plan"],
-                "proposal": newest.get("Proposal", ""),
+                "proposal": newest.get("SetProposal", ""),
                 **{name: found[name] for name in BATCH},
             },
         }

@@ -58,7 +58,7 @@ def test_it_is_planned_with_its_own_collusion_threshold() -> None:
     table = json.loads(
         shown(
             *("plan", "--parties", 6, "--teachers", 20, "--classes", 2, "--queries", 5),
-            *("--sigma1", 20, "--sigma2", 24, "--sum", "circle", "--format", "json"),
+            *("--sigma2", 24, "--sum", "circle", "--format", "json"),
         )
     )
     assert table["sum"]["form"] == "circle"

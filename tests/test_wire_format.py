@@ -16,14 +16,14 @@ from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.mechanisms import SPECS
 from pate_fed.releases import NoisyRelease, Outcome
-from protocols import dealing, envelope, pair_keys, shamir, share_envelope
+from protocols import dealing, envelope, pair_keys, shamir
+from protocols.fields import VERDICT_MAC_BYTES
 from protocols.masked import MaskedSum
-from protocols.messages import MESSAGE_TYPES, PROTOCOL_VERSION, VERDICT_MAC_BYTES
 from protocols.rounds.opening import STAGE
 from protocols.rounds.verdicts import VERDICT_STAGE
-from protocols.signed_transcript import FORMAT_VERSION
+from protocols.transcript import FORMAT_VERSION
 from protocols.transcript_verifier import FOLLOWERS
-from protocols.wire import MAX_PACKET_FRAMES
+from protocols.wire import MAX_PACKET_FRAMES, MESSAGE_TYPES, PROTOCOL_VERSION
 from tests.support.make_vectors import VECTORS
 from tests.support.reference_cbor import cbor
 from tests.support.vectors import read_vectors
@@ -176,7 +176,7 @@ def test_sizes_of_shares_are_those_of_the_code() -> None:
     text = prose("Shares of a batch's keys")
     assert f"integers modulo {shamir.PRIME}" in text
     assert f"A share has {shamir.SHARE_BYTES} bytes" in text
-    sealed = dealing.DIGEST_BYTES + share_envelope.TAG_BYTES
+    sealed = dealing.DIGEST_BYTES + envelope.TAG_BYTES
     assert f"{sealed} + {shamir.SHARE_BYTES} n bytes" in text
     assert dealing.disclosed_bytes(5, 0) == 34 + 32
     assert dealing.disclosed_bytes(5, 1) == 34 + 34 + 3 * 32

@@ -211,7 +211,7 @@ def verify(
     `python -m protocols.transcript_verifier` does the same without the rest of this program.
     """
     from coordinator.runs import transcripts  # noqa: PLC0415 - keeps --help fast
-    from protocols.transcript_verifier import render_verdict  # noqa: PLC0415
+    from protocols.transcript_verifier import render_check  # noqa: PLC0415
 
     try:
         verdict = transcripts.check_transcript(
@@ -222,4 +222,4 @@ def verify(
     if output_format is Format.JSON:
         print_json(transcripts.transcript_table(verdict))
     else:
-        print(render_verdict(verdict))
+        print(render_check(verdict))

@@ -36,7 +36,7 @@ from protocols.enrollment import (
     token_digest,
 )
 from protocols.identity import PublicIdentity
-from protocols.messages import (
+from protocols.membership import (
     MOST_OPEN_RUNS,
     AuditHead,
     JoinRequest,

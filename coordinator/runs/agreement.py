@@ -21,7 +21,7 @@ from coordinator.runs.waits import RunWaits
 from protocols import wire
 from protocols.errors import ProtocolError, UnexpectedMessageError
 from protocols.messages import RunInquiry, RunReadiness
-from protocols.rounds import run_inquiry
+from protocols.rounds import read_run_answer
 from protocols.run_scope import RunScope
 
 _MOST_BYTES: Final = 64 * 1024
@@ -178,7 +178,7 @@ def _read(
         frames = wire.unpack(packet, max_bytes=_MOST_BYTES)
         if not frames:
             return None
-        message = run_inquiry.read(frames[-1], inquiry=inquiry, parties=only)
+        message = read_run_answer(frames[-1], inquiry=inquiry, parties=only)
     except ProtocolError as error:
         return HospitalAnswer(error.code, is_signed=False)
     if isinstance(message, RunReadiness):

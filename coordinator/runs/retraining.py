@@ -34,7 +34,7 @@ from pate_fed.report.run_directory import (
 )
 from pate_fed.report.scores import scores_of
 from protocols.identity import SigningIdentity
-from protocols.signed_transcript import seal_files
+from protocols.transcript import seal_files
 
 if TYPE_CHECKING:
     from pate_fed.students import LabelFacts, Student

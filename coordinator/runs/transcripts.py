@@ -13,13 +13,13 @@ from pate_fed.regular_files import read_regular
 from pate_fed.report.run_directory import EARLIER, SEAL, digests_of
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity
-from protocols.signed_transcript import altered_file
-from protocols.transcript_verifier import MAX_BYTES, Verdict, separate, verify_transcript
+from protocols.transcript import altered_file
+from protocols.transcript_verifier import MAX_BYTES, TranscriptCheck, separate, verify_transcript
 
 
 def check_transcript(
     run_dir: Path, *, coordinator: str | None = None, parties: Sequence[str] = ()
-) -> Verdict:
+) -> TranscriptCheck:
     """Check the transcript of a run.
 
     Args:
@@ -58,7 +58,7 @@ def check_transcript(
     return verdict
 
 
-def transcript_table(verdict: Verdict) -> dict[str, Any]:
+def transcript_table(verdict: TranscriptCheck) -> dict[str, Any]:
     """Return a good verdict as plain data."""
     return {
         "good": verdict.is_good,
@@ -74,12 +74,13 @@ def transcript_table(verdict: Verdict) -> dict[str, Any]:
 
 def _verified(
     text: str, *, coordinator: str | None, parties: Sequence[str], may_be_open: bool = False
-) -> Verdict:
+) -> TranscriptCheck:
     verdict = verify_transcript(
         text, coordinator=coordinator, parties=parties, may_be_open=may_be_open
     )
     if verdict.line is not None:
-        raise BrokenTranscriptError(verdict.must, verdict.got, line=verdict.line, kind=verdict.kind)
+        got = verdict.got or "another"
+        raise BrokenTranscriptError(verdict.must, got, line=verdict.line, kind=verdict.kind)
     return verdict
 
 
@@ -93,7 +94,7 @@ def _manifest(run_dir: Path) -> dict[str, Any]:
     return manifest
 
 
-def _require_named(named: Mapping[str, Any], verdict: Verdict) -> None:
+def _require_named(named: Mapping[str, Any], verdict: TranscriptCheck) -> None:
     """Check that a transcript is this run's, and not another one that is good too."""
     if (named["run_id"], named["transcript_head"]) != (verdict.run_id, verdict.head):
         raise BrokenTranscriptError(

@@ -26,7 +26,7 @@ from party.site.enrollment import ask_membership
 from party.site.peers import Standing, named_by, require_compared, standings
 from pate_fed.nodes import Format, one_line
 from protocols.fingerprint_words import spoken
-from protocols.messages import Membership
+from protocols.membership import Membership
 from protocols.party_names import normalized
 
 peers_app = typer.Typer(

@@ -41,7 +41,7 @@ from pate_fed.errors import PateFedError
 from pate_fed.nodes import Format, one_line, printable, read_settings, schema_of
 from pate_fed.nodes.command_line import EXIT_FAILED, print_json
 from protocols.fingerprint_words import spoken
-from protocols.messages import Membership
+from protocols.membership import Membership
 from protocols.party_names import normalized
 
 ANSWERS_VERSION: Final = 1

@@ -17,7 +17,7 @@ from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FederationStatus, Status, read_status
 from pate_fed.nodes import Format, one_line
 from protocols.fingerprint_words import spoken
-from protocols.messages import Membership
+from protocols.membership import Membership
 
 if TYPE_CHECKING:
     from party.doctor import Check

@@ -21,7 +21,7 @@ from party.storage.audit import sign_head
 from pate_fed.nodes import KeptChild
 from protocols.enrollment import read_audit_head
 from protocols.identity import PublicIdentity
-from protocols.messages import Membership
+from protocols.membership import Membership
 
 _log = logging.getLogger(__name__)
 

@@ -45,7 +45,7 @@ from protocols.messages import (
     RunRecord,
     Settlement,
 )
-from protocols.rounds import PartyRound, PartyState, Received, run_inquiry
+from protocols.rounds import PartyRound, PartyState, Received
 from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
 
@@ -264,7 +264,7 @@ class PartyNode:
     def _judge_run(self, record: RunRecord) -> tuple[bytes, ...]:
         self._journal.require_whole()
         run_id = self._round.run_id or bytes(32)
-        scope = RunScope.of(record, seats=self._round.seat_fingerprints)
+        scope = RunScope.of(record, seats=self._round.known.fingerprints)
         try:
             run = self._reviewed(record, scope, run_id=run_id)
             self._tell(RunAccepted(run_id, run.terms, scope))
@@ -295,15 +295,7 @@ class PartyNode:
         The run that this party is in goes on.
         """
         self._journal.require_whole()
-        run_inquiry.take(
-            signed,
-            inquiry,
-            coordinator=self._coordinator,
-            me=self._identity.fingerprint,
-            known_peers=self._known_peers,
-            forms=self._forms,
-            suites=self._guard.policy.suites,
-        )
+        self._new_round().require_joinable(signed, inquiry)
         scope = RunScope.of(inquiry, seats=inquiry.seats)
         said = ""
         try:

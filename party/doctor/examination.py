@@ -29,7 +29,7 @@ from party.errors import EnrollmentError
 from party.site.folder import Site
 from party.site.membership import SiteMembership
 from pate_fed.nodes import FAIL, Check, made_checks
-from protocols.messages import Membership
+from protocols.membership import Membership
 
 _SiteChecks = tuple[tuple[str, Callable[[Site, Surroundings], Check]], ...]
 _MembershipChecks = tuple[tuple[str, Callable[[SiteMembership, Surroundings], Check]], ...]

@@ -16,7 +16,7 @@ from party.site.folder import DATABASE_FILE, Site
 from party.site.membership import SiteMembership
 from party.storage import has_node
 from pate_fed.nodes import free_disk
-from protocols.messages import Membership
+from protocols.membership import Membership
 
 _TIMEOUT_S = 10.0
 _MEMORY_FILE = Path("/proc/meminfo")

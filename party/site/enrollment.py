@@ -21,13 +21,7 @@ from pate_fed import __version__
 from protocols import wire
 from protocols.enrollment import read_audit_head
 from protocols.errors import ProtocolError
-from protocols.messages import (
-    JoinRequest,
-    Membership,
-    MembershipQuery,
-    PoolQuery,
-    ResultsQuery,
-)
+from protocols.membership import JoinRequest, Membership, MembershipQuery, PoolQuery, ResultsQuery
 
 if TYPE_CHECKING:
     import httpx

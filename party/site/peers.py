@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from party.errors import PinError, WordsDifferError
 from protocols.fingerprint_words import is_same
 from protocols.identity import PublicIdentity
-from protocols.messages import Membership
+from protocols.membership import Membership
 from protocols.party_names import normalized
 
 MOST_LETTERS = 200

@@ -23,8 +23,9 @@ from pate_fed.errors import PateFedError
 from pate_fed.federation import RunTerms
 from protocols import wire
 from protocols.errors import ProtocolError
+from protocols.fields import MOST_WORDS_LETTERS
 from protocols.identity import PublicIdentity
-from protocols.messages import MOST_OPEN_RUNS, MOST_WORDS_LETTERS
+from protocols.membership import MOST_OPEN_RUNS
 
 MOST_PENDING = 20
 """Of each subject and coordinator. So that nobody can fill the disk: while so much waits, nothing

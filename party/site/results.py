@@ -33,9 +33,9 @@ from pate_fed.report.run_directory import (
 )
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity
-from protocols.signed_transcript import altered_file, verify_seal
+from protocols.transcript import altered_file, verify_seal
 from protocols.transcript_verifier import MAX_BYTES as MAX_TRANSCRIPT_BYTES
-from protocols.transcript_verifier import Verdict, separate, verify_transcript
+from protocols.transcript_verifier import TranscriptCheck, separate, verify_transcript
 
 MAX_SEAL_BYTES: Final = 2**16
 MAX_TABLE_BYTES: Final = 2**24
@@ -135,7 +135,7 @@ def fetch_results(
     *,
     coordinator: PublicIdentity,
     party: PublicIdentity,
-) -> Verdict:
+) -> TranscriptCheck:
     """Fetch the run directory of a run, check all of it, and only then put it where it belongs.
 
     The transcript is of this run, good, of this coordinator and with this hospital in it; it ends
@@ -232,7 +232,7 @@ def _checked(
     *,
     coordinator: PublicIdentity,
     party: PublicIdentity,
-) -> Verdict:
+) -> TranscriptCheck:
     """Check the transcripts of a run that may have been set up several times."""
     by = coordinator.fingerprint.hex()
     verdict = verify_transcript(transcript, coordinator=by)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from protocols import wire
 from protocols.errors import MalformedMessageError
 from protocols.identity import SigningIdentity
-from protocols.messages import AuditHead
+from protocols.membership import AuditHead
 
 Detail: TypeAlias = str | int | bytes
 """A record's values; a price is written as text, so that reading gives the same text."""

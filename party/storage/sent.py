@@ -18,7 +18,7 @@ from sqlalchemy.dialects.sqlite import insert
 from party.storage.engine import PartyDatabase
 from party.storage.schema import SentRow
 from protocols import wire
-from protocols.messages import PoolQuery, ResultsQuery
+from protocols.membership import PoolQuery, ResultsQuery
 
 MOST_A_DAY: Final = 500
 """Rows of one day, kind and coordinator before the rest is counted in one."""

@@ -59,54 +59,26 @@ class RowWitness:
     it holds the self mask b. A thief of this memory who also has the void batch's y can open it.
     Without b the thief would need shares of b from as many holders as open a sum. The pair keys
     follow from roots that are held until the next plan in any case.
-
-    Args:
-        form: Secure sum of the run.
-        plan_digest: The plan.
-        words: Length of its vector.
-        seat: This party's place.
-        pair_keys: Key of the plan with each other seat.
-        self_key: b, where the form has one.
     """
 
-    __slots__ = ("_form", "_is_void", "_keys", "_parties", "_plan_digest", "_words")
+    __slots__ = ("_form", "_keys", "_parties", "_words")
 
     def __init__(
         self,
         form: SecureSum,
         *,
-        plan_digest: bytes,
         words: int,
         seat: int,
         pair_keys: Mapping[int, bytes],
         self_key: bytes,
     ) -> None:
         self._form = form
-        self._plan_digest = plan_digest
         self._words = words
         self._parties = len(pair_keys) + 1
         self._keys = {**pair_keys, **({seat: self_key} if self_key else {})}
-        self._is_void = False
-
-    def note_void(self) -> None:
-        """Note that the plan is settled void: only then may a row of it be asked about."""
-        self._is_void = True
-
-    def require_void(self, plan_digest: bytes) -> None:
-        """Check that a request is about this plan, and that nothing of it will be released.
-
-        Raises:
-            BlameError: it is not, or the plan is open still.
-        """
-        if plan_digest != self._plan_digest or not self._is_void:
-            raise BlameError("a row must be of the void plan just before", "another")
 
     def sums(self, row: int, *, row_words: int) -> tuple[int, ...]:
-        """Add each stream over one row, modulo the ring; use it up.
-
-        Args:
-            row: Which row.
-            row_words: Words of a row, from the terms that this party agreed to.
+        """Add each stream over one row of `row_words`, modulo the ring; use it up.
 
         Returns:
             One for each seat; at this party's own the sum of its self mask, 0 where it has none.
@@ -117,7 +89,7 @@ class RowWitness:
         if row_words < 2 or self._words % row_words or not 0 <= row < self._words // row_words:
             raise BlameError("a row must be one of the plan", row)
         if not self._keys:
-            raise BlameError("a row must be asked about once", "again")
+            raise BlameError("a row must be asked about once")
         keys, self._keys = self._keys, {}
         return tuple(
             _row_sum(self._form, keys[seat], row, row_words=row_words) if seat in keys else 0
@@ -136,14 +108,13 @@ class PartyBlame:
     """
 
     def __init__(self) -> None:
-        self._expires_at = 0
+        self._plan_digest, self._expires_at = b"", 0
         self._request: BlameRequest | None = None
         self.witness: RowWitness | None = None
 
-    def keep(self, witness: RowWitness, *, expires_at: int) -> None:
+    def keep(self, witness: RowWitness, *, plan_digest: bytes, expires_at: int) -> None:
         """Keep what a plan that is settled void was answered with, until the plan expires."""
-        witness.note_void()
-        self.witness, self._expires_at = witness, expires_at
+        self.witness, self._plan_digest, self._expires_at = witness, plan_digest, expires_at
 
     def drop(self) -> None:
         """Forget the plan, and the question about it."""
@@ -153,13 +124,14 @@ class PartyBlame:
         """Let a question wait for the node's decision.
 
         Raises:
-            BlameError: it is of another plan, or this one is open or gone; names the coordinator.
+            BlameError: it is of another plan than the void one just before, or its keys are gone.
         """
         if now >= self._expires_at:
             self.witness = None
         if self.witness is None:
-            raise BlameError("keys of the plan must be here still", "none", peer=COORDINATOR)
-        self.witness.require_void(request.plan_digest)
+            raise BlameError("keys of the plan must be here still", peer=COORDINATOR)
+        if request.plan_digest != self._plan_digest:
+            raise BlameError("a row must be of the void plan just before")
         self._request = request
 
     @property
@@ -176,13 +148,6 @@ class PartyBlame:
 
 class BlameCase:
     """The coordinator's record of one plan, to find out who spoiled a row of it.
-
-    Args:
-        form: Secure sum of the run.
-        seats: Fingerprints of all parties, in seat order.
-        plan_digest: The plan.
-        words: Length of its vector.
-        row_words: Words of a row.
 
     Raises:
         WrongStateError: rows do not fill the vector.
@@ -252,7 +217,7 @@ class BlameCase:
             and max(message.sums) < 1 << self._form.ring.bits
         )
         if not fits:
-            raise UnexpectedMessageError("a statement must be of the row that was asked", "another")
+            raise UnexpectedMessageError("a statement must be of the row that was asked")
         self._stated[message.sender] = message.sums
 
     def name(self, quotas: Sequence[int]) -> Blame:
@@ -268,7 +233,7 @@ class BlameCase:
             WrongStateError: no row was asked about.
         """
         if self._row < 0:
-            raise WrongStateError("a row must be asked about before somebody is named", "none")
+            raise WrongStateError("a row must be asked about before somebody is named")
         stated = {self._seats.index(party): sums for party, sums in self._stated.items()}
         known: dict[tuple[int, int], int] = {}
         for dealer, place, key in self._opened:

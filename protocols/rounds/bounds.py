@@ -133,9 +133,6 @@ class PlanClaim:
         the noise and to show nothing else. Then the charge may come back within a bound of each
         party's own: beyond it a liar could let the coordinator look for nothing, again and again.
         With noise at the parties the coordinator is trusted with nothing, so the charge stays.
-
-        Args:
-            noise_at_parties: Whether the parties add the noise.
         """
         if self.openable is None:  # nobody named who refused
             return False
@@ -171,12 +168,10 @@ def bound_on(same: Iterable[PlanClaim], near: Iterable[PlanClaim]) -> SetBound:
     bound = ANY_SET
     for claim in same:
         if not claim.is_free or claim.openable is None:
-            raise KeyReuseError("no query may be answered twice", "one that was, or may have been")
+            raise KeyReuseError("no query may be answered twice")
         bound &= claim.openable
     for claim in near:
         if claim.openable is None:
-            raise KeyReuseError(
-                "a query close to an earlier one must wait until that is settled", "an open one"
-            )
+            raise KeyReuseError("a query close to an earlier one must wait until that is settled")
         bound &= claim.openable
     return bound

@@ -10,28 +10,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from protocols import wire
-from protocols.errors import HistoryError, TooFewHeadsError, UnexpectedMessageError, WrongStateError
+from protocols.errors import HistoryError, UnexpectedMessageError, WrongStateError
 from protocols.messages import Closing, HeadBundle, HeadStatement
-from protocols.rounds.coordinator_journal import HeadsCollected, RunClosed, RunFinished
-from protocols.rounds.history import heads_record
+from protocols.rounds.coordinator_journal import HeadsCollected, RunEnded, RunFinished
 from protocols.rounds.live_run import LiveRun
-from protocols.rounds.seated_run import SeatedRun
 from protocols.rounds.seating import (
     COORDINATOR,
-    least_heads,
+    SeatedRun,
     require_enough_heads,
     require_run,
     verify_handed_over,
 )
 from protocols.rounds.states import CoordinatorState
-from protocols.signed_transcript import seal_files, transcript_lines
+from protocols.transcript import HeadsRecord, seal_files, transcript_lines
 
 
 class PartyClosing:
     """A party's end.
-
-    Args:
-        run: The run.
 
     Attributes:
         heads_compared: Parties whose last head equals ours, in seat order; ours is among them.
@@ -50,17 +45,12 @@ class PartyClosing:
         """
         run, head = self._run, self._run.transcript.head
         if closing.head != head:
-            raise HistoryError(
-                "the coordinator must remember the same run", "another head", peer=COORDINATOR
-            )
+            raise HistoryError("the coordinator must remember the same run", peer=COORDINATOR)
         statement = HeadStatement(run.run_id, run.me, head, run.epoch, run.journal.counter)
         return wire.sign(statement, run.identity).frame
 
     def compare(self, bundle: HeadBundle) -> None:
         """Compare all parties' heads with this party's own, and witness their journals' counters.
-
-        Args:
-            bundle: All parties' signed heads, empty for a lost party.
 
         Raises:
             HistoryError: a party signed another head. It names that party and the coordinator,
@@ -81,45 +71,38 @@ class PartyClosing:
             statement = wire.expect(signed, HeadStatement)
             verify_handed_over(signed, identity)
             if statement.sender != fingerprint or statement.run_id != seating.run_id:
-                raise UnexpectedMessageError("a head must be its seat's", "another")
+                raise UnexpectedMessageError("a head must be its seat's")
             if statement.head != run.transcript.head:
                 raise HistoryError(
                     "all parties must remember the same run",
-                    "another head",
                     pair=(fingerprint.hex(), COORDINATOR),
                 )
             counters[fingerprint] = statement.journal_counter
-        least = max(least_heads(seating.form, parties=len(seating.identities)), run.floor)
-        if len(counters) < least:
-            raise TooFewHeadsError(received=len(counters), threshold=least)
+        require_enough_heads(bundle.statements, seating.form, floor=run.floor)
         heard = {*counters, run.me}
         counters.pop(run.me, None)
         run.journal.witness(counters)
         self.heads_compared = tuple(each for each in seating.fingerprints if each in heard)
 
 
-def require_head(statement: HeadStatement, *, run_id: bytes, head: bytes, epoch: int) -> None:
-    """Check a party's last head at the coordinator.
-
-    Raises:
-        HistoryError: of another history.
-    """
-    require_run(statement.run_id, run_id)
-    if statement.head != head:
-        raise HistoryError("a party must remember the same run", "another head")
-    if statement.epoch != epoch:
-        raise HistoryError("the epoch must be the run's", statement.epoch)
-
-
 class CoordinatorClosing:
-    """The coordinator's end: shows all heads to each party, and writes the transcript down.
-
-    Args:
-        run: The run.
-    """
+    """The coordinator's end: shows all heads to each party, and writes the transcript down."""
 
     def __init__(self, run: LiveRun) -> None:
         self._run = run
+
+    def check_head(self, statement: HeadStatement) -> None:
+        """Check a party's last head.
+
+        Raises:
+            HistoryError: of another history.
+        """
+        run = self._run
+        require_run(statement.run_id, run.run_id)
+        if statement.head != run.transcript.head:
+            raise HistoryError("a party must remember the same run")
+        if statement.epoch != run.known.epoch:
+            raise HistoryError("the epoch must be the run's", statement.epoch)
 
     @property
     def frame(self) -> bytes:
@@ -148,7 +131,7 @@ class CoordinatorClosing:
         run = self._run
         run.require_settled()
         frame = wire.sign(Closing(run.run_id, run.transcript.head), run.identity).frame
-        run.do(RunClosed(frame))
+        run.do(RunEnded(frame))
         run.exchange.begin(CoordinatorState.CLOSING, run.seats)
         return frame
 
@@ -163,7 +146,7 @@ class CoordinatorClosing:
         """
         run, exchange = self._run, self._run.exchange
         if self.heads_frame:
-            raise WrongStateError("heads must be compared once", "a second time")
+            raise WrongStateError("heads must be compared once")
         if exchange.state is not CoordinatorState.CLOSING:
             exchange.require(CoordinatorState.COMPARING)
         heads = exchange.frames_of(run.seats)
@@ -181,9 +164,9 @@ class CoordinatorClosing:
         run, known = self._run, self._run.known
         heads = [*known.heads]
         if not known.head_frames and known.closing:  # those that came, to show whose are missing
-            came = ((seat, run.exchange.message_of(seat)) for seat in run.seats)
-            signed = {seat: each for seat, each in came if each is not None}
-            heads.append(heads_record("closing", signed, known.transcript, epoch=known.epoch))
+            signed = {seat: each for seat in run.seats if (each := run.exchange.message_of(seat))}
+            entries = len(known.transcript.entries)
+            heads.append(HeadsRecord("closing", entries, known.epoch, signed))
         parties = list(run.parties.values())
         return transcript_lines(known.transcript, heads, parties=parties, coordinator=run.identity)
 

@@ -1,10 +1,9 @@
 """The coordinator's end of a run: relays sealed messages unread, and adds y's as they come.
 
-It hands each message to its phase, whose steps are next door, too: see the attributes of
-`CoordinatorRound`. Each step is in the journal before the frame that follows from it leaves, so a
-coordinator that was killed goes on (`CoordinatorRound.resumed`) with the very same bytes: it sends
-an open plan again and gets the same y's, a proposal stays as it was, and a sum that was opened
-opens from the same y's only.
+It hands each message to its phase, whose steps are next door, too. Each step is in the journal
+before the frame that follows from it leaves, so a coordinator that was killed goes on
+(`CoordinatorRound.resumed`) with the very same bytes: it sends an open plan again and gets the same
+y's, a proposal stays as it was, and a sum that was opened opens from the same y's only.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE, require_suite
+from protocols.envelope import DEFAULT_SUITE, suite_named
 from protocols.errors import (
     ConflictingMessageError,
     HistoryError,
@@ -25,15 +24,14 @@ from protocols.errors import (
     WrongLengthError,
     WrongStateError,
 )
+from protocols.fields import KIB, Message
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import (
-    KIB,
     Confirmations,
     EnvelopeBundle,
     HeadStatement,
     KeyStatement,
     MaskedVector,
-    Message,
     Ready,
     Refusal,
     Reveal,
@@ -43,25 +41,29 @@ from protocols.messages import (
     Verdict,
     VerdictMacs,
 )
-from protocols.rounds.batch import CoordinatorBatch, CoordinatorBlame
-from protocols.rounds.closing import CoordinatorClosing, require_head
+from protocols.rounds.batch.at_coordinator import CoordinatorBatch, CoordinatorBlame
+from protocols.rounds.closing import CoordinatorClosing
 from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal
-from protocols.rounds.history import counter_in, newest
+from protocols.rounds.history import newest
 from protocols.rounds.inquiry import CoordinatorInquiry
 from protocols.rounds.live_run import LiveRun
-from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.seating import require_run
 from protocols.rounds.setup import CoordinatorSetup
-from protocols.rounds.states import COORDINATOR_TRANSITIONS, CoordinatorState, next_state
+from protocols.rounds.states import (
+    COORDINATOR_TRANSITIONS,
+    CoordinatorState,
+    next_state,
+    subject_of,
+)
 from protocols.secure_sum import SecureSum
-from protocols.transcript import Transcript
+from protocols.transcript import counter_in
 from protocols.wire import Signed
 
 _READY_STAGES = {CoordinatorState.CONFIRMED: "setup", CoordinatorState.COMPARING: "closing"}
 
 
-class CoordinatorRound:
-    """The coordinator's state machine for one run.
+class CoordinatorRound(LiveRun):
+    """The coordinator's state machine for one run: a `LiveRun` that takes messages.
 
     Args:
         identity: The coordinator's identity.
@@ -101,10 +103,10 @@ class CoordinatorRound:
         journal: CoordinatorJournal | None = None,
     ) -> None:
         form.require_enough(len(parties))
-        require_suite(suite)
+        suite_named(suite)  # refuses an unknown one
         journal = MemoryCoordinatorJournal() if journal is None else journal
         if journal.steps():
-            raise WrongStateError("a run must begin with an empty journal", "one with steps")
+            raise WrongStateError("a run must begin with an empty journal")
         offer = RunOffer(
             coordinator_key=identity.public.key,
             nonce=nonce,
@@ -114,11 +116,10 @@ class CoordinatorRound:
             expires_at=expires_at,
             simulated=simulated,
         )
-        run = LiveRun(identity, form=form, parties=parties, journal=journal)
+        super().__init__(identity, form=form, parties=parties, journal=journal)
         statements = known_statements or {}
         self._prepare(
-            run,
-            offer=wire.sign(offer, identity),
+            wire.sign(offer, identity),
             statements={party: wire.decode(frame) for party, frame in statements.items()},
         )
 
@@ -131,82 +132,35 @@ class CoordinatorRound:
         parties: Mapping[bytes, PublicIdentity],
         journal: CoordinatorJournal,
     ) -> Self:
-        """Go on with a run after a restart.
-
-        Args:
-            identity: The coordinator's identity.
-            form: Secure sum of the run.
-            parties: Pinned parties by fingerprint: all that take part.
-            journal: Where the run's steps were written, and more will be.
+        """Go on with a run after a restart, from the journal where its steps were written.
 
         Raises:
             UnfinishedSetupError: the run was not set up: it is given up.
             BrokenJournalError: a step does not follow, or the run is of others.
         """
-        live = LiveRun(identity, form=form, parties=parties, journal=journal)
-        known = live.replay()
         run = cls.__new__(cls)
-        run._prepare(live, offer=known.offer, statements=known.statements)
+        LiveRun.__init__(run, identity, form=form, parties=parties, journal=journal)
+        known = run.replay()
+        run._prepare(known.offer, statements=known.statements)
         if known.plan is not None:
             run.batch.begin(known.plan)
         elif known.state is CoordinatorState.COMPARING:
-            live.exchange.begin(CoordinatorState.COMPARING, run.closing.heads_compared)
+            run.exchange.begin(CoordinatorState.COMPARING, run.closing.heads_compared)
         return run
 
-    def _prepare(self, run: LiveRun, *, offer: Signed, statements: Mapping[bytes, Signed]) -> None:
-        self._run = run
+    def _prepare(self, offer: Signed, *, statements: Mapping[bytes, Signed]) -> None:
         self._statements = dict(statements)
         self._answered: dict[tuple[type[Message], bytes, object], bytes] = {}
-        self.setup = CoordinatorSetup(run, offer)
-        self.inquiry = CoordinatorInquiry(run)
-        self.blame = CoordinatorBlame(run)
-        self.batch = CoordinatorBatch(run, self.blame)
-        self.closing = CoordinatorClosing(run)
-
-    # Public facts -------------------------------------------------------------------------------
+        self.setup = CoordinatorSetup(self, offer)
+        self.inquiry = CoordinatorInquiry(self)
+        self.blame = CoordinatorBlame(self)
+        self.batch = CoordinatorBatch(self, self.blame)
+        self.closing = CoordinatorClosing(self)
 
     @property
     def state(self) -> CoordinatorState:
         """The message that the coordinator waits for."""
-        return self._run.exchange.state
-
-    @property
-    def seats(self) -> tuple[bytes, ...]:
-        """Fingerprints of all parties, in seat order."""
-        return self._run.seats
-
-    @property
-    def run_id(self) -> bytes:
-        """Digest of the run record; empty before it was made."""
-        return self._run.run_id
-
-    @property
-    def transcript(self) -> Transcript:
-        """Chain of this run."""
-        return self._run.transcript
-
-    @property
-    def has_open_plan(self) -> bool:
-        """Whether a plan waits to be settled."""
-        return self._run.has_open_plan
-
-    @property
-    def open_plan(self) -> OpenPlan:
-        """The open plan.
-
-        Raises:
-            WrongStateError: none is open.
-        """
-        return self._run.open_plan
-
-    @property
-    def settled(self) -> tuple[SettledPlan, ...]:
-        """Every settled plan, in order."""
-        return self._run.settled
-
-    def unheard(self) -> dict[bytes, list[bytes]]:
-        """Return the settlements that each party may not have heard of; see `history.unheard`."""
-        return self._run.unheard()
+        return self.exchange.state
 
     @property
     def statements(self) -> dict[bytes, bytes]:
@@ -218,13 +172,8 @@ class CoordinatorRound:
 
     @property
     def missing(self) -> tuple[bytes, ...]:
-        """Parties whose message of this stage has not come, in seat order."""
-        return self._run.exchange.missing
-
-    @property
-    def heard(self) -> int:
-        """Parties whose message of this stage has come."""
-        return self._run.exchange.heard
+        """Parties whose message of this exchange has not come, in seat order."""
+        return self.exchange.missing
 
     # Messages ---------------------------------------------------------------------------------
 
@@ -259,11 +208,11 @@ class CoordinatorRound:
         signed = wire.decode(frame)
         message = signed.message
         sender = _sender_of(message, peer)
-        if sender not in self._run.parties or peer not in (None, sender):
-            raise UnknownPeerError("a message must be of the party it came from", "another")
+        if sender not in self.parties or peer not in (None, sender):
+            raise UnknownPeerError("a message must be of the party it came from")
         if message.PURPOSE:
-            signed.verify(self._run.parties[sender])
-        key = (type(message), sender, _subject(message))
+            signed.verify(self.parties[sender])
+        key = (type(message), sender, subject_of(message))
         seen = self._answered.get(key)
         if seen is not None:
             if seen != signed.digest:
@@ -275,10 +224,10 @@ class CoordinatorRound:
             return sender
         self._require_in_time(message)
         state = next_state(COORDINATOR_TRANSITIONS, self.state, message)
-        exchange = self._run.exchange
+        exchange = self.exchange
         if sender not in exchange.missing:
             # Otherwise a party could answer an exchange that has not begun, and end it for all.
-            raise UnexpectedMessageError("a party must speak once in each exchange", "more")
+            raise UnexpectedMessageError("a party must speak once in each exchange")
         self._check(signed, sender)
         self._answered[key] = signed.digest
         if isinstance(message, ShareBundle | VerdictMacs):  # another message ends the exchange
@@ -300,7 +249,7 @@ class CoordinatorRound:
             case MaskedVector() | ShareBundle() | VerdictMacs() | Verdict() | Reveal():
                 self.batch.take(signed, sender)
             case StreamSums():
-                self.blame.take(message)
+                self.blame.known_case.take(message)
             case KeyStatement():
                 known = self._statements.get(sender)
                 least = 0 if known is None else counter_in(known)
@@ -312,18 +261,16 @@ class CoordinatorRound:
             case Ready():
                 self._check_ready(message)
             case HeadStatement():
-                run = self._run
-                head, epoch = run.transcript.head, run.known.epoch
-                require_head(message, run_id=run.run_id, head=head, epoch=epoch)
+                self.closing.check_head(message)
             case _:
                 raise AssertionError(type(message).__name__)
 
     def _check_ready(self, message: Ready) -> None:
         require_run(message.run_id, self.run_id)
         if message.stage != _READY_STAGES[self.state]:
-            raise UnexpectedMessageError("a party must be ready with this stage", "another")
+            raise UnexpectedMessageError("a party must be ready with this stage")
         if message.head != self.transcript.head:
-            raise HistoryError("a party must remember the same run", "another head")
+            raise HistoryError("a party must remember the same run")
 
     def _note_refusal(self, signed: Signed, refusal: Refusal) -> None:
         """Keep a promise about the open plan: it is shown to all if the plan is void."""
@@ -331,7 +278,7 @@ class CoordinatorRound:
         if self.state not in (CoordinatorState.CLOSING, CoordinatorState.COMPARING):
             self._require_current(refusal.subject)
         if self.has_open_plan and refusal.subject == self.open_plan.digest:
-            self.batch.known_tally.note_refusal(refusal, signed.frame)
+            self.batch.known_tally.declined[refusal.sender] = signed.frame
 
     def _end_stage(self, state: CoordinatorState) -> None:
         """Leave a stage: every party's message is in. The setup and the run end with a step."""
@@ -339,7 +286,7 @@ class CoordinatorRound:
             self.setup.finish()
         elif state is CoordinatorState.DONE:
             self.closing.finish()
-        self._run.exchange.state = state
+        self.exchange.state = state
 
     def _require_size(self, frame: bytes) -> None:
         """Bound a frame before it is parsed: by the open plan where that needs more."""
@@ -359,10 +306,10 @@ class CoordinatorRound:
             is_shut = is_open and self.state is not CoordinatorState.COLLECTING
             if isinstance(message, Verdict | VerdictMacs):
                 is_shut = is_open and self.state is not CoordinatorState.AGREEING
-            elif not self._run.form.survives_dropouts:
+            elif not self.form.survives_dropouts:
                 is_shut = False
             if is_shut or any(plan == each.plan_digest for each in self.settled):
-                raise LateMessageError("an answer must come before its plan is over", "a late one")
+                raise LateMessageError("an answer must come before its plan is over")
 
     def _require_current(self, subject: bytes) -> None:
         current = {self.run_id or self.setup.offer.digest}
@@ -371,9 +318,7 @@ class CoordinatorRound:
         if self.state is CoordinatorState.BLAMING:
             current.add(self.blame.request_digest)
         if subject not in current:
-            raise UnexpectedMessageError(
-                "a refusal must be of this run or its open plan", "another's"
-            )
+            raise UnexpectedMessageError("a refusal must be of this run or its open plan")
 
 
 def _sender_of(message: Message, peer: bytes | None) -> bytes:
@@ -383,7 +328,7 @@ def _sender_of(message: Message, peer: bytes | None) -> bytes:
             return PublicIdentity(message.identity_key).fingerprint
         case EnvelopeBundle() | ShareBundle() | Verdict() | VerdictMacs():
             if peer is None:
-                raise UnknownPeerError("the sender of this message must be known", "none")
+                raise UnknownPeerError("the sender of this message must be known")
             return peer
         case Confirmations() | Ready() | MaskedVector() | Refusal() | Reveal() | StreamSums():
             return message.sender
@@ -393,16 +338,3 @@ def _sender_of(message: Message, peer: bytes | None) -> bytes:
             raise UnexpectedMessageError(
                 "a message must be one that parties send", type(message).__name__
             )
-
-
-def _subject(message: Message) -> object:
-    """The subject of a message, beside its type and sender: two bodies for one are a conflict."""
-    match message:
-        case MaskedVector() | ShareBundle() | StreamSums() | Verdict() | VerdictMacs():
-            return message.plan_digest
-        case Reveal():
-            return message.opening_digest
-        case Ready():
-            return message.stage
-        case _:
-            return None

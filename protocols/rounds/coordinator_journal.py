@@ -1,23 +1,28 @@
 """The coordinator's memory of a run, by which it goes on after a crash: its steps, in order.
 
 A step is written durably before the frame that follows from it leaves, so the journal knows all
-that any party was told. It holds nothing secret: frames that all parties received, and digests of
-y's, dealings and reveals. It never holds a y, a share, or anything opened.
+that any party was told. It holds nothing secret: frames that are no y and no share, and digests of
+y's, dealings and reveals. It never holds anything opened.
 
 A run begins with `SetupFinished`. Then come its plans, each as `PlanOpened`, in a form that
 survives drop-outs `PlanProposed` (once for a set, once to close the plan) and `PlanCertified`, then
-`SumOpened`, then `PlanSettled`, which may come sooner. At the end come `RunClosed`,
+`SumOpened`, then `PlanSettled`, which may come sooner. At the end come `RunEnded`,
 `HeadsCollected` and `RunFinished`. `history` applies them, live and after a restart.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from protocols.errors import BrokenJournalError
 from protocols.rounds.contribution import Contribution
+
+Frames: TypeAlias = tuple[bytes, ...]
+"""A frame of each party, in seat order."""
+Contributions: TypeAlias = tuple[Contribution | None, ...]
+"""Each party's signed contribution to a plan until then, in seat order; None for those without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +32,14 @@ class SetupFinished:
     Attributes:
         offer: Frame of the offer.
         record: Frame of the run record.
-        confirmations: Digest and signature of each party's confirmations, in seat order.
-        ready: Frame in which each party said that it is ready, in seat order.
+        confirmations: Each party's `Confirmations`.
+        ready: In which each party said that it is ready.
     """
 
     offer: bytes
     record: bytes
-    confirmations: tuple[tuple[bytes, bytes], ...]
-    ready: tuple[bytes, ...]
+    confirmations: Frames
+    ready: Frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,39 +51,28 @@ class PlanOpened:
 
 @dataclass(frozen=True, slots=True)
 class PlanProposed:
-    """A proposal about the open plan is about to be sent.
+    """A set to open, or the end of the open plan, is about to be proposed.
 
-    Attributes:
-        proposal: Frame of the `Proposal`: a set of survivors, or to close the plan.
-        contributions: Each survivor's signed contribution until then, in seat order; None for the
-            others. After a restart it has to come again as it was: holders are shown it.
+    The survivors' contributions have to come again as they were after a restart: holders are shown
+    them.
     """
 
     proposal: bytes
-    contributions: tuple[Contribution | None, ...]
+    contributions: Contributions
 
 
 @dataclass(frozen=True, slots=True)
 class PlanCertified:
-    """Enough parties gave the same verdict on the open plan; the proof is about to be sent.
-
-    Attributes:
-        certificate: Frame of the `Certificate`.
-    """
+    """Enough parties gave the same verdict on the open plan; the proof is about to be sent."""
 
     certificate: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SumOpened:
-    """The sum of the open plan is about to be opened.
+    """The sum of the open plan is about to be opened."""
 
-    Attributes:
-        contributions: Each summed party's signed contribution until then, in seat order; None for
-            others.
-    """
-
-    contributions: tuple[Contribution | None, ...]
+    contributions: Contributions
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +83,7 @@ class PlanSettled:
 
 
 @dataclass(frozen=True, slots=True)
-class RunClosed:
+class RunEnded:
     """The run's end is about to be told."""
 
     closing: bytes
@@ -97,16 +91,16 @@ class RunClosed:
 
 @dataclass(frozen=True, slots=True)
 class HeadsCollected:
-    """The parties' heads, in seat order and empty for a lost party, are about to be shown."""
+    """The parties' heads, empty for a lost party, are about to be shown."""
 
-    heads: tuple[bytes, ...]
+    heads: Frames
 
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """Every party that showed a head has compared them all; each one's result, in seat order."""
+    """Every party that showed a head has compared them all, and said so."""
 
-    ready: tuple[bytes, ...]
+    ready: Frames
 
 
 Step: TypeAlias = (
@@ -116,10 +110,21 @@ Step: TypeAlias = (
     | PlanCertified
     | SumOpened
     | PlanSettled
-    | RunClosed
+    | RunEnded
     | HeadsCollected
     | RunFinished
 )
+_WORDS: dict[str, type[Any]] = {
+    "setup": SetupFinished,
+    "plan": PlanOpened,
+    "proposal": PlanProposed,
+    "certificate": PlanCertified,
+    "opened": SumOpened,
+    "settlement": PlanSettled,
+    "closing": RunEnded,
+    "heads": HeadsCollected,
+    "finished": RunFinished,
+}
 
 
 class CoordinatorJournal(ABC):
@@ -153,31 +158,19 @@ class MemoryCoordinatorJournal(CoordinatorJournal):
 
 
 def step_to_record(step: Step) -> list[Any]:
-    """Return a step as plain data, a word first."""
-    match step:
-        case SetupFinished():
-            pairs = [list(pair) for pair in step.confirmations]
-            return ["setup", step.offer, step.record, pairs, list(step.ready)]
-        case PlanOpened():
-            return ["plan", step.plan]
-        case PlanProposed():
-            return [
-                "proposal",
-                step.proposal,
-                [_digests_of(each) for each in step.contributions],
-            ]
-        case PlanCertified():
-            return ["certificate", step.certificate]
-        case SumOpened():
-            return ["opened", [_digests_of(each) for each in step.contributions]]
-        case PlanSettled():
-            return ["settlement", step.settlement]
-        case RunClosed():
-            return ["closing", step.closing]
-        case HeadsCollected():
-            return ["heads", list(step.heads)]
-        case RunFinished():
-            return ["finished", list(step.ready)]
+    """Return a step as plain data: its word, then its fields."""
+    word = next(word for word, kind in _WORDS.items() if kind is type(step))
+    return [word, *(_plain(getattr(step, each.name)) for each in fields(step))]
+
+
+def _plain(value: bytes | Frames | Contributions) -> Any:
+    if isinstance(value, bytes):
+        return value
+    return [each if isinstance(each, bytes) else _digests_of(each) for each in value]
+
+
+def _digests_of(each: Contribution | None) -> list[bytes]:
+    return [] if each is None else [each.vector, each.dealing, each.reveal]
 
 
 def step_from_record(record: list[Any]) -> Step:
@@ -186,53 +179,34 @@ def step_from_record(record: list[Any]) -> Step:
     Raises:
         BrokenJournalError: it is no step.
     """
-    match record:
-        case ["setup", bytes(offer), bytes(run_record), [*pairs], [*ready]]:
-            confirmations = tuple(_pair(pair) for pair in pairs)
-            return SetupFinished(offer, run_record, confirmations, _all_bytes(ready))
-        case ["plan", bytes(frame)]:
-            return PlanOpened(frame)
-        case ["proposal", bytes(frame), [*items]]:
-            return PlanProposed(frame, tuple(_contribution(item) for item in items))
-        case ["certificate", bytes(frame)]:
-            return PlanCertified(frame)
-        case ["opened", [*items]]:
-            return SumOpened(tuple(_contribution(item) for item in items))
-        case ["settlement", bytes(frame)]:
-            return PlanSettled(frame)
-        case ["closing", bytes(frame)]:
-            return RunClosed(frame)
-        case ["heads", [*frames]]:
-            return HeadsCollected(_all_bytes(frames))
-        case ["finished", [*frames]]:
-            return RunFinished(_all_bytes(frames))
-        case _:
-            raise BrokenJournalError("a step must be of a known kind", "another")
+    word, *values = record or [None]
+    kind = _WORDS.get(word) if isinstance(word, str) else None
+    if kind is None or len(values) != len(fields(kind)):
+        raise BrokenJournalError("a step must be of a known kind, with its fields")
+    readers = {"bytes": _bytes, "Frames": _frames, "Contributions": _contributions}
+    named = zip(fields(kind), values, strict=True)
+    step: Step = kind(*(readers[str(each.type)](value) for each, value in named))
+    return step
 
 
-def _pair(value: object) -> tuple[bytes, bytes]:
-    match value:
-        case [bytes(digest), bytes(signature)]:
-            return digest, signature
-        case _:
-            raise BrokenJournalError("a confirmation must have digest and signature", "others")
+def _bytes(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise BrokenJournalError("a field of a step must be bytes", type(value).__name__)
+    return value
 
 
-def _digests_of(each: Contribution | None) -> list[bytes]:
-    return [] if each is None else [each.vector, each.dealing, each.reveal]
+def _frames(value: object) -> Frames:
+    return tuple(_bytes(each) for each in _listed(value))
 
 
-def _contribution(value: object) -> Contribution | None:
-    match value:
-        case []:
-            return None
-        case [bytes(vector), bytes(dealing), bytes(reveal)]:
-            return Contribution(vector, dealing, reveal)
-        case _:
-            raise BrokenJournalError("a contribution must be three digests, or none", "another")
+def _contributions(value: object) -> Contributions:
+    digests = [_frames(each) for each in _listed(value)]
+    if not {len(each) for each in digests} <= {0, 3}:
+        raise BrokenJournalError("a contribution must be three digests, or none")
+    return tuple(Contribution(*each) if each else None for each in digests)
 
 
-def _all_bytes(values: list[Any]) -> tuple[bytes, ...]:
-    if not all(type(value) is bytes for value in values):
-        raise BrokenJournalError("a step must hold frames or digests", "others")
-    return tuple(values)
+def _listed(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise BrokenJournalError("a field of a step must be a list", type(value).__name__)
+    return value

@@ -1,9 +1,8 @@
 """A run as its coordinator's journal tells it: one `apply` for each step, live and after a restart.
 
-`StepRules.apply` is the only place that says how a step changes a run, and which step may follow
-which. A live run applies a step before it journals it. `replay` reads a journal back: it verifies
-every signature and applies the same rules, so a journal with a step left out, moved, repeated or
-changed is refused.
+`StepRules.apply` is the only place that says how a step changes a run, which step may follow which,
+and whose signatures it needs. A live run applies a step before it journals it, and `replay` applies
+all of them again: a journal with a step left out, moved, repeated or changed is refused.
 
 A journal that lost its last steps looks like one of a run that stopped earlier. The results' store
 and the parties notice: a second plan of one epoch, with other bytes, stops the run.
@@ -17,30 +16,31 @@ from functools import cached_property
 
 from protocols import wire
 from protocols.errors import BrokenJournalError, ProtocolError, UnfinishedSetupError
+from protocols.fields import DIGEST_BYTES, Message
 from protocols.identity import PublicIdentity
 from protocols.messages import (
-    DIGEST_BYTES,
     Certificate,
     Closing,
     Confirmations,
     HeadStatement,
     KeyStatement,
-    Message,
     Plan,
-    Proposal,
     Ready,
     RunOffer,
     RunRecord,
+    SetProposal,
     Settlement,
 )
 from protocols.rounds.contribution import Contribution, entry_of
 from protocols.rounds.coordinator_journal import (
+    Contributions,
+    Frames,
     HeadsCollected,
     PlanCertified,
     PlanOpened,
     PlanProposed,
     PlanSettled,
-    RunClosed,
+    RunEnded,
     RunFinished,
     SetupFinished,
     Step,
@@ -51,8 +51,7 @@ from protocols.rounds.seating import require_enough_heads, setup_digest
 from protocols.rounds.states import CoordinatorState
 from protocols.rounds.verdicts import require_certificate
 from protocols.secure_sum import SecureSum
-from protocols.signed_transcript import HeadSignature, HeadsRecord
-from protocols.transcript import EntrySignature, Transcript
+from protocols.transcript import EntrySignature, HeadsRecord, Transcript, counter_in
 from protocols.wire import Signed
 
 
@@ -62,17 +61,13 @@ class RunHistory:
 
     Attributes:
         state: The message that the coordinator waits for.
-        offer: The offer.
-        record: The run record.
-        transcript: Chain of the run.
         heads: All parties' signed heads.
         statements: The last statement of each party's journal counter, by fingerprint.
         epoch: Epoch of the last plan.
         plan: The open plan, if any.
         settled: Every settled plan, in order.
         closing: Frame of the closing; empty before it.
-        head_frames: Frames of the parties' heads, in seat order, empty for a lost party; none
-            before the comparison.
+        head_frames: Frames of the parties' heads, empty for a lost party; none before.
     """
 
     state: CoordinatorState
@@ -89,16 +84,11 @@ class RunHistory:
 
 
 def unheard(steps: Sequence[Step]) -> dict[bytes, list[bytes]]:
-    """Return the settlements of a run that a party may not have heard of, oldest first.
+    """Return the settlements of a run that a party may not have heard of, oldest first, by party.
 
     A party that sent a y knew all settlements before that plan, and one whose head was compared
-    knew all of them. A settlement that comes twice changes nothing.
-
-    Args:
-        steps: The run's journal. It is the coordinator's own: no signature is verified.
-
-    Returns:
-        Their frames, by party; no parties where the run was not set up.
+    knew all of them. A settlement that comes twice changes nothing. The journal is the
+    coordinator's own: no signature is verified. No parties where the run was not set up.
     """
     frames: dict[bytes, list[bytes]] = {}
     for step in steps:
@@ -128,13 +118,7 @@ def _seats_of(record: RunRecord) -> list[bytes]:
 
 @dataclass(frozen=True)
 class StepRules:
-    """How each step changes a run.
-
-    Attributes:
-        coordinator: The coordinator, which signs plans, proposals, settlements and the closing.
-        parties: Pinned parties in seat order, by fingerprint: all that take part.
-        form: Secure sum of the run.
-    """
+    """How each step changes a run of a coordinator and its parties, these in seat order."""
 
     coordinator: PublicIdentity
     parties: Mapping[bytes, PublicIdentity]
@@ -146,10 +130,7 @@ class StepRules:
         return tuple(self.parties)
 
     def replay(self, steps: Sequence[Step]) -> RunHistory:
-        """Read a journal back.
-
-        Args:
-            steps: All its steps, oldest first.
+        """Read a journal back, its oldest step first.
 
         Raises:
             UnfinishedSetupError: it holds nothing.
@@ -158,27 +139,26 @@ class StepRules:
         run: RunHistory | None = None
         for step in steps:
             try:
-                self.verify(step)
                 run = self.apply(run, step)
             except BrokenJournalError:
                 raise
             except ProtocolError as error:
                 raise BrokenJournalError(error.must, error.got) from error
         if run is None:
-            raise UnfinishedSetupError("a run must have been set up to go on", "no step")
+            raise UnfinishedSetupError("a run must have been set up to go on")
         return run
 
     def apply(self, run: RunHistory | None, step: Step) -> RunHistory:
-        """Return the run after a step.
+        """Return the run after a step; None before its setup.
 
         Raises:
-            BrokenJournalError: the step does not follow.
+            ProtocolError: the step does not follow, or a signature is wrong.
         """
-        if run is None or isinstance(step, SetupFinished):
-            _require("a journal must begin with a setup", isinstance(step, SetupFinished))
+        if isinstance(step, SetupFinished):
             _require("a journal must have one setup", run is None)
-            assert isinstance(step, SetupFinished)
             return self._setup(step)
+        if run is None:
+            raise BrokenJournalError("a journal must begin with a setup", type(step).__name__)
         match step:
             case PlanOpened():
                 return self._plan(run, step)
@@ -190,85 +170,46 @@ class StepRules:
                 return self._opened(run, step)
             case PlanSettled():
                 return self._settled(run, step)
-            case RunClosed():
-                return self._closed(run, step)
+            case RunEnded():
+                return self._ended(run, step)
             case HeadsCollected():
                 return self._heads(run, step)
             case RunFinished():
                 return self._finished(run, step)
 
-    def verify(self, step: Step) -> None:
-        """Verify the signatures of a step that was read back.
-
-        Raises:
-            ProtocolError: one is wrong.
-        """
-        match step:
-            case SetupFinished():
-                self._require_ours(step.offer, step.record)
-                _require("every party must have confirmed", self._is_whole(step.confirmations))
-                for seat, (digest, signature) in zip(self.seats, step.confirmations, strict=True):
-                    self.parties[seat].verify(
-                        purpose=Confirmations.PURPOSE, digest=digest, signature=signature
-                    )
-                self._require_theirs(step.ready)
-            case PlanOpened(plan=frame) | PlanSettled(settlement=frame) | RunClosed(closing=frame):
-                self._require_ours(frame)
-            case PlanProposed():
-                self._require_ours(step.proposal)
-            case PlanCertified():
-                certificate = wire.expect(wire.decode(step.certificate), Certificate)
-                threshold = self.form.threshold(len(self.seats))
-                require_certificate(certificate, identities=self.parties, threshold=threshold)
-            case HeadsCollected():
-                self._require_theirs(step.heads)
-            case RunFinished():
-                self._require_theirs(step.ready)
-            case SumOpened():
-                pass  # digests alone
-
     # One method per step ----------------------------------------------------------------------
 
     def _setup(self, step: SetupFinished) -> RunHistory:
-        offer, record = wire.decode(step.offer), wire.decode(step.record)
-        self._require_record(wire.expect(offer, RunOffer), record, offer_digest=offer.digest)
-        _require("every party must have confirmed", self._is_whole(step.confirmations))
-        signatures = tuple(
-            EntrySignature(seat, digest, signature)
-            for seat, (digest, signature) in zip(self.seats, step.confirmations, strict=True)
-        )
+        offer, record = self._ours(step.offer), self._ours(step.record)
+        told, message = wire.expect(offer, RunOffer), wire.expect(record, RunRecord)
+        stated = [wire.decode(frame) for frame in message.statements]
+        _require("the run must be of these parties", _seats_of(message) == [*self.seats])
+        keys = told.coordinator_key, message.offer_digest
+        _require("a run must keep to its offer", keys == (self.coordinator.key, offer.digest))
+        form = (message.form, message.ring_bits)
+        _require("the run must be of this form", form == (self.form.name, self.form.ring.bits))
+        confirmed = self._all_of(step.confirmations, Confirmations)
         transcript = self._appended(Transcript(), "run record", record)
-        digests = tuple(digest for digest, _ in step.confirmations)
-        transcript = transcript.append("setup", setup_digest(digests), signatures)
-        stated = [wire.decode(frame) for frame in wire.expect(record, RunRecord).statements]
-        ready = self._by_seat(step.ready)
-        _require("every party must be ready", len(ready) == len(self.seats))
+        transcript = transcript.append(
+            "setup",
+            setup_digest([each.digest for each in confirmed.values()]),
+            tuple(map(_signature, confirmed, confirmed.values())),
+        )
+        ready = self._all_of(step.ready, Ready)
         self._require_ready(ready, "setup", record.digest, transcript.head)
         return RunHistory(
             state=CoordinatorState.READY,
             offer=offer,
             record=record,
             transcript=transcript,
-            heads=(heads_record("setup", ready, transcript, epoch=0),),
+            heads=(HeadsRecord("setup", len(transcript.entries), 0, ready),),
             statements=newest(dict(zip(self.seats, stated, strict=True)), ready),
         )
 
-    def _require_record(self, offer: RunOffer, record: Signed, *, offer_digest: bytes) -> None:
-        message = wire.expect(record, RunRecord)
-        seats = tuple(_seats_of(message))
-        _require("the run must be of these parties", seats == self.seats)
-        _require(
-            "the run must be of this coordinator", offer.coordinator_key == self.coordinator.key
-        )
-        _require("a run record must keep to its offer", message.offer_digest == offer_digest)
-        form = (message.form, message.ring_bits)
-        _require("the run must be of this form", form == (self.form.name, self.form.ring.bits))
-
     def _plan(self, run: RunHistory, step: PlanOpened) -> RunHistory:
-        signed = wire.decode(step.plan)
+        signed = self._ours(step.plan, run)
         plan = wire.expect(signed, Plan)
         _require("a plan must follow a settled one", run.state is CoordinatorState.READY)
-        _require("a plan must be of this run", plan.run_id == run.record.digest)
         _require("a plan must be of the next epoch", plan.epoch == run.epoch + 1)
         _require("a plan must continue the chain", plan.previous_head == run.transcript.head)
         return replace(
@@ -280,36 +221,32 @@ class StepRules:
         )
 
     def _proposed(self, run: RunHistory, step: PlanProposed) -> RunHistory:
-        signed = wire.decode(step.proposal)
-        message, plan = wire.expect(signed, Proposal), _open_plan(run)
+        signed = self._ours(step.proposal, run)
+        message = wire.expect(signed, SetProposal)
+        plan = _open_plan(run, message.plan_digest)
         _require("only a form that survives drop-outs proposes", self.form.survives_dropouts)
         _require("a proposal must come before a certificate", not plan.certificate_frame)
-        _require("a proposal must be of this run", message.run_id == run.record.digest)
-        _require("a proposal must be of the open plan", message.plan_digest == plan.signed.digest)
         fixed = self._contributions(step.contributions)
         if not message.survivors:
             _require("a plan must be closed once, of no parties", not (plan.closing or fixed))
             return replace(run, plan=replace(plan, closing=signed))
         is_first = plan.proposal is None and plan.closing is None
         _require("a set must be proposed once, before the plan is closed", is_first)
-        chosen = tuple(seat for seat in self.seats if seat in message.survivors)
-        _require("survivors must be seats, in order", message.survivors == chosen)
-        self.form.require_survivors(len(chosen), parties=len(self.seats))
-        fits = all(each == each.without_reveal for each in fixed.values())
-        _require("nothing must be revealed before a set is certified", fits)
-        _require("survivors must have dealt", tuple(fixed) == chosen)
+        self.form.require_survivors(len(message.survivors), parties=len(self.seats))
+        unrevealed = all(each == each.without_reveal for each in fixed.values())
+        _require("nothing must be revealed before a set is certified", unrevealed)
+        # `fixed` is in seat order, so the survivors are, too, and none comes twice.
+        _require("survivors must have dealt", tuple(fixed) == message.survivors)
         return replace(run, plan=replace(plan, proposal=signed, fixed=fixed))
 
     def _certified(self, run: RunHistory, step: PlanCertified) -> RunHistory:
-        plan = _open_plan(run)
         certificate = wire.expect(wire.decode(step.certificate), Certificate)
+        plan = _open_plan(run, certificate.plan_digest)
         _require("a plan must be certified once", not plan.certificate_frame)
-        _require(
-            "a certificate must be of the open plan",
-            certificate.plan_digest == plan.signed.digest,
-        )
         follows = certificate.survivors == plan.last_proposed
         _require("a certificate must follow its proposal", follows)
+        threshold = self.form.threshold(len(self.seats))
+        require_certificate(certificate, identities=self.parties, threshold=threshold)
         return replace(run, plan=replace(plan, certificate_frame=step.certificate))
 
     def _opened(self, run: RunHistory, step: SumOpened) -> RunHistory:
@@ -318,38 +255,30 @@ class StepRules:
         opened = self._contributions(step.contributions)
         survivors = self.seats
         if self.form.survives_dropouts:
-            certificate = plan.certificate
-            _require("a set must be certified before its sum opens", certificate is not None)
-            assert certificate is not None
-            _require("a plan that is closed must not open", bool(certificate.survivors))
-            survivors = certificate.survivors
+            _require("a set must be certified before its sum opens", plan.opens_a_set)
+            survivors = plan.survivors
             same = {seat: each.without_reveal for seat, each in opened.items()}
             _require("a sum must be of what the survivors signed", same == plan.fixed)
         _require("a sum must be of the survivors' vectors", tuple(opened) == survivors)
         return replace(run, plan=replace(plan, opened=opened))
 
     def _settled(self, run: RunHistory, step: PlanSettled) -> RunHistory:
-        signed = wire.decode(step.settlement)
-        message, plan = wire.expect(signed, Settlement), _open_plan(run)
-        listed = tuple(entry_of(plan.opened.get(seat)) for seat in self.seats)
-        _require("a settlement must be of this run", message.run_id == run.record.digest)
+        signed = self._ours(step.settlement, run)
+        message = wire.expect(signed, Settlement)
+        plan = _open_plan(run, message.plan_digest)
         _require("a settlement must be of the plan's length", message.words == plan.plan.words)
-        _require("a settlement must be of the open plan", message.plan_digest == plan.signed.digest)
         _require("a plan is released or void", message.state in ("released", "void"))
-        _require(
-            "a release must follow an opened sum", message.state == "void" or bool(plan.opened)
-        )
+        follows = message.state == "void" or bool(plan.opened)
+        _require("a release must follow an opened sum", follows)
+        listed = tuple(entry_of(plan.opened.get(seat)) for seat in self.seats)
         fits = not plan.opened or message.contributions == listed
         _require("a settlement must list what was added", fits)
-        _require(
-            "a settlement must have the plan's certificate",
-            message.certificate == plan.certificate_frame,
-        )
-        transcript = run.transcript
-        certificate = plan.certificate
+        proven = message.certificate == plan.certificate_frame
+        _require("a settlement must have the plan's certificate", proven)
+        transcript, certificate = run.transcript, plan.certificate
         if certificate is not None:
             transcript = _with_verdict(transcript, certificate)
-        settled = SettledPlan(plan.plan, plan.signed.digest, message, signed.frame)
+        settled = SettledPlan(plan.plan, plan.digest, message, signed.frame)
         return replace(
             run,
             state=CoordinatorState.READY,
@@ -358,35 +287,34 @@ class StepRules:
             transcript=self._appended(transcript, "settlement", signed),
         )
 
-    def _closed(self, run: RunHistory, step: RunClosed) -> RunHistory:
-        message = wire.expect(wire.decode(step.closing), Closing)
-        _require(
-            "a run must be closed once, with no plan open", run.state is CoordinatorState.READY
-        )
-        _require("a closing must be of this run", message.run_id == run.record.digest)
+    def _ended(self, run: RunHistory, step: RunEnded) -> RunHistory:
+        message = wire.expect(self._ours(step.closing, run), Closing)
+        is_between = run.state is CoordinatorState.READY
+        _require("a run must be closed once, with no plan open", is_between)
         _require("a closing must continue the chain", message.head == run.transcript.head)
         return replace(run, state=CoordinatorState.CLOSING, closing=step.closing)
 
     def _heads(self, run: RunHistory, step: HeadsCollected) -> RunHistory:
         _require("heads must follow a closing", run.state is CoordinatorState.CLOSING)
-        signed = self._by_seat(step.heads)
+        signed = self._theirs(step.heads)
         require_enough_heads(step.heads, self.form)
         for seat, each in signed.items():
             message = wire.expect(each, HeadStatement)
             given = (message.sender, message.run_id, message.head, message.epoch)
             wanted = (seat, run.record.digest, run.transcript.head, run.epoch)
             _require("a head must be of this run", given == wanted)
+        heads = HeadsRecord("closing", len(run.transcript.entries), run.epoch, signed)
         return replace(
             run,
             state=CoordinatorState.COMPARING,
             head_frames=step.heads,
-            heads=(*run.heads, heads_record("closing", signed, run.transcript, epoch=run.epoch)),
+            heads=(*run.heads, heads),
             statements=newest(run.statements, signed),
         )
 
     def _finished(self, run: RunHistory, step: RunFinished) -> RunHistory:
         _require("a run must end after its comparison", run.state is CoordinatorState.COMPARING)
-        ready = self._by_seat(step.ready)
+        ready = self._theirs(step.ready)
         self._require_ready(ready, "closing", run.record.digest, run.transcript.head)
         heard = [seat for seat, frame in zip(self.seats, run.head_frames, strict=True) if frame]
         _require("all who showed their heads must have compared them", list(ready) == heard)
@@ -394,25 +322,36 @@ class StepRules:
 
     # Helpers ----------------------------------------------------------------------------------
 
-    def _is_whole(self, items: Sequence[object]) -> bool:
-        return len(items) == len(self.seats)
+    def _ours(self, frame: bytes, run: RunHistory | None = None) -> Signed:
+        """Read what the coordinator signed, after the setup for this run."""
+        signed = wire.decode(frame)
+        signed.verify(self.coordinator)
+        if run is not None:
+            of_run = getattr(signed.message, "run_id", b"") == run.record.digest
+            _require("a message must be of this run", of_run)
+        return signed
 
-    def _require_ours(self, *frames: bytes) -> None:
-        for frame in frames:
-            wire.decode(frame).verify(self.coordinator)
+    def _theirs(self, frames: Frames) -> dict[bytes, Signed]:
+        """Read what each party signed; the place of a lost one may be empty."""
+        _require("every party must have its place", len(frames) == len(self.seats))
+        signed = {
+            seat: wire.decode(frame)
+            for seat, frame in zip(self.seats, frames, strict=True)
+            if frame
+        }
+        for seat, each in signed.items():
+            each.verify(self.parties[seat])
+        return signed
 
-    def _require_theirs(self, frames: tuple[bytes, ...]) -> None:
-        for seat, signed in self._by_seat(frames).items():
-            signed.verify(self.parties[seat])
+    def _all_of(self, frames: Frames, kind: type[Message]) -> dict[bytes, Signed]:
+        signed = self._theirs(frames)
+        _require(f"every party must have sent its {kind.PURPOSE}", len(signed) == len(self.seats))
+        for each in signed.values():
+            wire.expect(each, kind)
+        return signed
 
-    def _by_seat(self, frames: tuple[bytes, ...]) -> dict[bytes, Signed]:
-        """Read a frame of each party; the place of a lost one may be empty."""
-        _require("every party's frame must be there", self._is_whole(frames))
-        seats = zip(self.seats, frames, strict=True)
-        return {seat: wire.decode(frame) for seat, frame in seats if frame}
-
-    def _contributions(self, listed: tuple[Contribution | None, ...]) -> dict[bytes, Contribution]:
-        _require("every seat must be listed", self._is_whole(listed))
+    def _contributions(self, listed: Contributions) -> dict[bytes, Contribution]:
+        _require("every party must have its place", len(listed) == len(self.seats))
         seats = zip(self.seats, listed, strict=True)
         signed = {seat: each for seat, each in seats if each is not None}
         fits = all(self._has_digests(each) for each in signed.values())
@@ -434,8 +373,12 @@ class StepRules:
             _require("a party must be ready with this stage", given == (seat, run_id, stage, head))
 
     def _appended(self, transcript: Transcript, kind: str, signed: Signed) -> Transcript:
-        signature = EntrySignature(self.coordinator.fingerprint, signed.digest, signed.signature)
-        return transcript.append(kind, signed.digest, (signature,))
+        by = self.coordinator.fingerprint
+        return transcript.append(kind, signed.digest, (_signature(by, signed),))
+
+
+def _signature(sender: bytes, signed: Signed) -> EntrySignature:
+    return EntrySignature(sender, signed.digest, signed.signature)
 
 
 def newest(known: Mapping[bytes, Signed], signed: Mapping[bytes, Signed]) -> dict[bytes, Signed]:
@@ -448,24 +391,6 @@ def newest(known: Mapping[bytes, Signed], signed: Mapping[bytes, Signed]) -> dic
     return {**known, **later}
 
 
-def counter_in(signed: Signed) -> int:
-    """Return the counter of its journal that a party stated."""
-    assert isinstance(signed.message, KeyStatement | Ready | HeadStatement)
-    return signed.message.journal_counter
-
-
-def heads_record(
-    stage: str, signed: Mapping[bytes, Signed], transcript: Transcript, *, epoch: int
-) -> HeadsRecord:
-    """Return the signed heads of a run, as the written transcript has them."""
-    signatures = []
-    for seat, each in signed.items():
-        message: Message = each.message
-        assert isinstance(message, Ready | HeadStatement)
-        signatures.append(HeadSignature(seat, message.journal_counter, each.signature))
-    return HeadsRecord(stage, len(transcript.entries), epoch, tuple(signatures))
-
-
 def _with_verdict(transcript: Transcript, certificate: Certificate) -> Transcript:
     """Add a certified verdict, with the signatures that prove it."""
     digest = wire.digest_of(certificate.verdict)
@@ -474,12 +399,12 @@ def _with_verdict(transcript: Transcript, certificate: Certificate) -> Transcrip
     return transcript.append("verdict", digest, signatures, survivors=certificate.survivors)
 
 
-def _open_plan(run: RunHistory) -> OpenPlan:
-    if run.plan is None:
-        raise BrokenJournalError("a plan must be open", "none")
+def _open_plan(run: RunHistory, digest: bytes | None = None) -> OpenPlan:
+    if run.plan is None or digest not in (None, run.plan.digest):
+        raise BrokenJournalError("a step must be of the open plan")
     return run.plan
 
 
 def _require(must: str, holds: bool) -> None:
     if not holds:
-        raise BrokenJournalError(must, "otherwise")
+        raise BrokenJournalError(must)

@@ -1,24 +1,27 @@
-"""Before a plan: the coordinator asks whether it would be served; both ends. Nothing changes."""
+"""Before a run, and before a plan: the coordinator asks whether it would be served; both ends.
+
+Nothing changes: a question enters no history, and may come as often as the coordinator likes, while
+others are away. The one about a run belongs to no run; `PartySetup` checks it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from protocols import wire
 from protocols.errors import UnexpectedMessageError, UnknownPeerError, WrongStateError
-from protocols.messages import Inquiry, Readiness, Refusal
+from protocols.identity import PublicIdentity
+from protocols.messages import Inquiry, Readiness, Refusal, RunReadiness
 from protocols.rounds.live_run import LiveRun
-from protocols.rounds.seated_run import SeatedRun
-from protocols.rounds.seating import require_fresh
+from protocols.rounds.seating import SeatedRun, require_fresh
 from protocols.wire import Signed
+
+Answer = TypeVar("Answer", RunReadiness, Readiness)
 
 
 class PartyInquiry:
-    """A party's end: its node says which of the queries it would serve.
-
-    Args:
-        run: The run.
-    """
+    """A party's end: its node says which of the queries it would serve."""
 
     def __init__(self, run: SeatedRun) -> None:
         self._run = run
@@ -61,25 +64,18 @@ class PartyInquiry:
     @property
     def _waiting(self) -> bytes:
         if not self._subject:
-            raise WrongStateError("an inquiry must wait for an answer", "none")
+            raise WrongStateError("an inquiry must wait for an answer")
         return self._subject
 
 
 class CoordinatorInquiry:
-    """The coordinator's end.
-
-    Args:
-        run: The run.
-    """
+    """The coordinator's end."""
 
     def __init__(self, run: LiveRun) -> None:
         self._run = run
 
     def ask(self, terms: bytes) -> bytes:
-        """Return the frame that asks parties whether they would serve a plan; changes nothing.
-
-        Args:
-            terms: The terms of the plan; canonical bytes that this library does not read.
+        """Return the frame that asks whether parties would serve a plan of these terms.
 
         Raises:
             WrongStateError: a plan is open, or the run is not set up.
@@ -88,11 +84,7 @@ class CoordinatorInquiry:
         return wire.sign(Inquiry(self._run.run_id, terms), self._run.identity).frame
 
     def read(self, frame: bytes, *, inquiry: bytes) -> tuple[bytes, Readiness | Refusal]:
-        """Read a party's answer to an inquiry; changes nothing.
-
-        Args:
-            frame: The answer.
-            inquiry: The frame that was sent.
+        """Read a party's answer to an inquiry, given the frame that was sent; changes nothing.
 
         Returns:
             The party's fingerprint, and its signed answer.
@@ -100,17 +92,40 @@ class CoordinatorInquiry:
         Raises:
             RemoteProtocolError: it is no party's answer to this inquiry.
         """
-        signed = wire.decode(frame)
-        message = signed.message
-        if not isinstance(message, Readiness | Refusal):
-            raise UnexpectedMessageError(
-                "an answer must be that to an inquiry", type(message).__name__
-            )
-        if message.sender not in self._run.parties:
-            raise UnknownPeerError("an answer must be a party's", "another's")
-        signed.verify(self._run.parties[message.sender])
+        message = _answer_in(frame, Readiness, parties=self._run.parties)
         # A party that refuses a frame before the inquiry reads no further.
         of_run = isinstance(message, Refusal) and message.subject == self._run.run_id
-        if not of_run and message.subject != wire.decode(inquiry).digest:
-            raise UnexpectedMessageError("an answer must be to this inquiry", "another")
+        if not of_run:
+            _require_answer_to(inquiry, message)
         return message.sender, message
+
+
+def read_run_answer(
+    frame: bytes, *, inquiry: bytes, parties: Mapping[bytes, PublicIdentity]
+) -> RunReadiness | Refusal:
+    """Read a party's answer to a `RunInquiry` at the coordinator, given the frame that was sent.
+
+    Raises:
+        RemoteProtocolError: it is no party's answer to this inquiry.
+    """
+    message = _answer_in(frame, RunReadiness, parties=parties)
+    _require_answer_to(inquiry, message)
+    return message
+
+
+def _answer_in(
+    frame: bytes, kind: type[Answer], *, parties: Mapping[bytes, PublicIdentity]
+) -> Answer | Refusal:
+    signed = wire.decode(frame)
+    message = signed.message
+    if not isinstance(message, kind | Refusal):
+        raise UnexpectedMessageError("an answer must be that to an inquiry", type(message).__name__)
+    if message.sender not in parties:
+        raise UnknownPeerError("an answer must be a party's")
+    signed.verify(parties[message.sender])
+    return message
+
+
+def _require_answer_to(inquiry: bytes, message: RunReadiness | Readiness | Refusal) -> None:
+    if message.subject != wire.decode(inquiry).digest:
+        raise UnexpectedMessageError("an answer must be to this inquiry")

@@ -98,12 +98,10 @@ class RoundJournal(ABC):
 
     @abstractmethod
     def keep(self, plan_digest: bytes, frames: tuple[bytes, ...], *, expires_at: int) -> None:
-        """Store the frames that answer a plan, before they are sent.
+        """Store the frames that answer a plan, at least one, before they are sent.
 
-        Args:
-            plan_digest: The plan.
-            frames: Its answer; at least one frame. They may be megabytes: no need to join them.
-            expires_at: Unix time after which nobody needs it, in seconds.
+        They may be megabytes: no need to join them. After `expires_at`, in Unix seconds, nobody
+        needs them.
 
         Raises:
             KeyReuseError: the plan was not begun, has other frames, is abandoned or decided.
@@ -117,10 +115,7 @@ class RoundJournal(ABC):
     def decide(self, plan_digest: bytes, verdict_digest: bytes, *, run_id: bytes) -> None:
         """Note this party's one verdict on a plan, before it is signed; nothing begins after it.
 
-        Args:
-            plan_digest: The plan, be it one that never reached this party.
-            verdict_digest: Digest of the `Verdict`.
-            run_id: Its run.
+        The plan may be one that never reached this party.
 
         Raises:
             KeyReuseError: another verdict stands; or the run has `MOST_UNSERVED` plans already

@@ -10,37 +10,27 @@ from __future__ import annotations
 
 from protocols import wire
 from protocols.errors import KeyReuseError, KeysGoneError
-from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import Inquiry, Plan, Proposal, Refusal, Settlement, Verdict
+from protocols.messages import Inquiry, Plan, SetProposal, Settlement, Verdict
 from protocols.rounds.bounds import PlanClaim
-from protocols.rounds.journal import RoundJournal, RunNote
-from protocols.rounds.settlement import learn_settlement
+from protocols.rounds.journal import RunNote
+from protocols.rounds.seating import SeatedRun
+from protocols.rounds.settlement import note_settled, proven_claim
 from protocols.rounds.verdicts import sign_verdict
 from protocols.wire import Signed
 
 
 class LostRuns:
-    """The runs whose keys a party lost; it has their journal.
+    """The earlier runs of a party, whose keys it lost; it has their journal.
 
-    Args:
-        identity: This party's identity.
-        coordinator: The pinned coordinator: runs of another one's federation are not known here.
-        journal: Memory across restarts.
+    Runs of another coordinator's federation are not known here.
     """
 
-    def __init__(
-        self, identity: SigningIdentity, *, coordinator: PublicIdentity, journal: RoundJournal
-    ) -> None:
-        self._identity = identity
-        self._coordinator = coordinator
-        self._journal = journal
+    def __init__(self, run: SeatedRun) -> None:
+        self._run = run
+        self._journal = run.journal
 
     def answer(self, signed: Signed, *, now: float) -> tuple[bytes, ...] | None:
         """Answer a message of an earlier run, which the coordinator signed.
-
-        Args:
-            signed: The message.
-            now: Unix time, in seconds.
 
         Returns:
             The frames to send. None if no earlier run can answer: it is unknown, the plan has
@@ -51,7 +41,7 @@ class LostRuns:
             RestoredJournalError: the journal was halted: it cannot promise.
         """
         message = signed.message
-        if not isinstance(message, Plan | Proposal | Inquiry):
+        if not isinstance(message, Plan | SetProposal | Inquiry):
             return None
         run = self._known(message.run_id)
         if run is None:
@@ -59,16 +49,13 @@ class LostRuns:
         match message:
             case Plan():
                 return self._on_plan(signed, message, now=now)
-            case Proposal():
+            case SetProposal():
                 return self._on_proposal(message, run)
             case Inquiry():
                 return (self._refusal(signed.digest),)
 
     def learn(self, settlement: Settlement) -> tuple[bool, PlanClaim | None]:
         """Learn how a plan of an earlier run ended. No complaint: a plan may follow it.
-
-        Args:
-            settlement: The settlement, which the coordinator signed.
 
         Returns:
             Whether that run is known here, and the claim that the settlement proves about the plan.
@@ -79,15 +66,14 @@ class LostRuns:
         run = self._known(settlement.run_id)
         if run is None:
             return False, None
-        claim = learn_settlement(
-            self._journal, settlement, identities=run.identities, form=run.sum_form
-        )
+        claim = proven_claim(settlement, identities=run.identities, form=run.sum_form)
+        note_settled(self._journal, settlement.plan_digest, claim, run_id=run.run_id)
         return True, claim
 
     def _known(self, run_id: bytes) -> RunNote | None:
         """Return a run of this party; of another federation's nothing is noted or promised."""
         run = self._journal.run(run_id)
-        is_ours = run is not None and run.coordinator == self._coordinator.fingerprint
+        is_ours = run is not None and run.coordinator == self._run.coordinator.fingerprint
         return run if is_ours else None
 
     def _on_plan(self, signed: Signed, plan: Plan, *, now: float) -> tuple[bytes, ...] | None:
@@ -104,7 +90,7 @@ class LostRuns:
             return (self._refusal(plan.run_id),)
         return (self._refusal(signed.digest),)
 
-    def _on_proposal(self, proposal: Proposal, run: RunNote) -> tuple[bytes, ...] | None:
+    def _on_proposal(self, proposal: SetProposal, run: RunNote) -> tuple[bytes, ...] | None:
         if not run.sum_form.survives_dropouts:
             return None
         verdict = Verdict(proposal.plan_digest, proposal.survivors)
@@ -112,8 +98,7 @@ class LostRuns:
         if proposal.survivors and not is_given:  # it cannot check the set any more
             return (self._refusal(proposal.run_id),)
         run_id, journal = proposal.run_id, self._journal
-        return (sign_verdict(verdict, run_id=run_id, identity=self._identity, journal=journal),)
+        return (sign_verdict(verdict, run_id=run_id, identity=self._run.identity, journal=journal),)
 
     def _refusal(self, subject: bytes) -> bytes:
-        refusal = Refusal(subject, self._identity.fingerprint, KeysGoneError.code)
-        return wire.sign(refusal, self._identity).frame
+        return self._run.refusal(subject, KeysGoneError.code)

@@ -11,13 +11,14 @@ coordinator's): the pair is named, never one of them alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from protocols import wire
-from protocols.dealing import Dealt, Labels, column_bytes, deal, disclose, read_disclosure
+from protocols.dealing import Labels, column_bytes, deal, disclose, read_disclosure
+from protocols.envelope import TAG_BYTES, open_shares, seal_shares
 from protocols.errors import (
     BrokenEnvelopeError,
     ConflictingMessageError,
@@ -26,20 +27,13 @@ from protocols.errors import (
     WrongShareError,
     WrongStateError,
 )
-from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import (
-    KIB,
-    Dealing,
-    Reveal,
-    ShareBundle,
-    Verdict,
-)
-from protocols.pair_keys import PairRoots
+from protocols.fields import KIB
+from protocols.identity import PublicIdentity
+from protocols.messages import Dealing, Reveal, ShareBundle, Verdict
 from protocols.rounds.contribution import Contribution, opening_digest
-from protocols.rounds.seating import COORDINATOR, verify_handed_over
+from protocols.rounds.seating import COORDINATOR, SeatedRun, verify_handed_over
 from protocols.secure_sum import SecureSum, SignedKey
 from protocols.shamir import Elements, Shamir, elements_to_secrets
-from protocols.share_envelope import TAG_BYTES, open_shares, seal_shares
 from protocols.wire import Signed
 
 STAGE = "shares"
@@ -53,85 +47,49 @@ _FRAME_ROOM = 128
 class ShareHolder:
     """One party's shares in one plan. Secret, in memory only, gone with the plan.
 
-    Args:
-        identity: The party's identity.
-        seats: All parties in seat order, by fingerprint.
-        plan_digest: The plan.
-        roots: The party's roots, at the plan's epoch.
+    The roots of the run are at the plan's epoch.
     """
 
-    def __init__(
-        self,
-        identity: SigningIdentity,
-        *,
-        seats: Mapping[bytes, PublicIdentity],
-        plan_digest: bytes,
-        roots: PairRoots,
-    ) -> None:
-        self._identity = identity
-        self._me = identity.fingerprint
-        self._seats = dict(seats)
-        self._fingerprints = tuple(seats)
+    def __init__(self, run: SeatedRun, *, plan_digest: bytes) -> None:
+        self._run = run
         self._plan_digest = plan_digest
-        self._roots = roots
-        self._own: Dealt | None = None
-        self._dealing_digest = b""
+        self._column = b""
+        self._dealing: Signed | None = None
 
-    def deal(
-        self,
-        keys: Mapping[int, bytes],
-        *,
-        self_key: bytes,
-        threshold: int,
-        random_bytes: Callable[[int], bytes],
-    ) -> bytes:
-        """Share this plan's keys among all parties, one by one; once.
+    @property
+    def dealing(self) -> Signed:
+        """The hashes that this party signed."""
+        assert self._dealing is not None
+        return self._dealing
+
+    def deal(self, keys: Mapping[int, bytes], *, self_key: bytes) -> bytes:
+        """Share this plan's keys among all parties, one by one, once; return the frame before y.
 
         Args:
             keys: Key with every other seat.
             self_key: This party's self mask.
-            threshold: Shares that open one.
-            random_bytes: Cryptographic random numbers.
-
-        Returns:
-            The frame to send in front of y.
         """
-        own = self._seat
-        seats = range(len(self._fingerprints))
+        seating = self._run.known
+        own = seating.seat
         dealt = deal(
-            [self_key if seat == own else keys[seat] for seat in seats],
+            [self_key if seat == own else keys[seat] for seat in range(len(seating.identities))],
             seat=own,
-            sender=self._me,
+            sender=seating.me,
             plan_digest=self._plan_digest,
-            threshold=threshold,
-            random_bytes=random_bytes,
+            threshold=seating.threshold,
+            random_bytes=self._run.random_bytes,
         )
-        dealing = wire.sign(dealt.message, self._identity)
-        self._dealing_digest = dealing.digest
+        self._dealing = dealing = wire.sign(dealt.message, self._run.identity)
         envelopes = tuple(
-            seal_shares(
-                dealt.columns[seat],
-                self._key(peer, sending=True),
-                dealing_digest=dealing.digest,
-            )
-            for seat, peer in enumerate(self._fingerprints)
-            if peer != self._me
+            seal_shares(column, self._key(peer, sending=True), dealing_digest=dealing.digest)
+            for peer, column in zip(seating.fingerprints, dealt.columns, strict=True)
+            if peer != seating.me
         )
-        # The other columns are the others' alone from here on.
-        self._own = dealt = replace(dealt, columns=(dealt.columns[own],))
+        self._column = dealt.columns[own]  # the others are the others' alone from here on
         return wire.contain(ShareBundle(self._plan_digest, (dealing.frame,), envelopes))
-
-    @property
-    def dealing_digest(self) -> bytes:
-        """Digest of this party's dealing; empty before `deal`."""
-        return self._dealing_digest
 
     def reveal(self, verdict: Verdict, bundle: ShareBundle) -> tuple[Reveal, tuple[bytes, ...]]:
         """Show the shares that a certified verdict allows; name the dealings that they must fit.
-
-        Args:
-            verdict: The certified verdict of this plan, this party's own.
-            bundle: Dealings and shares of the other survivors.
 
         Returns:
             The message to sign, with an empty disclosure for each share that differs from its
@@ -140,79 +98,68 @@ class ShareHolder:
         Raises:
             RemoteProtocolError: the coordinator relayed something else; nothing was opened.
         """
-        survivors = verdict.survivors
-        others = [fp for fp in survivors if fp != self._me]
+        seating, survivors = self._run.known, verdict.survivors
+        others = [fp for fp in survivors if fp != seating.me]
         if not len(bundle.dealings) == len(bundle.envelopes) == len(others):
             raise UnexpectedMessageError(
                 "one share must come from each survivor", len(bundle.envelopes), peer=COORDINATOR
             )
-        came = dict(zip(others, zip(bundle.dealings, bundle.envelopes, strict=True), strict=True))
-        dealings = {dealer: self._relayed(dealer, frame) for dealer, (frame, _) in came.items()}
+        sealed = dict(zip(others, bundle.envelopes, strict=True))
+        came = zip(others, bundle.dealings, strict=True)
+        dealings = {dealer: self._relayed(dealer, frame) for dealer, frame in came}
+        dealings[seating.me] = self.dealing
+        places = {fp: seat for seat, fp in enumerate(seating.fingerprints)}
         alive = set(survivors)
-        dropped = [seat for seat, fp in enumerate(self._fingerprints) if fp not in alive]
+        dropped = [seat for fp, seat in places.items() if fp not in alive]
         disclosures, wrong = [], []
-        places = {fp: seat for seat, fp in enumerate(self._fingerprints)}
-        holder = places[self._me]
         for dealer in survivors:
+            signed, column = dealings[dealer], self._column
             try:
-                if dealer == self._me:
-                    column, dealing = self._own_column()
-                else:
-                    column, dealing = self._column_from(dealer, came[dealer][1], dealings[dealer])
+                if dealer != seating.me:
+                    key = self._key(dealer, sending=False)
+                    column = open_shares(sealed[dealer], key, dealing_digest=signed.digest)
                 disclosure = disclose(
-                    column, dealing, dealer=places[dealer], holder=holder, dropped=dropped
+                    column,
+                    wire.expect(signed, Dealing),
+                    dealer=places[dealer],
+                    holder=seating.seat,
+                    dropped=dropped,
                 )
             except (BrokenEnvelopeError, WrongShareError):
                 # The coordinator is to blame if it relayed another message than the dealer's.
-                verify_handed_over(dealings[dealer], self._seats[dealer])
+                verify_handed_over(signed, seating.identities[dealer])
                 # One dealer that cheats does not void the batch: the other shares will do.
                 wrong.append(dealer)
                 disclosures.append(b"")
                 continue
             disclosures.append(disclosure)
-        digests = [
-            self._dealing_digest if dealer == self._me else dealings[dealer].digest
-            for dealer in survivors
-        ]
         # A coordinator that shows another dealing cannot say that this party cheated.
+        digests = [dealings[dealer].digest for dealer in survivors]
         opening = opening_digest(wire.digest_of(verdict), digests)
-        return Reveal(opening, self._me, tuple(disclosures)), tuple(wrong)
-
-    def _own_column(self) -> tuple[bytes, Dealing]:
-        assert self._own is not None
-        (column,) = self._own.columns
-        return column, self._own.message
+        return Reveal(opening, seating.me, tuple(disclosures)), tuple(wrong)
 
     def _relayed(self, dealer: bytes, frame: bytes) -> Signed:
-        """Read a survivor's hashes. The coordinator checks every message before relaying it."""
+        """Read a survivor's hashes; its signature is checked only where a share does not fit."""
         signed = wire.decode(frame)
         dealing = wire.expect(signed, Dealing)
         fits = (
             dealing.sender == dealer
             and dealing.plan_digest == self._plan_digest
-            and dealing.is_among(len(self._seats))
+            and dealing.is_among(len(self._run.known.identities))
         )
         if not fits:
             raise UnexpectedMessageError(
-                "a dealing must be its survivor's, of this plan", "another", peer=COORDINATOR
+                "a dealing must be its survivor's, of this plan", peer=COORDINATOR
             )
         return signed
 
-    def _column_from(self, dealer: bytes, sealed: bytes, dealing: Signed) -> tuple[bytes, Dealing]:
-        key = self._key(dealer, sending=False)
-        column = open_shares(sealed, key, dealing_digest=dealing.digest)
-        return column, wire.expect(dealing, Dealing)
-
     def _key(self, peer: bytes, *, sending: bool) -> bytes:
-        derive = self._roots.sending_key if sending else self._roots.receiving_key
+        roots = self._run.roots
+        derive = roots.sending_key if sending else roots.receiving_key
         return derive(peer, plan_digest=self._plan_digest, stage=STAGE)
 
-    @property
-    def _seat(self) -> int:
-        return self._fingerprints.index(self._me)
-
     def __repr__(self) -> str:
-        return f"ShareHolder(parties={len(self._seats)})"
+        return f"ShareHolder(parties={len(self._run.known.identities)})"
 
 
 # The coordinator's shares ------------------------------------------------------------------------
@@ -247,10 +194,8 @@ class _Dealt:
 class ShareCollector:
     """The shares of one plan at the coordinator, from the first dealing to the opened sum.
 
-    Args:
-        form: Secure sum, one that survives drop-outs.
-        seats: Fingerprints of all parties, in seat order.
-        plan_digest: The plan.
+    Attributes:
+        faults: Shares that were dropped.
     """
 
     def __init__(self, form: SecureSum, *, seats: tuple[bytes, ...], plan_digest: bytes) -> None:
@@ -258,23 +203,17 @@ class ShareCollector:
         self._seats = seats
         self._plan_digest = plan_digest
         self._dealt: dict[bytes, _Dealt] = {}
-        self._verdict: Verdict | None = None
         self._survivors: tuple[bytes, ...] = ()
         self._dropped: list[int] = []
         self._shares: dict[bytes, dict[int, Elements]] = {}
         self._reveals: dict[bytes, bytes] = {}
         self._opening_digest = b""
-        self._faults: list[ShareFault] = []
+        self.faults: tuple[ShareFault, ...] = ()
 
     @property
     def is_fixed(self) -> bool:
         """Whether the survivors are fixed."""
-        return self._verdict is not None
-
-    @property
-    def faults(self) -> tuple[ShareFault, ...]:
-        """Shares that were dropped."""
-        return tuple(self._faults)
+        return bool(self._survivors)
 
     @property
     def most_bytes(self) -> int:
@@ -295,13 +234,7 @@ class ShareCollector:
         identity: PublicIdentity,
         known_digest: bytes = b"",
     ) -> None:
-        """Keep a party's dealing.
-
-        Args:
-            bundle: Its dealing, and a sealed share for each peer.
-            sender: Fingerprint of the party.
-            identity: Its identity.
-            known_digest: Digest of its dealing that others heard of before a restart, if any.
+        """Keep a party's dealing; `known_digest` is its digest from before a restart, if any.
 
         Raises:
             ConflictingMessageError: it dealt otherwise before.
@@ -309,7 +242,7 @@ class ShareCollector:
             UnexpectedMessageError: not of this plan, or not one share for each peer.
         """
         if len(bundle.dealings) != 1:
-            raise UnexpectedMessageError("a bundle must have its sender's dealing", "others")
+            raise UnexpectedMessageError("a bundle must have its sender's dealing")
         signed = wire.decode(bundle.dealings[0])
         dealing = wire.expect(signed, Dealing)
         # A holder that meets a bad signature may then blame the coordinator.
@@ -322,9 +255,9 @@ class ShareCollector:
             and {len(envelope) for envelope in bundle.envelopes} == {self._envelope_bytes}
         )
         if not fits:
-            raise UnexpectedMessageError("shares must be of this plan, one for each peer", "others")
+            raise UnexpectedMessageError("shares must be of this plan, one for each peer")
         if known_digest not in (b"", signed.digest):
-            raise ConflictingMessageError("a party must deal once for a plan", "otherwise")
+            raise ConflictingMessageError("a party must deal once for a plan")
         peers = [seat for seat in self._seats if seat != sender]
         envelopes = dict(zip(peers, bundle.envelopes, strict=True))
         self._dealt[sender] = _Dealt(signed, dealing, envelopes)
@@ -338,10 +271,8 @@ class ShareCollector:
             WrongStateError: they are fixed already.
         """
         if self.is_fixed:
-            raise WrongStateError("survivors must be fixed once", "a second time")
-        survivors = verdict.survivors
-        self._verdict = verdict
-        self._survivors = survivors
+            raise WrongStateError("survivors must be fixed once")
+        self._survivors = survivors = verdict.survivors
         self._dropped = [place for place, seat in enumerate(self._seats) if seat not in survivors]
         self._shares = {dealer: {} for dealer in survivors}
         self._opening_digest = opening_digest(
@@ -370,17 +301,17 @@ class ShareCollector:
         reveal = wire.expect(signed, Reveal)
         if reveal.opening_digest != self._opening_digest:
             raise UnexpectedMessageError(
-                "shares must be for the certified set, of the dealings that were relayed", "another"
+                "shares must be for the certified set, of the dealings that were relayed"
             )
         if len(reveal.disclosures) != len(self._survivors):
-            raise UnexpectedMessageError("one disclosure must be of each survivor", "others")
+            raise UnexpectedMessageError(
+                "one disclosure must be of each survivor", len(reveal.disclosures)
+            )
         self._reveals[reveal.sender] = signed.digest
         holder = self._seats.index(reveal.sender)
         for dealer, disclosed in zip(self._survivors, reveal.disclosures, strict=True):
             if not disclosed:
-                self._faults.append(
-                    ShareFault(dealer, reveal.sender, named=(dealer, reveal.sender))
-                )
+                self._drop(dealer, reveal.sender, named=(dealer, reveal.sender))
                 continue
             try:
                 self._shares[dealer][holder] = read_disclosure(
@@ -391,7 +322,10 @@ class ShareCollector:
                     dropped=self._dropped,
                 )
             except WrongShareError:
-                self._faults.append(ShareFault(dealer, reveal.sender, named=(reveal.sender,)))
+                self._drop(dealer, reveal.sender, named=(reveal.sender,))
+
+    def _drop(self, dealer: bytes, holder: bytes, *, named: tuple[bytes, ...]) -> None:
+        self.faults = (*self.faults, ShareFault(dealer, holder, named))
 
     def contribution_of(self, party: bytes, *, vector_digest: bytes) -> Contribution:
         """Return the digests of a party's signed messages so far, given that of its y."""
@@ -442,7 +376,7 @@ class ShareCollector:
         for place, secret in secrets.items():
             if labels.of_secret(place, secret) != dealing.secret_hash(place):
                 raise WrongShareError(
-                    "shares must join to the secret that was signed", "another", peer=dealer.hex()
+                    "shares must join to the secret that was signed", peer=dealer.hex()
                 )
         return secrets
 

@@ -8,8 +8,7 @@ messages, and plans against the history that it remembers. Its guard judges whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +23,7 @@ from protocols.errors import (
     RestoredJournalError,
     WrongStateError,
 )
+from protocols.fields import Message
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import (
     BlameRequest,
@@ -34,42 +34,46 @@ from protocols.messages import (
     HeadStatement,
     Inquiry,
     KeyStatement,
-    Message,
     Plan,
-    Proposal,
     Ready,
+    RunInquiry,
     RunOffer,
     RunRecord,
+    SetProposal,
     Settlement,
     SetupClosing,
     ShareBundle,
     StreamSums,
     VerdictMacs,
 )
-from protocols.rounds.answers import Answers, Frames
-from protocols.rounds.batch import PartyBatch
+from protocols.rounds.batch.at_party import PartyBatch
 from protocols.rounds.blame import PartyBlame
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
 from protocols.rounds.closing import PartyClosing
 from protocols.rounds.inquiry import PartyInquiry
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.lost_runs import LostRuns
-from protocols.rounds.seated_run import SeatedRun
 from protocols.rounds.seating import (
     COORDINATOR,
     LEAST_PARTIES,
+    SeatedRun,
     require_fresh,
     require_run,
     verify_handed_over,
 )
 from protocols.rounds.setup import PartySetup
-from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state
+from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state, subject_of
+from protocols.rounds.verdicts import take_proof
 from protocols.secure_sum import SecureSum
-from protocols.transcript import Transcript
 from protocols.wire import Signed
 
-_PROOFS: tuple[type[Message], ...] = (VerdictMacs, Certificate)
-"""Each proves that enough parties gave a verdict. Only the first one is checked."""
+Frames = tuple[bytes, ...]
+
+_MAY_BE_WRONG: tuple[type[Message], ...] = (
+    *(RunOffer, RunRecord, Plan, SetProposal, BlameRequest),
+    VerdictMacs,  # a peer's wrong MAC is not the coordinator's fault
+)
+"""Messages whose fault leaves a run as it was. Any other message's ends it at this party."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +94,8 @@ class Received:
     proven: PlanClaim | None = None
 
 
-class PartyRound:
-    """A party's state machine for one run.
+class PartyRound(SeatedRun):
+    """A party's state machine for one run: a `SeatedRun` that takes messages.
 
     Args:
         identity: This party's identity.
@@ -105,6 +109,7 @@ class PartyRound:
             `LEAST_PARTIES`.
 
     Attributes:
+        state: Where this party is.
         inquiry: Answers to the coordinator's question before a plan.
         batch: The open plan, and the result of the last one.
     """
@@ -121,56 +126,28 @@ class PartyRound:
         suites: frozenset[str] = frozenset({DEFAULT_SUITE}),
         least_survivors: int = LEAST_PARTIES,
     ) -> None:
-        self._run = SeatedRun(identity, journal=journal, least_survivors=least_survivors)
-        self._coordinator = coordinator
-        self._setup = PartySetup(
-            identity=identity,
+        super().__init__(
+            identity,
             coordinator=coordinator,
-            known_peers=known_peers,
-            forms=forms,
-            suites=suites,
             journal=journal,
             random_bytes=random_bytes,
+            least_survivors=least_survivors,
         )
-        self._lost_runs = LostRuns(identity, coordinator=coordinator, journal=journal)
-        self._state = PartyState.NEW
-        self._answers = Answers()
+        self._setup = PartySetup(self, known_peers=known_peers, forms=forms, suites=suites)
+        self._lost_runs = LostRuns(self)
+        self._answered: dict[tuple[type[Message], object], tuple[bytes, Frames]] = {}
         self._blame = PartyBlame()
-        self._closing = PartyClosing(self._run)
-        self.inquiry = PartyInquiry(self._run)
-        self.batch = PartyBatch(self._run, self._blame, random_bytes=random_bytes)
+        self._closing = PartyClosing(self)
+        self.state = PartyState.NEW
+        self.inquiry = PartyInquiry(self)
+        self.batch = PartyBatch(self, self._blame)
 
     # Public facts -------------------------------------------------------------------------------
 
     @property
-    def state(self) -> PartyState:
-        """Where this party is."""
-        return self._state
-
-    @property
-    def transcript(self) -> Transcript:
-        """Chain of this run as this party saw it."""
-        return self._run.transcript
-
-    @property
-    def run_id(self) -> bytes:
-        """Digest of the run record; empty before it came."""
-        return self._run.run_id
-
-    @property
     def record(self) -> RunRecord | None:
         """The run record, once it came."""
-        return None if self._run.seating is None else self._run.seating.record
-
-    @property
-    def seat_fingerprints(self) -> tuple[bytes, ...]:
-        """Fingerprints of all parties, in seat order."""
-        return () if self._run.seating is None else self._run.seating.fingerprints
-
-    @property
-    def epoch(self) -> int:
-        """Highest epoch that this party moved to."""
-        return self._run.epoch
+        return None if self.seating is None else self.seating.record
 
     @property
     def heads_compared(self) -> tuple[bytes, ...]:
@@ -178,6 +155,10 @@ class PartyRound:
         return self._closing.heads_compared
 
     # Messages ---------------------------------------------------------------------------------
+
+    def require_joinable(self, signed: Signed, inquiry: RunInquiry) -> None:
+        """Check an inquiry before an offer; see `PartySetup.require_joinable`."""
+        self._setup.require_joinable(signed, inquiry)
 
     def receive(self, frame: bytes, *, now: float) -> Received:
         """Take one frame from the coordinator.
@@ -201,11 +182,11 @@ class PartyRound:
         """
         signed = wire.decode(frame)
         message = signed.message
-        if _is_signed_by(signed, self._run.identity.public):
+        if _is_signed_by(signed, self.identity.public):
             self._compare_journal(message)
             return Received()
         if message.PURPOSE:
-            verify_handed_over(signed, self._coordinator)
+            verify_handed_over(signed, self.coordinator)
         if getattr(message, "run_id", self.run_id) != self.run_id:
             if isinstance(message, Settlement):
                 is_known, claim = self._lost_runs.learn(message)
@@ -215,16 +196,23 @@ class PartyRound:
                 return Received(answer)
         require_run(getattr(message, "run_id", self.run_id), self.run_id)
         if isinstance(message, Inquiry):
-            self._state = next_state(PARTY_TRANSITIONS, self._state, message)
+            self.state = next_state(PARTY_TRANSITIONS, self.state, message)
             self.inquiry.take(signed, now=now)
             return Received(event=message)
-        answered = self._answers.find(message)
+        answered = self._answered.get(_name_of(message))
         if answered is not None:
             return self._answer_again(signed, *answered, now=now)
-        state = next_state(PARTY_TRANSITIONS, self._state, message)
-        received = self._act(signed, now=now)
-        self._state = state
-        self._answers.keep(signed, received.replies)
+        state = next_state(PARTY_TRANSITIONS, self.state, message)
+        if isinstance(message, VerdictMacs | Certificate | ShareBundle):
+            self.batch.require_open(message.plan_digest, now=now)  # it may only be late
+        try:
+            received = self._act(signed, now=now)
+        except ProtocolError:
+            if not isinstance(message, _MAY_BE_WRONG):
+                self._stop()
+            raise
+        self.state = state
+        self._answered[_name_of(message)] = (signed.digest, received.replies)
         return received
 
     def accept_run(self) -> tuple[bytes, ...]:
@@ -235,10 +223,9 @@ class PartyRound:
             MalformedMessageError: a peer's sealing key is unusable; names the peer.
         """
         self._require(PartyState.REVIEWING_RUN)
-        seating = self._run.known
-        replies = (self._setup.seal(seating),)
-        self._run.extend("run record", self.run_id)
-        return self._decided(seating.record, replies, PartyState.SEALED)
+        replies = (self._setup.seal(),)
+        self.extend("run record", self.run_id)
+        return self._decided(self.known.record, replies, PartyState.SEALED)
 
     def contribute(
         self, vector: NDArray[np.int64], *, bound: SetBound = ANY_SET
@@ -275,8 +262,8 @@ class PartyRound:
         """
         self._require(PartyState.REVIEWING_ROW)
         request, sums = self._blame.request, self._blame.sums(row_words=row_words)
-        message = StreamSums(request.plan_digest, self._run.me, request.row, sums)
-        replies = (wire.sign(message, self._run.identity).frame,)
+        message = StreamSums(request.plan_digest, self.me, request.row, sums)
+        replies = (wire.sign(message, self.identity).frame,)
         self._blame.drop()
         return self._decided(request, replies, PartyState.READY)
 
@@ -295,15 +282,15 @@ class PartyRound:
             RestoredJournalError: the journal was halted: it cannot promise.
         """
         replies: Frames
-        match self._state:
+        match self.state:
             case PartyState.REVIEWING_RUN:
-                replies = (self._run.refusal(self.run_id, reason),)
+                replies = (self.refusal(self.run_id, reason),)
                 self._stop()
-                return self._decided(self._run.known.record, replies, PartyState.STOPPED)
+                return self._decided(self.known.record, replies, PartyState.STOPPED)
             case PartyState.REVIEWING_ROW:
                 request = self._blame.request
                 # Its subject is the request: one of the plan would say that nothing was sent.
-                replies = (self._run.refusal(wire.digest_of(request), reason),)
+                replies = (self.refusal(wire.digest_of(request), reason),)
                 self._blame.drop()
                 return self._decided(request, replies, PartyState.READY)
             case _:
@@ -317,83 +304,53 @@ class PartyRound:
 
     # One case per message ---------------------------------------------------------------------
 
-    def _act(self, signed: Signed, *, now: float) -> Received:
+    def _act(self, signed: Signed, *, now: float) -> Received:  # noqa: PLR0912 - one each
         message = signed.message
-        match message:
-            case RunOffer() | RunRecord() | EnvelopeBundle() | SetupClosing():
-                return self._set_up(signed, message, now=now)
-            case Plan():
-                self.batch.take_plan(signed, message, now=now)
-                return Received(event=message)
-            case Proposal():
-                return Received(self.batch.take_proposal(message, now=now))
-            case VerdictMacs():
-                self.batch.require_open(message.plan_digest, now=now)
-                self.batch.take_proof(message)  # a peer's wrong MAC is not the coordinator's
-                return Received()
-            case Certificate():
-                self.batch.require_open(message.plan_digest, now=now)
-                with self._stopping():
-                    self.batch.take_proof(message)
-                return Received()
-            case ShareBundle():
-                self.batch.require_open(message.plan_digest, now=now)
-                with self._stopping():
-                    return Received((self.batch.reveal(message),))
-            case Settlement():
-                with self._stopping():
-                    claim = self.batch.settle(signed, message)
-                    self._answers.drop_shares(message.plan_digest)
-                    return Received(event=message, proven=claim)
-            case BlameRequest():
-                self._blame.take(message, now=now)
-                return Received(event=message)
-            case Closing() | HeadBundle():
-                with self._stopping():
-                    return Received((self._close(message),))
-            case _:  # the transition table lists no other
-                raise AssertionError(type(message).__name__)
-
-    def _set_up(
-        self,
-        signed: Signed,
-        message: RunOffer | RunRecord | EnvelopeBundle | SetupClosing,
-        *,
-        now: float,
-    ) -> Received:
-        run = self._run
         match message:
             case RunOffer():
                 return Received((self._setup.state(signed, message, now=now),))
             case RunRecord():
-                run.seating = self._setup.read_record(signed, message, now=now)
+                self._setup.read_record(signed, message, now=now)
                 return Received(event=message)
             case EnvelopeBundle():
-                with self._stopping():
-                    return Received((self._setup.confirm(run.known, message),))
+                return Received((self._setup.confirm(message),))
             case SetupClosing():
-                with self._stopping():
-                    run.roots, digest = self._setup.finish(run.known, message)
-                    run.extend("setup", digest)
-                    return Received((run.ready("setup"),))
-
-    def _close(self, message: Closing | HeadBundle) -> bytes:
-        match message:
+                self._setup.finish(message)
+                return Received((self.ready("setup"),))
+            case Plan():
+                self.batch.take_plan(signed, message, now=now)
+                return Received(event=message)
+            case SetProposal():
+                return Received(self.batch.take_proposal(message, now=now))
+            case VerdictMacs() | Certificate():
+                take_proof(message, self.batch.known, run=self)
+                return Received()
+            case ShareBundle():
+                return Received((self.batch.reveal(message),))
+            case Settlement():
+                claim = self.batch.settle(signed, message)
+                self._drop_shares(message.plan_digest)
+                return Received(event=message, proven=claim)
+            case BlameRequest():
+                self._blame.take(message, now=now)
+                return Received(event=message)
             case Closing():
                 frame = self._closing.state_head(message)
-                self._run.roots.erase()
+                self.roots.erase()
                 self._blame.witness = None
-                return frame
+                return Received((frame,))
             case HeadBundle():
                 self._closing.compare(message)
-                return self._run.ready("closing")
+                return Received((self.ready("closing"),))
+            case _:  # the transition table lists no other
+                raise AssertionError(type(message).__name__)
 
     # Helpers ----------------------------------------------------------------------------------
 
     def _compare_journal(self, shown: Message) -> None:
         """Stop if this party signed a higher counter than its journal has (rule R4)."""
         assert isinstance(shown, KeyStatement | Ready | HeadStatement)
-        journal = self._run.journal
+        journal = self.journal
         if shown.journal_counter > journal.counter:
             self._stop()
             journal.halt(shown.journal_counter)
@@ -405,58 +362,62 @@ class PartyRound:
         """Answer a message as before, unless it is another one in the same place."""
         message = signed.message
         # A coordinator that was restarted may prove the same verdict by other parties' MACs.
-        if digest != signed.digest and not isinstance(message, _PROOFS):
+        if digest != signed.digest and not isinstance(message, VerdictMacs | Certificate):
             self._stop()
             raise ConflictingMessageError(
                 "a message must have the same bytes each time",
                 f"another {type(message).__name__}",
                 peer=COORDINATOR,
             )
-        if isinstance(message, Plan) and self._state is PartyState.REVIEWING_PLAN:
+        if isinstance(message, Plan) and self.state is PartyState.REVIEWING_PLAN:
             require_fresh(message.expires_at, now=now)
             return Received(event=message)  # nobody could decide on it
         return Received(self._repeat(signed, replies, now=now))
 
     def _repeat(self, signed: Signed, replies: Frames, *, now: float) -> Frames:
         message = signed.message
-        if isinstance(message, ShareBundle | Proposal):
+        if isinstance(message, ShareBundle | SetProposal):
             plan = None if self.batch.open is None else self.batch.open.plan
             is_over = plan is not None and now >= plan.expires_at
-            return () if self._state is PartyState.STOPPED or is_over else replies
+            return () if self.state is PartyState.STOPPED or is_over else replies
         if not isinstance(message, Plan) or replies:
             return replies
         if now >= message.expires_at:
-            self._run.journal.erase(signed.digest)  # nobody needs it any more (rule R9)
-        if self._state is PartyState.STOPPED or now >= message.expires_at:
+            self.journal.erase(signed.digest)  # nobody needs it any more (rule R9)
+        if self.state is PartyState.STOPPED or now >= message.expires_at:
             return ()
-        stored = self._run.journal.find(signed.digest)
+        stored = self.journal.find(signed.digest)
         return () if stored is None else stored
+
+    def _drop_shares(self, plan_digest: bytes) -> None:
+        """Never show the shares of a settled plan again."""
+        name = (ShareBundle, plan_digest)
+        if name in self._answered:
+            self._answered[name] = (self._answered[name][0], ())
 
     def _decided(self, message: Message, replies: Frames, state: PartyState) -> Frames:
         """Note the answer to a message that waited for a decision, and go on."""
-        self._answers.decide(message, replies)
-        self._state = state
+        name = _name_of(message)
+        self._answered[name] = (self._answered[name][0], replies)
+        self.state = state
         return replies
 
-    @contextmanager
-    def _stopping(self) -> Iterator[None]:
-        """Stop the run at any error: its promise is broken."""
-        try:
-            yield
-        except ProtocolError:
-            self._stop()
-            raise
-
     def _stop(self) -> None:
-        self._state = PartyState.STOPPED
-        self._run.roots.erase()
+        self.state = PartyState.STOPPED
+        self.roots.erase()
         self._setup.forget()
         self._blame.witness = None
         self.batch.forget()
 
     def _require(self, state: PartyState) -> None:
-        if self._state is not state:
-            raise WrongStateError(f"the state must be '{state.value}'", self._state.value)
+        if self.state is not state:
+            raise WrongStateError(f"the state must be '{state.value}'", self.state.value)
+
+
+def _name_of(message: Message) -> tuple[type[Message], object]:
+    """Name the place of a message in its run: one of either proof of a verdict is checked."""
+    kind = VerdictMacs if isinstance(message, Certificate) else type(message)
+    return kind, subject_of(message)
 
 
 def _is_signed_by(shown: Signed, identity: PublicIdentity) -> bool:

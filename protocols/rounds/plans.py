@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from protocols import wire
-from protocols.messages import Certificate, Plan, Proposal, Settlement, Verdict
+from protocols.messages import Certificate, Plan, SetProposal, Settlement, Verdict
 from protocols.rounds.blame import RowWitness
 from protocols.rounds.bounds import ANY_SET, SetBound
 from protocols.rounds.contribution import Contribution
@@ -98,13 +98,13 @@ class OpenPlan:
     @property
     def survivors(self) -> tuple[bytes, ...]:
         """The proposed set, in seat order; empty before it is proposed."""
-        return () if self.proposal is None else wire.expect(self.proposal, Proposal).survivors
+        return () if self.proposal is None else wire.expect(self.proposal, SetProposal).survivors
 
     @property
     def last_proposed(self) -> tuple[bytes, ...] | None:
         """The set of the last proposal; empty to close the plan, None before any proposal."""
         proposal = self.closing if self.closing is not None else self.proposal
-        return None if proposal is None else wire.expect(proposal, Proposal).survivors
+        return None if proposal is None else wire.expect(proposal, SetProposal).survivors
 
     @property
     def certificate(self) -> Certificate | None:
@@ -131,14 +131,7 @@ class OpenPlan:
 
 @dataclass(frozen=True, slots=True)
 class SettledPlan:
-    """A plan that came to its end.
-
-    Attributes:
-        plan: The plan.
-        plan_digest: Its digest.
-        settlement: How it ended.
-        frame: The settlement as it is sent.
-    """
+    """A plan that came to its end, with the frame of its settlement."""
 
     plan: Plan
     plan_digest: bytes
@@ -149,8 +142,3 @@ class SettledPlan:
     def is_released(self) -> bool:
         """Whether its result was released."""
         return self.settlement.state == "released"
-
-    @property
-    def is_void(self) -> bool:
-        """Whether it ended without a result."""
-        return not self.is_released

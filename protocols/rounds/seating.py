@@ -1,17 +1,19 @@
-"""A set-up run from one party's place, and the checks that each phase makes of a message first."""
+"""A run at one of its parties, and the checks that each phase makes of a message first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from protocols import wire
 from protocols.errors import BadSignatureError, TooFewHeadsError, UnexpectedMessageError
-from protocols.identity import PublicIdentity
-from protocols.messages import RunRecord
-from protocols.rounds.journal import RunNote
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import Ready, Refusal, RunRecord
+from protocols.pair_keys import PairRoots
+from protocols.rounds.journal import RoundJournal, RunNote
 from protocols.secure_sum import SecureSum
+from protocols.transcript import Transcript
 from protocols.wire import Signed
 
 COORDINATOR = "coordinator"
@@ -65,6 +67,78 @@ class Seating:
         return RunNote(self.run_id, self.record.coordinator, self.form.name, keys)
 
 
+class SeatedRun:
+    """State that all phases of a run share at a party.
+
+    Attributes:
+        identity: This party's identity.
+        me: Its fingerprint.
+        coordinator: The pinned coordinator.
+        journal: Memory across restarts.
+        random_bytes: Cryptographic random numbers.
+        floor: Fewest parties of a set that it serves, whatever the form.
+        seating: The run as its record fixes it; None before the record came.
+        roots: Roots of the pairs; none before the setup is finished.
+        epoch: Highest epoch that this party moved to.
+        transcript: Chain of the run as this party saw it.
+    """
+
+    def __init__(
+        self,
+        identity: SigningIdentity,
+        *,
+        coordinator: PublicIdentity,
+        journal: RoundJournal,
+        random_bytes: Callable[[int], bytes],
+        least_survivors: int,
+    ) -> None:
+        self.identity = identity
+        self.me = identity.fingerprint
+        self.coordinator = coordinator
+        self.journal = journal
+        self.random_bytes = random_bytes
+        self.floor = max(LEAST_PARTIES, least_survivors)
+        self.seating: Seating | None = None
+        self.roots = PairRoots(self.me, {})
+        self.epoch = 0
+        self.transcript = Transcript()
+
+    @property
+    def known(self) -> Seating:
+        """The run as its record fixes it, which came."""
+        assert self.seating is not None
+        return self.seating
+
+    @property
+    def run_id(self) -> bytes:
+        """Digest of the run record; empty before it came."""
+        return b"" if self.seating is None else self.seating.run_id
+
+    @property
+    def least_survivors(self) -> int:
+        """Fewest parties whose sum may open, by the form and by this party's own floor."""
+        return max(self.known.threshold, self.floor)
+
+    def extend(self, kind: str, digest: bytes) -> None:
+        """Add to the transcript."""
+        self.transcript = self.transcript.append(kind, digest)
+
+    def move_to(self, epoch: int) -> None:
+        """Move to an epoch. A refused plan has moved the roots beyond it already."""
+        if epoch > self.roots.epoch:
+            self.roots.advance(epoch)
+        self.epoch = max(self.epoch, epoch)
+
+    def refusal(self, subject: bytes, reason: str) -> bytes:
+        """Return the frame that refuses a subject, by its digest."""
+        return wire.sign(Refusal(subject, self.me, reason), self.identity).frame
+
+    def ready(self, stage: str) -> bytes:
+        """Return the frame that says that this party is done with a stage."""
+        head, counter = self.transcript.head, self.journal.counter
+        return wire.sign(Ready(self.run_id, self.me, stage, head, counter), self.identity).frame
+
+
 def verify_handed_over(signed: Signed, signer: PublicIdentity) -> None:
     """Verify a message from the coordinator, its own or a peer's: it checks all that it relays.
 
@@ -84,7 +158,7 @@ def require_fresh(expires_at: int, *, now: float) -> None:
         UnexpectedMessageError: it has.
     """
     if now >= expires_at:
-        raise UnexpectedMessageError("a message must not have expired", "one that has")
+        raise UnexpectedMessageError("a message must not have expired", expires_at)
 
 
 def require_run(run_id: bytes, wanted: bytes) -> None:
@@ -94,30 +168,26 @@ def require_run(run_id: bytes, wanted: bytes) -> None:
         UnexpectedMessageError: it is.
     """
     if run_id != wanted:
-        raise UnexpectedMessageError("a message must be of this run", "another")
+        raise UnexpectedMessageError("a message must be of this run")
 
 
-def least_heads(form: SecureSum, *, parties: int) -> int:
-    """Fewest parties whose heads must agree at the end of a run.
+def require_enough_heads(
+    heads: Sequence[bytes], form: SecureSum, *, floor: int = LEAST_PARTIES
+) -> None:
+    """Check that enough heads came to tell one history from two; empty where none came.
 
-    More than half, or the form's threshold where it survives drop-outs; never fewer than
-    `LEAST_PARTIES`.
-    """
-    most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
-    return max(most_of_them, LEAST_PARTIES)
-
-
-def require_enough_heads(heads: Sequence[bytes], form: SecureSum) -> None:
-    """Check that enough heads came to tell one history from two.
+    More than half, or the form's threshold where it survives drop-outs; never fewer than `floor`.
 
     Raises:
         TooFewHeadsError: too few.
     """
-    came, least = sum(map(bool, heads)), least_heads(form, parties=len(heads))
+    parties, came = len(heads), sum(map(bool, heads))
+    most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
+    least = max(most_of_them, floor)
     if came < least:
         raise TooFewHeadsError(received=came, threshold=least)
 
 
-def setup_digest(confirmation_digests: tuple[bytes, ...]) -> bytes:
+def setup_digest(confirmation_digests: Sequence[bytes]) -> bytes:
     """Digest of all parties' confirmations, in seat order: the transcript's "setup" entry."""
     return wire.digest_of_values("setup", list(confirmation_digests))

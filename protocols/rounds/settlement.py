@@ -21,19 +21,13 @@ from protocols.errors import (
     MalformedMessageError,
     UnexpectedMessageError,
 )
+from protocols.fields import DIGEST_BYTES
 from protocols.identity import PublicIdentity
-from protocols.messages import (
-    DIGEST_BYTES,
-    Certificate,
-    Refusal,
-    Settlement,
-    VectorHead,
-    Verdict,
-)
+from protocols.messages import Certificate, Refusal, Settlement, VectorHead, Verdict
 from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.plans import PartyPlan
-from protocols.rounds.seating import COORDINATOR, Seating, verify_handed_over
+from protocols.rounds.seating import COORDINATOR, SeatedRun, verify_handed_over
 from protocols.rounds.verdicts import require_certificate
 from protocols.secure_sum import SecureSum
 from protocols.wire import Signed
@@ -48,11 +42,7 @@ def certificate_of(
 ) -> Verdict | None:
     """Check the certificate of a settlement; return the verdict that it proves, None without one.
 
-    Args:
-        settlement: The settlement.
-        identities: All parties of the run in seat order, by fingerprint.
-        form: Secure sum of the run.
-        known: A verdict whose certificate was checked before: its signatures are not checked again.
+    See `proven_claim` for the arguments.
 
     Raises:
         FalseCertificateError: it proves nothing, is of another plan, or this form has none; or a
@@ -62,22 +52,22 @@ def certificate_of(
     released = settlement.state == "released"
     listed = listed_in(settlement, tuple(identities))
     if released and not form.survives_dropouts and len(listed) < len(identities):
-        raise HistoryError("a release must list every party", "fewer", peer=COORDINATOR)
+        raise HistoryError("a release must list every party", len(listed), peer=COORDINATOR)
     if not settlement.certificate:
         if released and form.survives_dropouts:
-            raise FalseCertificateError("a release must have its certificate", "none")
+            raise FalseCertificateError("a release must have its certificate")
         return None
     if not form.survives_dropouts:
-        raise FalseCertificateError("this form must have no certificate", "one")
+        raise FalseCertificateError("this form must have no certificate")
     certificate = wire.expect(wire.decode(settlement.certificate), Certificate)
     if certificate.plan_digest != settlement.plan_digest:
-        raise FalseCertificateError("a certificate must be of the settled plan", "another's")
+        raise FalseCertificateError("a certificate must be of the settled plan")
     threshold = form.threshold(len(identities))
     verdict = certificate.verdict
     if verdict != known:
         require_certificate(certificate, identities=identities, threshold=threshold)
     if released and verdict.survivors != listed:
-        raise FalseCertificateError("a release must list the certified set", "another")
+        raise FalseCertificateError("a release must list the certified set")
     return verdict
 
 
@@ -89,13 +79,8 @@ def refusers_of(
 ) -> tuple[bytes, ...]:
     """Check every refusal of a settlement; return the parties that refused, in seat order.
 
-    With false refusals a coordinator could have an opened batch asked again.
-
-    Args:
-        settlement: The settlement, whose signature was verified.
-        identities: All parties of the run in seat order, by fingerprint.
-        y_bytes: Length of a y of the plan; None where the plan is not at hand. Then nobody counts
-            whose vector was of a wrong length: the coordinator could name any length.
+    With false refusals a coordinator could have an opened batch asked again. See `proven_claim` for
+    the arguments.
 
     Raises:
         FalseRefusalError: the plan was released, a refusal is of another plan or out of order, a
@@ -103,7 +88,7 @@ def refusers_of(
         BadSignatureError: its sender did not sign it; names the coordinator, which relayed it.
     """
     if settlement.refusals and settlement.state != "void":
-        raise FalseRefusalError("a released plan must have no refusals", "one", peer=COORDINATOR)
+        raise FalseRefusalError("a released plan must have no refusals", peer=COORDINATOR)
     waiting, refusers = list(identities), []
     listed = listed_in(settlement, tuple(identities))
     for frame in settlement.refusals:
@@ -111,20 +96,16 @@ def refusers_of(
         plan_digest, sender = _subject_of(signed)
         if plan_digest != settlement.plan_digest or sender not in waiting:
             raise FalseRefusalError(
-                "refusals must be of this plan, in the order of seats", "another", peer=COORDINATOR
+                "refusals must be of this plan, in the order of seats", peer=COORDINATOR
             )
         del waiting[: waiting.index(sender) + 1]
         verify_handed_over(signed, identities[sender])
         if sender in listed:
-            raise FalseRefusalError(
-                "a party that refused must have sent nothing", "a vector", peer=COORDINATOR
-            )
+            raise FalseRefusalError("a party that refused must have sent nothing", peer=COORDINATOR)
         if isinstance(signed.message, VectorHead):
             if signed.message.size == y_bytes:
                 raise FalseRefusalError(
-                    "a vector that counts as a refusal must be of a wrong length",
-                    "the plan's length",
-                    peer=COORDINATOR,
+                    "a vector that counts as a refusal must be of a wrong length", peer=COORDINATOR
                 )
             if y_bytes is None:
                 continue
@@ -154,8 +135,9 @@ def proven_claim(
         settlement: The settlement, whose signature was verified.
         identities: All parties of the run in seat order, by fingerprint.
         form: Secure sum of the run.
-        known: A verdict whose certificate was checked before.
-        y_bytes: See `refusers_of`.
+        known: A verdict whose certificate was checked before: its signatures are not checked again.
+        y_bytes: Length of a y of the plan; None where the plan is not at hand. Then nobody counts
+            whose vector was of a wrong length: the coordinator could name any length.
 
     Returns:
         None where it proves nothing.
@@ -174,39 +156,6 @@ def proven_claim(
     return None
 
 
-def learn_settlement(
-    journal: RoundJournal,
-    settlement: Settlement,
-    *,
-    identities: Mapping[bytes, PublicIdentity],
-    form: type[SecureSum],
-    known: Verdict | None = None,
-    came_here: bool = False,
-    y_bytes: int | None = None,
-) -> PlanClaim | None:
-    """Check a settlement's evidence, and let the journal learn the claim that it proves.
-
-    Args:
-        journal: The party's journal.
-        settlement: The settlement, whose signature was verified.
-        identities: All parties of the run in seat order, by fingerprint.
-        form: Secure sum of the run.
-        known: A verdict whose certificate was checked before.
-        came_here: Whether the plan came in this run; the journal may know it from another.
-        y_bytes: See `refusers_of`.
-
-    Returns:
-        The claim that it proves; None if there is none.
-
-    Raises:
-        RemoteProtocolError: a refusal or the certificate is false; nothing was noted.
-    """
-    claim = proven_claim(settlement, identities=identities, form=form, known=known, y_bytes=y_bytes)
-    plan_digest, run_id = settlement.plan_digest, settlement.run_id
-    note_settled(journal, plan_digest, claim, run_id=run_id, came_here=came_here)
-    return claim
-
-
 def note_settled(
     journal: RoundJournal,
     plan_digest: bytes,
@@ -217,14 +166,9 @@ def note_settled(
 ) -> None:
     """Drop a settled plan's y and note the proven claim, if the plan was of its run.
 
-    Parties of another run prove nothing about a plan: they may never have seen it.
-
-    Args:
-        journal: The party's journal.
-        plan_digest: The plan.
-        claim: The claim that its settlement proved; None if there is none.
-        run_id: The run of which the settlement is.
-        came_here: Whether the plan came in this run; the journal may know it from another.
+    Parties of another run than the settlement's prove nothing about a plan: they may never have
+    seen it. `came_here` says whether the plan came in this run: the journal may know it from
+    another.
     """
     if not came_here and journal.run_of(plan_digest) != run_id:
         return
@@ -240,50 +184,41 @@ def listed_in(settlement: Settlement, seats: tuple[bytes, ...]) -> tuple[bytes, 
         MalformedMessageError: not one digest or none for each seat, or no such state.
     """
     if settlement.state not in ("released", "void"):
-        raise MalformedMessageError("a plan is released or void", "another state")
+        raise MalformedMessageError("a plan is released or void", settlement.state)
     if len(settlement.contributions) != len(seats):
-        raise MalformedMessageError("every seat must be listed", "others")
+        raise MalformedMessageError("every seat must be listed", len(settlement.contributions))
     if not all(len(digest) in (0, DIGEST_BYTES) for digest in settlement.contributions):
-        raise MalformedMessageError("a seat must have a digest or none", "another length")
+        raise MalformedMessageError("a seat must have a digest or none")
     listed = zip(seats, settlement.contributions, strict=True)
     return tuple(seat for seat, digest in listed if digest)
 
 
-def require_settlement(
-    settlement: Settlement, plan: PartyPlan, *, seating: Seating, least: int
-) -> None:
+def require_settlement(settlement: Settlement, plan: PartyPlan, *, run: SeatedRun) -> None:
     """Compare a settlement with the messages that this party sent, refused and agreed to.
-
-    Args:
-        settlement: The settlement.
-        plan: The plan as this party knows it.
-        seating: The run.
-        least: Fewest parties whose sum this party helps to open.
 
     Raises:
         RemoteProtocolError: it contradicts this party's records.
     """
+    seating = run.known
     listed = listed_in(settlement, seating.fingerprints)
     if settlement.plan_digest != plan.digest:
-        raise UnexpectedMessageError(
-            "a settlement must be of the open plan", "another", peer=COORDINATOR
-        )
+        raise UnexpectedMessageError("a settlement must be of the open plan", peer=COORDINATOR)
     if plan.plan is not None and settlement.words != plan.plan.words:
-        raise HistoryError("a settlement must be of the plan's length", "another", peer=COORDINATOR)
+        raise HistoryError(
+            "a settlement must be of the plan's length", settlement.words, peer=COORDINATOR
+        )
     released = settlement.state == "released"
     entry = settlement.contributions[seating.seat]
     may_be_left_out = seating.form.survives_dropouts or not released
     if entry not in plan.entries and (entry or not may_be_left_out):
-        raise HistoryError("what we sent must be listed", "another", peer=COORDINATOR)
-    if released and len(listed) < least:
-        raise HistoryError("a release must have enough parties' vectors", "a missing one")
+        raise HistoryError("what we sent must be listed", peer=COORDINATOR)
+    if released and len(listed) < run.least_survivors:
+        raise HistoryError("a release must have enough parties' vectors", len(listed))
     agreed = plan.verdict.survivors if plan.verdict is not None else ()
     if released and agreed and listed != agreed:
-        raise HistoryError(
-            "a release must be of the set that we agreed to", "another", peer=COORDINATOR
-        )
+        raise HistoryError("a release must be of the set that we agreed to", peer=COORDINATOR)
     names_us = any(
         _subject_of(wire.decode(frame))[1] == seating.me for frame in settlement.refusals
     )
     if names_us and not plan.is_refused:
-        raise FalseRefusalError("we must have refused", "a refusal in our name", peer=COORDINATOR)
+        raise FalseRefusalError("we must have refused", peer=COORDINATOR)

@@ -8,7 +8,7 @@ sealed under that id, and both confirm it before any batch.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 
 from protocols import wire
 from protocols.envelope import SealingKey, require_key_of, seal
@@ -23,23 +23,24 @@ from protocols.errors import (
     UnknownPeerError,
     WrongStateError,
 )
-from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.identity import PublicIdentity
 from protocols.messages import (
     Confirmations,
     Envelope,
     EnvelopeBundle,
     KeyStatement,
     Refusal,
+    RunInquiry,
     RunOffer,
     RunRecord,
     SetupClosing,
 )
-from protocols.pair_keys import Pair, PairRoots, confirmation, make_root
+from protocols.pair_keys import PairRoots, confirmation, make_root
 from protocols.rounds.coordinator_journal import SetupFinished
-from protocols.rounds.journal import RoundJournal
 from protocols.rounds.live_run import LiveRun
 from protocols.rounds.seating import (
     COORDINATOR,
+    SeatedRun,
     Seating,
     require_fresh,
     require_run,
@@ -47,9 +48,7 @@ from protocols.rounds.seating import (
     verify_handed_over,
 )
 from protocols.rounds.states import CoordinatorState
-from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
-from protocols.transcript import EntrySignature
 from protocols.wire import Signed
 
 ROLE_PARTY = "party"
@@ -58,37 +57,20 @@ _HALF_BYTES = 32
 
 
 class PartySetup:
-    """A party's end: from the offer to confirmed roots.
-
-    Args:
-        identity: This party's identity.
-        coordinator: The pinned coordinator.
-        known_peers: Identities of peers by fingerprint; may contain this party.
-        forms: Secure sums that this party knows, by name.
-        suites: Names of the sealing suites that it accepts.
-        journal: Has this party's counter, and the highest that each peer signed.
-        random_bytes: Cryptographic random numbers.
-    """
+    """A party's end: from the offer to confirmed roots; see `PartyRound` for its arguments."""
 
     def __init__(
         self,
+        run: SeatedRun,
         *,
-        identity: SigningIdentity,
-        coordinator: PublicIdentity,
         known_peers: Mapping[bytes, PublicIdentity],
         forms: Mapping[str, SecureSum],
         suites: frozenset[str],
-        journal: RoundJournal,
-        random_bytes: Callable[[int], bytes],
     ) -> None:
-        self._identity = identity
-        self._me = identity.fingerprint
-        self._coordinator = coordinator
+        self._run = run
         self._known_peers = dict(known_peers)
         self._forms = dict(forms)
         self._suites = suites
-        self._journal = journal
-        self._random_bytes = random_bytes
         self._sealing_key: SealingKey | None = None
         self._offer: Signed | None = None
         self._statement: Signed | None = None
@@ -97,44 +79,44 @@ class PartySetup:
         self._unconfirmed: dict[bytes, bytes] = {}
         self._confirmations: Signed | None = None
 
+    def require_joinable(self, signed: Signed, inquiry: RunInquiry) -> None:
+        """Check of an inquiry before an offer what would be checked of the offer and its record.
+
+        Raises:
+            RemoteProtocolError: it is not the coordinator's, or of a run that this party cannot be
+                in.
+            TooFewPartiesError: its form needs more parties.
+        """
+        verify_handed_over(signed, self._run.coordinator)
+        self._require_coordinator(inquiry.coordinator)
+        form = self._form_of(inquiry)
+        self._require_seats(inquiry.seats)
+        form.require_enough(len(inquiry.seats))
+
     def state(self, signed: Signed, offer: RunOffer, *, now: float) -> bytes:
         """Answer the offer with this party's keys for the run; return the frame.
 
         Raises:
             UnknownPeerError, SuiteError, UnexpectedMessageError: the offer is none for this party.
         """
-        if offer.coordinator_key != self._coordinator.key:
-            raise UnknownPeerError(
-                "the offer must name the pinned key", "another", peer=COORDINATOR
-            )
-        if offer.form not in self._forms:
-            raise UnexpectedMessageError(
-                "the form must be known to this party", "another", peer=COORDINATOR
-            )
-        if offer.suite not in self._suites:
-            raise SuiteError(
-                "the suite must be one that this party accepts", "another", peer=COORDINATOR
-            )
-        if offer.ring_bits != self._forms[offer.form].ring.bits:
-            raise UnexpectedMessageError(
-                "the ring must be the form's", offer.ring_bits, peer=COORDINATOR
-            )
+        self._require_coordinator(PublicIdentity(offer.coordinator_key).fingerprint)
+        self._form_of(offer)
         require_fresh(offer.expires_at, now=now)
         self._sealing_key = SealingKey(offer.suite)
         statement = KeyStatement(
             offer_digest=signed.digest,
-            identity_key=self._identity.public.key,
+            identity_key=self._run.identity.public.key,
             sealing_key=self._sealing_key.public_bytes,
-            nonce=self._random_bytes(32),
+            nonce=self._run.random_bytes(32),
             role=ROLE_PARTY,
             expires_at=offer.expires_at,
-            journal_counter=self._journal.counter,
+            journal_counter=self._run.journal.counter,
         )
         self._offer = signed
-        self._statement = wire.sign(statement, self._identity)
+        self._statement = wire.sign(statement, self._run.identity)
         return self._statement.frame
 
-    def read_record(self, signed: Signed, record: RunRecord, *, now: float) -> Seating:
+    def read_record(self, signed: Signed, record: RunRecord, *, now: float) -> None:
         """Check the run's record; nothing is agreed to yet.
 
         Raises:
@@ -144,93 +126,90 @@ class PartySetup:
         assert self._offer is not None
         offer = wire.expect(self._offer, RunOffer)
         if record.suite != offer.suite:
-            raise SuiteError("a run must keep to its offer's suite", "another", peer=COORDINATOR)
+            raise SuiteError("a run must keep to its offer's suite", record.suite, peer=COORDINATOR)
         same = (
             record.offer_digest == self._offer.digest
-            and record.coordinator == self._coordinator.fingerprint
+            and record.coordinator == self._run.coordinator.fingerprint
             and record.form == offer.form
             and record.ring_bits == offer.ring_bits
             and record.expires_at == offer.expires_at
             and record.simulated == offer.simulated
         )
         if not same:
-            raise UnexpectedMessageError(
-                "a run record must keep to its offer", "another", peer=COORDINATOR
-            )
+            raise UnexpectedMessageError("a run record must keep to its offer", peer=COORDINATOR)
         require_fresh(record.expires_at, now=now)
         form = self._forms[record.form]
         form.require_enough(len(record.statements))
         self._statements = self._checked_statements(record)
         keys = (PublicIdentity(each.identity_key) for each in self._statements)
         identities = {identity.fingerprint: identity for identity in keys}
-        return Seating(signed.digest, record, form, identities, self._me)
+        self._run.seating = Seating(signed.digest, record, form, identities, self._run.me)
 
     def _checked_statements(self, record: RunRecord) -> tuple[KeyStatement, ...]:
         assert self._statement is not None
         if self._statement.frame not in record.statements:
-            raise UnknownPeerError("our own statement must be in the run record", "none")
-        statements, fingerprints = [], []
-        counters = self._journal.witnessed()
-        for frame in record.statements:
-            signed = wire.decode(frame)
-            statement = wire.expect(signed, KeyStatement)
-            identity = PublicIdentity(statement.identity_key)
-            self._check_statement(statement, identity.fingerprint, record)
+            raise UnknownPeerError("our own statement must be in the run record")
+        stated = [wire.decode(frame) for frame in record.statements]
+        statements = [wire.expect(signed, KeyStatement) for signed in stated]
+        identities = [PublicIdentity(statement.identity_key) for statement in statements]
+        self._require_seats([identity.fingerprint for identity in identities])
+        counters = self._run.journal.witnessed()
+        for signed, statement, identity in zip(stated, statements, identities, strict=True):
+            # Its signature first: what follows names the party that stated it.
             verify_handed_over(signed, identity)
-            self._check_keys(statement, identity.fingerprint, record, counters)
-            statements.append(statement)
-            fingerprints.append(identity.fingerprint)
-        if fingerprints != sorted(set(fingerprints)):
-            raise UnknownPeerError(
-                "seats must be in the order of fingerprints, none twice", "others"
+            peer = identity.fingerprint
+            require_statement(
+                statement,
+                peer,
+                offer_digest=record.offer_digest,
+                suite=record.suite,
+                expires_at=record.expires_at,
             )
+            if statement.journal_counter < counters.get(peer, 0):
+                raise HistoryError(
+                    "a party's journal must not be older than what it signed",
+                    pair=(peer.hex(), COORDINATOR),  # which may have held the statement back
+                )
         if len({statement.sealing_key for statement in statements}) != len(statements):
-            raise UnknownPeerError("sealing keys must differ", "one that comes twice")
+            raise UnknownPeerError("sealing keys must differ")
         return tuple(statements)
 
-    def _check_statement(
-        self, statement: KeyStatement, fingerprint: bytes, record: RunRecord
-    ) -> None:
-        if fingerprint != self._me and fingerprint not in self._known_peers:
-            raise UnknownPeerError(
-                "every party must be known here", "one that is not", peer=fingerprint.hex()
-            )
-        fits = (
-            statement.offer_digest == record.offer_digest
-            and statement.role == ROLE_PARTY
-            and statement.expires_at == record.expires_at
-        )
-        if not fits:
-            raise UnexpectedMessageError("every statement must be for this offer", "another")
+    def _require_coordinator(self, fingerprint: bytes) -> None:
+        if fingerprint != self._run.coordinator.fingerprint:
+            raise UnknownPeerError("the coordinator must be the pinned one", peer=COORDINATOR)
 
-    def _check_keys(
-        self,
-        statement: KeyStatement,
-        fingerprint: bytes,
-        record: RunRecord,
-        counters: Mapping[bytes, int],
-    ) -> None:
-        try:
-            require_key_of(record.suite, statement.sealing_key)
-        except SuiteError as error:
-            raise error.from_peer(fingerprint.hex()) from error
-        if statement.journal_counter < counters.get(fingerprint, 0):
-            raise HistoryError(
-                "a party's journal must not be older than what it signed",
-                "an older one",
-                pair=(fingerprint.hex(), COORDINATOR),  # which may have held the statement back
+    def _form_of(self, message: RunOffer | RunInquiry) -> SecureSum:
+        form = self._forms.get(message.form)
+        if form is None or message.ring_bits != form.ring.bits:
+            raise UnexpectedMessageError(
+                "the form and its ring must be known to this party", message.form, peer=COORDINATOR
             )
+        if message.suite not in self._suites:
+            raise SuiteError(
+                "the suite must be one that this party accepts", message.suite, peer=COORDINATOR
+            )
+        return form
 
-    def seal(self, seating: Seating) -> bytes:
+    def _require_seats(self, seats: Sequence[bytes]) -> None:
+        for seat in seats:
+            if seat != self._run.me and seat not in self._known_peers:
+                raise UnknownPeerError("every party must be known here", peer=seat.hex())
+        if list(seats) != sorted(set(seats)):
+            raise UnknownPeerError("seats must be in the order of fingerprints, none twice")
+        if self._run.me not in seats:
+            raise UnknownPeerError("our own seat must be in the run", peer=COORDINATOR)
+
+    def seal(self) -> bytes:
         """Agree to the run: seal a half of each pair's root; return the frame.
 
         Raises:
             MalformedMessageError: a peer's sealing key is unusable; names the peer.
         """
+        seating = self._run.known
         keys = dict(zip(seating.fingerprints, self._statements, strict=True))
         frames = []
         for peer in seating.peers:
-            half = self._random_bytes(_HALF_BYTES)
+            half = self._run.random_bytes(_HALF_BYTES)
             self._halves[peer] = half
             try:
                 sealed = seal(
@@ -238,38 +217,38 @@ class PartySetup:
                     keys[peer].sealing_key,
                     suite=seating.record.suite,
                     run_id=seating.run_id,
-                    sender=self._me,
+                    sender=self._run.me,
                     receiver=peer,
                 )
             except MalformedMessageError as error:
                 raise error.from_peer(peer.hex()) from error
-            envelope = Envelope(seating.run_id, self._me, peer, sealed)
-            frames.append(wire.sign(envelope, self._identity).frame)
-        self._journal.enter(seating.note)
-        self._journal.witness({peer: keys[peer].journal_counter for peer in seating.peers})
+            envelope = Envelope(seating.run_id, self._run.me, peer, sealed)
+            frames.append(wire.sign(envelope, self._run.identity).frame)
+        self._run.journal.enter(seating.note)
+        self._run.journal.witness({peer: keys[peer].journal_counter for peer in seating.peers})
         return wire.contain(EnvelopeBundle(seating.run_id, tuple(frames)))
 
-    def confirm(self, seating: Seating, bundle: EnvelopeBundle) -> bytes:
+    def confirm(self, bundle: EnvelopeBundle) -> bytes:
         """Open the peers' halves and confirm each root to its peer; return the frame.
 
         Raises:
             RemoteProtocolError: an envelope is missing, misdelivered or does not open.
         """
-        roots = {}
+        seating, roots = self._run.known, {}
         for frame in bundle.envelopes:
             signed = wire.decode(frame)
             envelope = wire.expect(signed, Envelope)
             sender = envelope.sender
             if sender not in self._halves or sender in roots:
-                raise UnexpectedMessageError("one envelope must come from each peer", "another")
+                raise UnexpectedMessageError("one envelope must come from each peer")
             verify_handed_over(signed, seating.identities[sender])
-            if envelope.run_id != seating.run_id or envelope.receiver != self._me:
+            if envelope.run_id != seating.run_id or envelope.receiver != self._run.me:
                 # Its sender signed where it must go: the coordinator delivered it wrongly.
                 raise UnexpectedMessageError(
-                    "an envelope must be for this run and party", "another", peer=COORDINATOR
+                    "an envelope must be for this run and party", peer=COORDINATOR
                 )
             try:
-                roots[sender] = self._root_with(seating, sender, envelope.sealed)
+                roots[sender] = self._root_with(sender, envelope.sealed)
             except RemoteProtocolError as error:
                 raise error.from_peer(sender.hex()) from error
         if len(roots) != len(self._halves):
@@ -278,34 +257,23 @@ class PartySetup:
         self._sealing_key = None
         self._unconfirmed = roots
         macs = tuple(
-            confirmation(roots[peer], run_id=seating.run_id, sender=self._me, receiver=peer)
+            confirmation(roots[peer], run_id=seating.run_id, sender=self._run.me, receiver=peer)
             for peer in seating.peers
         )
-        message = Confirmations(seating.run_id, self._me, macs)
-        self._confirmations = wire.sign(message, self._identity)
+        message = Confirmations(seating.run_id, self._run.me, macs)
+        self._confirmations = wire.sign(message, self._run.identity)
         return self._confirmations.frame
 
-    def _root_with(self, seating: Seating, peer: bytes, sealed: bytes) -> bytes:
+    def _root_with(self, peer: bytes, sealed: bytes) -> bytes:
         assert self._sealing_key is not None
-        theirs = self._sealing_key.open(
-            sealed, run_id=seating.run_id, sender=peer, receiver=self._me
-        )
+        run_id, me = self._run.run_id, self._run.me
+        theirs = self._sealing_key.open(sealed, run_id=run_id, sender=peer, receiver=me)
         if len(theirs) != _HALF_BYTES:
             raise BrokenEnvelopeError(f"a half must have {_HALF_BYTES} bytes", len(theirs))
-        ours = self._halves[peer]
-        lower, higher = (ours, theirs) if self._me < peer else (theirs, ours)
-        return make_root(
-            run_id=seating.run_id,
-            pair=Pair.of(self._me, peer),
-            lower_half=lower,
-            higher_half=higher,
-        )
+        return make_root({me: self._halves[peer], peer: theirs}, run_id=run_id)
 
-    def finish(self, seating: Seating, closing: SetupClosing) -> tuple[PairRoots, bytes]:
-        """Check the peers' confirmations.
-
-        Returns:
-            The roots, and the digest of the setup for the transcript.
+    def finish(self, closing: SetupClosing) -> None:
+        """Check the peers' confirmations: the run has its roots.
 
         Raises:
             KeyConfirmationError: a MAC is wrong. Names the peer and the coordinator, which relayed
@@ -313,23 +281,23 @@ class PartySetup:
             HistoryError: our own confirmations are not listed.
         """
         assert self._confirmations is not None
+        seating = self._run.known
         counts = len(closing.macs), len(closing.confirmation_digests)
         if counts != (len(seating.peers), len(seating.identities)):
             raise UnexpectedMessageError("one MAC must come from each peer", len(closing.macs))
         for peer, mac in zip(seating.peers, closing.macs, strict=True):
             expected = confirmation(
-                self._unconfirmed[peer], run_id=seating.run_id, sender=peer, receiver=self._me
+                self._unconfirmed[peer], run_id=seating.run_id, sender=peer, receiver=self._run.me
             )
             if not hmac.compare_digest(mac, expected):
                 raise KeyConfirmationError(
                     "both ends must hold the same root",
-                    "another",
                     pair=(peer.hex(), COORDINATOR),
                 )
         if closing.confirmation_digests[seating.seat] != self._confirmations.digest:
-            raise HistoryError("our own confirmations must be listed", "others", peer=COORDINATOR)
-        roots, self._unconfirmed = PairRoots(self._me, self._unconfirmed), {}
-        return roots, setup_digest(closing.confirmation_digests)
+            raise HistoryError("our own confirmations must be listed", peer=COORDINATOR)
+        self._run.roots, self._unconfirmed = PairRoots(self._run.me, self._unconfirmed), {}
+        self._run.extend("setup", setup_digest(closing.confirmation_digests))
 
     def forget(self) -> None:
         """Drop all secrets."""
@@ -338,12 +306,26 @@ class PartySetup:
         self._sealing_key = None
 
 
+def require_statement(
+    statement: KeyStatement, sender: bytes, *, offer_digest: bytes, suite: str, expires_at: int
+) -> None:
+    """Check that a party's keys, which it signed, are for this offer.
+
+    Raises:
+        UnexpectedMessageError: they are for another.
+        SuiteError: a key of another suite; names the party.
+    """
+    said = (statement.offer_digest, statement.role, statement.expires_at)
+    if said != (offer_digest, ROLE_PARTY, expires_at):
+        raise UnexpectedMessageError("a key statement must be for this offer")
+    try:
+        require_key_of(suite, statement.sealing_key)
+    except SuiteError as error:
+        raise error.from_peer(sender.hex()) from error
+
+
 class CoordinatorSetup:
     """The coordinator's end: collects statements, envelopes and confirmations, and relays them.
-
-    Args:
-        run: The run.
-        offer: The offer, signed.
 
     Attributes:
         offer: The offer, the same frame for every party.
@@ -351,7 +333,7 @@ class CoordinatorSetup:
 
     def __init__(self, run: LiveRun, offer: Signed) -> None:
         self._run = run
-        self._confirmations: tuple[EntrySignature, ...] = ()
+        self._confirmation_frames: tuple[bytes, ...] = ()
         self.offer = offer
 
     @property
@@ -362,26 +344,13 @@ class CoordinatorSetup:
             WrongStateError: it is not made yet.
         """
         if self._run.record is None:
-            raise WrongStateError("a run must be recorded", "an offer")
+            raise WrongStateError("a run must be recorded")
         return self._run.record
 
     @property
     def record(self) -> RunRecord:
-        """The run record.
-
-        Raises:
-            WrongStateError: it is not made yet.
-        """
+        """The run record; see `signed_record`."""
         return wire.expect(self.signed_record, RunRecord)
-
-    @property
-    def scope(self) -> RunScope:
-        """The facts of the run that a person at a hospital approves.
-
-        Raises:
-            WrongStateError: the record is not made yet.
-        """
-        return RunScope.of(self.record, seats=self._run.seats)
 
     def check_statement(
         self, statement: KeyStatement, sender: bytes, *, least_counter: int
@@ -394,31 +363,22 @@ class CoordinatorSetup:
             HistoryError: its journal's counter is below `least_counter`, which it signed before.
         """
         offer = wire.expect(self.offer, RunOffer)
-        fits = (
-            statement.offer_digest == self.offer.digest
-            and statement.role == ROLE_PARTY
-            and statement.expires_at == offer.expires_at
+        require_statement(
+            statement,
+            sender,
+            offer_digest=self.offer.digest,
+            suite=offer.suite,
+            expires_at=offer.expires_at,
         )
-        if not fits:
-            raise UnexpectedMessageError("a key statement must be for this offer", "another")
-        try:
-            require_key_of(offer.suite, statement.sealing_key)
-        except SuiteError as error:
-            raise error.from_peer(sender.hex()) from error
         if statement.journal_counter < least_counter:
             raise HistoryError(
-                "a party's journal must not be older than what it signed",
-                "an older one",
-                peer=sender.hex(),
+                "a party's journal must not be older than what it signed", peer=sender.hex()
             )
 
     def make_record(self, *, terms: bytes, colluders: int, dropouts: int) -> bytes:
-        """Fix the run and return its record, for every party.
+        """Fix the run under its terms and return its record, for every party.
 
-        Args:
-            terms: The run's terms.
-            colluders: Parties that may collude with the coordinator.
-            dropouts: Parties that may be lost.
+        `colluders` may collude with the coordinator, `dropouts` may be lost.
 
         Raises:
             WrongStateError: some party has not stated its keys.
@@ -456,12 +416,10 @@ class CoordinatorSetup:
             envelope = wire.expect(signed, Envelope)
             signed.verify(self._run.parties[sender])
             if envelope.sender != sender or envelope.run_id != self._run.run_id:
-                raise UnexpectedMessageError(
-                    "an envelope must be its sender's, of this run", "another"
-                )
+                raise UnexpectedMessageError("an envelope must be its sender's, of this run")
             receivers.append(envelope.receiver)
         if receivers != [seat for seat in self._run.seats if seat != sender]:
-            raise UnexpectedMessageError("one envelope must be for each peer", "others")
+            raise UnexpectedMessageError("one envelope must be for each peer", len(receivers))
 
     def check_confirmations(self, message: Confirmations) -> None:
         """Check that a party's confirmations have one MAC for each peer.
@@ -471,7 +429,7 @@ class CoordinatorSetup:
         """
         require_run(message.run_id, self._run.run_id)
         if len(message.macs) != len(self._run.seats) - 1:
-            raise UnexpectedMessageError("one MAC must be for each peer", "others")
+            raise UnexpectedMessageError("one MAC must be for each peer", len(message.macs))
 
     def deliver(self) -> dict[bytes, bytes]:
         """Return, by receiver, the frame with the envelopes addressed to it.
@@ -503,10 +461,7 @@ class CoordinatorSetup:
         confirmations = run.exchange.collected()
         messages = [wire.expect(signed, Confirmations) for signed in confirmations]
         digests = tuple(signed.digest for signed in confirmations)
-        self._confirmations = tuple(
-            EntrySignature(seat, signed.digest, signed.signature)
-            for seat, signed in zip(run.seats, confirmations, strict=True)
-        )
+        self._confirmation_frames = tuple(signed.frame for signed in confirmations)
         frames = {}
         for place, seat in enumerate(run.seats):
             # A sender's MACs leave its own seat out, so later seats stand one place earlier.
@@ -523,17 +478,14 @@ class CoordinatorSetup:
     def finish(self) -> None:
         """Note that every party is ready: from here on the run goes on after a restart."""
         run = self._run
-        confirmations = tuple((each.digest, each.signature) for each in self._confirmations)
+        offer, record = self.offer.frame, self.signed_record.frame
         ready = run.exchange.frames_of(run.seats)
-        run.do(SetupFinished(self.offer.frame, self.signed_record.frame, confirmations, ready))
+        run.do(SetupFinished(offer, record, self._confirmation_frames, ready))
 
     def recognize(self, frame: bytes) -> bytes:
         """Tell which party answered a run record that was sent again; changes nothing.
 
         A party that is still in the run repeats its answer. Any other party refuses. Both sign.
-
-        Returns:
-            The party's fingerprint.
 
         Raises:
             RemoteProtocolError: it is no party's answer to a run record.
@@ -551,6 +503,6 @@ class CoordinatorSetup:
                     "an answer must be that to a run record", type(signed.message).__name__
                 )
         if sender not in self._run.parties:
-            raise UnknownPeerError("an answer must be a party's", "another's")
+            raise UnknownPeerError("an answer must be a party's")
         signed.verify(self._run.parties[sender])
         return sender

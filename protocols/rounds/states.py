@@ -1,31 +1,10 @@
 """States and transitions of both ends. An unlisted message is an error and changes nothing.
 
-A party::
-
-    NEW -RunOffer-> STATED -RunRecord-> REVIEWING_RUN =accept=> SEALED -EnvelopeBundle-> CONFIRMED
-    CONFIRMED -SetupClosing-> READY -Plan-> REVIEWING_PLAN =contribute=> SENT -Settlement-> READY
-    REVIEWING_PLAN =refuse=> REFUSED -Settlement-> READY -Closing-> CLOSED -HeadBundle-> DONE
-
-Where the form survives drop-outs, two more exchanges open the sum of the survivors. A
-`Certificate` may come in place of the MACs::
-
-    SENT -Proposal-> JUDGED -VerdictMacs-> CERTIFIED -ShareBundle-> REVEALED -Settlement-> READY
-
-Or the plan is closed, also at a party that refused, was silent or never saw the plan::
-
-    SENT, REFUSED, REVIEWING_PLAN, READY -Proposal-> JUDGED -Settlement-> READY
-
-Before a plan the coordinator may ask whether it would be served::
-
-    READY -Inquiry-> READY
-
-After a void batch the coordinator may ask once who spoiled a row of it::
-
-    READY -BlameRequest-> REVIEWING_ROW =state_sums, refuse=> READY
-
-A party that missed a part of a batch goes on after its settlement. Double arrows are calls by the
-node: its guard decides between a message and the answer. From REVIEWING_RUN =refuse=>, and from
-every state a broken promise, leads to STOPPED, which has no way out.
+A message moves a party on by `PARTY_TRANSITIONS`. Between a message and its answer the guard of
+its node decides: from REVIEWING_RUN to SEALED or STOPPED, from REVIEWING_PLAN to SENT or REFUSED,
+from REVIEWING_ROW to READY. A broken promise leads from every state to STOPPED, which has no way
+out. Only a form that survives drop-outs has JUDGED, CERTIFIED and REVEALED. A party that missed a
+part of a batch goes on after its settlement.
 """
 
 from __future__ import annotations
@@ -35,6 +14,7 @@ from enum import Enum
 from typing import TypeVar
 
 from protocols.errors import UnexpectedMessageError
+from protocols.fields import Message
 from protocols.messages import (
     BlameRequest,
     Certificate,
@@ -46,14 +26,13 @@ from protocols.messages import (
     Inquiry,
     KeyStatement,
     MaskedVector,
-    Message,
     Plan,
-    Proposal,
     Ready,
     Refusal,
     Reveal,
     RunOffer,
     RunRecord,
+    SetProposal,
     Settlement,
     SetupClosing,
     ShareBundle,
@@ -109,7 +88,7 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
     PartyState.CONFIRMED: {SetupClosing: PartyState.READY},
     PartyState.READY: {
         Plan: PartyState.REVIEWING_PLAN,
-        Proposal: PartyState.JUDGED,  # to close a plan that never came
+        SetProposal: PartyState.JUDGED,  # to close a plan that never came
         Settlement: PartyState.READY,  # of a plan that never came
         Inquiry: PartyState.READY,
         BlameRequest: PartyState.REVIEWING_ROW,
@@ -117,10 +96,10 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
     },
     # Nothing was sent in time.
     PartyState.REVIEWING_PLAN: {
-        Proposal: PartyState.JUDGED,
+        SetProposal: PartyState.JUDGED,
         Settlement: PartyState.READY,
     },
-    PartyState.SENT: {Proposal: PartyState.JUDGED, Settlement: PartyState.READY},
+    PartyState.SENT: {SetProposal: PartyState.JUDGED, Settlement: PartyState.READY},
     PartyState.JUDGED: {
         VerdictMacs: PartyState.CERTIFIED,
         Certificate: PartyState.CERTIFIED,
@@ -128,7 +107,7 @@ PARTY_TRANSITIONS: Mapping[PartyState, Mapping[type[Message], PartyState]] = {
     },
     PartyState.CERTIFIED: {ShareBundle: PartyState.REVEALED, Settlement: PartyState.READY},
     PartyState.REVEALED: {Settlement: PartyState.READY},
-    PartyState.REFUSED: {Proposal: PartyState.JUDGED, Settlement: PartyState.READY},
+    PartyState.REFUSED: {SetProposal: PartyState.JUDGED, Settlement: PartyState.READY},
     PartyState.REVIEWING_ROW: {},
     PartyState.CLOSED: {HeadBundle: PartyState.DONE},
     PartyState.DONE: {},
@@ -199,3 +178,22 @@ def next_state(table: Mapping[S, Mapping[type[Message], S]], state: S, message: 
             f"in state '{state.value}' a message must be: {allowed}", type(message).__name__
         )
     return row[type(message)]
+
+
+def subject_of(message: Message) -> object:
+    """Return what a message is about, beside its kind: two bodies for it are a conflict."""
+    match message:
+        case RunOffer():
+            return message.nonce
+        case RunRecord():
+            return message.offer_digest
+        case Plan():
+            return message.epoch
+        case SetProposal():
+            return message.plan_digest, bool(message.survivors)  # one set, one attempt to close
+        case Reveal():
+            return message.opening_digest
+        case Ready():
+            return message.stage
+        case _:
+            return getattr(message, "plan_digest", None)

@@ -25,13 +25,14 @@ from protocols.errors import (
     UnexpectedMessageError,
     VerdictError,
 )
+from protocols.fields import VERDICT_MAC_BYTES
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import VERDICT_MAC_BYTES, Certificate, Proposal, Verdict, VerdictMacs
+from protocols.messages import Certificate, SetProposal, Verdict, VerdictMacs
 from protocols.pair_keys import PairRoots
 from protocols.rounds.bounds import SetBound
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.plans import PartyPlan
-from protocols.rounds.seating import COORDINATOR, Seating
+from protocols.rounds.seating import COORDINATOR, SeatedRun
 from protocols.wire import Signed
 
 VERDICT_STAGE = "verdict"
@@ -40,53 +41,36 @@ VERDICT_STAGE = "verdict"
 # A party's verdict --------------------------------------------------------------------------------
 
 
-def give_verdict(
-    proposal: Proposal,
-    plan: PartyPlan,
-    *,
-    seating: Seating,
-    least: int,
-    identity: SigningIdentity,
-    roots: PairRoots,
-    journal: RoundJournal,
-) -> tuple[bytes, ...]:
-    """Give a party's one verdict on a plan: journalled first, then signed.
-
-    Args:
-        proposal: The coordinator's proposal for this plan.
-        plan: The plan; gets the verdict.
-        seating: The run.
-        least: Fewest parties whose sum this party helps to open.
-        identity: Of this party.
-        roots: Its roots, at the plan's epoch.
-        journal: Its journal.
+def give_verdict(proposal: SetProposal, plan: PartyPlan, *, run: SeatedRun) -> tuple[bytes, ...]:
+    """Give a party's one verdict on a plan, which is noted there: journalled first, then signed.
 
     Returns:
         The frames to send: the verdict, behind its MACs where a set is to open.
 
     Raises:
         VerdictError: the set must not open, or the party gave another verdict.
-        TooFewSharesError: fewer parties than `least`.
+        TooFewSharesError: fewer parties than the form or this party's floor needs.
         UnexpectedMessageError: not a set of seats.
         RestoredJournalError: the journal was halted: it cannot promise.
     """
+    seating = run.known
     if proposal.survivors:
         if plan.sent is None:
-            raise VerdictError("we must have sent our y for a set to open", "none")
+            raise VerdictError("we must have sent our y for a set to open")
         require_open_set(
             proposal.survivors,
             me=seating.me,
             seats=seating.fingerprints,
-            least=least,
+            least=run.least_survivors,
             bound=plan.bound,
         )
     verdict = Verdict(plan.digest, proposal.survivors)
-    frame = sign_verdict(verdict, run_id=seating.run_id, identity=identity, journal=journal)
+    frame = sign_verdict(verdict, run_id=run.run_id, identity=run.identity, journal=run.journal)
     plan.verdict = verdict
     if not proposal.survivors:
         plan.holder = None  # nothing will be shown for it
         return (frame,)
-    macs = verdict_macs(verdict, peers=seating.peers, roots=roots)
+    macs = verdict_macs(verdict, peers=seating.peers, roots=run.roots)
     return (wire.contain(macs), frame)
 
 
@@ -100,34 +84,29 @@ def sign_verdict(
         RestoredJournalError: the journal was halted: it cannot promise.
     """
     if journal.run_of(verdict.plan_digest) not in (b"", run_id):
-        raise VerdictError("a verdict must be on a plan of its run", "another run's")
+        raise VerdictError("a verdict must be on a plan of its run")
     try:
         journal.decide(verdict.plan_digest, wire.digest_of(verdict), run_id=run_id)
     except KeyReuseError as error:
-        raise VerdictError("we must give one verdict on a plan", "another asked") from error
+        raise VerdictError("we must give one verdict on a plan") from error
     return wire.sign(verdict, identity).frame
 
 
-def take_proof(
-    proof: VerdictMacs | Certificate, plan: PartyPlan, *, seating: Seating, roots: PairRoots
-) -> None:
+def take_proof(proof: VerdictMacs | Certificate, plan: PartyPlan, *, run: SeatedRun) -> None:
     """Take the proof that enough parties gave this party's own verdict on a plan.
 
     Raises:
         FalseCertificateError: it proves nothing, or another verdict, or the plan is closed.
     """
-    verdict = plan.verdict
+    verdict, seating = plan.verdict, run.known
     if verdict is None or not verdict.survivors:
-        raise FalseCertificateError("a closed plan must not open", "a proof", peer=COORDINATOR)
-    threshold = seating.threshold
+        raise FalseCertificateError("a closed plan must not open", peer=COORDINATOR)
     if isinstance(proof, VerdictMacs):
-        require_macs(proof, verdict, peers=seating.peers, roots=roots, threshold=threshold)
+        require_macs(proof, verdict, run=run)
     elif proof.verdict != verdict:
-        raise FalseCertificateError(
-            "a certificate must be for our own verdict", "another", peer=COORDINATOR
-        )
+        raise FalseCertificateError("a certificate must be for our own verdict", peer=COORDINATOR)
     else:
-        require_certificate(proof, identities=seating.identities, threshold=threshold)
+        require_certificate(proof, identities=seating.identities, threshold=seating.threshold)
     plan.is_certified = True
 
 
@@ -140,7 +119,7 @@ def require_seats(survivors: Sequence[bytes], seats: Sequence[bytes]) -> None:
     chosen = set(survivors)
     if tuple(survivors) != tuple(seat for seat in seats if seat in chosen):
         raise UnexpectedMessageError(
-            "survivors must be seats, in order, none twice", "others", peer=COORDINATOR
+            "survivors must be seats, in order, none twice", peer=COORDINATOR
         )
 
 
@@ -158,36 +137,32 @@ def require_open_set(
         survivors: The proposed set.
         me: Fingerprint of the party that decides.
         seats: All parties of the run, in seat order.
-        least: Fewest parties whose sum it helps to open: the form's threshold or its own floor.
+        least: Fewest parties whose sum it helps to open.
         bound: The journal's bound for the plan's queries (rule R3).
 
     Raises:
-        UnexpectedMessageError: not seats, in order.
-        TooFewSharesError: fewer than `least`.
-        VerdictError: this party is not in it, or its journal does not allow it.
+        UnexpectedMessageError, TooFewSharesError, VerdictError: it does not.
     """
     require_seats(survivors, seats)
     if len(survivors) < least:
         raise TooFewSharesError(received=len(survivors), threshold=least)
     if me not in survivors:
-        raise VerdictError("we must be in a set that we agree to", "a set without us")
+        raise VerdictError("we must be in a set that we agree to")
     if not bound.allows(survivors):
-        raise VerdictError(
-            "an earlier plan with one of these queries must leave this set possible", "another"
-        )
+        raise VerdictError("an earlier plan with one of these queries must leave this set possible")
 
 
 def require_signers(
     signers: Sequence[bytes], *, survivors: Sequence[bytes], seats: Sequence[bytes], threshold: int
 ) -> None:
-    """Check who signed a certificate: enough seats, and of a set that opens only its own members.
+    """Check who signed a certificate: enough seats, and of a set that opens its own members alone.
 
     Raises:
         FalseCertificateError: fewer, others, or one twice.
     """
     allowed = set(survivors or seats)
     if tuple(signers) != tuple(seat for seat in seats if seat in set(signers) & allowed):
-        raise FalseCertificateError("signers must be seats of the set, in order", "others")
+        raise FalseCertificateError("signers must be seats of the set, in order")
     if len(signers) < threshold:
         raise FalseCertificateError(f"a certificate needs {threshold} verdicts", len(signers))
 
@@ -197,10 +172,7 @@ def require_certificate(
 ) -> Verdict:
     """Check a certificate; return the verdict that it proves.
 
-    Args:
-        certificate: The certificate.
-        identities: All parties of the run in seat order, by fingerprint.
-        threshold: Verdicts that it needs, also the fewest parties that open.
+    `threshold` is both the verdicts that it needs and the fewest parties that open.
 
     Raises:
         UnexpectedMessageError: its set is not of seats.
@@ -217,7 +189,7 @@ def require_certificate(
         threshold=threshold,
     )
     if len(certificate.signatures) != len(certificate.signers):
-        raise FalseCertificateError("each signer must have signed", "others")
+        raise FalseCertificateError("each signer must have signed", len(certificate.signatures))
     digest = wire.digest_of(certificate.verdict)
     signed = zip(certificate.signers, certificate.signatures, strict=True)
     try:
@@ -225,61 +197,36 @@ def require_certificate(
         for signer, signature in list(signed)[:threshold]:
             identities[signer].verify(purpose=Verdict.PURPOSE, digest=digest, signature=signature)
     except BadSignatureError as error:
-        raise FalseCertificateError(
-            "each signer must have signed the verdict", "a wrong signature"
-        ) from error
+        raise FalseCertificateError("each signer must have signed the verdict") from error
     return certificate.verdict
 
 
 def verdict_macs(verdict: Verdict, *, peers: Sequence[bytes], roots: PairRoots) -> VerdictMacs:
-    """Authenticate a party's verdict to each of its peers.
-
-    Args:
-        verdict: The verdict.
-        peers: Fingerprints of all other parties, in seat order.
-        roots: The party's roots, at the plan's epoch.
-    """
+    """Authenticate a party's verdict to each of its peers, under roots at the plan's epoch."""
     digest = wire.digest_of(verdict)
     plan = verdict.plan_digest
     keys = (roots.sending_key(peer, plan_digest=plan, stage=VERDICT_STAGE) for peer in peers)
     return VerdictMacs(plan, tuple(_verdict_mac(key, digest) for key in keys))
 
 
-def require_macs(
-    message: VerdictMacs,
-    verdict: Verdict,
-    *,
-    peers: Sequence[bytes],
-    roots: PairRoots,
-    threshold: int,
-) -> None:
-    """Check that enough peers gave this party's own verdict, by their MACs.
+def require_macs(message: VerdictMacs, verdict: Verdict, *, run: SeatedRun) -> None:
+    """Check that enough peers gave this party's own verdict for a set, by their MACs.
 
     It proves to this party the same as a certificate proves to everybody: an honest peer
     authenticates one verdict, to all.
 
-    Args:
-        message: A MAC of each peer in seat order, empty where there is none.
-        verdict: This party's own verdict, for a set of survivors.
-        peers: Fingerprints of all other parties, in seat order.
-        roots: The party's roots, at the plan's epoch.
-        threshold: Verdicts that must be equal, this party's own among them.
-
     Raises:
         FalseCertificateError: too few of them are right.
     """
+    peers, threshold = run.known.peers, run.known.threshold
     plan, digest = verdict.plan_digest, wire.digest_of(verdict)
     if message.plan_digest != plan or len(message.macs) != len(peers):
-        raise FalseCertificateError("one MAC or none must come of each peer", "others")
-    survivors = set(verdict.survivors)
-    agreed = 1 + sum(
-        hmac.compare_digest(
-            mac,
-            _verdict_mac(roots.receiving_key(peer, plan_digest=plan, stage=VERDICT_STAGE), digest),
-        )
-        for peer, mac in zip(peers, message.macs, strict=True)
-        if mac and peer in survivors
-    )
+        raise FalseCertificateError("one MAC or none must come of each peer", len(message.macs))
+    survivors, agreed = set(verdict.survivors), 1  # this party itself
+    for peer, mac in zip(peers, message.macs, strict=True):
+        if mac and peer in survivors:
+            key = run.roots.receiving_key(peer, plan_digest=plan, stage=VERDICT_STAGE)
+            agreed += hmac.compare_digest(mac, _verdict_mac(key, digest))
     if agreed < threshold:
         raise FalseCertificateError(f"{threshold} parties must have agreed", agreed)
 
@@ -288,17 +235,11 @@ def _verdict_mac(key: bytes, digest: bytes) -> bytes:
     return hmac.digest(key, digest, "sha256")[:VERDICT_MAC_BYTES]
 
 
-# The coordinator's ballots ------------------------------------------------------------------------
+# At the coordinator -------------------------------------------------------------------------------
 
 
-class Ballots:
-    """The verdicts that the coordinator holds on one plan.
-
-    Args:
-        plan_digest: The plan.
-        identities: All parties of the run in seat order, by fingerprint.
-        threshold: Equal verdicts that make a certificate.
-    """
+class VerdictCollector:
+    """The verdicts that the coordinator holds on one plan; `threshold` equal ones prove it."""
 
     def __init__(
         self, plan_digest: bytes, *, identities: Mapping[bytes, PublicIdentity], threshold: int
@@ -317,7 +258,9 @@ class Ballots:
         """
         fits = message.plan_digest == self._plan_digest and all(message.macs)
         if not fits or len(message.macs) != len(self._identities) - 1:
-            raise UnexpectedMessageError("a verdict must have one MAC for each peer", "others")
+            raise UnexpectedMessageError(
+                "a verdict must have one MAC for each peer", len(message.macs)
+            )
         self._macs[sender] = message.macs
 
     def take(self, signed: Signed, sender: bytes) -> None:
@@ -329,11 +272,11 @@ class Ballots:
         """
         verdict = wire.expect(signed, Verdict)
         if verdict.plan_digest != self._plan_digest:
-            raise UnexpectedMessageError("a verdict must be on the open plan", "another")
+            raise UnexpectedMessageError("a verdict must be on the open plan")
         earlier = self._given.get(sender)
         if earlier is not None and earlier[0] != verdict:
             raise ConflictingMessageError(
-                "a party must give one verdict on a plan", "another", peer=sender.hex()
+                "a party must give one verdict on a plan", peer=sender.hex()
             )
         self._given[sender] = verdict, signed.signature
 
@@ -379,4 +322,4 @@ class Ballots:
         }
 
     def __repr__(self) -> str:
-        return f"Ballots(given={len(self._given)})"
+        return f"VerdictCollector(given={len(self._given)})"

@@ -14,7 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.messages import MaskedVector, Message, Refusal
+from protocols.fields import Message
+from protocols.messages import MaskedVector, Refusal
 from tests.support.federation import (
     CLASSES,
     TEACHERS,

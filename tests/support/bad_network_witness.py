@@ -17,18 +17,10 @@ from numpy.typing import NDArray
 from party.errors import Reason
 from protocols import wire
 from protocols.additive import AdditiveSum
+from protocols.fields import Message
 from protocols.identity import PublicIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import (
-    Dealing,
-    MaskedVector,
-    Message,
-    Plan,
-    Refusal,
-    Reveal,
-    ShareBundle,
-    Verdict,
-)
+from protocols.messages import Dealing, MaskedVector, Plan, Refusal, Reveal, ShareBundle, Verdict
 from protocols.ring import Words
 from protocols.rounds import CoordinatorRound
 from protocols.secure_sum import SecureSum

@@ -10,16 +10,17 @@ import pytest
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.dealing import DIGEST_BYTES, Dealt, read_disclosure
+from protocols.dealing import Dealt, read_disclosure
+from protocols.envelope import open_shares
 from protocols.errors import FalseCertificateError, VerdictError
+from protocols.fields import DIGEST_BYTES, Message
 from protocols.masked import MaskedSum
 from protocols.messages import (
     Certificate,
     Dealing,
     MaskedVector,
-    Message,
-    Proposal,
     Reveal,
+    SetProposal,
     ShareBundle,
     Verdict,
     VerdictMacs,
@@ -32,7 +33,6 @@ from protocols.rounds.opening import STAGE
 from protocols.rounds.verdicts import verdict_macs
 from protocols.secure_sum import SecureSum
 from protocols.shamir import Shamir, elements_to_secrets, split_shares
-from protocols.share_envelope import open_shares
 from tests.support import reference_sharing as sharing
 from tests.support.rounds import EXPIRES_AT, NOW, ready_run
 
@@ -109,7 +109,7 @@ class Cheat:
     def proposal(self, survivors: Collection[int]) -> bytes:
         """Propose to open a set, or with none of them to close the plan."""
         run_id = self.run.coordinator.run_id
-        return self.signed(Proposal(run_id, self.plan_digest, self.chosen(survivors)))
+        return self.signed(SetProposal(run_id, self.plan_digest, self.chosen(survivors)))
 
     def ask(self, seat: int, survivors: Collection[int]) -> Verdict:
         """Propose a set to an honest party; take the verdict that it signs."""
@@ -176,7 +176,7 @@ class Cheat:
                 continue
             if seat in self.colluders:
                 peers = [peer for peer in seats if peer != seats[seat]]
-                roots = self.parties[seat]._run.roots
+                roots = self.parties[seat].roots
                 macs.append(verdict_macs(verdict, peers=peers, roots=roots).macs[place])
             elif self.verdicts.get(seat, ((), b""))[0] == verdict.survivors:
                 macs.append(self.macs[seat].macs[place])
@@ -260,7 +260,7 @@ class Cheat:
 
     def column(self, party: PartyRound, dealer: int) -> bytes:
         holder = self.parties.index(party)
-        key = party._run.roots.receiving_key(
+        key = party.roots.receiving_key(
             self.fingerprint(dealer), plan_digest=self.plan_digest, stage=STAGE
         )
         digest = wire.digest_of(self.dealing(dealer))
@@ -290,7 +290,7 @@ class Cheat:
             if peer == seat:
                 continue
             if peer in self.colluders:
-                roots = self.parties[peer]._run.roots
+                roots = self.parties[peer].roots
                 keys[peer] = roots.keys_for(self.plan_digest)[self.fingerprint(seat)]
             else:
                 keys[peer] = self.secret(seat, peer) or self.secret(peer, seat)

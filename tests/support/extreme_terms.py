@@ -18,6 +18,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+import pate_fed.lab.mechanisms  # noqa: F401 - adds what only simulations run to SPECS
 from party.decision.guard import Guard
 from party.errors import RefusalError
 from party.site.policy import Policy

@@ -30,9 +30,10 @@ from pate_fed.releases import NoisyRelease
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.additive import AdditiveSum
+from protocols.fields import Message
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import MaskedVector, Message, Settlement
+from protocols.messages import MaskedVector, Settlement
 from protocols.plain import PlainSum
 from protocols.rounds import PlanClaim
 from protocols.secure_sum import SecureSum

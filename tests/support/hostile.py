@@ -37,21 +37,20 @@ from pate_fed.federation import NO_TASK, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.votes import TeacherWeights
 from protocols import wire
-from protocols.dealing import DIGEST_BYTES, Labels, read_disclosure
-from protocols.envelope import SUITES
+from protocols.dealing import Labels, read_disclosure
+from protocols.envelope import SUITES, open_shares
 from protocols.errors import WrongShareError
+from protocols.fields import DIGEST_BYTES, VERDICT_MAC_BYTES, Message
 from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
 from protocols.messages import (
-    VERDICT_MAC_BYTES,
     Certificate,
     Dealing,
     MaskedVector,
-    Message,
     Plan,
-    Proposal,
     Refusal,
     Reveal,
+    SetProposal,
     Settlement,
     ShareBundle,
     Verdict,
@@ -59,12 +58,20 @@ from protocols.messages import (
 )
 from protocols.prg import expand
 from protocols.ring import Words
-from protocols.rounds import ANY_SET, CoordinatorRound, PlanClaim, SetBound, settlement, verdicts
+from protocols.rounds import (
+    ANY_SET,
+    CoordinatorRound,
+    PlanClaim,
+    SetBound,
+    lost_runs,
+    settlement,
+    verdicts,
+)
+from protocols.rounds.batch import at_party
 from protocols.rounds.opening import STAGE
 from protocols.rounds.verdicts import VERDICT_STAGE
 from protocols.secure_sum import SecureSum
 from protocols.shamir import SHARE_BYTES, Elements, Shamir, elements_to_secrets, split_shares
-from protocols.share_envelope import open_shares
 
 CLASSES = 3
 TEACHERS = 7
@@ -488,7 +495,7 @@ class Run:
 
     def proposal(self, survivors: Places) -> bytes:
         """The proposal to open these hospitals, or with none of them to close the plan."""
-        message = Proposal(self.coordinator.run_id, self.plan_digest, self._names(survivors))
+        message = SetProposal(self.coordinator.run_id, self.plan_digest, self._names(survivors))
         return self.sign(message)
 
     def propose(self, survivors: Places, *, to: Places) -> dict[int, list[str]]:
@@ -682,7 +689,7 @@ class Loot:
             self._take_keys(place)
 
     def _take_keys(self, liar: int) -> None:
-        run, roots = self._run, self._run.node(liar)._round._run.roots
+        run, roots = self._run, self._run.node(liar)._round.roots
         self._keys[liar] = roots.keys_for(run.plan_digest)
         for peer in run.places:
             if peer != liar:
@@ -848,7 +855,8 @@ def with_void_as_proof(patch: Patch) -> None:
             return PlanClaim(ANY_SET, is_free=True)
         return prove(settlement, **fields)
 
-    patch.setattr(settlement, "proven_claim", believe)
+    for module in (at_party, lost_runs):
+        patch.setattr(module, "proven_claim", believe)
 
 
 def without_proof_of_closing(patch: Patch) -> None:

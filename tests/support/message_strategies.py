@@ -7,7 +7,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 from hypothesis import strategies as st
 
-from protocols.messages import MESSAGE_TYPES, Letters, Line, Message, Range, Size, field_types
+from protocols.fields import Between, Length, Letters, Line, Message, field_types
+from protocols.wire import MESSAGE_TYPES
 
 _ROOM = 40
 """How far above its least length a field may grow: bounds themselves have tests of their own."""
@@ -34,10 +35,10 @@ def _of_type(hint: Any) -> st.SearchStrategy[Any]:
     if hint is bool:
         return st.booleans()
     if hint is int:
-        assert isinstance(bound, Range)
+        assert isinstance(bound, Between)
         edges = st.sampled_from([bound.least, bound.most])
         return edges | st.integers(bound.least, bound.most)
-    assert isinstance(bound, Size)
+    assert isinstance(bound, Length)
     most = min(bound.most, bound.least + _ROOM)
     if hint is bytes:
         return st.binary(min_size=bound.least, max_size=most)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-from protocols.messages import MESSAGE_TYPES, Letters, Line, Message, Range, Size, field_types
+from protocols.fields import Between, Length, Letters, Line, Message, field_types
+from protocols.wire import MESSAGE_TYPES
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "wire-format.md"
 BEGIN, END = "<!-- messages: written by a program -->\n", "<!-- end of messages -->\n"
@@ -43,9 +44,9 @@ def _described(hint: Any) -> str:
         return f"[{_span(bound)}] {_described(get_args(base)[0])}"
     if base is bool:
         return "true/false"
-    if isinstance(bound, Range):
+    if isinstance(bound, Between):
         return f"{bound.least:,}..{bound.most:,}"
-    assert isinstance(bound, Size)
+    assert isinstance(bound, Length)
     if isinstance(bound, Letters):
         return f"name:{_span(bound)}"
     if isinstance(bound, Line):
@@ -55,7 +56,7 @@ def _described(hint: Any) -> str:
     return f"bytes:{_span(bound)}"
 
 
-def _span(size: Size) -> str:
+def _span(size: Length) -> str:
     return f"{size.least:,}" if size.least == size.most else f"{size.least:,}..{size.most:,}"
 
 

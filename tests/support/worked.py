@@ -24,7 +24,7 @@ from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
-from protocols.messages import JoinRequest
+from protocols.membership import JoinRequest
 from tests.support.deployed import (
     CLASSES,
     LABEL,

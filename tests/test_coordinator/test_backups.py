@@ -77,7 +77,7 @@ class TestStatements:
 
     def test_a_restored_journal_is_stopped_for_good(self, federation: Federation) -> None:
         true, restored = federation.nodes[0]._journal, journal_in_memory()
-        federation.nodes[0]._journal = federation.nodes[0]._round._run.journal = restored
+        federation.nodes[0]._journal = federation.nodes[0]._round.journal = restored
         assert restored.counter < true.counter
         with pytest.raises(SetupError, match="PF-229"):
             self.another_run(federation).set_up()

@@ -652,7 +652,7 @@ def test_no_arguments_show_the_help(pate_fed: Command) -> None:
     [
         pytest.param(("--sigma2", 0.5), "8 votes", id="too little noise"),
         # Its check costs more than that alone.
-        pytest.param(("--mechanism", "confident"), "got inf", id="no noise is enough"),
+        pytest.param(("--mechanism", "confident"), "noise of 1.6 votes", id="check alone"),
     ],
 )
 def test_a_budget_that_affords_no_query_says_so(

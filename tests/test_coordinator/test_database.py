@@ -55,7 +55,7 @@ from protocols.rounds.coordinator_journal import (
     PlanOpened,
     PlanProposed,
     PlanSettled,
-    RunClosed,
+    RunEnded,
     Step,
     SumOpened,
 )
@@ -89,7 +89,7 @@ STEPS = [
     PlanProposed(b"s" * 50, SENT),
     PlanCertified(b"v" * 60),
     SumOpened(SENT),
-    RunClosed(b"c" * 99),
+    RunEnded(b"c" * 99),
 ]
 OpenDatabase = Callable[..., Database]
 

@@ -37,7 +37,7 @@ from protocols.errors import (
     ProtocolError,
 )
 from protocols.identity import SigningIdentity
-from protocols.messages import AuditHead, JoinRequest, Membership, MembershipQuery, PoolQuery
+from protocols.membership import AuditHead, JoinRequest, Membership, MembershipQuery, PoolQuery
 from tests.support.door import Door
 
 

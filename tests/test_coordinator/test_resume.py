@@ -28,7 +28,7 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.errors import UnfinishedSetupError
-from protocols.messages import Certificate, Proposal, Refusal, Verdict
+from protocols.messages import Certificate, Refusal, SetProposal, Verdict
 from protocols.rounds import CoordinatorState, PartyState
 from protocols.transcript_verifier import verify_transcript
 from tests.support.federation import LyingNode, holds_vector, messages
@@ -487,7 +487,7 @@ class TestParties:
             message.survivors
             for packet in federation.transport.packets
             for message in messages(packet)
-            if isinstance(message, Proposal)
+            if isinstance(message, SetProposal)
         }
         [chosen] = survivors
         assert federation.identities[2].fingerprint not in chosen
@@ -603,7 +603,7 @@ class TestClosing:
             message.survivors
             for packet in federation.transport.packets
             for message in messages(packet)
-            if isinstance(message, Proposal)
+            if isinstance(message, SetProposal)
         }
         assert proposals == {()}
 
@@ -683,7 +683,7 @@ class TestSecrets:
             form=form,
             teachers=MARKED_TEACHERS,
             votes=dict.fromkeys(range(PARTIES), marked_votes),
-            terms={"sigma1": 20_000.0, "sigma2": 20_000.0, "vote_threshold": 10.0},
+            terms={"sigma2": 20_000.0, "vote_threshold": 10.0},
         )
         totals = tuple(PARTIES * count for count in MARKERS)
         searched = []

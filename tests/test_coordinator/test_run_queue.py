@@ -11,7 +11,7 @@ from coordinator.cli.following import follow
 from coordinator.database import Database, RunAttempt, SqlCoordinatorJournal
 from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.runs.queue import ENDED, PAUSE, Run, RunQueue, RunState
-from protocols.rounds.coordinator_journal import RunClosed
+from protocols.rounds.coordinator_journal import RunEnded
 from tests.support.markers import sampled
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -58,7 +58,7 @@ def test_an_unknown_run_is_said_to_be_unknown(queue: RunQueue) -> None:
 def begin(queue: RunQueue, name: str) -> RunAttempt:
     """Let the hospitals of a run be offered it."""
     attempt = queue.take_up(name)
-    SqlCoordinatorJournal(attempt).append(RunClosed(b"c"))
+    SqlCoordinatorJournal(attempt).append(RunEnded(b"c"))
     queue.enter(name, RunState.RUNNING)
     return attempt
 
@@ -98,7 +98,7 @@ def test_runs_that_are_to_be_begun_take_turns(queue: RunQueue) -> None:
         assert run is not None
         tried.append(run.name)
         attempt = queue.take_up(run.name)
-        SqlCoordinatorJournal(attempt).append(RunClosed(b"c"))
+        SqlCoordinatorJournal(attempt).append(RunEnded(b"c"))
         attempt.give_up("waits for North")
         queue.enter(run.name, RunState.WAITING, "waits for North")
         if len(tried) == 2:

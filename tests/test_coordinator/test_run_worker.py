@@ -52,7 +52,8 @@ from pate_fed.report import EARLIER, read_run, render_summary
 from pate_fed.students import Lesson, Student, train_student
 from pate_fed.wording import delta_text, epsilon_text
 from protocols import wire
-from protocols.messages import Message, Plan, RunInquiry
+from protocols.fields import Message
+from protocols.messages import Plan, RunInquiry
 from protocols.rounds import PlanClaim
 from protocols.transcript_verifier import verify_transcript
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class

@@ -10,7 +10,7 @@ import pytest
 
 from pate_fed.report.run_directory import digests_of
 from protocols.identity import SigningIdentity
-from protocols.signed_transcript import seal_files
+from protocols.transcript import seal_files
 from tests.support.command import Command, pate_fed, small_run, write_table
 from tests.support.markers import sampled
 from tests.support.rounds import MemoryRun, ready_run

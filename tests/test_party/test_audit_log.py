@@ -31,7 +31,7 @@ from protocols import wire
 from protocols.enrollment import read_audit_head
 from protocols.errors import MalformedMessageError, ProtocolError
 from protocols.identity import SigningIdentity
-from protocols.messages import AuditHead
+from protocols.membership import AuditHead
 from tests.support.federation import TEACHERS, Federation
 from tests.support.hospital_site import make_site
 

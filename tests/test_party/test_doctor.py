@@ -31,7 +31,7 @@ from party.storage import LedgerStore
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.nodes import GIB
 from protocols.identity import SigningIdentity
-from protocols.messages import Membership
+from protocols.membership import Membership
 from tests.support.hospital_services import make_hospitals
 from tests.support.hospital_site import (
     LABEL,

@@ -19,7 +19,7 @@ from pate_fed import __version__
 from protocols import wire
 from protocols.enrollment import Invitation
 from protocols.identity import SigningIdentity
-from protocols.messages import Membership, MembershipQuery
+from protocols.membership import Membership, MembershipQuery
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 PEER = SigningIdentity.generate().public.key

@@ -23,7 +23,7 @@ from party.errors import EnrollmentError, Reason, ServiceError, StorageError
 from party.site.folder import DATABASE_FILE, Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FRESH_S, Status, read_status, write_status
-from protocols.messages import Membership
+from protocols.membership import Membership
 from tests.support.federation import holds_vector
 from tests.support.hospital_services import audit_of, make_hospitals
 from tests.support.hospital_site import SLUG, make_site, with_membership

@@ -26,8 +26,9 @@ from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire
 from protocols.errors import KeysGoneError
+from protocols.fields import Message
 from protocols.identity import SigningIdentity
-from protocols.messages import Message, Readiness, Refusal, Settlement
+from protocols.messages import Readiness, Refusal, Settlement
 from protocols.rounds import PartyState
 from tests.support.federation import (
     CLASSES,

@@ -10,7 +10,7 @@ from party.errors import PinError, WordsDifferError
 from party.site.peers import Pin, named_by, require_compared, standings
 from protocols.fingerprint_words import spoken, words_of
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import Membership
+from protocols.membership import Membership
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

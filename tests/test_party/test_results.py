@@ -31,8 +31,8 @@ from pate_fed.stored_models import SKOPS_FILE
 from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, Invitation
 from protocols.identity import SigningIdentity
-from protocols.messages import ResultsQuery
-from protocols.signed_transcript import seal_files
+from protocols.membership import ResultsQuery
+from protocols.transcript import seal_files
 from tests.support.hospital_services import audit_of, make_hospitals
 from tests.support.markers import sampled
 from tests.support.sample_run import fill

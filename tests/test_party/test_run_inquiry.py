@@ -19,9 +19,10 @@ from pate_fed.pricing import charged_cost
 from protocols import wire
 from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import BadSignatureError, SuiteError, UnexpectedMessageError, UnknownPeerError
+from protocols.fields import MOST_WORDS_LETTERS
 from protocols.identity import SigningIdentity
-from protocols.messages import MOST_WORDS_LETTERS, Refusal, RunInquiry, RunReadiness
-from protocols.rounds import PartyState, run_inquiry
+from protocols.messages import Refusal, RunInquiry, RunReadiness
+from protocols.rounds import PartyState, read_run_answer
 from tests.support.hospital_services import (
     TEACHERS,
     Hospitals,
@@ -79,7 +80,7 @@ def asked(
     frame = wire.sign(inquiry or inquiry_of(hospitals), by or hospitals.coordinator).frame
     [answer] = wire.unpack(service.receive(wire.pack([frame])), max_bytes=2**20)
     parties = {one.identity.fingerprint: one.identity for one in hospitals.members}
-    return run_inquiry.read(answer, inquiry=frame, parties=parties)
+    return read_run_answer(answer, inquiry=frame, parties=parties)
 
 
 def decide(hospitals: Hospitals, state: ApprovalState, **more: str) -> None:
@@ -252,9 +253,9 @@ def test_only_a_partys_own_answer_to_this_question_is_read(hospitals: Hospitals)
     ):
         bad = wire.sign(message, signer).frame
         with pytest.raises(error):
-            run_inquiry.read(bad, inquiry=frame, parties=parties)
+            read_run_answer(bad, inquiry=frame, parties=parties)
     good = wire.sign(right, me).frame
-    assert run_inquiry.read(good, inquiry=frame, parties=parties) == right
+    assert read_run_answer(good, inquiry=frame, parties=parties) == right
 
 
 @pytest.mark.parametrize("words", ["two\nlines", "\x1b[2J", "\u202eeht", "x" * 501])

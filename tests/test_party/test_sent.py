@@ -18,7 +18,8 @@ from party.storage.sent import SentMessage
 from protocols import wire
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import MESSAGE_TYPES, MembershipQuery, PoolQuery
+from protocols.membership import MembershipQuery, PoolQuery
+from protocols.wire import MESSAGE_TYPES
 from tests.support.hospital_services import make_hospitals
 from tests.support.page_hospital import recorded
 from tests.test_party.test_cli import PateParty, pate_party

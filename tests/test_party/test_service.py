@@ -49,7 +49,7 @@ from protocols.additive import AdditiveSum
 from protocols.envelope import DEFAULT_SUITE
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import Membership
+from protocols.membership import Membership
 from tests.support.deployed import make_home
 from tests.support.federation import MemoryTransport, holds_vector, kinds
 from tests.support.hospital_services import (

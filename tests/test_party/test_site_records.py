@@ -27,7 +27,7 @@ from pate_fed.federation import RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.identity import SigningIdentity
-from protocols.messages import MOST_OPEN_RUNS
+from protocols.membership import MOST_OPEN_RUNS
 
 PEER, OTHER = SigningIdentity.generate().public, SigningIdentity.generate().public
 POOL, RUN = b"p" * 32, b"r" * 32

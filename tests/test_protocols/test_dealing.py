@@ -16,8 +16,10 @@ from protocols.dealing import (
     disclosed_bytes,
     read_disclosure,
 )
+from protocols.envelope import TAG_BYTES, open_shares, seal_shares
 from protocols.errors import BrokenEnvelopeError, WrongShareError
-from protocols.messages import MAX_COLUMN_BYTES, MAX_PARTIES
+from protocols.fields import MAX_PARTIES
+from protocols.messages import MAX_COLUMN_BYTES
 from protocols.pair_keys import PairRoots, envelope_key
 from protocols.shamir import (
     SHARE_BYTES,
@@ -25,7 +27,6 @@ from protocols.shamir import (
     elements_to_secrets,
     split_shares,
 )
-from protocols.share_envelope import TAG_BYTES, open_shares, seal_shares
 from tests.support import reference_sharing as sharing
 from tests.support.cheating import dealt_otherwise
 from tests.support.reference_crypto import counter_stream, hkdf

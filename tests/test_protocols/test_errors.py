@@ -1,21 +1,43 @@
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from protocols import errors
+from protocols.envelope import SealingKey
 from protocols.errors import (
     BadSignatureError,
     ProtocolError,
     RefusedError,
     RemoteProtocolError,
+    RestoredJournalError,
+    TooFewHeadsError,
     TooFewPartiesError,
+    TooFewSharesError,
 )
+from protocols.identity import SigningIdentity
+from protocols.pair_keys import PairRoots
 
 ALL = [
-    kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)
+    kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, Exception) and not name.startswith("_")
 ]
+FACTS: dict[type[ProtocolError], dict[str, object]] = {
+    RefusedError: {"reason": "PF-301", "peer": ""},
+    RestoredJournalError: {"shown": 2, "counter": 1},
+    TooFewPartiesError: {"received": 2, "threshold": 3},
+    TooFewSharesError: {"received": 2, "threshold": 3},
+    TooFewHeadsError: {"received": 2, "threshold": 3},
+}
+"""Errors that are made of facts, and make their own message."""
+MADE_OF_FACTS = tuple(FACTS)
 
 
 def test_every_error_has_a_code_of_its_own() -> None:
@@ -24,14 +46,78 @@ def test_every_error_has_a_code_of_its_own() -> None:
     assert all(re.fullmatch(r"PF-2\d\d", code) for code in codes)
 
 
-def test_the_tree_at_the_top_names_every_error_with_its_code() -> None:
-    tree = dict(re.findall(r"(\w+Error) +(PF-\d+)", errors.__doc__ or ""))
-    assert tree == {kind.__name__: kind.code for kind in ALL if kind is not ProtocolError}
-
-
-def test_a_message_says_what_must_hold_and_what_came() -> None:
+def test_a_message_says_what_must_hold_and_what_came_where_it_is_public() -> None:
     error = BadSignatureError("a must hold", 7)
     assert (error.must, error.got, str(error)) == ("a must hold", "7", "a must hold, got 7")
+    silent = BadSignatureError("a must hold")
+    assert (silent.must, silent.got, str(silent)) == ("a must hold", "", "a must hold")
+
+
+SECRETS = [
+    b"key", bytearray(b"key"), memoryview(b"key"), (1, 2), [1], {1: 2}, 0.5, True, None,
+    np.int64(3), np.arange(3), SigningIdentity.generate(), SealingKey(), PairRoots(bytes(32), {}),
+    ValueError("text"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("kind", [kind for kind in ALL if kind not in MADE_OF_FACTS])
+def test_no_secret_type_enters_an_error(kind: type[ProtocolError], secret: Any) -> None:
+    with pytest.raises(TypeError):
+        kind("a must hold", secret)
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("kind", [kind for kind in MADE_OF_FACTS if "received" in FACTS[kind]])
+def test_no_secret_type_enters_an_error_of_counts(kind: type[ProtocolError], secret: Any) -> None:
+    with pytest.raises(TypeError):
+        kind(**{**FACTS[kind], "received": secret})  # type: ignore[arg-type]
+
+
+def raised() -> Iterator[tuple[str, ast.Call]]:
+    """Every error of ours that the package makes, with the place."""
+    names = {kind.__name__ for kind in ALL}
+    for path in sorted(Path(str(errors.__file__)).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            is_ours = isinstance(node, ast.Call) and ast.unparse(node.func) in names
+            if isinstance(node, ast.Call) and is_ours and path.name != "errors.py":
+                yield f"{path.name}:{node.lineno}", node
+
+
+PUBLIC = {
+    *("__name__", "PURPOSE", "code", "form", "got", "must", "name", "purpose", "reason", "state"),
+    *("suite", "value", "allowed", "announced"),  # of an enum, of a field out of its bounds
+    *("agreed", "bits", "epoch", "_epoch", "expected", "expires_at", "itemsize", "least", "most"),
+    *("max_bytes", "MAX_BYTES", "nbytes", "parties", "prime", "row", "row_words", "shape"),
+    *("threshold", "words", "y_bytes", "dtype", "ndim"),
+}
+"""Sizes, counts, numbers of rows and epochs, names, codes: what an error may show, by its name."""
+
+
+def is_public(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant() | ast.Call(func=ast.Name(id="len")):
+            return True
+        case ast.JoinedStr(values=parts):
+            return all(map(is_public, parts))
+        case ast.FormattedValue(value=inner) | ast.Starred(value=inner):
+            return is_public(inner)
+        case ast.Call(func=ast.Name(id="str"), args=[inner]):
+            return is_public(inner)
+        case ast.BinOp(left=left, right=right):
+            return is_public(left) and is_public(right)
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name in PUBLIC or name.isupper()
+        case _:
+            return ast.unparse(node) == "frame[1:2]"  # the version
+
+
+def test_an_error_shows_sizes_counts_versions_names_and_codes_alone() -> None:
+    """What goes into a message anywhere in the package is on one list of public names."""
+    calls = dict(raised())
+    private = [place for place, call in calls.items() if not all(map(is_public, call.args))]
+    assert len(calls) > 150
+    assert private == []
 
 
 @pytest.mark.parametrize("kind", [k for k in ALL if issubclass(k, RemoteProtocolError)])

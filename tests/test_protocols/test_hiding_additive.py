@@ -57,7 +57,7 @@ class Seen:
         """A seat's y without the streams that it shares with colluders."""
         y = self.ys[seat].copy()
         for peer in colluders:
-            roots = self.run.parties[self._seats[peer]]._run.roots
+            roots = self.run.parties[self._seats[peer]].roots
             key = roots.keys_for(self._digest)[self._seats[seat]]
             form = self.run.form
             stream = expand(key, RUNS, ring=form.ring, keystream=form.keystream)

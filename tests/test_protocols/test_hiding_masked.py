@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protocols.dealing import DIGEST_BYTES
+from protocols.fields import DIGEST_BYTES
 from protocols.masked import MaskedSum
 from protocols.prg import Keystream, ctr_keystream, expand
 from protocols.ring import Ring, Words

@@ -8,8 +8,9 @@ import pytest
 
 from protocols import wire
 from protocols.errors import MalformedMessageError
+from protocols.fields import MAX_PARTIES
 from protocols.identity import SigningIdentity
-from protocols.messages import MAX_PARTIES, Membership
+from protocols.membership import Membership
 from protocols.party_names import is_alike, is_party_name, normalized
 
 

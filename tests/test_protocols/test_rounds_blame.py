@@ -159,7 +159,7 @@ class TestWhoIsNamed:
         liar, honest = run.coordinator.seats[1], ShareHolder.deal
 
         def deal(holder: ShareHolder, keys: Any, *, self_key: bytes, **arguments: Any) -> bytes:
-            shared = bytes(32) if holder._me == liar else self_key
+            shared = bytes(32) if holder._run.me == liar else self_key
             return honest(holder, keys, self_key=shared, **arguments)
 
         monkeypatch.setattr(ShareHolder, "deal", deal)
@@ -449,7 +449,7 @@ class TestWhatAStatementTells:
         def statements(shift: int) -> list[tuple[int, ...]]:
             run = MemoryRun(parties, form=form)
             for party in run.parties.values():
-                party.batch._random_bytes = lambda size: b"7" * size
+                party.random_bytes = lambda size: b"7" * size
             run.set_up()
             vectors = [votes(seat, shift=shift).ravel() for seat in range(parties)]
             run.sum(vectors, row_words=CLASSES)
@@ -476,26 +476,26 @@ class TestWhatAStatementTells:
 
     def test_a_witness_and_a_case_print_no_secret(self) -> None:
         witness = RowWitness(
-            MaskedSum(), plan_digest=bytes(32), words=6, seat=0,
+            MaskedSum(), words=6, seat=0,
             pair_keys=dict.fromkeys(range(1, 5), b"s" * 32), self_key=b"s" * 32,
         )  # fmt: skip
         assert repr(witness) == "RowWitness(words=6)"
 
-    def test_a_witness_says_nothing_before_its_plan_is_void(self) -> None:
-        witness = RowWitness(
-            AdditiveSum(), plan_digest=bytes(32), words=6, seat=0,
-            pair_keys={1: b"s" * 32, 2: b"t" * 32}, self_key=b"",
-        )  # fmt: skip
+    def test_a_party_says_nothing_before_its_plan_is_void(self) -> None:
+        run = ready_run(3)
+        run.sum([votes(seat).ravel() for seat in range(3)])
+        blame = party_at(run, 0)._blame
+        digest = run.coordinator.open_plan.digest
         with pytest.raises(BlameError):
-            witness.require_void(bytes(32))
-        witness.note_void()
-        witness.require_void(bytes(32))
+            blame.take(BlameRequest(run.coordinator.run_id, digest, 0), now=NOW)
+        run.settle(released=False)
+        blame.take(BlameRequest(run.coordinator.run_id, digest, 0), now=NOW)
         with pytest.raises(BlameError):
-            witness.require_void(b"x" * 32)
+            blame.take(BlameRequest(run.coordinator.run_id, bytes(32), 0), now=NOW)
 
     def test_a_witness_is_used_once(self) -> None:
         witness = RowWitness(
-            AdditiveSum(), plan_digest=bytes(32), words=6, seat=0,
+            AdditiveSum(), words=6, seat=0,
             pair_keys={1: b"s" * 32, 2: b"t" * 32}, self_key=b"",
         )  # fmt: skip
         witness.sums(0, row_words=3)

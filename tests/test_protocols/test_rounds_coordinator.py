@@ -140,9 +140,9 @@ def test_a_y_of_nobody_enrolled_is_refused() -> None:
 def test_the_round_counts_the_parties_that_it_heard_from() -> None:
     run, _, _ = collecting()
     for place, seat in enumerate(run.coordinator.seats):
-        assert run.coordinator.heard == place
+        assert run.coordinator.exchange.heard == place
         run.to_coordinator("y", seat, list(run.parties[seat].contribute(vector())))
-    assert run.coordinator.heard == len(run.parties)
+    assert run.coordinator.exchange.heard == len(run.parties)
 
 
 def test_a_repeated_y_is_added_once() -> None:

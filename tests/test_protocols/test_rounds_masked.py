@@ -32,8 +32,8 @@ from protocols.masked import MaskedSum
 from protocols.messages import (
     Dealing,
     MaskedVector,
-    Proposal,
     Reveal,
+    SetProposal,
     Settlement,
     ShareBundle,
     Verdict,
@@ -453,7 +453,7 @@ def test_a_set_that_cannot_be_gets_no_verdict(
     cheat = Cheat(vectors_of(N))
     party, journal = cheat.parties[0], cheat.run.journals[cheat.fingerprint(0)]
     chosen = survivors(cheat.run.coordinator.seats)
-    message = Proposal(cheat.run.coordinator.run_id, cheat.plan_digest, chosen)
+    message = SetProposal(cheat.run.coordinator.run_id, cheat.plan_digest, chosen)
     with pytest.raises(error):
         party.receive(cheat.signed(message), now=NOW)
     # It signed nothing, so it may agree to a good set yet.
@@ -465,7 +465,7 @@ def test_a_set_that_cannot_be_gets_no_verdict(
 def test_a_party_does_not_go_below_its_own_floor() -> None:
     """The form would open the sum of four; this party's owner wants five."""
     cheat = Cheat(vectors_of(N))
-    cheat.parties[0]._run.floor = 5
+    cheat.parties[0].floor = 5
     with pytest.raises(TooFewSharesError) as caught:
         cheat.ask(0, but(ALL, 3))
     assert (caught.value.received, caught.value.threshold) == (4, 5)
@@ -506,7 +506,7 @@ def test_an_additive_run_has_one_exchange() -> None:
     run.parties[fp].contribute(np.zeros(2, dtype=np.int64))
     digest = wire.decode(plan).digest
     for survivors in (run.coordinator.seats, ()):
-        message = Proposal(run.coordinator.run_id, digest, survivors)
+        message = SetProposal(run.coordinator.run_id, digest, survivors)
         with pytest.raises(UnexpectedMessageError):
             run.to_party("proposal", fp, wire.sign(message, run.coordinator_identity).frame)
     bundle = wire.decode(wire.contain(ShareBundle(digest, (b"x",), (b"x",))))
@@ -1316,8 +1316,8 @@ def test_no_message_holds_a_key_a_self_mask_or_a_vector() -> None:
         key
         for party in cheat.parties
         for key in (
-            *party._run.roots.keys_for(cheat.plan_digest).values(),
-            *party._run.roots._roots.values(),
+            *party.roots.keys_for(cheat.plan_digest).values(),
+            *party.roots._roots.values(),
         )
     ]
     seen = b"".join(frame for frames in cheat.frames for frame in frames)

@@ -30,15 +30,15 @@ from protocols.errors import (
     VerdictError,
     WrongStateError,
 )
+from protocols.fields import Message
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import (
     Certificate,
-    Message,
     Plan,
-    Proposal,
     Refusal,
     Reveal,
+    SetProposal,
     Settlement,
     Verdict,
     VerdictMacs,
@@ -46,7 +46,7 @@ from protocols.messages import (
 from protocols.rounds import ANY_SET, PartyRound, PartyState, PlanClaim, Received, SetBound
 from protocols.rounds.journal import MOST_UNSERVED
 from protocols.rounds.opening import ShareFault
-from protocols.rounds.verdicts import Ballots
+from protocols.rounds.verdicts import VerdictCollector
 from tests.support.cheating import EXPIRED, Cheat
 from tests.support.markers import sampled
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run
@@ -356,7 +356,7 @@ def test_a_party_that_sent_nothing_closes_the_plan_and_opens_no_set(answer: str)
         run.to_party("plan", me, plan)
     if answer == "refused":
         party.refuse("PF-301")
-    message = Proposal(coordinator.run_id, coordinator.open_plan.digest, coordinator.seats)
+    message = SetProposal(coordinator.run_id, coordinator.open_plan.digest, coordinator.seats)
     before = unchanged(party, journal)
     error = UnexpectedMessageError if answer == "never came" else VerdictError
     with pytest.raises(error):
@@ -524,7 +524,7 @@ BAD_CERTIFICATES: list[Any] = [
     ),
     pytest.param(
         _with_signature_over(
-            lambda c: Proposal(c.run.coordinator.run_id, c.plan_digest, c.chosen(SURVIVORS))
+            lambda c: SetProposal(c.run.coordinator.run_id, c.plan_digest, c.chosen(SURVIVORS))
         ),
         id="a signature over another message",
     ),
@@ -1106,7 +1106,7 @@ def test_a_restarted_party_closes_no_additive_plan() -> None:
     party, journal = run.restart(me), run.journals[me]
     counter = journal.counter
     for survivors in ((), run.coordinator.seats):
-        message = Proposal(run.coordinator.run_id, run.coordinator.open_plan.digest, survivors)
+        message = SetProposal(run.coordinator.run_id, run.coordinator.open_plan.digest, survivors)
         with pytest.raises(UnexpectedMessageError):
             party.receive(wire.sign(message, run.coordinator_identity).frame, now=NOW)
     assert (journal.counter, journal.verdict_on(run.coordinator.open_plan.digest)) == (counter, b"")
@@ -1116,7 +1116,7 @@ def test_a_restarted_party_closes_no_additive_plan() -> None:
 
 
 def close_unknown(run: MemoryRun, plan: bytes) -> bytes:
-    message = Proposal(run.coordinator.run_id, plan, ())
+    message = SetProposal(run.coordinator.run_id, plan, ())
     return wire.sign(message, run.coordinator_identity).frame
 
 
@@ -1208,8 +1208,8 @@ def test_plans_and_proposals_of_an_unknown_run_write_nothing(state: PartyState) 
         unknown = bytes([number]) * 32
         messages: list[Message] = [
             Plan(unknown, 1, number, bytes(32), WORDS, EXPIRES_AT, b""),
-            Proposal(unknown, bytes([number]) * 32, ()),
-            Proposal(unknown, bytes([number]) * 32, run.coordinator.seats),
+            SetProposal(unknown, bytes([number]) * 32, ()),
+            SetProposal(unknown, bytes([number]) * 32, run.coordinator.seats),
         ]
         for message in messages:
             with pytest.raises(UnexpectedMessageError):
@@ -1236,7 +1236,7 @@ def test_a_run_that_a_party_refused_is_unknown_to_it() -> None:
     assert journal.counter == counter
 
 
-# The coordinator's ballots ---------------------------------------------------------------------
+# The coordinator's verdicts ---------------------------------------------------------------------
 
 
 def agreeing() -> tuple[MemoryRun, dict[bytes, list[bytes]]]:
@@ -1360,24 +1360,26 @@ def test_a_party_that_sends_wrong_macs_does_not_hinder_the_others() -> None:
     run.settle()
 
 
-def test_ballots_certify_with_as_few_verdicts_as_prove_it() -> None:
+def test_a_collector_certifies_with_as_few_verdicts_as_prove_it() -> None:
     identities = sorted(
         (SigningIdentity.generate() for _ in range(7)), key=lambda each: each.fingerprint
     )
     seats = tuple(each.fingerprint for each in identities)
     plan = bytes(32)
-    ballots = Ballots(plan, identities={e.fingerprint: e.public for e in identities}, threshold=5)
+    verdicts = VerdictCollector(
+        plan, identities={e.fingerprint: e.public for e in identities}, threshold=5
+    )
     for place, identity in enumerate(identities):
         survivors = seats if place != 1 else ()
-        ballots.take(wire.sign(Verdict(plan, survivors), identity), identity.fingerprint)
-        certificate = ballots.certificate(seats)
+        verdicts.take(wire.sign(Verdict(plan, survivors), identity), identity.fingerprint)
+        certificate = verdicts.certificate(seats)
         assert (certificate is None) == (place < 5)
-        assert ballots.certificate(()) is None
+        assert verdicts.certificate(()) is None
     assert certificate is not None
     assert certificate.signers == (seats[0], *seats[2:6])
-    assert ballots.of(()) == (seats[1],)
+    assert verdicts.of(()) == (seats[1],)
     with pytest.raises(ConflictingMessageError) as caught:
-        ballots.take(wire.sign(Verdict(plan, ()), identities[0]), seats[0])
+        verdicts.take(wire.sign(Verdict(plan, ()), identities[0]), seats[0])
     assert caught.value.peer == seats[0].hex()
 
 

@@ -29,6 +29,7 @@ from protocols.errors import (
     UnknownPeerError,
     WrongStateError,
 )
+from protocols.fields import Message
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import (
@@ -38,11 +39,10 @@ from protocols.messages import (
     HeadStatement,
     KeyStatement,
     MaskedVector,
-    Message,
     Plan,
-    Proposal,
     Refusal,
     RunRecord,
+    SetProposal,
     Settlement,
     SetupClosing,
     Verdict,
@@ -701,7 +701,7 @@ def test_messages_of_an_earlier_run_change_nothing_in_this_one(
             continue  # to a new party any offer is an offer
         before = (party.state, party.epoch, party.transcript, party.run_id)
         kind = type(wire.decode(frame).message)
-        if kind in (Plan, Proposal, Settlement):
+        if kind in (Plan, SetProposal, Settlement):
             replies = party.receive(frame, now=NOW).replies
             kinds = {type(wire.decode(reply).message) for reply in replies}
             answers.setdefault(kind.__name__, set()).update(kinds)
@@ -710,7 +710,7 @@ def test_messages_of_an_earlier_run_change_nothing_in_this_one(
         assert (party.state, party.epoch, party.transcript, party.run_id) == before
     # Of a plan that it refused it says so again; for one that it served it has no y any more. What
     # it signed about a set it may sign again: the same bytes.
-    proposed = {"Proposal": {Verdict}} if form.survives_dropouts else {}
+    proposed = {"SetProposal": {Verdict}} if form.survives_dropouts else {}
     assert answers == {"Plan": {Refusal}, "Settlement": set(), **proposed}
 
 
@@ -815,7 +815,7 @@ class BreakingJournal(ListJournal):
 
 def _with_journal(journal: RoundJournal) -> tuple[Walk, PartyRound]:
     walk = Walk()
-    walk.run.parties[walk.me]._run.journal = journal
+    walk.run.parties[walk.me].journal = journal
     walk.to(PartyState.REVIEWING_PLAN)
     return walk, walk.run.parties[walk.me]
 
@@ -919,7 +919,7 @@ def test_a_refused_plan_stays_refused_and_its_epoch_is_gone() -> None:
     walk, party = at(PartyState.REVIEWING_PLAN)
     (frame,) = party.refuse("PF-301")
     assert party.epoch == 1
-    assert party._run.roots.epoch == 2  # nobody can make it derive the plan's keys any more
+    assert party.roots.epoch == 2  # nobody can make it derive the plan's keys any more
     with pytest.raises(WrongStateError):
         party.contribute(vector())
     assert party.receive(_open_plan(walk), now=NOW).replies == (frame,)
@@ -1100,12 +1100,12 @@ def test_two_histories_name_a_peer_and_the_coordinator_neither_alone(place: int)
 def test_nothing_is_left_to_derive_keys_from_when_the_run_is_over_or_stopped() -> None:
     for state in (PartyState.CLOSED, PartyState.DONE):
         _, party = at(state)
-        assert party._run.roots.keys_for(bytes(32)) == {}
+        assert party.roots.keys_for(bytes(32)) == {}
     walk, party = at(PartyState.SENT)
-    assert len(party._run.roots.keys_for(bytes(32))) == 2
+    assert len(party.roots.keys_for(bytes(32))) == 2
     plan = altered(_open_plan(walk), walk.run.coordinator_identity, terms=b"something else")
     refuses(walk, plan, ConflictingMessageError, stops=True)
-    assert party._run.roots.keys_for(bytes(32)) == {}
+    assert party.roots.keys_for(bytes(32)) == {}
 
 
 def test_halves_and_sealing_key_are_gone_once_the_roots_are_made() -> None:

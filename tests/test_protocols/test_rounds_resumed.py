@@ -27,8 +27,8 @@ from protocols.messages import (
     Closing,
     MaskedVector,
     Plan,
-    Proposal,
     Refusal,
+    SetProposal,
     Settlement,
     ShareBundle,
 )
@@ -44,7 +44,7 @@ from protocols.rounds.coordinator_journal import (
     PlanOpened,
     PlanProposed,
     PlanSettled,
-    RunClosed,
+    RunEnded,
     RunFinished,
     SetupFinished,
     Step,
@@ -70,7 +70,7 @@ def ready(form: Any = AdditiveSum) -> MemoryRun:
 
 
 def steps_of(run: MemoryRun) -> tuple[Step, ...]:
-    return run.coordinator._run._journal.steps()
+    return run.coordinator._journal.steps()
 
 
 def resumed(
@@ -372,7 +372,7 @@ class TestGoingOn:
         journal = Full()
         for step in steps_of(run):
             journal.append(step)
-        run.coordinator._run._journal = journal
+        run.coordinator._journal = journal
 
         def refused(call: Any) -> None:
             coordinator = run.coordinator
@@ -601,8 +601,8 @@ class TestDamage:
         [
             pytest.param(PlanOpened, Plan, {"words": 9}, id="plan"),
             pytest.param(PlanSettled, Settlement, {"result": b"other"}, id="settlement"),
-            pytest.param(PlanProposed, Proposal, {"survivors": (bytes(32),)}, id="proposal"),
-            pytest.param(RunClosed, Closing, {"head": bytes(32)}, id="closing"),
+            pytest.param(PlanProposed, SetProposal, {"survivors": (bytes(32),)}, id="proposal"),
+            pytest.param(RunEnded, Closing, {"head": bytes(32)}, id="closing"),
         ],
     )
     def test_a_frame_that_the_coordinator_did_not_sign_is_an_error(
@@ -653,19 +653,26 @@ class TestDamage:
             resumed(run, tuple(steps)).statements[party.fingerprint] == (before[party.fingerprint])
         )
 
-    @pytest.mark.parametrize("kind", [SetupFinished, HeadsCollected, RunFinished])
-    def test_what_a_party_did_not_sign_is_an_error(self, kind: Any) -> None:
+    @pytest.mark.parametrize(
+        ("kind", "name"),
+        [
+            (SetupFinished, "confirmations"),
+            (SetupFinished, "ready"),
+            (HeadsCollected, "heads"),
+            (RunFinished, "ready"),
+        ],
+    )
+    def test_what_a_party_did_not_sign_is_an_error(self, kind: Any, name: str) -> None:
         run = whole_run(AdditiveSum)
         steps = list(steps_of(run))
         place = next(number for number, step in enumerate(steps) if isinstance(step, kind))
-        name = "heads" if kind is HeadsCollected else "ready"
         frames = getattr(steps[place], name)
         peer, other = (run.identities[party] for party in run.coordinator.seats[:2])
         for spoiled in (
             (frames[1], frames[0], *frames[2:]),
             frames[1:],
-            (altered(frames[0], other, journal_counter=0), *frames[1:]),
-            (altered(frames[0], peer, head=bytes(32)), *frames[1:]),
+            (altered(frames[0], other), *frames[1:]),
+            (altered(frames[0], peer, run_id=bytes(32)), *frames[1:]),
         ):
             changed = replace(steps[place], **{name: spoiled})
             with pytest.raises(BrokenJournalError):
@@ -786,7 +793,7 @@ class TestDamage:
 
     def test_a_new_run_does_not_begin_with_an_old_journal(self) -> None:
         run = ready()
-        journal = run.coordinator._run._journal
+        journal = run.coordinator._journal
         with pytest.raises(WrongStateError):
             CoordinatorRound(
                 identity=run.coordinator_identity,
@@ -832,7 +839,8 @@ class TestDamage:
             ["opened", ["x"]], ["proposal", b"s"], ["proposal", b"s", ["x"]],
             ["proposal", "s", []], ["certificate"], ["certificate", "c"], ["survivors", b"s", []],
             ["setup", b"o", b"r", [[b"d"]], []], ["setup", b"o", b"r", [], [1]],
-            ["setup", b"o", b"r", [], [b"f", 1]],
+            ["setup", b"o", b"r", [], [b"f", 1]], ["setup", b"o", b"r", []],
+            ["opened", [[b"v", b"d"]]],
             ["heads", {}], [1],
         ],
         ids=str,

@@ -18,11 +18,18 @@ from protocols.errors import (
     TooFewSharesError,
     UnexpectedMessageError,
 )
+from protocols.fields import Message
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import (
-    MESSAGE_TYPES,
+from protocols.membership import (
     AuditHead,
+    JoinRequest,
+    Membership,
+    MembershipQuery,
+    PoolQuery,
+    ResultsQuery,
+)
+from protocols.messages import (
     BlameRequest,
     Certificate,
     Closing,
@@ -33,24 +40,18 @@ from protocols.messages import (
     HeadBundle,
     HeadStatement,
     Inquiry,
-    JoinRequest,
     KeyStatement,
     MaskedVector,
-    Membership,
-    MembershipQuery,
-    Message,
     Plan,
-    PoolQuery,
-    Proposal,
     Readiness,
     Ready,
     Refusal,
-    ResultsQuery,
     Reveal,
     RunInquiry,
     RunOffer,
     RunReadiness,
     RunRecord,
+    SetProposal,
     Settlement,
     SetupClosing,
     ShareBundle,
@@ -67,6 +68,7 @@ from protocols.rounds import (
     PartyState,
 )
 from protocols.secure_sum import SecureSum
+from protocols.wire import MESSAGE_TYPES
 from tests.support.markers import more, sampled
 from tests.support.rounds import EXPIRES_AT, NOW
 from tests.support.walk import MASKED_STEPS, STEPS, WORDS, Walk, vector
@@ -107,7 +109,7 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         HeadBundle: HeadBundle(run_id, (b"x", b"y", b"z")),
         Dealing: Dealing(fresh(), sender, fresh(), fresh() * 5, fresh() * 5),
         ShareBundle: ShareBundle(fresh(), (b"x",), (b"y",) * 4),
-        Proposal: Proposal(run_id, fresh(), (fresh(),)),
+        SetProposal: SetProposal(run_id, fresh(), (fresh(),)),
         Verdict: Verdict(fresh(), (fresh(),)),
         VerdictMacs: VerdictMacs(fresh(), (bytes(16),) * 4),
         Certificate: Certificate(fresh(), (fresh(),), (fresh(),), (bytes(64),)),
@@ -356,7 +358,7 @@ def test_every_state_has_a_row_and_no_row_leads_out_of_the_end() -> None:
         EnvelopeBundle,
         SetupClosing,
         Plan,
-        Proposal,
+        SetProposal,
         VerdictMacs,
         Certificate,
         ShareBundle,

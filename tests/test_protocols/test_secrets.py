@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from protocols import wire
+from protocols.dealing import Dealt
 from protocols.envelope import SUITE_X25519
 from protocols.errors import ProtocolError
 from protocols.masked import MaskedSum
-from protocols.messages import MaskedVector
+from protocols.messages import Dealing, MaskedVector
 from protocols.rounds import PartyRound, PartyState, Received
 from protocols.rounds.opening import ShareHolder
 from tests.support.marker import forms_of_words
@@ -41,8 +42,8 @@ def holder_of(party: PartyRound) -> ShareHolder | None:
 
 def shares_of(party: PartyRound) -> list[bytes]:
     holder = holder_of(party)
-    columns = holder._own.columns if holder is not None and holder._own is not None else ()
-    return [column[at : at + 34] for column in columns for at in range(0, len(column), 34)]
+    column = b"" if holder is None else holder._column
+    return [column[at : at + 34] for at in range(0, len(column), 34)]
 
 
 def secrets_of(party: PartyRound) -> list[bytes]:
@@ -50,12 +51,12 @@ def secrets_of(party: PartyRound) -> list[bytes]:
     keys = [
         *setup._halves.values(),
         *setup._unconfirmed.values(),
-        *party._run.roots._roots.values(),
+        *party.roots._roots.values(),
     ]
     keys += shares_of(party)
     if setup._sealing_key is not None and setup._sealing_key.suite == SUITE_X25519:
         keys.append(setup._sealing_key._private_key.private_bytes_raw())
-    keys.append(party._run.identity.private_key.private_bytes_raw())
+    keys.append(party.identity.private_key.private_bytes_raw())
     return keys
 
 
@@ -79,9 +80,9 @@ def test_a_party_and_its_parts_show_no_key(state: PartyState) -> None:
         party,
         party._setup,
         party._setup._sealing_key,
-        party._run.roots,
+        party.roots,
         party.batch.open,
-        party._run.identity,
+        party.identity,
         walk.run.coordinator,
     )
     for part in parts:
@@ -105,12 +106,12 @@ def test_a_party_of_a_masked_run_shows_no_share(state: PartyState) -> None:
         party,
         party.batch.open,
         holder,
-        holder._own if holder is not None else None,
-        party._run.roots,
+        None if holder is None else Dealt(wire.expect(holder.dealing, Dealing), (holder._column,)),
+        party.roots,
         coordinator,
         tally,
         tally.shares,
-        tally.ballots,
+        tally.verdicts,
     )
     for part in parts:
         assert_hidden(shown(part), secrets)

@@ -14,21 +14,16 @@ from hypothesis import strategies as st
 
 from protocols import wire
 from protocols.errors import BadSignatureError, MalformedMessageError
+from protocols.fields import KIB, MAX_PARTIES, MAX_WORDS, Message, field_types
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.membership import Membership
 from protocols.messages import (
-    KIB,
-    MAX_PARTIES,
-    MAX_WORDS,
-    MESSAGE_TYPES,
-    PROTOCOL_VERSION,
     Closing,
     Dealing,
     EnvelopeBundle,
     HeadBundle,
     HeadStatement,
     MaskedVector,
-    Membership,
-    Message,
     Plan,
     Readiness,
     Refusal,
@@ -39,8 +34,8 @@ from protocols.messages import (
     ShareBundle,
     StreamSums,
     VectorHead,
-    field_types,
 )
+from protocols.wire import MESSAGE_TYPES, PROTOCOL_VERSION
 from tests.support.markers import sampled
 from tests.support.message_strategies import messages
 from tests.support.reference_cbor import cbor
@@ -321,7 +316,7 @@ def test_canonical_data_of_wrong_types_is_malformed(
 
 MAY_BE_EMPTY = {  # nobody refused; no peer; the plan is closed
     ("Settlement", 5), ("Membership", 5), ("Membership", 6), ("Membership", 8),
-    ("Proposal", 2), ("Verdict", 1), ("Certificate", 1), ("Readiness", 2),
+    ("SetProposal", 2), ("Verdict", 1), ("Certificate", 1), ("Readiness", 2),
 }  # fmt: skip
 ODD = [None, False, True, 0, 1, -1, 2**40, 1.0, 0.5, "", "x" * 32, b"", [], [1], ["x"], [[]], {}]
 

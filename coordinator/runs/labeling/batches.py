@@ -95,7 +95,7 @@ class Batches:
             for index in each.indices
         }
         # Hospitals count void batches from the setup.
-        self._voids = len({each.plan.batch for each in self._round.settled if each.is_void})
+        self._voids = len({each.plan.batch for each in self._round.settled if not each.is_released})
         self._is_unfinished = context.was_resumed
         if not context.was_resumed and any(
             each.state is BatchState.OPEN for each in asked.values()
@@ -230,7 +230,7 @@ class Batches:
         if is_freed:
             self._asked.difference_update(batch.indices)
         must = "every party must keep to the protocol for a batch to be released"
-        got = f"{error.must}, got {error.got}"
+        got = f"{error.must}, got {error.got or 'another'}"
         reservation = "cancelled" if comes_back else "forfeited"
         is_traced = isinstance(error, RowSumError) and self._round.blame.case is not None
         if is_traced:

@@ -188,7 +188,7 @@ class SumCollector:
             return self._messenger.exchange({seat: frames[seat] for seat in silent})
 
         def worth_until(silent: Collection[bytes]) -> float:
-            heard = self._round.heard
+            heard = self._round.exchange.heard
             is_hopeful = heard < self._context.threshold <= heard + len(silent)
             return math.inf if is_hopeful else 0.0
 

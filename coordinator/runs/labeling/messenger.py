@@ -206,7 +206,7 @@ class Messenger:
             if cause == CANNOT_STORE:  # it is asked again, as one that is silent
                 return self._silent(seat, cause)
             return PartyRefusedError(error.must, "a refusal", party=name, cause=cause)
-        return PartyFailedError(error.must, error.got, party=name, cause=error.code)
+        return PartyFailedError(error.must, error.got or "another", party=name, cause=error.code)
 
     def _silent(self, seat: bytes, code: str) -> PartyFailedError:
         name = self._roster.name(seat)

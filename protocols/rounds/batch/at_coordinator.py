@@ -15,18 +15,17 @@ from protocols.errors import (
 from protocols.messages import (
     MaskedVector,
     Plan,
-    Proposal,
     Reveal,
+    SetProposal,
     Settlement,
     ShareBundle,
-    StreamSums,
     Verdict,
     VerdictMacs,
 )
 from protocols.rounds.batch.tally import Tally
 from protocols.rounds.blame import Blame, BlameCase, require_rows
 from protocols.rounds.bounds import PlanClaim
-from protocols.rounds.contribution import Contribution
+from protocols.rounds.contribution import Contribution, entry_of
 from protocols.rounds.coordinator_journal import (
     PlanCertified,
     PlanOpened,
@@ -44,10 +43,6 @@ from protocols.wire import Signed
 
 class CoordinatorBatch:
     """The coordinator's end: plans, proposes, opens and settles, one plan at a time.
-
-    Args:
-        run: The run.
-        blame: Gets the evidence of who spoiled a row of the plan.
 
     Attributes:
         tally: The open plan's sum; None while no plan is open.
@@ -115,12 +110,8 @@ class CoordinatorBatch:
     ) -> bytes:
         """Open an attempt at a batch and return its plan, the same for every party.
 
-        Args:
-            batch: Number of the batch.
-            words: Length of the vector.
-            expires_at: Unix time after which nobody sends for it.
-            terms: The plan's terms.
-            row_words: Words of a row, to trace who spoils one; 0 if rows are not traced.
+        Rows of `row_words` are kept to trace who spoils one; 0: they are not. The rest is as in the
+        `Plan`.
 
         Raises:
             WrongStateError: the last plan is not settled, or rows do not fill the vector.
@@ -144,12 +135,7 @@ class CoordinatorBatch:
         return signed.frame
 
     def begin(self, plan: OpenPlan, *, row_words: int = 0) -> None:
-        """Wait for the y's of a plan, from the beginning.
-
-        Args:
-            plan: The plan; after a restart one that was opened before.
-            row_words: Words of a row, to trace who spoils one; 0 if rows are not traced.
-        """
+        """Wait for a plan's y's from the beginning, also after a restart; see `plan`."""
         run = self._run
         self.tally = Tally(
             run.form,
@@ -177,9 +163,9 @@ class CoordinatorBatch:
                 before = self._signed_before(sender)
                 tally.take_shares(bundle, sender=sender, before=before)
             case VerdictMacs() as macs:
-                tally.ballots.take_macs(macs, sender)
+                tally.verdicts.take_macs(macs, sender)
             case Verdict():
-                tally.ballots.take(signed, sender)
+                tally.verdicts.take(signed, sender)
             case Reveal():
                 assert tally.shares is not None
                 tally.shares.take_reveal(signed)
@@ -209,12 +195,10 @@ class CoordinatorBatch:
         if tally.shares is None:
             raise WrongStateError("only a form that survives drop-outs proposes", run.form.name)
         if tally.shares.is_fixed or not plan.may_open:
-            raise WrongStateError(
-                "a set must be proposed before the plan is closed or opens", "after"
-            )
+            raise WrongStateError("a set must be proposed before the plan is closed or opens")
         if plan.proposal is None:
             run.form.require_survivors(len(tally.senders), parties=len(run.seats))
-            proposal = Proposal(run.run_id, plan.digest, tally.senders)
+            proposal = SetProposal(run.run_id, plan.digest, tally.senders)
             signed = tally.contributions
             listed = tuple(signed.get(seat) for seat in run.seats)
             run.do(PlanProposed(wire.sign(proposal, run.identity).frame, listed))
@@ -237,14 +221,14 @@ class CoordinatorBatch:
         """
         run, plan = self._run, self._run.open_plan
         if not run.form.survives_dropouts or plan.opens_a_set:
-            raise WrongStateError("only a plan that has not opened can be closed", "another")
+            raise WrongStateError("only a plan that has not opened can be closed")
         if plan.closing is None:
-            proposal = Proposal(run.run_id, plan.digest, ())
+            proposal = SetProposal(run.run_id, plan.digest, ())
             frame = wire.sign(proposal, run.identity).frame
             run.do(PlanProposed(frame, (None,) * len(run.seats)))
             plan = run.open_plan
         assert plan.closing is not None
-        agreed = self.known_tally.ballots.of(plan.survivors) if plan.survivors else ()
+        agreed = self.known_tally.verdicts.of(plan.survivors) if plan.survivors else ()
         asked = tuple(seat for seat in run.seats if seat not in agreed)
         run.exchange.begin(CoordinatorState.AGREEING, asked)
         return dict.fromkeys(asked, plan.closing.frame)
@@ -266,10 +250,10 @@ class CoordinatorBatch:
         if survivors is None:
             raise WrongStateError("a certificate must follow a proposal", run.exchange.state.value)
         if not plan.certificate_frame:
-            certificate = tally.ballots.certificate(survivors)
+            certificate = tally.verdicts.certificate(survivors)
             if certificate is None:
                 raise TooFewSharesError(
-                    received=len(tally.ballots.of(survivors)),
+                    received=len(tally.verdicts.of(survivors)),
                     threshold=run.form.threshold(len(run.seats)),
                 )
             run.do(PlanCertified(wire.contain(certificate)))
@@ -281,7 +265,7 @@ class CoordinatorBatch:
         assert tally.shares is not None
         bundles = tally.shares.fix(certificate.verdict)
         run.exchange.begin(CoordinatorState.REVEALING, certificate.survivors)
-        proofs = tally.ballots.proofs(certificate)
+        proofs = tally.verdicts.proofs(certificate)
         return {holder: [proofs[holder], bundle] for holder, bundle in bundles.items()}
 
     def certify_by_signatures(self) -> dict[bytes, list[bytes]]:
@@ -311,7 +295,7 @@ class CoordinatorBatch:
             raise WrongStateError(
                 "every y must be in, and the sum opened once", run.exchange.state.value
             )
-        streams = tally.streams()
+        streams = [] if tally.shares is None else tally.shares.streams()
         if not run.open_plan.opened:
             # The settlement lists the contributions signed before the sum opened, also after a
             # restart.
@@ -320,11 +304,7 @@ class CoordinatorBatch:
         return tally.open(streams)
 
     def settle(self, *, released: bool, result: bytes) -> bytes:
-        """Close the open plan and return the frame that tells every party.
-
-        Args:
-            released: Whether its result was released; otherwise it is void.
-            result: The release.
+        """Close the open plan, as released with a result or as void; return the frame that says so.
 
         Raises:
             WrongStateError: no plan is open, or a release came before its sum was opened.
@@ -333,12 +313,13 @@ class CoordinatorBatch:
         plan = run.open_plan
         if released and not plan.opened:
             raise WrongStateError("a release must follow an opened sum", run.exchange.state.value)
+        added = plan.opened or tally.contributions
         settlement = Settlement(
             run_id=run.run_id,
             plan_digest=plan.digest,
             state="released" if released else "void",
             words=plan.plan.words,
-            contributions=tally.entries(plan.opened or tally.contributions),
+            contributions=tuple(entry_of(added.get(seat)) for seat in run.seats),
             # A party that refuses after the sum was opened has sent all the same.
             refusals=() if plan.opened else tally.refusals,
             certificate=plan.certificate_frame,
@@ -357,9 +338,6 @@ class CoordinatorBatch:
 class CoordinatorBlame:
     """The coordinator's questions about one wrong row of the plan that was settled as void.
 
-    Args:
-        run: The run.
-
     Attributes:
         case: Evidence about the last plan's rows; None if they cannot be traced, as after a
             restart.
@@ -371,15 +349,8 @@ class CoordinatorBlame:
         self.case: BlameCase | None = None
         self.request_digest = b""
 
-    def take(self, message: StreamSums) -> None:
-        """Keep a party's statement; see `BlameCase.take`."""
-        self._known_case.take(message)
-
     def ask(self, row: int) -> bytes:
         """Ask who spoiled a row of the plan that was settled as void, once.
-
-        Args:
-            row: Which row.
 
         Returns:
             The frame for every party whose y was in the sum: those in `missing`.
@@ -389,31 +360,29 @@ class CoordinatorBlame:
                 be traced, or it has no such row.
         """
         self._run.require_settled()
-        request = self._known_case.ask(row, run_id=self._run.run_id)
-        self._run.exchange.begin(CoordinatorState.BLAMING, self._known_case.asked)
+        request = self.known_case.ask(row, run_id=self._run.run_id)
+        self._run.exchange.begin(CoordinatorState.BLAMING, self.known_case.asked)
         signed = wire.sign(request, self._run.identity)
         self.request_digest = signed.digest
         return signed.frame
 
     def name(self, quotas: Sequence[int]) -> Blame:
-        """Compare the parties' statements, and forget them. A party that stated nothing is named.
-
-        Args:
-            quotas: Sum of a row of each party, in seat order.
-
-        Raises:
-            WrongStateError: no row was asked about.
-        """
+        """Compare the parties' statements, and forget them; see `BlameCase.name`."""
         exchange = self._run.exchange
         if exchange.state is not CoordinatorState.BLAMING:  # where some party is silent
             exchange.require(CoordinatorState.READY)
-        blame = self._known_case.name(quotas)
+        blame = self.known_case.name(quotas)
         self.case = None
         self._run.exchange.begin(CoordinatorState.READY)
         return blame
 
     @property
-    def _known_case(self) -> BlameCase:
+    def known_case(self) -> BlameCase:
+        """The evidence.
+
+        Raises:
+            WrongStateError: there is none.
+        """
         if self.case is None:
-            raise WrongStateError("a row of a void plan must be asked about", "none")
+            raise WrongStateError("a row of a void plan must be asked about")
         return self.case

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,39 +14,28 @@ from protocols.errors import (
     KeyReuseError,
     UnexpectedMessageError,
 )
-from protocols.identity import SigningIdentity
 from protocols.messages import (
     Certificate,
     Plan,
-    Proposal,
+    SetProposal,
     Settlement,
     ShareBundle,
-    VerdictMacs,
 )
-from protocols.pair_keys import MAX_SKIPPED_EPOCHS, PairRoots
+from protocols.pair_keys import MAX_SKIPPED_EPOCHS
+from protocols.prg import KEY_BYTES
 from protocols.rounds.blame import PartyBlame, RowWitness
 from protocols.rounds.bounds import PlanClaim, SetBound
 from protocols.rounds.contribution import Contribution
-from protocols.rounds.journal import RoundJournal
 from protocols.rounds.opening import ShareHolder
 from protocols.rounds.plans import PartyPlan
-from protocols.rounds.seated_run import SeatedRun
-from protocols.rounds.seating import COORDINATOR, Seating, require_fresh
-from protocols.rounds.settlement import learn_settlement, require_settlement
-from protocols.rounds.verdicts import give_verdict, take_proof
-from protocols.transcript import Transcript
+from protocols.rounds.seating import COORDINATOR, SeatedRun, require_fresh
+from protocols.rounds.settlement import note_settled, proven_claim, require_settlement
+from protocols.rounds.verdicts import give_verdict
 from protocols.wire import Signed
-
-_SELF_KEY_BYTES = 32
 
 
 class PartyBatch:
     """A party's end: it answers one plan at a time, until the plan is settled.
-
-    Args:
-        run: The run.
-        blame: Gets the rows of a void plan, for questions about them.
-        random_bytes: Cryptographic random numbers: self masks and shares.
 
     Attributes:
         open: The open plan, if any.
@@ -57,12 +45,9 @@ class PartyBatch:
             though sent.
     """
 
-    def __init__(
-        self, run: SeatedRun, blame: PartyBlame, *, random_bytes: Callable[[int], bytes]
-    ) -> None:
+    def __init__(self, run: SeatedRun, blame: PartyBlame) -> None:
         self._run = run
         self._blame = blame
-        self._random_bytes = random_bytes
         self.open: PartyPlan | None = None
         self.wrong_dealers: tuple[bytes, ...] = ()
         self.reveal_was_lost = False
@@ -76,18 +61,27 @@ class PartyBatch:
     def take_plan(self, signed: Signed, plan: Plan, *, now: float) -> None:
         """Check that a plan continues this party's history, and let it wait for a decision.
 
-        Args:
-            signed: The plan, signed.
-            plan: The plan.
-            now: Unix time, in seconds.
-
         Raises:
             UnexpectedMessageError: it has expired, outlives its run, or is of a wrong epoch.
             HistoryError: it continues another history.
         """
         run = self._run
         run.journal.sweep(now=now)
-        require_plan(plan, seating=run.known, transcript=run.transcript, epoch=run.epoch, now=now)
+        require_fresh(plan.expires_at, now=now)
+        if plan.expires_at > run.known.record.expires_at:
+            raise UnexpectedMessageError(
+                "a plan must expire with its run at the latest", peer=COORDINATOR
+            )
+        if plan.previous_head != run.transcript.head:
+            raise HistoryError(
+                "a plan must continue the history that this party remembers", peer=COORDINATOR
+            )
+        if not run.epoch < plan.epoch <= run.epoch + MAX_SKIPPED_EPOCHS:
+            raise UnexpectedMessageError(
+                f"an attempt's epoch must be 1 to {MAX_SKIPPED_EPOCHS} ahead of {run.epoch}",
+                plan.epoch,
+                peer=COORDINATOR,
+            )
         self.open = PartyPlan(signed.digest, plan)
         self._blame.witness = None
         self.wrong_dealers = ()
@@ -96,21 +90,49 @@ class PartyBatch:
         """Hide this party's vector; see `PartyRound.contribute`."""
         run, plan = self._run, self.known
         if not bound.leaves_room(run.known.fingerprints, threshold=run.known.threshold):
-            raise KeyReuseError("a plan must leave a set that may open", "none")
+            raise KeyReuseError("a plan must leave a set that may open")
         try:
-            frames = hide_vector(
-                plan,
-                vector,
-                seating=run.known,
-                identity=run.identity,
-                roots=run.roots,
-                journal=run.journal,
-                random_bytes=self._random_bytes,
-            )
+            frames = self._hide(plan, vector)
         finally:
             run.epoch = max(run.epoch, run.roots.epoch)
         plan.bound = bound
         run.extend("plan", plan.digest)
+        return frames
+
+    def _hide(self, open_plan: PartyPlan, vector: NDArray[np.int64]) -> tuple[bytes, ...]:
+        """Turn x into y and the shares in front of it; store both before they leave (rule R4)."""
+        run, seating, plan = self._run, self._run.known, open_plan.known
+        form, digest = seating.form, open_plan.digest
+        if vector.shape != (plan.words,):
+            raise InvalidVectorError(f"the vector must have {plan.words} words", str(vector.shape))
+        answer = wire.VectorFrame(
+            plan_digest=digest, sender=seating.me, size=form.ring.size_of(plan.words)
+        )
+        form.ring.encode(vector, out=form.ring.words_in(answer.body))  # or refused, before any key
+        # The journal first: whatever stops here, the plan's keys never meet another vector.
+        run.journal.begin(run_id=run.run_id, epoch=plan.epoch, plan_digest=digest)
+        if plan.epoch > run.roots.epoch:
+            run.roots.advance(plan.epoch)
+        by_peer = run.roots.keys_for(digest)
+        keys = {
+            seat: by_peer[peer] for seat, peer in enumerate(seating.fingerprints) if peer in by_peer
+        }
+        self_key = run.random_bytes(KEY_BYTES) if form.survives_dropouts else b""
+        words = form.ring.words_in(answer.body)
+        form.hide(words, seat=seating.seat, pair_keys=keys, self_key=self_key)
+        del words  # signed bytes must not change any more
+        frame, vector_digest = answer.sign(run.identity)
+        frames: tuple[bytes, ...] = (frame,)
+        sent = Contribution(vector_digest)
+        if form.survives_dropouts:
+            open_plan.holder = holder = ShareHolder(run, plan_digest=digest)
+            dealt = holder.deal(keys, self_key=self_key)
+            frames, sent = (dealt, frame), replace(sent, dealing=holder.dealing.digest)
+        run.journal.keep(digest, frames, expires_at=plan.expires_at)
+        open_plan.sent = sent
+        open_plan.witness = RowWitness(
+            form, words=plan.words, seat=seating.seat, pair_keys=keys, self_key=self_key
+        )
         return frames
 
     def refuse(self, reason: str) -> tuple[bytes, ...]:
@@ -124,33 +146,23 @@ class PartyBatch:
         run.extend("plan", plan.digest)
         return replies
 
-    def take_proposal(self, proposal: Proposal, *, now: float) -> tuple[bytes, ...]:
-        """Give this party's one verdict on the plan: journalled, then signed; see `give_verdict`.
+    def take_proposal(self, proposal: SetProposal, *, now: float) -> tuple[bytes, ...]:
+        """Give this party's one verdict on the plan; see `give_verdict`.
 
         Raises:
             UnexpectedMessageError: the form takes none, or it is not of the open plan.
         """
         run = self._run
         if not run.known.form.survives_dropouts:
-            raise UnexpectedMessageError(
-                "a proposal must be for a form that survives drop-outs", "another form"
-            )
+            raise UnexpectedMessageError("a proposal must be for a form that survives drop-outs")
         plan = self.open
         if plan is None and not proposal.survivors:
             plan = PartyPlan(proposal.plan_digest)  # it never came here, and never will
         if plan is None or proposal.plan_digest != plan.digest:
-            raise UnexpectedMessageError("a message must be of the open plan", "another")
+            raise UnexpectedMessageError("a message must be of the open plan")
         if plan.plan is not None:
             require_fresh(plan.plan.expires_at, now=now)
-        replies = give_verdict(
-            proposal,
-            plan,
-            seating=run.known,
-            least=run.least_survivors,
-            identity=run.identity,
-            roots=run.roots,
-            journal=run.journal,
-        )
+        replies = give_verdict(proposal, plan, run=run)
         self.open = plan
         return replies
 
@@ -162,13 +174,9 @@ class PartyBatch:
         """
         plan = self.known
         if plan_digest != plan.digest:
-            raise UnexpectedMessageError("a message must be of the open plan", "another")
+            raise UnexpectedMessageError("a message must be of the open plan")
         if plan.plan is not None:
             require_fresh(plan.plan.expires_at, now=now)
-
-    def take_proof(self, proof: VerdictMacs | Certificate) -> None:
-        """Take the proof that enough parties gave this party's own verdict; see `take_proof`."""
-        take_proof(proof, self.known, seating=self._run.known, roots=self._run.roots)
 
     def reveal(self, bundle: ShareBundle) -> bytes:
         """Show this party's shares, once; return the frame. See `ShareHolder.reveal`."""
@@ -191,25 +199,26 @@ class PartyBatch:
         """
         run, seating = self._run, self._run.known
         plan = self.open or PartyPlan(settlement.plan_digest)  # one that never came
-        require_settlement(settlement, plan, seating=seating, least=run.least_survivors)
-        claim = learn_settlement(
-            run.journal,
+        require_settlement(settlement, plan, run=run)
+        came_here = plan.plan is not None
+        claim = proven_claim(
             settlement,
             identities=seating.identities,
             form=type(seating.form),
             known=plan.verdict if plan.is_certified else None,
-            came_here=plan.plan is not None,
-            y_bytes=None if plan.plan is None else seating.form.ring.size_of(plan.plan.words),
+            y_bytes=seating.form.ring.size_of(plan.known.words) if came_here else None,
         )
+        note_settled(run.journal, plan.digest, claim, run_id=run.run_id, came_here=came_here)
         has_revealed = plan.sent is not None and bool(plan.sent.reveal)
         listed = settlement.contributions[seating.seat]
         self.reveal_was_lost = has_revealed and listed != plan.entries[0]
         self._extend(signed, settlement, plan)
         self._blame.witness = None
         if settlement.state == "void" and plan.witness is not None:
-            self._blame.keep(plan.witness, expires_at=plan.known.expires_at)
+            expires_at = plan.known.expires_at
+            self._blame.keep(plan.witness, plan_digest=plan.digest, expires_at=expires_at)
         # A plan that never came used an epoch, too, and so did one whose answer failed.
-        run.move_to(run.epoch + 1 if plan.plan is None else plan.plan.epoch)
+        run.move_to(plan.known.epoch if came_here else run.epoch + 1)
         self.open = None
         return claim
 
@@ -226,110 +235,3 @@ class PartyBatch:
         """Drop the open plan's secrets."""
         if self.open is not None:
             self.open.holder = self.open.witness = None
-
-
-def require_plan(
-    plan: Plan, *, seating: Seating, transcript: Transcript, epoch: int, now: float
-) -> None:
-    """Check that a plan continues this party's state.
-
-    Args:
-        plan: The plan.
-        seating: The run.
-        transcript: The run's chain as this party saw it.
-        epoch: Highest epoch that this party moved to.
-        now: Unix time, in seconds.
-
-    Raises:
-        UnexpectedMessageError: it has expired, outlives its run, or is of a wrong epoch.
-        HistoryError: it continues another history.
-    """
-    require_fresh(plan.expires_at, now=now)
-    if plan.expires_at > seating.record.expires_at:
-        raise UnexpectedMessageError(
-            "a plan must expire with its run at the latest", "later", peer=COORDINATOR
-        )
-    if plan.previous_head != transcript.head:
-        raise HistoryError(
-            "a plan must continue the history that this party remembers",
-            "another head",
-            peer=COORDINATOR,
-        )
-    if not epoch < plan.epoch <= epoch + MAX_SKIPPED_EPOCHS:
-        raise UnexpectedMessageError(
-            f"an attempt's epoch must be 1 to {MAX_SKIPPED_EPOCHS} ahead of {epoch}",
-            plan.epoch,
-            peer=COORDINATOR,
-        )
-
-
-def hide_vector(
-    open_plan: PartyPlan,
-    vector: NDArray[np.int64],
-    *,
-    seating: Seating,
-    identity: SigningIdentity,
-    roots: PairRoots,
-    journal: RoundJournal,
-    random_bytes: Callable[[int], bytes],
-) -> tuple[bytes, ...]:
-    """Turn a party's vector into y and the shares in front of it; store both before they leave.
-
-    Journals the plan, moves the roots forward, computes y once and stores it, in this order.
-
-    Args:
-        open_plan: The plan; gets the sent shares and y, and the stream sums.
-        vector: x, signed integers; shape (plan.words,). Secret.
-        seating: The run.
-        identity: Of this party.
-        roots: Its roots, before the plan's epoch or at it.
-        journal: Its journal.
-        random_bytes: Cryptographic random numbers.
-
-    Returns:
-        The frames to send.
-
-    Raises:
-        InvalidVectorError: not the plan's length, or out of range.
-        KeyReuseError: the plan was begun before.
-    """
-    plan, form = open_plan.known, seating.form
-    if vector.shape != (plan.words,):
-        raise InvalidVectorError(f"the vector must have {plan.words} words", vector.shape)
-    size = form.ring.size_of(plan.words)
-    answer = wire.VectorFrame(plan_digest=open_plan.digest, sender=seating.me, size=size)
-    form.ring.encode(vector, out=form.ring.words_in(answer.body))  # or refused, before any key
-    journal.begin(run_id=seating.run_id, epoch=plan.epoch, plan_digest=open_plan.digest)
-    if plan.epoch > roots.epoch:
-        roots.advance(plan.epoch)
-    by_peer = roots.keys_for(open_plan.digest)
-    keys = {
-        seat: by_peer[peer] for seat, peer in enumerate(seating.fingerprints) if peer in by_peer
-    }
-    self_key = random_bytes(_SELF_KEY_BYTES) if form.survives_dropouts else b""
-    words = form.ring.words_in(answer.body)
-    form.hide(words, seat=seating.seat, pair_keys=keys, self_key=self_key)
-    del words  # signed bytes must not change any more
-    frame, digest = answer.sign(identity)
-    frames: tuple[bytes, ...] = (frame,)
-    dealing_digest = b""
-    if form.survives_dropouts:
-        holder = ShareHolder(
-            identity, seats=seating.identities, plan_digest=open_plan.digest, roots=roots
-        )
-        dealt = holder.deal(
-            keys, self_key=self_key, threshold=seating.threshold, random_bytes=random_bytes
-        )
-        open_plan.holder, dealing_digest = holder, holder.dealing_digest
-        frames = (dealt, frame)
-    journal.keep(open_plan.digest, frames, expires_at=plan.expires_at)
-    open_plan.sent = Contribution(digest, dealing_digest)
-    open_plan.witness = RowWitness(
-        form,
-        plan_digest=open_plan.digest,
-        words=plan.words,
-        seat=seating.seat,
-        pair_keys=keys,
-        self_key=self_key,
-    )
-    return frames

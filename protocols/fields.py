@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from protocols.errors import MalformedMessageError
 from protocols.party_names import MOST_LETTERS, is_party_name
@@ -16,55 +26,85 @@ MAX_WORDS = 2**26
 MAX_TERMS_BYTES = 512 * KIB
 MAX_CERTIFICATE_BYTES = 144 * KIB
 MOST_WORDS_LETTERS = 500
+VERDICT_MAC_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """Allowed length of bytes or text, or number of items of a tuple: `least` to `most`."""
+class Length:
+    """Allowed length of bytes or text, or number of items of a tuple: `least` to `most`.
+
+    Text is printable ASCII: it reaches logs and screens, where letters may look alike.
+    """
 
     least: int
     most: int
 
+    def require(self, value: Any, name: str) -> None:
+        """Check a field's value."""
+        if not self.least <= len(value) <= self.most:
+            raise MalformedMessageError(
+                f"{name} must have length {self.least} to {self.most}", len(value)
+            )
+        if isinstance(value, str) and not self._is_text(value):
+            raise MalformedMessageError(f"{name} must be text of its kind")
+
+    def _is_text(self, value: str) -> bool:
+        return value.isascii() and value.isprintable()
+
 
 @dataclass(frozen=True, slots=True)
-class Letters(Size):
+class Letters(Length):
     """Name of a hospital or federation, of letters of any script; see `protocols.party_names`."""
 
+    def _is_text(self, value: str) -> bool:
+        return is_party_name(value)
+
 
 @dataclass(frozen=True, slots=True)
-class Line(Size):
+class Line(Length):
     """One line that a person wrote, in letters of any script: it may be empty."""
 
+    def _is_text(self, value: str) -> bool:
+        return value.isprintable()
+
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Between:
     """Allowed integers: `least` to `most`."""
 
     least: int
     most: int
 
+    def require(self, value: Any, name: str) -> None:
+        """Check a field's value."""
+        if not self.least <= value <= self.most:
+            raise MalformedMessageError(
+                f"{name} must be between {self.least} and {self.most}", value
+            )
+
 
 DIGEST_BYTES = 32
-Digest = Annotated[bytes, Size(DIGEST_BYTES, DIGEST_BYTES)]
-Digests = Annotated[bytes, Size(DIGEST_BYTES, DIGEST_BYTES * MAX_PARTIES)]
-Key = Annotated[bytes, Size(32, 32)]
-SealingPublicKey = Annotated[bytes, Size(32, 2 * KIB)]  # how long exactly, the suite says
-Nonce = Annotated[bytes, Size(32, 32)]
-Mac = Annotated[bytes, Size(32, 32)]
-Count = Annotated[int, Range(0, 2**32 - 1)]
-UnixTime = Annotated[int, Range(0, 2**40)]
-Name = Annotated[str, Size(1, 64)]
+Digest = Annotated[bytes, Length(DIGEST_BYTES, DIGEST_BYTES)]
+Digests = Annotated[bytes, Length(DIGEST_BYTES, DIGEST_BYTES * MAX_PARTIES)]
+Key = Annotated[bytes, Length(32, 32)]
+SealingPublicKey = Annotated[bytes, Length(32, 2 * KIB)]  # how long exactly, the suite says
+Nonce = Annotated[bytes, Length(32, 32)]
+Mac = Annotated[bytes, Length(32, 32)]
+Count = Annotated[int, Between(0, 2**32 - 1)]
+UnixTime = Annotated[int, Between(0, 2**40)]
+Name = Annotated[str, Length(1, 64)]
 PartyName = Annotated[str, Letters(1, MOST_LETTERS)]
-Frame = Annotated[bytes, Size(1, 4 * KIB)]
-FrameOrNone = Annotated[bytes, Size(0, 4 * KIB)]
-SmallFrame = Annotated[bytes, Size(1, 256)]
-SmallFrameOrNone = Annotated[bytes, Size(0, 256)]
-DigestOrNone = Annotated[bytes, Size(0, 32)]
-Signature = Annotated[bytes, Size(64, 64)]
+Frame = Annotated[bytes, Length(1, 4 * KIB)]
+FrameOrNone = Annotated[bytes, Length(0, 4 * KIB)]
+SmallFrame = Annotated[bytes, Length(1, 256)]
+SmallFrameOrNone = Annotated[bytes, Length(0, 256)]
+VerdictMacOrNone = Annotated[bytes, Length(0, VERDICT_MAC_BYTES)]
+DigestOrNone = Annotated[bytes, Length(0, 32)]
+Signature = Annotated[bytes, Length(64, 64)]
 
 
 class Message:
-    """Base of all messages.
+    """Base of all messages: frozen values that check their fields.
 
     Class attributes:
         TYPE: Number on the wire. PURPOSE: Purpose of a signature over it; empty for a container of
@@ -73,13 +113,29 @@ class Message:
 
     TYPE: ClassVar[int]
     PURPOSE: ClassVar[str]
-    MAX_BYTES: ClassVar[int] = 4 * KIB
+    MAX_BYTES: ClassVar[int]
 
     __slots__ = ()
 
     def __post_init__(self) -> None:
         for name, allowed in _field_rules(type(self)):  # type: ignore[arg-type]
             _check(getattr(self, name), allowed, name)
+
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass_transform(frozen_default=True)
+def message(
+    number: int, purpose: str = "", *, most_bytes: int = 4 * KIB
+) -> Callable[[type[M]], type[M]]:
+    """Make a class a `Message`, with these values of the class attributes."""
+
+    def made(cls: type[M]) -> type[M]:
+        cls.TYPE, cls.PURPOSE, cls.MAX_BYTES = number, purpose, most_bytes
+        return dataclass(frozen=True, slots=True)(cls)
+
+    return made
 
 
 @cache
@@ -94,7 +150,7 @@ class _Allowed:
     """A field's type taken apart: its classes, its bound, and the same of a tuple's items."""
 
     bases: tuple[type, ...]
-    bound: Size | Range | None
+    bound: Length | Between | None
     item: _Allowed | None
 
 
@@ -118,33 +174,8 @@ def _check(value: object, allowed: _Allowed, name: str) -> None:
     bases, bound, item = allowed.bases, allowed.bound, allowed.item
     if type(value) not in bases:
         raise MalformedMessageError(f"{name} must be {bases[0].__name__}", type(value).__name__)
-    if (
-        isinstance(bound, Size)
-        and isinstance(value, bytes | memoryview | str | tuple)
-        and not bound.least <= len(value) <= bound.most
-    ):
-        raise MalformedMessageError(
-            f"{name} must have length {bound.least} to {bound.most}", len(value)
-        )
-    if isinstance(bound, Letters):
-        if isinstance(value, str) and not is_party_name(value):
-            raise MalformedMessageError(
-                f"{name} must be a name of letters of any script", "another text"
-            )
-    elif isinstance(bound, Line):
-        if isinstance(value, str) and not value.isprintable():  # it reaches screens
-            raise MalformedMessageError(f"{name} must be one printable line", "another text")
-    elif isinstance(value, str) and not (value.isascii() and value.isprintable()):
-        # A name reaches logs and screens: no control characters, no letters that look alike.
-        raise MalformedMessageError(f"{name} must be printable ASCII", "another character")
-    if (
-        isinstance(bound, Range)
-        and isinstance(value, int)
-        and not bound.least <= value <= bound.most
-    ):
-        raise MalformedMessageError(
-            f"{name} must be between {bound.least} and {bound.most}", "a number outside"
-        )
+    if bound is not None:
+        bound.require(value, name)
     if item is not None and isinstance(value, tuple) and not _are_bytes_that_fit(value, item):
         for element in value:
             _check(element, item, name)
@@ -152,8 +183,8 @@ def _check(value: object, allowed: _Allowed, name: str) -> None:
 
 def _are_bytes_that_fit(items: tuple[object, ...], allowed: _Allowed) -> bool:
     """Check many byte strings at once: there may be thousands in a message."""
-    bound = allowed.bound
-    if allowed.bases != (bytes,) or not isinstance(bound, Size) or set(map(type, items)) != {bytes}:
+    bound, kinds = allowed.bound, set(map(type, items))
+    if allowed.bases != (bytes,) or not isinstance(bound, Length) or kinds != {bytes}:
         return False
     sizes = set(map(len, items))  # type: ignore[arg-type]  # all are bytes
     return bound.least <= min(sizes) and max(sizes) <= bound.most

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from protocols.messages.fields import (
+from protocols.fields import (
     KIB,
     MAX_PARTIES,
+    Between,
     Count,
     Digest,
     DigestOrNone,
     Key,
+    Length,
     Message,
     Name,
     PartyName,
-    Range,
-    Size,
     SmallFrameOrNone,
     UnixTime,
+    message,
 )
 
 MOST_OPEN_RUNS = 256
 """Most names of runs in an answer about a membership."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@message(22, "join request")
 class JoinRequest(Message):
     """A hospital asks to join a federation; the operator approves it after a telephone call.
 
@@ -35,54 +35,43 @@ class JoinRequest(Message):
         party_name: The hospital's name, from the invitation.
         identity_key: Its Ed25519 key, compared by telephone.
         node_key: Its EC key for Flower, PEM: bound under the identity by this signature.
-        asked_at: When.
     """
 
-    TYPE: ClassVar[int] = 22
-    PURPOSE: ClassVar[str] = "join request"
-
     coordinator: Digest
-    token: Annotated[bytes, Size(16, 16)]
+    token: Annotated[bytes, Length(16, 16)]
     party_name: PartyName
     identity_key: Key
-    node_key: Annotated[bytes, Size(1, KIB)]
+    node_key: Annotated[bytes, Length(1, KIB)]
     asked_at: UnixTime
 
     def __repr__(self) -> str:
         return f"JoinRequest({self.party_name})"
 
 
-@dataclass(frozen=True, slots=True)
+@message(23, "membership query")
 class MembershipQuery(Message):
     """A hospital asks for the state of its request, and for the other members.
 
     Attributes:
-        coordinator: Fingerprint of the coordinator that it joined.
-        sender: Its own.
-        asked_at: When.
         audit_head: Frame of its `AuditHead`, to be kept; empty if it has none to give.
         goes_on_from: SHA-256 of the frame that it was given back and found in its log; empty if
             there is none. A head that is kept gives way to nobody who did not find it.
         version: Version of the software that it runs; empty if it tells none.
     """
 
-    TYPE: ClassVar[int] = 23
-    PURPOSE: ClassVar[str] = "membership query"
-
     coordinator: Digest
     sender: Digest
     asked_at: UnixTime
     audit_head: SmallFrameOrNone
     goes_on_from: DigestOrNone
-    version: Annotated[str, Size(0, 32)]
+    version: Annotated[str, Length(0, 32)]
 
 
-@dataclass(frozen=True, slots=True)
+@message(24, "membership", most_bytes=384 * KIB)  # a letter takes up to 4 bytes
 class Membership(Message):
     """The coordinator's answer to a request or a query.
 
     Attributes:
-        party: Fingerprint of the hospital that it is for.
         federation: Name of the federation.
         state: "requested", "member", "suspended" or "revoked".
         teachers: With how many teachers it was approved; 0 until it is a member.
@@ -94,22 +83,18 @@ class Membership(Message):
         open_runs: Names of the runs that have not ended: people wait in vain for others.
     """
 
-    TYPE: ClassVar[int] = 24
-    PURPOSE: ClassVar[str] = "membership"
-    MAX_BYTES: ClassVar[int] = 384 * KIB  # a letter takes up to 4 bytes
-
     party: Digest
     federation: PartyName
     state: Name
     teachers: Count
     answered_at: UnixTime
-    peer_names: Annotated[tuple[PartyName, ...], Size(0, MAX_PARTIES)]
-    peer_keys: Annotated[tuple[Key, ...], Size(0, MAX_PARTIES)]
+    peer_names: Annotated[tuple[PartyName, ...], Length(0, MAX_PARTIES)]
+    peer_keys: Annotated[tuple[Key, ...], Length(0, MAX_PARTIES)]
     audit_head: SmallFrameOrNone
-    open_runs: Annotated[tuple[Name, ...], Size(0, MOST_OPEN_RUNS)]
+    open_runs: Annotated[tuple[Name, ...], Length(0, MOST_OPEN_RUNS)]
 
 
-@dataclass(frozen=True, slots=True)
+@message(25, "pool query")
 class PoolQuery(Message):
     """A hospital asks for a part of a pool of public queries.
 
@@ -118,17 +103,14 @@ class PoolQuery(Message):
         offset: First byte that is wanted.
     """
 
-    TYPE: ClassVar[int] = 25
-    PURPOSE: ClassVar[str] = "pool query"
-
     coordinator: Digest
     sender: Digest
     pool: Digest
-    offset: Annotated[int, Range(0, 2**40)]
+    offset: Annotated[int, Between(0, 2**40)]
     asked_at: UnixTime
 
 
-@dataclass(frozen=True, slots=True)
+@message(32, "results query")
 class ResultsQuery(Message):
     """A hospital that took part in a run asks for a part of one file of its results.
 
@@ -138,31 +120,23 @@ class ResultsQuery(Message):
         offset: First byte that is wanted.
     """
 
-    TYPE: ClassVar[int] = 32
-    PURPOSE: ClassVar[str] = "results query"
-
     coordinator: Digest
     sender: Digest
     run: Digest
     file: Name
-    offset: Annotated[int, Range(0, 2**40)]
+    offset: Annotated[int, Between(0, 2**40)]
     asked_at: UnixTime
 
 
-@dataclass(frozen=True, slots=True)
+@message(26, "audit head", most_bytes=256)
 class AuditHead(Message):
     """Where a hospital's audit log stands, given away so that its end cannot be cut unnoticed.
 
     Attributes:
-        party: Fingerprint of the hospital.
         records: How many there are.
         head: Link of the last of them: it commits to all.
     """
 
-    TYPE: ClassVar[int] = 26
-    PURPOSE: ClassVar[str] = "audit head"
-    MAX_BYTES: ClassVar[int] = 256
-
     party: Digest
-    records: Annotated[int, Range(0, 2**40)]
+    records: Annotated[int, Between(0, 2**40)]
     head: Digest
