@@ -13,6 +13,7 @@ COMPILE := $(BIN)/python -m compileall -q pate_fed party coordinator protocols  
 COVERAGE :=  # --cov measures branch coverage, and holds its floor
 SOURCES :=  # of benchmarks/numbers.py, for `make numbers`; all cheap ones
 MUTANTS := --number 2  # of each module; --seed, --minutes: see --help
+HIDDEN :=  # files or folders of tests; all. --suite, --timeout, --no-run: see --help
 WAITING := 2  # of slow tests at once, beside the fast ones
 NOW := $(shell date +%Y%m%d-%H%M%S)
 DEMO_RUN := runs/demo-$(NOW)
@@ -21,7 +22,7 @@ FEDERATION_RUN := runs/federation-demo-$(NOW)
 # What tests start is compiled once, not at every start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo federation-demo test test-slow test-exhaustive collect mutants numbers renderings lock docs bench lint format types imports check clean
+.PHONY: demo federation-demo test test-slow test-exhaustive collect mutants hidden-rules numbers renderings lock docs bench lint format types imports check clean
 
 demo: $(VENV)/.installed  ## install and run a whole federation on bundled data
 	$(BIN)/pate-fed simulate --out $(DEMO_RUN)
@@ -44,6 +45,9 @@ collect: $(VENV)/.installed-dev  ## load every test, and compile what tests load
 mutants: $(VENV)/.installed-dev  ## put small faults into the code, one at a time; a test must fail for each
 	$(call install,'.[mutants]')
 	$(BIN)/python -m tests.mutants $(MUTANTS)
+
+hidden-rules: $(VENV)/.installed-dev  ## what only exhaustive tests reach must be nothing: runs all tests, hours
+	$(BIN)/python -m tests.hidden_rules $(HIDDEN)
 
 numbers: $(VENV)/.installed-dev  ## run the documentation's cheap commands; renew docs/numbers.json and the pages
 	$(BIN)/python -m benchmarks.numbers $(SOURCES)

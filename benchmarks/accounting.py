@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from benchmarks.bars import Bar, arguments, cpu_seconds, report
 from benchmarks.baselines import loop
-from pate_fed.accounting import gnmax_total_rdp
 from pate_fed.accounting.composition import labels_epsilon
 from pate_fed.accounting.counts_composition import rows_epsilon
+from pate_fed.accounting.events import ConfidentGaussianMaxEvent
 from pate_fed.accounting.label_bounds import label_level_epsilon
+from pate_fed.lab.pate_bounds import gnmax_total_rdp
 from pate_fed.lab.smooth_conditions import SmoothSetting, smooth_conditions
 from pate_fed.lab.smooth_sensitivity import gnmax_local_sensitivities
 
@@ -145,8 +146,7 @@ def label_level() -> list[Bar]:
     settings = iter([(151.0, 41.0), (152.0, 42.0), (153.0, 43.0), (154.0, 44.0)])
 
     def certify() -> None:
-        sigma1, sigma2 = next(settings)
-        label_level_epsilon(640, 300, sigma1=sigma1, sigma2=sigma2, delta=1e-5)
+        label_level_epsilon(ConfidentGaussianMaxEvent(640, 300, *next(settings)), delta=1e-5)
 
     (ours,) = cpu_seconds(certify, rounds=3)
     return [Bar("seconds for a certified label-level epsilon", ours, 2, is_most=True)]

@@ -28,6 +28,7 @@ from pate_fed.lab.gradient_descent import descend
 from pate_fed.lab.mechanisms import ConfidentGaussianMax, ImmutableMax
 from pate_fed.mechanisms import GaussianMax, LaplaceMax, Mechanism, keyed_stream
 from pate_fed.queries import QueryPool
+from pate_fed.rule import Rule
 from pate_fed.students import select_queries
 
 ANSWERS, TEACHERS, CLASSES = 10_000, 250, 10
@@ -157,7 +158,7 @@ def canaries(seeds: int) -> list[Bar]:
     bars = []
     for name, rule in (
         ("GNMax", GaussianMax(3.0)),
-        ("Confident", ConfidentGaussianMax(vote_threshold=11.0, sigma1=3.0, sigma2=3.0)),
+        ("Confident", ConfidentGaussianMax(Rule("confident", 11.0, 3.0, 3.0))),
         ("LNMax", LaplaceMax(0.5)),
     ):
         found = max(

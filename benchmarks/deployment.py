@@ -40,11 +40,13 @@ from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from party.site.records import SiteRecords, Subject
 from party.site.tasks import fetch_task
+from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.planning import RunSettings
+from pate_fed.rule import Caps, Rule
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
 from protocols.fingerprint_words import spoken
+from protocols.suites import DEFAULT_SUITE
 from tests.support.loopback_home import environment, free_ports, make_home
 
 PARTIES, QUERIES, CLASSES = 10, 10_000, 10
@@ -219,15 +221,13 @@ class Deployment:
         settings = RunSettings(
             data=source_of("public.csv", LABEL),
             suite=DEFAULT_SUITE,
-            mechanism="gnmax",
-            sigma2=100.0,
+            rule=Rule("gnmax", sigma2=100.0),
+            caps=Caps(max_asks=queries, max_answers=queries, batch_size=queries),
             epsilon=100.0,
-            queries=queries,
-            batch_size=queries,
-            max_answers=queries,
             form=form,
         )
-        asked = coordinator.ask(form, task, settings, source="public.csv", select="all")
+        request = coordinator.draft(form, task, settings, source="public.csv", select="all")
+        asked = coordinator.enqueue(request, task)
         wait_for(
             lambda: coordinator.queue.find(form).state.value in ("done", "failed", "paused"),
             "the run's end",
@@ -235,7 +235,7 @@ class Deployment:
         )
         ended = coordinator.queue.find(asked.name)
         coordinator.close()
-        assert (ended.state.value, ended.progress["answered"]) == ("done", queries), ended
+        assert (ended.state.value, ended.progress.answered) == ("done", queries), ended
         metrics = json.loads((results_of(self.home, form) / "metrics.json").read_text())
         traffic = metrics["bytes"]
         seconds, parts = self._times()
@@ -308,7 +308,7 @@ def public_task(folder: Path, name: str, queries: int, seed: int) -> LearningTas
         comments="",
     )
     classes = tuple(f"class {place}" for place in range(CLASSES))
-    return LearningTask.from_public_table(path, label=LABEL, classes=classes)
+    return make_task(path, label=LABEL, classes=classes)
 
 
 @contextmanager

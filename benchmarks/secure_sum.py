@@ -44,8 +44,9 @@ from benchmarks.baselines.secagg import SecAggClient
 from benchmarks.federation import Batch, Federation
 from pate_fed.mechanisms import NoisePlan, ThresholdMax
 from pate_fed.mechanisms.sampling import sample_gaussian
+from pate_fed.opened_sums import open_sum
 from pate_fed.releases import NoisyRelease
-from pate_fed.votes import SummedHistogram, count_votes, open_sum
+from pate_fed.votes import SummedHistogram, count_votes
 from protocols import dealing
 from protocols.additive import AdditiveSum
 from protocols.envelope import SealingKey

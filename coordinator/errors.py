@@ -1,44 +1,15 @@
 """Everything that can go wrong in `coordinator`, each with a stable code.
 
-A message says which rule was broken and by which value, and holds no secret::
-
-    CoordinatorError            PF-400
-    |- UsageError               PF-402  a command line that cannot be read
-    |- SetupError               PF-410  the run could not be set up: a party failed or refused
-    |- VoidBatchError           PF-411  a batch is void; its labels were not released
-    |  `- SpoiledBatchError     PF-419  a party spoiled it (`named`: the parties to ask)
-    |- PartyFailedError         PF-412  a party broke the protocol or was silent (`party`)
-    |  `- PartyRefusedError     PF-413  a party's guard refused (`party`)
-    |- BrokenTranscriptError    PF-414  a transcript that somebody changed or cut (`line`)
-    |- AlteredResultsError      PF-418  a file of a run that is not as it was sealed (`file`)
-    |- RunStateError            PF-415  state of a run on disk that cannot be used
-    |  |- RunLockedError         PF-416  another process has it open
-    |  `- RunDamagedError        PF-417  it does not fit itself, or its parts each other
-    |- SuperLinkError           PF-430  Flower's SuperLink refused or cannot be reached
-    |- CertificateError         PF-431  a certificate that cannot be read, made or used
-    |- HomeError                PF-432  a federation's folder that cannot be made or used
-    |- EnrollmentError          PF-433  a hospital that cannot be invited, approved or let in so
-    |- PersonError            PF-434  a person who cannot be added, changed or signed in so
-    |- ConsoleError           PF-435  a request that the console refuses
-    |- SuspendedError         PF-436  a run needs a hospital that the operator suspended
-    |- BudgetRuleError        PF-437  a budget that one person cannot raise, or is too small
-    |- RunRequestError        PF-445  a run that cannot be asked for so
-    |- RunQueueError          PF-446  a run that is unknown, or cannot be paused, resumed or stopped
-    |- RunEndedError          PF-447  a run failed, was stopped or expired (its reason is shown)
-    |- ServiceError           PF-448  a service that cannot be started
-    |- DatabaseError            PF-440  a database that cannot be opened or written
-    |  `- DatabaseVersionError   PF-441  another version of this program wrote it
-    |- BrokenAuditLogError      PF-442  an audit log that somebody changed or cut (`number`)
-    `- InternalError            PF-490  a fault of this program
+What an error shows is said at `CodedError`.
 """
 
 from __future__ import annotations
 
-from pate_fed.nodes.errors import NodeError
+from pate_fed.errors import CodedError
 
 
-class CoordinatorError(NodeError):
-    """Base of all errors of `coordinator`; see `NodeError`."""
+class CoordinatorError(CodedError):
+    """Base of all errors of `coordinator`; see `CodedError`."""
 
     code = "PF-400"
 
@@ -67,7 +38,7 @@ class VoidBatchError(CoordinatorError):
     code = "PF-411"
 
     def __init__(
-        self, must: str, got: object, *, reservation: str, may_ask_again: bool = False
+        self, must: str, got: object = "", *, reservation: str, may_ask_again: bool = False
     ) -> None:
         self.reservation = reservation
         self.may_ask_again = may_ask_again
@@ -91,7 +62,7 @@ class SpoiledBatchError(VoidBatchError):
     def __init__(
         self,
         must: str,
-        got: object,
+        got: object = "",
         *,
         reservation: str,
         named: tuple[str, ...],
@@ -102,7 +73,7 @@ class SpoiledBatchError(VoidBatchError):
         self.parties = parties
         found = "; ".join(named) or "nobody could be named"
         super().__init__(
-            must, f"{got} ({found})", reservation=reservation, may_ask_again=may_ask_again
+            must, f"{got} ({found})".lstrip(), reservation=reservation, may_ask_again=may_ask_again
         )
 
 
@@ -118,12 +89,12 @@ class PartyFailedError(CoordinatorError):
     code = "PF-412"
 
     def __init__(
-        self, must: str, got: object, *, party: str, cause: str, is_silent: bool = False
+        self, must: str, got: object = "", *, party: str, cause: str, is_silent: bool = False
     ) -> None:
         self.party = party
         self.cause = cause
         self.is_silent = is_silent
-        super().__init__(must, f"{got} from {party} [{cause}]")
+        super().__init__(must, f"{got} from {party} [{cause}]".lstrip())
 
 
 class PartyRefusedError(PartyFailedError):
@@ -142,7 +113,7 @@ class BrokenTranscriptError(CoordinatorError):
 
     code = "PF-414"
 
-    def __init__(self, must: str, got: object, *, line: int, kind: str) -> None:
+    def __init__(self, must: str, got: object = "", *, line: int, kind: str) -> None:
         self.line = line
         self.kind = kind
         name = f" ({kind})" if kind else ""
@@ -158,7 +129,7 @@ class AlteredResultsError(CoordinatorError):
 
     code = "PF-418"
 
-    def __init__(self, must: str, got: object, *, file: str) -> None:
+    def __init__(self, must: str, got: object = "", *, file: str) -> None:
         self.file = file
         super().__init__(f"{file}: {must}", got)
 
@@ -220,7 +191,7 @@ class ConsoleError(CoordinatorError):
 
     code = "PF-435"
 
-    def __init__(self, must: str, got: object, *, status: int = 400) -> None:
+    def __init__(self, must: str, got: object = "", *, status: int = 400) -> None:
         self.status = status
         super().__init__(must, got)
 
@@ -258,7 +229,7 @@ class BrokenAuditLogError(CoordinatorError):
 
     code = "PF-442"
 
-    def __init__(self, must: str, got: object, *, number: int) -> None:
+    def __init__(self, must: str, got: object = "", *, number: int) -> None:
         self.number = number
         super().__init__(f"entry {number} of the audit log: {must}", got)
 

@@ -24,7 +24,7 @@ from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import Transport
 from coordinator.runs.worker import RunWorker
 from coordinator.runs.write_up import write_up
-from pate_fed.report import RunRecord
+from pate_fed.report import FinishedRun
 
 WHAT_IS_LOST: Final = (
     "The run directory was written anew from the database. Lost: how much was sent, in how many "
@@ -34,10 +34,6 @@ WHAT_IS_LOST: Final = (
 
 def write_anew(coordinator: Coordinator, name: str) -> bool:
     """Write the directory of a run that has ended, if it is gone.
-
-    Args:
-        coordinator: The federation.
-        name: The run.
 
     Returns:
         Whether it was written; not where it is there already, or the run has no results.
@@ -68,7 +64,9 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
     return results.is_dir()
 
 
-def give_student_to(coordinator: Coordinator, name: str, kind: str) -> tuple[RunRecord, list[str]]:
+def give_student_to(
+    coordinator: Coordinator, name: str, kind: str
+) -> tuple[FinishedRun, list[str]]:
     """Train a student of a kind from the stored labels of a run that has ended.
 
     Args:

@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Final, cast
 
 import grpc
-import uvicorn
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -25,10 +24,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from coordinator.errors import CoordinatorError, InternalError, ServiceError
-from coordinator.federation.connections import listen
 from coordinator.federation.home import LOOPBACK
 from coordinator.runs.queue import Run, RunState
 from pate_fed.nodes import place_of
+from pate_fed.nodes.ports import listen
+from pate_fed.nodes.web import server_of
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS: Final = (0.1, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
@@ -83,9 +83,8 @@ class Monitor:
         )
         self._stopped = threading.Event()
         self._fault = ""
-        self._port = listen(LOOPBACK, metrics_port)
-        self._port.listen()  # an early caller waits until the server runs
-        self._web = _server_of(self._app())
+        self._port = listen(LOOPBACK, metrics_port, fault=ServiceError)
+        self._web = server_of(self._app(), limit_concurrency=None)
         self._threads = [
             threading.Thread(target=target, name="monitoring", daemon=True)
             for target in (self._serve, self._follow)
@@ -179,21 +178,6 @@ class Monitor:
             _log.error("[%s] monitoring failed with %s", InternalError.code, fault)
 
 
-def _server_of(app: Starlette) -> uvicorn.Server:
-    config = uvicorn.Config(
-        app,
-        access_log=False,  # monitoring asks often
-        log_config=None,  # the log of the process is all
-        lifespan="off",
-        loop="asyncio",
-        http="h11",
-        ws="none",
-        proxy_headers=False,
-        timeout_graceful_shutdown=_FAREWELL_S,
-    )
-    return uvicorn.Server(config)
-
-
 class _Collector:
     """Reads numbers off the database when they are asked for."""
 
@@ -210,7 +194,7 @@ class _Collector:
         for name, words in _BY_RUN.items():
             family = GaugeMetricFamily(f"pate_fed_run_{name}", words, labels=["run"])
             for run in runs:
-                family.add_metric([run.name], float(run.progress.get(name, 0)))
+                family.add_metric([run.name], getattr(run.progress, name))
             yield family
         members = GaugeMetricFamily("pate_fed_members", "Hospitals by state.", labels=["state"])
         for known, count in sorted(self._probe.members().items()):

@@ -19,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from coordinator.database import Act, Actor, AuditLog, Database, Fact, ReleasedAnswers
+from coordinator.database import Act, Actor, AuditLog, Database, ReleasedAnswers
 from coordinator.errors import (
     EnrollmentError,
     RunQueueError,
@@ -47,8 +47,11 @@ from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.spent import Spending
 from coordinator.runs.standings import HospitalStanding
 from coordinator.runs.standings import standings as standings_in
+from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.nodes.audit_log import Fact, Facts
+from pate_fed.nodes.owner_files import as_fault
 from pate_fed.planning import RunSettings
 from pate_fed.planning.evaluating import EvaluationSettings
 from protocols.enrollment import Invitation
@@ -225,9 +228,9 @@ class Coordinator:
 
         Raises:
             RunRequestError: a pool that was published cannot be read.
-            See `LearningTask.from_public_table`.
+            See `make_task`.
         """
-        return LearningTask.from_public_table(
+        return make_task(
             path,
             label=label,
             classes=classes,
@@ -242,29 +245,6 @@ class Coordinator:
             RunRequestError: a pool that was published cannot be read.
         """
         return any(one.digest == task.digest for one in self.pools.schemas())
-
-    def ask(
-        self,
-        name: str,
-        task: LearningTask,
-        settings: RunSettings,
-        *,
-        source: str,
-        select: str = "medoids",
-        patience_s: float = PATIENCE_S,
-        seed: int = 0,
-    ) -> Run:
-        """Publish a task and queue a run of it; see `draft` and `enqueue`."""
-        request = self.draft(
-            name,
-            task,
-            settings,
-            source=source,
-            select=select,
-            patience_s=patience_s,
-            seed=seed,
-        )
-        return self.enqueue(request, task)
 
     def draft(
         self,
@@ -293,8 +273,9 @@ class Coordinator:
             See `RunRequest.make`, and `require_chargeable`.
         """
         members = [one for one in self.members() if one.state == "member"]
-        if select == "all" and settings.queries is None:
-            settings = replace(settings, queries=len(task.pool.distinct))
+        if select == "all" and settings.caps.max_asks is None:
+            caps = replace(settings.caps, max_asks=len(task.pool.distinct))
+            settings = replace(settings, caps=caps)
         identities = [one.identity.fingerprint for one in members]
 
         def answered(queries: tuple[int, ...]) -> int:
@@ -399,10 +380,8 @@ class Coordinator:
         facts = {"to": ascii(str(out))[1:-1], "edition": edition}
         self._tell(Act.EXPORTED, name, {}, facts)
         if private:
-            try:
+            with as_fault(RunQueueError, "--out must be a new folder"):
                 shutil.copytree(source, out)
-            except OSError as error:
-                raise RunQueueError("--out must be a new folder", error.strerror) from error
         else:
             from pate_fed.report import write_public_edition  # noqa: PLC0415 - plots take a second
 
@@ -434,8 +413,9 @@ class Coordinator:
     def _tell(
         self, act: Act, subject: str, before: Mapping[str, Fact], after: Mapping[str, Fact]
     ) -> None:
-        at = utc_now().timestamp()
-        self.audit_log.append(act, subject, actor=self._actor, at=at, before=before, after=after)
+        who = {"by": self._actor.name, "from": self._actor.origin}
+        facts: Facts = {**who, "subject": subject, "before": dict(before), "after": dict(after)}
+        self.audit_log.append(act, facts, at=utc_now().timestamp())
 
 
 def suspend(coordinator: Coordinator, party: str) -> EnrolledParty:

@@ -28,7 +28,6 @@ from coordinator.errors import (
     SuperLinkError,
 )
 from coordinator.federation.certificates import days_left, end_of, is_pair
-from coordinator.federation.connections import listen
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import LOCK_FILE, LOOPBACK, SETTINGS_FILE, FederationHome, utc_now
 from coordinator.flower.app import GridTransport
@@ -46,6 +45,7 @@ from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import RandomBytes
 from pate_fed.nodes import facts, place_of, take_lock
 from pate_fed.nodes.forwarding import Forwarder
+from pate_fed.nodes.ports import listen
 from protocols.errors import ProtocolError
 
 EXCHANGE_S: Final = 300.0
@@ -226,7 +226,7 @@ class Service:
         is_stopping, passes = run.state is RunState.STOPPING, _passes(error)
         if passes and not is_stopping:
             return False
-        place = run.name, int(run.progress.get("batches", 0))
+        place = run.name, run.progress.batches
         self._failures[place] += 1
         return (is_stopping and not passes) or self._failures[place] >= _MOST_FAILURES
 
@@ -375,7 +375,7 @@ def require_host(home: FederationHome) -> None:
     """
     host = home.settings.host
     try:
-        listen(host, 0).close()
+        listen(host, 0, fault=ServiceError).close()
     except ServiceError as error:
         raise ServiceError(
             f"host in {SETTINGS_FILE} must be an address of this machine; 0.0.0.0 serves all",
@@ -391,7 +391,7 @@ def require_ports(home: FederationHome) -> None:
     """
     settings = home.settings
     for host, port in ((settings.host, settings.port), (LOOPBACK, settings.admin_port)):
-        listen(host, port).close()
+        listen(host, port, fault=ServiceError).close()
 
 
 def require_certificate(home: FederationHome, *, now: datetime) -> None:

@@ -1,47 +1,14 @@
 """Why a party refuses: stable public codes, and nothing else.
 
-A code is all that leaves the site: no text of an exception, no number, no name::
-
-    PartyError           PF-300
-    |- UsageError        PF-302  a command line that cannot be read
-    |- JournalError      PF-330  a journal that cannot be used
-    |  |- JournalLockedError    PF-331  another process has it open
-    |  |- JournalDamagedError   PF-332  it does not fit itself
-    |  `- JournalStorageError   PF-333  it cannot be read or written
-    |- SiteError         PF-340  a site's folder that cannot be made or used
-    |  `- MembershipError PF-375  a federation that must be named, or that cannot be joined twice
-    |- EnrollmentError   PF-341  a coordinator that cannot be joined
-    |- WordsDifferError  PF-342  a fingerprint whose words are others
-    |- PinError          PF-343  a peer that cannot be pinned, or is not
-    |- DataError         PF-344  records that are not registered, or cannot be
-    |- DataChangedError  PF-345  the table is not the one that was registered
-    |- TeachersError     PF-346  kept teachers that do not fit table, task or files
-    |- ErasureError      PF-377  a patient who cannot be removed now
-    |- PageError         PF-378  a page that cannot be served
-    |- TaskError         PF-360  a task's file other than the one asked for
-    |- ResultsError      PF-376  results of a run that are not there, or not as they were sealed
-    |- UnitError         PF-347  a systemd unit that cannot be written
-    |- NotConfirmedError PF-348  a person did not agree
-    |- InternalError     PF-349  a fault of this program
-    |- StorageError      PF-350  a database that cannot be opened or written
-    |  |- StorageVersionError   PF-351  a newer version of this program wrote it
-    |  `- StorageDamagedError   PF-352  it does not fit itself
-    |- BrokenAuditLogError      PF-353  an audit log that somebody changed or cut (`number`)
-    |- RecordError       PF-354  a record that contradicts those before it
-    |- ApprovalError     PF-371  something to decide on that is not there, or not as it was asked
-    |  `- TooManyPendingError    PF-372  as much waits for a person as may
-    |- ServiceError      PF-373  the node cannot be started
-    |- NotReadyError     PF-374  the doctor found a fault to mend first
-    `- RefusalError      the code of its `Reason`
+A code is all that leaves the site: no text of an exception, no number, no name.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from pate_fed.errors import PateFedError
+from pate_fed.errors import CodedError, PateFedError
 from pate_fed.nodes import one_line, place_of
-from pate_fed.nodes.errors import NodeError
 from protocols.errors import ProtocolError
 
 
@@ -72,8 +39,8 @@ class Reason(StrEnum):
     ROW = "PF-338"  # a row whose stream sums may not be asked
 
 
-class PartyError(NodeError):
-    """Base of all errors of `party`; see `NodeError`."""
+class PartyError(CodedError):
+    """Base of all errors of `party`; see `CodedError`."""
 
     code = "PF-300"
 
@@ -129,7 +96,7 @@ class EnrollmentError(PartyError):
 
     code = "PF-341"
 
-    def __init__(self, must: str, got: object, *, is_refusal: bool = False) -> None:
+    def __init__(self, must: str, got: object = "", *, is_refusal: bool = False) -> None:
         self.is_refusal = is_refusal
         super().__init__(must, got)
 
@@ -171,9 +138,17 @@ class ErasureError(PartyError):
 
 
 class PageError(PartyError):
-    """The hospital's page cannot be served where it was told to."""
+    """The hospital's page cannot be served where it was told to, or not to this browser.
+
+    Attributes:
+        status: HTTP's, of an answer to a browser.
+    """
 
     code = "PF-378"
+
+    def __init__(self, must: str, got: object = "", *, status: int = 400) -> None:
+        self.status = status
+        super().__init__(must, got)
 
 
 class TaskError(PartyError):
@@ -237,7 +212,7 @@ class BrokenAuditLogError(PartyError):
 
     code = "PF-353"
 
-    def __init__(self, must: str, got: object, *, number: int) -> None:
+    def __init__(self, must: str, got: object = "", *, number: int) -> None:
         self.number = number
         super().__init__(f"record {number} of the audit log: {must}", got)
 
@@ -279,7 +254,7 @@ class RefusalError(PartyError):
         reason: The code that may leave the site.
     """
 
-    def __init__(self, reason: Reason, must: str, got: object) -> None:
+    def __init__(self, reason: Reason, must: str, got: object = "") -> None:
         self.reason = reason
         super().__init__(must, got)
 

@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from party.decision.spending import RunSpending
     from party.site.document_child import AskedTask
     from party.site.records import Approval, SiteRecords
-    from party.site.results import AnsweredRun
     from party.site.status_file import Status
     from party.site.task_review import TaskReview
     from party.storage import AuditLog, PartyDatabase, SentLog
-    from party.storage.audit import AuditRecord
 
 COMMAND_LINE: Final = "command line"
 PAGE: Final = "page"
@@ -63,18 +61,14 @@ class OpenSite:
 
     # Records ----------------------------------------------------------------------------------
 
-    def audit_records(self) -> Iterator[AuditRecord]:
-        """Return all records of the audit log, in order."""
-        return self.log.records()
-
     def decided_rules(self) -> set[str]:
         """Return the names of the rules that somebody here has set."""
-        from party.storage.audit import AuditKind  # noqa: PLC0415 - keeps --help fast
+        from party.storage.audit_log import Act  # noqa: PLC0415 - keeps --help fast
 
         return {
-            str(record.detail["rule"])
-            for record in self.audit_records()
-            if record.kind is AuditKind.SETTINGS_CHANGED and "rule" in record.detail
+            str(record.facts["rule"])
+            for record in self.log.entries()
+            if record.act is Act.SETTINGS_CHANGED and "rule" in record.facts
         }
 
     def ledger(self) -> PrivacyLedger:
@@ -96,16 +90,10 @@ class OpenSite:
         self.log.verify()
         return ledger, spending_by_run(
             ledger,
-            self.audit_records(),
+            self.log.entries(),
             charges=lambda run: charges_of(self.database, run),
             costs=RunCosts(self.database).of,
         )
-
-    def answered_runs(self) -> tuple[AnsweredRun, ...]:
-        """Return the runs that this hospital answered in, oldest first."""
-        from party.site.results import answered_runs  # noqa: PLC0415 - keeps --help fast
-
-        return answered_runs(self.audit_records())
 
     # Requests ---------------------------------------------------------------------------------
 
@@ -345,12 +333,7 @@ def open_records(folder: Path, *, origin: str = COMMAND_LINE) -> Iterator[OpenSi
 
 @contextmanager
 def opened_records(site: Site, *, origin: str = COMMAND_LINE) -> Iterator[OpenSite]:
-    """Open the database of a folder.
-
-    Args:
-        site: The folder.
-        origin: Where its people act.
-    """
+    """Open the database of a folder."""
     from party.site.records import SiteRecords  # noqa: PLC0415 - keeps --help fast
     from party.storage import AuditLog, SentLog  # noqa: PLC0415
 

@@ -45,6 +45,7 @@ from protocols import wire
 from protocols.errors import RestoredJournalError
 from protocols.forms import DEPLOYED_FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.sums import SUMS
 
 _LOOK_S = 1.0
 """How often, in idle time, the decisions of the hospital's people are read."""
@@ -57,12 +58,6 @@ _log = logging.getLogger(__name__)
 
 class PartyService:
     """A hospital's node with its state in its database; the door that packets come through.
-
-    Args:
-        site: The hospital's folder.
-        random_bytes: Cryptographic random numbers.
-        clock: Unix time, in seconds.
-        vote_of: Other teachers, in tests.
 
     Attributes:
         audit: The hospital's audit log.
@@ -307,7 +302,7 @@ class PartyService:
             known_peers=_known({}, self._decided),
             guard=self._guard(membership.coordinator.fingerprint, self._decided),
             tasks=self._tasks.by_pool,
-            forms={name: form() for name, form in DEPLOYED_FORMS.items()},
+            forms={name: SUMS[name]() for name in DEPLOYED_FORMS},
             journal=self._journal,
             ledger=self._ledger,
             random_bytes=self._random_bytes,
@@ -359,9 +354,6 @@ class PartyService:
         federations = {name: one.current_status() for name, one in self._nodes.items()}
         state = "paused" if self._decided.is_paused else "running"
         self._said.say(**{"state": state, "federations": federations, **changed})
-
-    def __repr__(self) -> str:
-        return f"PartyService({', '.join(self._nodes)}, {self.status.state})"
 
 
 def _known(

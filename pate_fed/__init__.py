@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pate_fed.version import __version__
+
 if TYPE_CHECKING:
     from pate_fed.students import load_student
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "load_student"]
 
 

@@ -16,23 +16,20 @@ charges of all its runs: `lifelong_charge`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from pate_fed.accounting import (
     EntryState,
+    OutcomeEntry,
     OutcomeLedger,
     Outcomes,
     PrivacyEvent,
-    PrivacyLedger,
-    event_additive_delta,
 )
-from pate_fed.accounting.formal import ROUNDING_ROOM
-from pate_fed.errors import InvalidParameterError, LedgerError
+from pate_fed.errors import LedgerError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import DistributedNoise, Mechanism, Options, make_mechanism
+from pate_fed.mechanisms import DistributedNoise, Mechanism, make_mechanism
 from pate_fed.releases import NoisyRelease
 
 
@@ -42,16 +39,12 @@ def mechanism_of(terms: RunTerms) -> Mechanism:
     Raises:
         InvalidParameterError: the parties add the noise, and shares of it are too narrow.
     """
-    options = Options(
-        vote_threshold=terms.vote_threshold,
-        sigma1=terms.sigma1,
-        sigma2=terms.sigma2,
-        confidence=terms.confidence,
-        test_delta=terms.test_delta,
+    return make_mechanism(
+        terms.rule,
+        parties=len(terms.weights),
         unit_votes=terms.unit_votes,
-        shares=terms.shares if terms.at_parties else None,
+        simulated=not terms.spec.is_private,
     )
-    return make_mechanism(terms.mechanism, options, simulated=not terms.spec.is_private)
 
 
 def noise_of(terms: RunTerms) -> DistributedNoise:
@@ -63,17 +56,7 @@ def noise_of(terms: RunTerms) -> DistributedNoise:
     Raises:
         InvalidParameterError: the coordinator adds the noise, or shares of it are too narrow.
     """
-    if not terms.at_parties:
-        raise InvalidParameterError("noise must be the parties' to add", terms.noise_place)
-    assert terms.sigma2 is not None
-    assert terms.colluders is not None
-    assert terms.dropouts is not None
-    return DistributedNoise(terms.sigma2, len(terms.weights), terms.colluders, terms.dropouts)
-
-
-def caps_of(terms: RunTerms) -> Outcomes:
-    """Return the most that a run can release."""
-    return Outcomes(terms.max_asks, terms.max_answers)
+    return DistributedNoise.of(terms.rule, len(terms.weights))
 
 
 def outcomes_of(release: NoisyRelease) -> Outcomes:
@@ -119,7 +102,7 @@ class RunLedger:
             terms: The run's.
             at_party: Whether a party keeps it.
         """
-        empty = OutcomeLedger(caps_of(terms))
+        empty = OutcomeLedger(terms.caps.most)
         return cls(terms, empty, empty if at_party else None)
 
     @property
@@ -138,8 +121,14 @@ class RunLedger:
         return self.outcomes.is_over
 
     def used_share(self) -> float:
-        """Return the share of the run's asks that is released or reserved, from 0 to 1."""
-        return (self.own or self.outcomes).asks / self.terms.max_asks
+        """Return the share of the run's asks that is charged or reserved, from 0 to 1."""
+        entries = (self.own or self.outcomes).entries
+        return sum(map(self.charged, entries)) / self.terms.caps.most.asks
+
+    @staticmethod
+    def charged(entry: OutcomeEntry) -> int:
+        """Count the queries that a batch charges: all that it held, as `paid_for` explains."""
+        return 0 if entry.charged is None else entry.reserved.asks
 
     def worst_case(self, queries: int) -> Outcomes:
         """Return the most that a batch of so many queries may give; see `OutcomeLedger`."""
@@ -284,29 +273,4 @@ def whole_charge(terms: RunTerms, seat: int) -> PrivacyEvent | None:
         terms: The run's.
         seat: Place of the hospital among all, from 0.
     """
-    return lifelong_charge(terms, caps_of(terms), weight=terms.unit_votes_at(seat))
-
-
-def share_for_life(terms: RunTerms) -> float:
-    """Return the largest share that a run takes of new ledgers for life of the same budgets.
-
-    A ledger for life adds up at an order that was fixed at a hospital's first start, so it holds a
-    little less than a run may cost.
-
-    Args:
-        terms: The run's.
-
-    Returns:
-        Above 1 where a hospital that never took part in a run could not pay for it.
-    """
-    kinds = {(terms.unit_votes_at(seat), budget): seat for seat, budget in enumerate(terms.budgets)}
-    shares = [0.0]
-    for (_, budget), seat in kinds.items():
-        if (charge := whole_charge(terms, seat)) is None:
-            continue
-        kept = event_additive_delta(charge) * ROUNDING_ROOM
-        if kept >= terms.delta:
-            return math.inf
-        ledger = PrivacyLedger.for_life(budget, terms.delta, additive_delta=kept)
-        shares.append(ledger.share_of(charge))
-    return max(shares)
+    return lifelong_charge(terms, terms.caps.most, weight=terms.unit_votes_at(seat))

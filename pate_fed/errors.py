@@ -1,31 +1,6 @@
 """Everything that can go wrong in `pate_fed`, each with a stable code.
 
-A message says which rule was broken and by which value, and holds no secret::
-
-    PateFedError
-    |- InvalidParameterError      PF-101  an argument is out of its range
-    |  `- NoLabelError            PF-109  no query was answered: a student has nothing to learn
-    |- InvalidVotesError          PF-102  counts that no teachers can have cast
-    |- RowSumError                PF-103  a summed row differs from the quota: the batch is void
-    |- InvalidTermsError          PF-104  terms of a run that cannot be read, or contradictory
-    |- InvalidSettingError        PF-105  settings that contradict each other
-    |  |- UnfitSumError           PF-106  a secure sum that does not fit hospitals or drop-outs
-    |  `- NarrowNoiseError        PF-107  noise at the parties whose shares are too narrow
-    |- InvalidAnswersError      PF-108  answers that an audit cannot use
-    |- InvalidDataError           PF-110  a data set that cannot be used
-    |  |- UnreadableFileError     PF-111
-    |  |- MissingColumnError      PF-112
-    |  |- TooFewRecordsError      PF-113
-    |  |- RareClassError          PF-114
-    |  |- InvalidCellError        PF-115
-    |  `- InvalidTaskError        PF-116  a task document that is unusable
-    |- DisjointnessError          PF-120  one privacy unit reached two teachers
-    |- UnsupportedEventError      PF-130  an event that an accountant has no bound for
-    |- BudgetExhaustedError       PF-131  the next step could exceed the budget
-    |- LedgerError                PF-132  a reservation used twice or unknown
-    |- OutcomeCapError            PF-133  the next step could exceed a cap on its outcomes
-    |- RunDirectoryError          PF-140  a run directory that exists, or cannot be read
-    `- MissingExtraError          PF-150  a part of the installation that is optional and absent
+What an error shows is said at `CodedError`.
 """
 
 from __future__ import annotations
@@ -34,21 +9,36 @@ import math
 from typing import ClassVar
 
 
-class PateFedError(Exception):
-    """Base of all errors of `pate_fed`.
+def said(must: str, got: str) -> str:
+    """Return a rule with what broke it, where that is shown."""
+    return f"{must}, got {got}" if got else must
+
+
+class CodedError(Exception):
+    """Base of all errors of `pate_fed`, `coordinator` and `party`.
+
+    One rule says what an error shows: what broke a rule, where that is public (an option, a
+    setting, a cell of public rows, a size, a name, a code), and nothing where it may be private (a
+    record, a vote, a key).
 
     Attributes:
         code: Stable code, for people and programs.
         must: The rule.
-        got: The value that broke it; never a secret.
+        got: What broke it; empty where that may be private, or says no more than the rule.
     """
 
-    code: ClassVar[str] = "PF-100"
+    code: ClassVar[str]
 
-    def __init__(self, must: str, got: object) -> None:
+    def __init__(self, must: str, got: object = "") -> None:
         self.must = must
         self.got = str(got)
-        super().__init__(f"{must}, got {self.got}")
+        super().__init__(said(must, self.got))
+
+
+class PateFedError(CodedError):
+    """Base of all errors of `pate_fed`; see `CodedError`."""
+
+    code = "PF-100"
 
 
 class InvalidParameterError(PateFedError, ValueError):
@@ -84,7 +74,7 @@ class RowSumError(PateFedError):
 
     code = "PF-103"
 
-    def __init__(self, must: str, got: object, *, row: int) -> None:
+    def __init__(self, must: str, got: object = "", *, row: int) -> None:
         self.row = row
         super().__init__(must, got)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,13 @@ from pate_fed.mechanisms import RandomBytes, sample_gaussian
 CLASS: Final = "class"
 CERTAINTY: Final = "certainty"
 Number = TypeVar("Number", np.int64, np.float64)
+
+MOST_PLACES: Final = 1_000_000
+"""Most places for held-out patients at a hospital."""
+
+START_S: Final = 60.0
+PLACE_S: Final = 0.05
+"""Seconds that a hospital takes until it is ready: to begin, and for each place, free or not."""
 
 _BINS: Final = 4
 _Z: Final = 1.959963984540054
@@ -192,7 +199,7 @@ class EvaluationPlan:
         if len(right) > slots:
             raise InvalidParameterError(f"at most {slots} patients must be counted", "more")
         rows = np.zeros((len(self.groupings), self.columns), dtype=np.int64)
-        for row, part in zip(rows, self._parts(self.counts(places, right)), strict=True):
+        for row, part in zip(rows, self.parts(self.counts(places, right)), strict=True):
             row[: part.size] = part.ravel()
         rows[:, -1] = slots - len(right)
         return rows
@@ -224,91 +231,12 @@ class EvaluationPlan:
             raise InvalidParameterError(f"there must be {self.width} counts", counts.shape)
         return counts + sample_gaussian(self.width, sigma=self.sigma, random_bytes=random_bytes)
 
-    def half_width(self, patients: int) -> float:
-        """Return about half the 95 % interval of an accuracy of 80 %, before anybody counts.
-
-        Args:
-            patients: Held-out patients of all hospitals, at least 1.
-        """
-        low, high = share_interval(
-            0.8 * patients, 0.2 * patients, *(2 * [self._whole_variance(self.groupings)])
-        )
-        return (high - low) / 2
-
-    def scores(self, noisy: NDArray[np.float64]) -> dict[str, Any]:
-        """Estimate the student's quality, with 95 % intervals for noise and choice of patients.
-
-        Args:
-            noisy: From `perturb`; float64, shape (width,).
-
-        Returns:
-            "patients", estimated; "accuracy" and "accuracy_interval"; "class" and "certainty",
-            each a table by group with "share" of patients, "right" (the recall of a class) and
-            "interval"; "groups" with such a table for each other grouping; "no_answer", empty. A
-            share is None where noise leaves no patient.
-        """
-        parts = self._parts(noisy)
-        weights = np.array([1 / len(one.groups) for one in self.groupings])
-        weights /= weights.sum()
-        right, wrong = (
-            float(
-                sum(weight * part[hit].sum() for weight, part in zip(weights, parts, strict=True))
-            )
-            for hit in (0, 1)
-        )
-        variance, own = self._whole_variance(self.groupings), self.sigma**2
-        patients = right + wrong
-        tables = {
-            one.name: {
-                group: {
-                    "share": _share(hits + misses, patients - hits - misses),
-                    "right": _share(hits, misses),
-                    "interval": list(share_interval(hits, misses, own, own)),
-                }
-                for group, hits, misses in zip(one.groups, *part, strict=True)
-            }
-            for one, part in zip(self.groupings, parts, strict=True)
-        }
-        return {
-            "patients": max(0.0, patients),
-            "accuracy": _share(right, wrong),
-            "accuracy_interval": list(share_interval(right, wrong, variance, variance)),
-            **{name: tables.pop(name, {}) for name in (CLASS, CERTAINTY)},
-            "groups": tables,
-            "no_answer": {},
-        }
-
-    def _parts(self, noisy: NDArray[Number]) -> list[NDArray[Number]]:
+    def parts(self, noisy: NDArray[Number]) -> list[NDArray[Number]]:
         """Return the right and the wrong of each grouping; shape (2, groups) each."""
         if noisy.shape != (self.width,):
             raise InvalidParameterError(f"there must be {self.width} counts", noisy.shape)
         ends = np.cumsum([2 * len(one.groups) for one in self.groupings])
         return [part.reshape(2, -1) for part in np.split(noisy, ends[:-1])]
-
-    def _whole_variance(self, groupings: Sequence[Grouping]) -> float:
-        """Return the noise variance of all that are right: each grouping tells, weighted best."""
-        return self.sigma**2 / sum(1 / len(one.groups) for one in groupings)
-
-
-def answered_by_group(
-    groups: Mapping[str, tuple[Sequence[str], NDArray[np.int64]]], refused: NDArray[np.bool_]
-) -> dict[str, dict[str, dict[str, int]]]:
-    """Count public queries with and without an answer; free, for it follows from released labels.
-
-    Args:
-        groups: By a grouping's name, its groups' names and the group of each query.
-        refused: Whether a query got no answer; shape (queries,).
-    """
-    return {
-        grouping: {
-            name: {
-                "answered": int((~refused & (places == place)).sum()),
-                "refused": int((refused & (places == place)).sum()),
-            }
-            for place, name in enumerate(names)
-        }
-        for grouping, (names, places) in groups.items()
-    }
 
 
 def neighbors_of(unit: str) -> str:
@@ -352,7 +280,3 @@ def share_interval(
     if not len(inside):  # far outside 0 to 1, by noise of little chance: the nearer end
         return (0.0, 1 / _STEPS) if right < 0 else (1 - 1 / _STEPS, 1.0)
     return max(0.0, share[inside[0]] - 1 / _STEPS), min(1.0, share[inside[-1]] + 1 / _STEPS)
-
-
-def _share(part: float, rest: float) -> float | None:
-    return min(1.0, max(0.0, part / (part + rest))) if part + rest > 0 else None

@@ -11,12 +11,14 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final, Self
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Self, get_args, get_origin, get_type_hints
 
+from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
 from pate_fed.accounting.ranges import RANGES, require_ranges
-from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.mechanisms import SPECS, TALLIES, Spec, spec_of
+from pate_fed.rule import PARAMETERS, Caps, Rule
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 
 NO_TASK: Final = bytes(32)
@@ -67,25 +69,11 @@ class RunTerms:
         classes: Number of classes, at least 2. Like all numbers of terms, within `RANGES`.
         weights: Votes that each party's teachers cast per query, in seat order; together a
             party's quota.
-        mechanism: Rule from summed votes to labels, one of `SPECS`; or `TALLIES`.
-        vote_threshold: Noisy top count from which a query is answered, in votes. None where the
-            mechanism has none; so are `sigma1`, `sigma2`, `confidence` and `test_delta`.
-        sigma1: Standard deviation of the noise of a check of its own, in votes, or of a test of
-            stability, in units.
-        sigma2: Standard deviation of the noise of each count, in votes.
-        confidence: Chance from which the label of a student that learns meanwhile is kept.
-        test_delta: Of one test of stability.
-        noise_place: Who adds the noise.
+        rule: The way from summed votes to labels; complete.
         unit: The privacy unit: one patient's records, or a whole party.
-        max_asks: Queries looked at after which the run ends, at least 1.
-        max_answers: Answers after which the run ends, at least 1; `max_asks` where the mechanism
-            always answers.
+        caps: The most that it asks and answers, and queries of a batch; complete.
         budgets: Epsilon that the run may cost each party's units, in seat order; above 0.
         delta: Probability that the guarantee of `budgets` may fail; in (0, 1).
-        colluders: With noise at the parties, how many of them may tell their noise share to the
-            party that opens the sum; at least 1, because each knows its own. None with noise at the
-            coordinator, like `dropouts`.
-        dropouts: With noise at the parties, how many may be lost before the sum opens.
         purpose: The operator's reason for the run, for its approvers and its report: one line of
             at most `MOST_PURPOSE` letters; "" where nobody stated one.
     """
@@ -95,20 +83,11 @@ class RunTerms:
     task_digest: bytes
     classes: int
     weights: tuple[TeacherWeights, ...]
-    mechanism: str
-    vote_threshold: float | None
-    sigma1: float | None
-    sigma2: float | None
-    confidence: float | None
-    test_delta: float | None
-    noise_place: NoisePlace
+    rule: Rule
     unit: PrivacyUnit
-    max_asks: int
-    max_answers: int
+    caps: Caps
     budgets: tuple[float, ...]
     delta: float
-    colluders: int | None = None
-    dropouts: int | None = None
     purpose: str = ""
 
     def __post_init__(self) -> None:
@@ -120,40 +99,39 @@ class RunTerms:
         _require("weights", some, f"be one for each party, at most {parties.most}")
         require_ranges(self)
         _require("weights", self.total_votes <= MAX_TOTAL_VOTES, "fit the ring")
-        self._check_mechanism()
-        self._check_noise_place()
+        self._check_rule()
         _require("unit", self.unit in ("record", "party"), "be 'record' or 'party'")
-        least = 1 if self.spec.may_refuse else self.max_asks
-        fits = 1 <= least <= self.max_answers <= self.max_asks
-        _require("caps", fits, "be at least 1 and fit each other")
+        given = [getattr(self.caps, one.name) is not None for one in fields(self.caps)]
+        _require("caps", all(given), "be complete")
+        most = self.caps.most
+        _require("caps", self.spec.may_refuse or most.answers == most.asks, "be equal")
         _require("budgets", len(self.budgets) == len(self.weights), "be one for each party")
         _require("purpose", is_purpose(self.purpose), f"be one line of {MOST_PURPOSE} letters")
 
-    def _check_mechanism(self) -> None:
-        _require("mechanism", self.mechanism in {*SPECS, TALLIES}, "be known")
-        for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
-            given = getattr(self, name) is not None
+    def _check_rule(self) -> None:
+        rule, places = self.rule, get_args(NoisePlace)
+        _require("mechanism", rule.mechanism in {*SPECS, TALLIES}, "be known")
+        for name in PARAMETERS:
+            given = getattr(rule, name) is not None
             needed = name in self.spec.parameters
             _require(name, given is needed, "be given exactly where the mechanism has it")
-
-    def _check_noise_place(self) -> None:
-        known = self.noise_place in ("coordinator", "parties")
-        _require("noise_place", known, "be 'coordinator' or 'parties'")
+        _require("noise_place", rule.noise_place in places, f"be one of {', '.join(places)}")
         # From exact sums over two students the coordinator could read single patients.
-        hidden = self.at_parties or not self.is_evaluation
+        hidden = rule.at_parties or not self.is_evaluation
         _require("noise_place", hidden, "be 'parties' where counts are published")
         for name in ("colluders", "dropouts"):
-            given = getattr(self, name) is not None
-            _require(name, given is self.at_parties, "be given with noise at parties")
-        if self.at_parties:
+            given = getattr(rule, name) is not None
+            _require(name, given is rule.at_parties, "be given with noise at parties")
+        if rule.at_parties:
             possible = self.spec.at_parties
             _require("mechanism", possible, "be one with Gaussian noise if the parties add it")
-            _require("shares", self.shares >= 1, "leave an honest party that is present")
+            shares = rule.shares(len(self.weights))
+            _require("shares", shares is not None and shares >= 1, "leave an honest party present")
 
     @property
     def spec(self) -> Spec:
         """The mechanism's `Spec`."""
-        return spec_of(self.mechanism)
+        return spec_of(self.rule.mechanism)
 
     @property
     def is_evaluation(self) -> bool:
@@ -162,17 +140,7 @@ class RunTerms:
         Then a row is a grouping, a column a group of patients on whom the student is right or
         wrong, and a "teacher" of a party is a place for one held-out patient.
         """
-        return self.mechanism == TALLIES
-
-    @property
-    def at_parties(self) -> bool:
-        """Whether the parties add the noise."""
-        return self.noise_place == "parties"
-
-    @property
-    def shares(self) -> int:
-        """With noise at the parties, the honest shares that have to suffice: n - c - d."""
-        return len(self.weights) - (self.colluders or 0) - (self.dropouts or 0)
+        return self.rule.mechanism == TALLIES
 
     @property
     def quotas(self) -> tuple[int, ...]:
@@ -222,23 +190,14 @@ class RunTerms:
             InvalidTermsError: a field is missing, unknown, of another type or out of its range.
         """
         values = _fields_of(record, cls)
+        values["rule"] = Rule(**_fields_of(values["rule"], Rule))
+        values["caps"] = Caps(**_fields_of(values["caps"], Caps))
         _require_type("weights", values["weights"], list)
         values["weights"] = tuple(_weights_of(party) for party in values["weights"])
         _require_type("budgets", values["budgets"], list)
         for number in values["budgets"]:
             _require_type("budgets", number, float)
         values["budgets"] = tuple(values["budgets"])
-        for name in ("classes", "max_asks", "max_answers"):
-            _require_type(name, values[name], int)
-        for name in ("colluders", "dropouts"):
-            _require_type(name, values[name], int, type(None))
-        _require_type("delta", values["delta"], float)
-        for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
-            _require_type(name, values[name], float, type(None))
-        for name in ("name", "mechanism", "noise_place", "unit", "purpose"):
-            _require_type(name, values[name], str)
-        for name in ("pool_digest", "task_digest"):
-            _require_type(name, values[name], bytes)
         built: Self = _built(cls, values)
         return built
 
@@ -249,7 +208,8 @@ class BatchTerms:
 
     Attributes:
         run: Terms of the run, repeated so that one signature covers them all.
-        indices: Positions in the query pool, none twice, in the order asked; at most `MOST_ASKED`.
+        indices: Positions in the query pool, none twice, in the order asked; at most a
+            batch's size and `MOST_ASKED`.
         predictions_digest: SHA-256 of the student's predictions that the mechanism takes, 32
             bytes; empty for one that takes none, and while there is no student.
     """
@@ -259,7 +219,8 @@ class BatchTerms:
     predictions_digest: bytes = b""
 
     def __post_init__(self) -> None:
-        _require("indices", len(self.indices) <= MOST_ASKED, f"be at most {MOST_ASKED}")
+        most = min(self.run.caps.batch_size or 0, MOST_ASKED)
+        _require("indices", len(self.indices) <= most, f"be at most {most}")
         _require("indices", bool(self.indices), "be one or more")
         require_ranges(self)
         _require("indices", len(set(self.indices)) == len(self.indices), "differ")
@@ -285,9 +246,12 @@ class BatchTerms:
         values = _fields_of(record, cls)
         values["run"] = RunTerms.from_record(values["run"])
         values["indices"] = tuple(_whole_numbers("indices", values["indices"]))
-        _require_type("predictions_digest", values["predictions_digest"], bytes)
         built: Self = _built(cls, values)
         return built
+
+
+_PLAIN: Final = {str, bytes, int, float, NoneType}
+"""Types of fields that a record holds as they are."""
 
 
 def _built(cls: Any, values: dict[str, Any]) -> Any:
@@ -303,6 +267,11 @@ def _fields_of(record: object, cls: Any) -> dict[str, Any]:
     names = {field.name for field in fields(cls)}
     if not isinstance(record, Mapping) or set(record) != names:
         raise InvalidTermsError(f"{cls.__name__} must have exactly its fields", "others")
+    for name, hint in get_type_hints(cls).items():
+        options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        kinds = {str if get_origin(one) is Literal else one for one in options}
+        if kinds <= _PLAIN:
+            _require_type(name, record[name], *kinds)
     return dict(record)
 
 

@@ -1,8 +1,4 @@
-"""Give private records to hospitals and their teachers, and prove that none reaches two.
-
-The privacy guarantee counts one vote per privacy unit. It holds only while all records of a unit
-are with one teacher. So a partition is dealt by unit, and a manifest of keyed hashes proves it.
-"""
+"""Give private records to simulated hospitals, and prove by keyed hashes that none reaches two."""
 
 from __future__ import annotations
 
@@ -23,6 +19,15 @@ from pate_fed.errors import (
     MissingColumnError,
     TooFewRecordsError,
 )
+from pate_fed.record.manifest import PartitionProof, TeacherProof
+from pate_fed.shards import (
+    Shard,
+    deal_evenly,
+    deal_to_teachers,
+    require_disjoint,
+    require_enough,
+    rows_by_unit,
+)
 
 PartitionScheme = Literal["iid", "dirichlet", "column"]
 
@@ -31,34 +36,6 @@ SCHEMES: tuple[PartitionScheme, ...] = ("iid", "dirichlet", "column")
 
 MIN_KEY_BYTES = 16
 """Shortest manifest key, in bytes: ids are easy to guess, the key must not be."""
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Shard:
-    """The records of one teacher.
-
-    Attributes:
-        party: Index of the party that holds it.
-        teacher: Index of the teacher within its party.
-        rows: Positions in the private records, ascending; int64, read-only.
-    """
-
-    party: int
-    teacher: int
-    rows: NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        rows = np.array(self.rows, dtype=np.int64)
-        rows.flags.writeable = False
-        object.__setattr__(self, "rows", rows)
-
-    def __repr__(self) -> str:
-        return f"Shard({self.name}, records={len(self.rows)})"
-
-    @property
-    def name(self) -> str:
-        """Name for people: counts from 1."""
-        return f"teacher {self.teacher + 1} of party {self.party + 1}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,67 +75,6 @@ class Partition:
         return tuple(shard for shard in self.shards if shard.party == party)
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestEntry:
-    """A manifest's entry for one teacher.
-
-    Attributes:
-        party: Index of the party.
-        teacher: Index of the teacher within its party.
-        units: Number of privacy units.
-        records: Number of records.
-        digest: Keyed hash of all its units and records, in hex; their order does not matter.
-    """
-
-    party: int
-    teacher: int
-    units: int
-    records: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """Counts and keyed hashes that fix a partition without naming a patient.
-
-    Attributes:
-        entries: One per teacher.
-        units: Privacy units in all.
-        records: Records in all.
-        repeated_contents: Records whose content (features and label) some other teacher holds
-            too, under another id. Not an error: two patients may look alike. But a patient
-            entered twice under two ids looks like this as well.
-        root: Keyed hash of all entries, in hex.
-    """
-
-    entries: tuple[ManifestEntry, ...]
-    units: int
-    records: int
-    repeated_contents: int
-    root: str
-
-    def as_json(self) -> dict[str, object]:
-        """Return a form that `json.dumps` takes."""
-        return {
-            "schema_version": 1,
-            "hash": "HMAC-SHA256, key of this run",
-            "units": self.units,
-            "records": self.records,
-            "repeated_contents": self.repeated_contents,
-            "root": self.root,
-            "teachers": [
-                {
-                    "party": entry.party,
-                    "teacher": entry.teacher,
-                    "units": entry.units,
-                    "records": entry.records,
-                    "digest": entry.digest,
-                }
-                for entry in self.entries
-            ],
-        }
-
-
 def partition_records(
     records: Records,
     *,
@@ -190,7 +106,7 @@ def partition_records(
         TooFewRecordsError: a teacher would be left without a privacy unit.
     """
     _check_numbers(parties, teachers, scheme, concentration)
-    rows_of = _rows_by_unit(records.unit_ids)
+    rows_of = rows_by_unit(records.unit_ids)
     if scheme == "column":
         names, party_of = _parties_by_hospital(records, rows_of)
         if parties not in (None, len(names)):
@@ -199,10 +115,10 @@ def partition_records(
             )
     else:
         assert parties is not None, "checked above"
-        _check_enough(len(rows_of), parties * teachers)
+        require_enough(len(rows_of), parties * teachers)
         names = tuple(f"party-{number:0{len(str(parties))}}" for number in range(1, parties + 1))
         party_of = (
-            _deal_evenly(len(rows_of), parties, rng=rng)
+            deal_evenly(len(rows_of), parties, rng=rng)
             if scheme == "iid"
             else _deal_skewed(
                 _unit_labels(records, rows_of),
@@ -212,7 +128,24 @@ def partition_records(
                 rng=rng,
             )
         )
-    return _with_teachers(rows_of, names, party_of, teachers=teachers, rng=rng)
+    poor = int((np.bincount(party_of, minlength=len(names)) < teachers).sum())
+    if poor:
+        raise TooFewRecordsError(
+            f"every party must have at least {teachers} patients or records, one per teacher",
+            f"{poor} with fewer",
+        )
+    units = list(rows_of.values())
+    shards = [
+        shard
+        for party in range(len(names))
+        for shard in deal_to_teachers(
+            [units[place] for place in np.flatnonzero(party_of == party)],
+            teachers=teachers,
+            party=party,
+            rng=rng,
+        )
+    ]
+    return Partition(len(names), (teachers,) * len(names), tuple(shards), names)
 
 
 def units_by_hospital(records: Records) -> dict[str, int]:
@@ -225,10 +158,10 @@ def units_by_hospital(records: Records) -> dict[str, int]:
     """
     if records.hospitals is None:
         raise MissingColumnError("partition by column needs a hospital column", "none")
-    return dict(Counter(_homes(records.hospitals, _rows_by_unit(records.unit_ids))))
+    return dict(Counter(_homes(records.hospitals, rows_by_unit(records.unit_ids))))
 
 
-def build_manifest(records: Records, partition: Partition, *, key: bytes) -> Manifest:
+def build_manifest(records: Records, partition: Partition, *, key: bytes) -> PartitionProof:
     """Check a partition, and fix it in keyed hashes.
 
     Ids and contents enter only under HMAC-SHA256 with a secret key, so that nobody can find out
@@ -245,20 +178,24 @@ def build_manifest(records: Records, partition: Partition, *, key: bytes) -> Man
     """
     if len(key) < MIN_KEY_BYTES:
         raise InvalidParameterError(f"a manifest key must have {MIN_KEY_BYTES} bytes", len(key))
-    _check_disjoint(records, partition)
+    require_disjoint(records, partition.shards)
     contents = _content_tags(records, key)
-    entries = tuple(_entry(records, shard, contents, key) for shard in partition.shards)
-    return Manifest(
-        entries=entries,
-        units=sum(entry.units for entry in entries),
-        records=sum(entry.records for entry in entries),
+    teachers = tuple(_proof(records, shard, contents, key) for shard in partition.shards)
+    return PartitionProof(
+        schema_version=1,
+        hash="HMAC-SHA256, key of this run",
+        units=sum(one.units for one in teachers),
+        records=sum(one.records for one in teachers),
+        # Not an error: two patients may look alike. But a patient entered twice under two ids
+        # looks like this as well.
         repeated_contents=_count_repeated(partition, contents),
-        root=_tag(key, "root", *(entry.digest.encode() for entry in entries)).hex(),
+        root=_tag(key, "root", *(one.digest.encode() for one in teachers)).hex(),
+        teachers=teachers,
     )
 
 
 def verify_manifest(
-    manifest: Manifest, records: Records, partition: Partition, *, key: bytes
+    manifest: PartitionProof, records: Records, partition: Partition, *, key: bytes
 ) -> None:
     """Check that records and partition are those that a manifest was built from.
 
@@ -272,12 +209,12 @@ def verify_manifest(
         DisjointnessError: the partition is invalid, or differs from the manifest.
     """
     found = build_manifest(records, partition, key=key)
-    if len(found.entries) != len(manifest.entries):
+    if len(found.teachers) != len(manifest.teachers):
         raise DisjointnessError(
-            f"the partition must have the manifest's {len(manifest.entries)} teachers",
-            len(found.entries),
+            f"the partition must have the manifest's {len(manifest.teachers)} teachers",
+            len(found.teachers),
         )
-    for shard, now, then in zip(partition.shards, found.entries, manifest.entries, strict=True):
+    for shard, now, then in zip(partition.shards, found.teachers, manifest.teachers, strict=True):
         if now != then:
             raise DisjointnessError(
                 f"{shard.name} must hold the records of the manifest", "other records"
@@ -319,7 +256,7 @@ def limited_rows(
     Returns:
         Positions of their records, ascending.
     """
-    rows_of = _rows_by_unit(records.unit_ids)
+    rows_of = rows_by_unit(records.unit_ids)
     units = list(rows_of)
     if scheme != "column" or records.hospitals is None:
         homes = [0] * len(units)
@@ -334,20 +271,6 @@ def limited_rows(
             room[homes[place]] -= 1
             kept.extend(rows_of[units[place]])
     return np.array(sorted(kept), dtype=np.int64)
-
-
-def _check_enough(units: int, teachers: int) -> None:
-    if units < teachers:
-        raise TooFewRecordsError(
-            f"{teachers} teachers need at least as many patients or records", units
-        )
-
-
-def _rows_by_unit(unit_ids: Sequence[str]) -> dict[str, list[int]]:
-    rows_of: dict[str, list[int]] = {}
-    for row, unit in enumerate(unit_ids):
-        rows_of.setdefault(unit, []).append(row)
-    return rows_of
 
 
 def _unit_labels(records: Records, rows_of: dict[str, list[int]]) -> NDArray[np.int64]:
@@ -380,11 +303,6 @@ def _most_common(names: Iterable[str]) -> str:
     return min(counts, key=lambda name: (-counts[name], name))
 
 
-def _deal_evenly(units: int, hands: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
-    dealt = np.arange(units, dtype=np.int64) % hands
-    return rng.permutation(dealt)
-
-
 def _deal_skewed(
     labels: NDArray[np.int64],
     *,
@@ -411,58 +329,6 @@ def _deal_skewed(
     return party_of
 
 
-def _with_teachers(
-    rows_of: dict[str, list[int]],
-    names: tuple[str, ...],
-    party_of: NDArray[np.int64],
-    *,
-    teachers: int,
-    rng: np.random.Generator,
-) -> Partition:
-    units = tuple(rows_of)
-    shards: list[Shard] = []
-    poor = int((np.bincount(party_of, minlength=len(names)) < teachers).sum())
-    if poor:
-        raise TooFewRecordsError(
-            f"every party must have at least {teachers} patients or records, one per teacher",
-            f"{poor} with fewer",
-        )
-    for party in range(len(names)):
-        members = np.flatnonzero(party_of == party)
-        teacher_of = _deal_evenly(len(members), teachers, rng=rng)
-        for teacher in range(teachers):
-            mine = members[teacher_of == teacher]
-            rows = sorted(row for unit in mine for row in rows_of[units[unit]])
-            shards.append(Shard(party, teacher, np.array(rows, dtype=np.int64)))
-    return Partition(len(names), (teachers,) * len(names), tuple(shards), names)
-
-
-def _check_disjoint(records: Records, partition: Partition) -> None:
-    holder_of_row: dict[int, Shard] = {}
-    holder_of_unit: dict[str, Shard] = {}
-    for shard in partition.shards:
-        for row in shard.rows.tolist():
-            if not 0 <= row < len(records):
-                raise DisjointnessError(
-                    f"{shard.name} must hold private records only", "one that does not exist"
-                )
-            unit = records.unit_ids[row]
-            other = holder_of_unit.setdefault(unit, shard)
-            if other is not shard:
-                raise DisjointnessError(
-                    "a patient's records must all be with one teacher",
-                    f"a patient with {other.name} and with {shard.name}",
-                )
-            if row in holder_of_row:
-                raise DisjointnessError(
-                    f"{shard.name} must hold a record once", "the same record again"
-                )
-            holder_of_row[row] = shard
-    lost = len(records) - len(holder_of_row)
-    if lost:
-        raise DisjointnessError("every private record must be with a teacher", f"{lost} with none")
-
-
 def _content_tags(records: Records, key: bytes) -> list[bytes]:
     features = records.features.astype("<f8", copy=False)
     labels = records.labels.astype("<i8", copy=False)
@@ -472,12 +338,12 @@ def _content_tags(records: Records, key: bytes) -> list[bytes]:
     ]
 
 
-def _entry(records: Records, shard: Shard, contents: list[bytes], key: bytes) -> ManifestEntry:
+def _proof(records: Records, shard: Shard, contents: list[bytes], key: bytes) -> TeacherProof:
     tags = sorted(
         _tag(key, "record", records.unit_ids[row].encode(), contents[row]) for row in shard.rows
     )
     place = f"{shard.party}/{shard.teacher}".encode()
-    return ManifestEntry(
+    return TeacherProof(
         party=shard.party,
         teacher=shard.teacher,
         units=len({records.unit_ids[row] for row in shard.rows}),

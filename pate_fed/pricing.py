@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
-from pate_fed.accounting import FormalCost, GaussianMaxEvent, gdp_mu
-from pate_fed.accounting.formal import ROUNDING_ROOM, counts_cost, gdp_cost, labels_cost
-from pate_fed.accounting.statement import RUNS_METHOD, PrivacyUnit
-from pate_fed.charging import caps_of, charge_of
+from pate_fed.accounting import FormalCost, GaussianMaxEvent
+from pate_fed.accounting.costs import PrivacyUnit
+from pate_fed.accounting.formal import counts_cost, gdp_cost, labels_cost
+from pate_fed.charging import charge_of
 from pate_fed.federation import RunTerms
 
 
@@ -51,12 +50,12 @@ def are_counts_seen(terms: RunTerms, *, at_coordinator: bool) -> bool:
         at_coordinator: Whether in the view of whoever receives the parties' messages; otherwise in
             the public's.
     """
-    if at_coordinator and terms.at_parties:
+    if at_coordinator and terms.rule.at_parties:
         return True
     # The counts of an evaluation are published: everybody sees what the coordinator sees.
     # Everybody sees whether a batch is void. A hospital can lie about its row sums, so that the
     # noise decides it; no proof covers that and a threshold together for less than the row.
-    decided = terms.at_parties and terms.spec.may_refuse
+    decided = terms.rule.at_parties and terms.spec.may_refuse
     return terms.is_evaluation or terms.spec.shows_counts or decided
 
 
@@ -77,7 +76,7 @@ def removal_cost(terms: RunTerms, seat: int) -> FormalCost | None:
     Source:
         docs/explanation/label-level-bound.md, section on abstention.
     """
-    event = charge_of(terms, caps_of(terms), weight=terms.unit_votes_at(seat))
+    event = charge_of(terms, terms.caps.most, weight=terms.unit_votes_at(seat))
     if not isinstance(event, GaussianMaxEvent) or event.weight != 1 or terms.spec.shows_counts:
         return None
     # Two options differ by the noise of two counts, and move by two votes.
@@ -89,41 +88,11 @@ def _cost(
     terms: RunTerms, seat: int, *, unit: PrivacyUnit | None, shows_counts: bool
 ) -> FormalCost:
     weight = replace(terms, unit=unit or terms.unit).unit_votes_at(seat)
-    event = charge_of(terms, caps_of(terms), weight=weight)
+    event = charge_of(terms, terms.caps.most, weight=weight)
     if shows_counts:
         return counts_cost(event, delta=terms.delta)
     options = terms.classes + terms.spec.may_refuse
     return labels_cost(event, options=options, delta=terms.delta)
-
-
-def cost_of_runs(
-    runs: Sequence[RunTerms],
-    seat: int,
-    *,
-    unit: PrivacyUnit | None = None,
-    at_coordinator: bool = False,
-) -> FormalCost:
-    """Bound what several runs together cost one party's units: epsilons and deltas add up.
-
-    Each run's cost was fixed before it began, and queries and terms of a later run may depend on
-    the releases of earlier ones: basic composition.
-
-    Args:
-        runs: Their terms, the same parties in the same seats; at least one.
-        seat: Place of the party among all, from 0.
-        unit: The privacy unit to protect; None for each run's own.
-        at_coordinator: Whether the cost is that of the coordinator's view, for which all runs need
-            their noise at the parties; otherwise it is that of the public view.
-
-    Returns:
-        The cost at the sum of the runs' deltas.
-    """
-    cost_at = charged_cost if at_coordinator else public_cost
-    costs = [cost_at(terms, seat, unit=unit) for terms in runs]
-    if len(costs) == 1:
-        return costs[0]
-    epsilon = math.fsum(cost.epsilon for cost in costs) * ROUNDING_ROOM
-    return FormalCost(epsilon, RUNS_METHOD, costs[0].holds_for)
 
 
 def run_cost(terms: RunTerms) -> FormalCost:
@@ -151,15 +120,6 @@ def most_exposed(terms: RunTerms) -> tuple[int, FormalCost]:
     return max(costs, key=lambda found: found[1].epsilon)
 
 
-def budget_share(terms: RunTerms) -> float:
-    """Return the largest share of its budget that a run costs any party, above 1 if too much.
-
-    Args:
-        terms: The run's.
-    """
-    return max(cost / budget for cost, budget in _costs_and_budgets(terms))
-
-
 def is_within_budget(terms: RunTerms, seat: int) -> bool:
     """Tell whether a run costs one party's units at most its budget.
 
@@ -173,37 +133,8 @@ def is_within_budget(terms: RunTerms, seat: int) -> bool:
     """
     budget, event = (
         terms.budgets[seat],
-        charge_of(terms, caps_of(terms), weight=terms.unit_votes_at(seat)),
+        charge_of(terms, terms.caps.most, weight=terms.unit_votes_at(seat)),
     )
     if isinstance(event, GaussianMaxEvent) and gdp_cost(event, delta=terms.delta).epsilon <= budget:
         return True  # without the seconds that the exact price takes, which is smaller
     return charged_cost(terms, seat).epsilon <= budget
-
-
-def tightest_cost(terms: RunTerms) -> tuple[float, float]:
-    """Return the cost of a run for the party that comes closest to its budget, and that budget."""
-    return max(_costs_and_budgets(terms), key=lambda found: found[0] / found[1])
-
-
-def _costs_and_budgets(terms: RunTerms) -> list[tuple[float, float]]:
-    budgets: dict[int, tuple[int, float]] = {}
-    for seat, budget in enumerate(terms.budgets):
-        weight = terms.unit_votes_at(seat)
-        budgets[weight] = seat, min(budget, budgets.get(weight, (seat, budget))[1])
-    return [(charged_cost(terms, seat).epsilon, budget) for seat, budget in budgets.values()]
-
-
-def likely_noise(terms: RunTerms) -> float:
-    """Return about the noise that fills all budgets, to start a search from: a cost takes seconds.
-
-    Labels need four fifths of the noise that counts do, which exact Gaussian composition gives.
-
-    Args:
-        terms: The run's; its noise does not matter here.
-    """
-    moved = max(
-        terms.unit_votes_at(seat) / gdp_mu(budget, terms.delta)
-        for seat, budget in enumerate(terms.budgets)
-    )
-    shown = are_counts_seen(terms, at_coordinator=True)
-    return moved * math.sqrt(2 * terms.max_asks) * (1.0 if shown else 0.815)

@@ -13,17 +13,47 @@ from typing import Final
 
 from pate_fed.accounting import FormalCost
 from pate_fed.accounting.conversion import epsilon_at_order
+from pate_fed.accounting.costs import PUBLIC_VIEW, ROUNDS_METHOD, RUNS_METHOD, PrivacyUnit
 from pate_fed.accounting.curves import event_public_rdp, event_rdp
 from pate_fed.accounting.formal import ROUNDING_ROOM
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu
 from pate_fed.accounting.ledger import order_for_life
-from pate_fed.accounting.statement import PUBLIC_VIEW, ROUNDS_METHOD, PrivacyUnit
-from pate_fed.charging import caps_of, charge_of
+from pate_fed.charging import charge_of
 from pate_fed.federation import RunTerms
-from pate_fed.pricing import are_counts_seen, charged_cost, cost_of_runs
+from pate_fed.pricing import are_counts_seen, charged_cost, public_cost
 
 _LARGEST_FIRST: Final = 500.0
 """Largest epsilon of a first round from which an order for all rounds is taken."""
+
+
+def cost_of_runs(
+    runs: Sequence[RunTerms],
+    seat: int,
+    *,
+    unit: PrivacyUnit | None = None,
+    at_coordinator: bool = False,
+) -> FormalCost:
+    """Bound what several runs together cost one party's units: epsilons and deltas add up.
+
+    Each run's cost was fixed before it began, and queries and terms of a later run may depend on
+    the releases of earlier ones: basic composition.
+
+    Args:
+        runs: Their terms, the same parties in the same seats; at least one.
+        seat: Place of the party among all, from 0.
+        unit: The privacy unit to protect; None for each run's own.
+        at_coordinator: Whether the cost is that of the coordinator's view, for which all runs need
+            their noise at the parties; otherwise it is that of the public view.
+
+    Returns:
+        The cost at the sum of the runs' deltas.
+    """
+    cost_at = charged_cost if at_coordinator else public_cost
+    costs = [cost_at(terms, seat, unit=unit) for terms in runs]
+    if len(costs) == 1:
+        return costs[0]
+    epsilon = math.fsum(cost.epsilon for cost in costs) * ROUNDING_ROOM
+    return FormalCost(epsilon, RUNS_METHOD, costs[0].holds_for)
 
 
 def cost_of_rounds(
@@ -81,7 +111,7 @@ def order_of_rounds(first: RunTerms, seat: int, *, unit: PrivacyUnit) -> float |
         stability, whose deltas would have to be fixed for all rounds: then epsilons add up.
     """
     cost = charged_cost(first, seat, unit=unit)
-    if not 0 < cost.epsilon <= _LARGEST_FIRST or first.test_delta is not None:
+    if not 0 < cost.epsilon <= _LARGEST_FIRST or first.rule.test_delta is not None:
         return None
     mu = gdp_mu(cost.epsilon, first.delta)
     return order_for_life(gdp_epsilon(math.sqrt(2) * mu, first.delta), first.delta)
@@ -93,14 +123,14 @@ def _divergence_of_rounds(
     """Convert the divergences of rounds at their caps, at the order that the first one fixed."""
     holds_for = PUBLIC_VIEW
     order = order_of_rounds(rounds[0], seat, unit=unit)
-    if order is None or any(terms.test_delta is not None for terms in rounds):
+    if order is None or any(terms.rule.test_delta is not None for terms in rounds):
         return FormalCost(math.inf, ROUNDS_METHOD, holds_for)
     parts = []
     for terms in rounds:
         weight = replace(terms, unit=unit).unit_votes_at(seat)
         seen = are_counts_seen(terms, at_coordinator=at_coordinator)
         bound = event_rdp if seen else event_public_rdp
-        parts.append(float(bound(charge_of(terms, caps_of(terms), weight=weight), [order])[0]))
+        parts.append(float(bound(charge_of(terms, terms.caps.most, weight=weight), [order])[0]))
     rdp = math.fsum(parts) * ROUNDING_ROOM
     if not math.isfinite(rdp):
         return FormalCost(math.inf, ROUNDS_METHOD, holds_for)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeGuard
 
 LEDGER_STATES = {
     "committed": "labels released; the charge is final",
@@ -88,58 +87,7 @@ def odds_factor(epsilon: float) -> str:
     return f"{math.ceil(factor * 10) / 10:g}" if factor < 10 else f"{math.ceil(factor):,}"
 
 
-def unit_text(privacy: Mapping[str, Any]) -> str:
-    """Name the privacy unit."""
-    weight = privacy["unit_votes"]
-    votes = "1 vote" if weight == 1 else f"up to {weight} votes"
-    if privacy["privacy_unit"] == "party":
-        return f"one whole hospital with all its records (party): {votes} on each query"
-    return f"one patient with all rows (record): {votes} on each query"
-
-
-def short_unit(privacy: Mapping[str, Any]) -> str:
-    """Name the privacy unit in a word or two."""
-    return "one whole hospital" if privacy["privacy_unit"] == "party" else "one patient's records"
-
-
-def secrecy_text(privacy: Mapping[str, Any], *, simulated: bool) -> str:
-    """State in one sentence which secrets of a hospital stayed hidden.
-
-    In a simulation one machine held everything, so the sentence speaks of the protocol only.
-    """
-    if privacy["sum"] == "plain":
-        if simulated:
-            return (
-                "The protocol hides every hospital's records, but shows its votes to the "
-                "coordinator."
-            )
-        return "Every hospital hid its records, but showed its votes to the coordinator."
-    total = "noisy sum" if privacy["trust_model"] == "distributed" else "sum"
-    if simulated:
-        return f"The protocol shows the coordinator no records, and no votes except their {total}."
-    return f"The coordinator saw no records, and no votes except their {total}."
-
-
-def class_rows(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    """List class name, answered and refused, names with numbers in them in counting order."""
-    rows = [
-        (name, outcome["answered"], outcome["refused"])
-        for name, outcome in metrics["per_class"].items()
-    ]
-    return sorted(rows, key=lambda row: _counting_order(row[0]))
-
-
-def _counting_order(name: str) -> list[tuple[int, int, str]]:
-    parts = re.split(r"([0-9]+)", name)
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part]
-
-
-def is_simulated(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> bool:
-    """Tell whether either file says that the run was a simulation."""
-    return bool(metrics["simulated"] or privacy["simulated"])
-
-
-def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
     """List a nested table as dotted names and texts, in order of the names.
 
     Lists of tables are left out: `lists_of_tables` has them.
@@ -164,7 +112,7 @@ class TableList(NamedTuple):
     rows: list[list[str]]
 
 
-def lists_of_tables(table: Mapping[str, Any], prefix: str = "") -> Iterator[TableList]:
+def lists_of_tables(table: Mapping[str, object], prefix: str = "") -> Iterator[TableList]:
     """Find the lists of tables in a nested table; columns of text stand last, they are long."""
     for key in sorted(table, key=str):
         value, name = table[key], f"{prefix}{key}"
@@ -183,7 +131,7 @@ def lists_of_tables(table: Mapping[str, Any], prefix: str = "") -> Iterator[Tabl
             yield TableList(name, columns, rows)
 
 
-def _is_list_of_tables(value: object) -> bool:
+def _is_list_of_tables(value: object) -> TypeGuard[list[Mapping[str, object]]]:
     return (
         isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
     )

@@ -18,16 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from protocols.forms import Additive
 from protocols.prg import add_streams
 from protocols.ring import Words
 from protocols.secure_sum import SecureSum
 
 
-class AdditiveSum(SecureSum):
+class AdditiveSum(Additive, SecureSum):
     """The additive form."""
-
-    name = "additive"
-    smallest = 3
 
     def hide(
         self,

@@ -27,14 +27,8 @@ from cryptography.hazmat.primitives.hpke import (
 )
 
 from protocols.errors import BrokenEnvelopeError, MalformedMessageError, SuiteError
+from protocols.suites import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
 
-SUITE_MLKEM768_X25519 = "mlkem768-x25519-hkdf-sha256-aes-256-gcm"
-"""ML-KEM-768 and X25519 together: sealed as long as one of the two holds."""
-
-SUITE_X25519 = "x25519-hkdf-sha256-aes-256-gcm"
-"""X25519 alone: only if the owner wrote so."""
-
-DEFAULT_SUITE = SUITE_MLKEM768_X25519
 _PrivateKey = X25519PrivateKey | MLKEM768X25519PrivateKey
 _PublicKey = X25519PublicKey | MLKEM768X25519PublicKey
 _MLKEM_KEY_BYTES = 1184
@@ -191,7 +185,6 @@ _SUITES: Mapping[str, _Suite] = {
         _Suite(SUITE_X25519, KEM.X25519, 32, _generate_x25519, X25519PublicKey.from_public_bytes),
     )
 }
-SUITES = tuple(_SUITES)
 """Names of all suites, the default first."""
 
 

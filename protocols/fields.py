@@ -139,7 +139,7 @@ def message(
 
 
 @cache
-def field_types(message_type: type[Message]) -> dict[str, Any]:
+def field_types(message_type: type[Message]) -> dict[str, object]:
     """Return the annotated type of each field, in order."""
     hints = get_type_hints(message_type, include_extras=True)
     return {field.name: hints[field.name] for field in fields(message_type)}  # type: ignore[arg-type]

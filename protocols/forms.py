@@ -1,21 +1,90 @@
-"""Every form of the secure sum, by the name that plans and command lines use."""
+"""Every form of the secure sum by name: how many parties it takes, and what it hides from whom.
+
+`protocols.sums` has the sums themselves.
+"""
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Mapping
-from typing import Final
+from typing import ClassVar, Final
 
-from protocols.additive import AdditiveSum
-from protocols.masked import MaskedSum
-from protocols.plain import PlainSum
-from protocols.secure_sum import SecureSum
+from protocols.errors import TooFewPartiesError
 
-FORMS: Final[Mapping[str, type[SecureSum]]] = {
-    form.name: form for form in (AdditiveSum, MaskedSum, PlainSum)
-}
+
+class Form(ABC):
+    """The facts of a form.
+
+    Class attributes:
+        name: Name in plans and on the command line.
+        smallest: Fewest parties for which the sum does not give one party's vector to another.
+        survives_dropouts: Whether the sum of fewer than all parties opens, in two more exchanges.
+        hides_vectors: Whether y hides x. A deployment refuses a form in which it does not.
+    """
+
+    name: ClassVar[str]
+    smallest: ClassVar[int]
+    survives_dropouts: ClassVar[bool] = False
+    hides_vectors: ClassVar[bool] = True
+
+    @classmethod
+    def threshold(cls, parties: int) -> int:
+        """Number of parties, of this many, that the sum needs to open."""
+        return parties
+
+    @classmethod
+    def most_colluders(cls, parties: int) -> int:
+        """Return how many of so many parties may collude with the coordinator, in vain."""
+        return parties - 2
+
+    @classmethod
+    def require_enough(cls, parties: int) -> None:
+        """Check the number of parties.
+
+        Raises:
+            TooFewPartiesError: fewer than `smallest`.
+        """
+        if parties < cls.smallest:
+            raise TooFewPartiesError(received=parties, threshold=cls.smallest)
+
+
+class Additive(Form):
+    """Shares that all parties must give."""
+
+    name = "additive"
+    smallest = 3
+
+
+class Masked(Form):
+    """The form that survives drop-outs; `protocols.masked` derives its numbers."""
+
+    name = "masked"
+    smallest = 5
+    survives_dropouts = True
+
+    @classmethod
+    def threshold(cls, parties: int) -> int:
+        """See `Form.threshold`: t = floor(2n/3) + 1."""
+        return 2 * parties // 3 + 1
+
+    @classmethod
+    def most_colluders(cls, parties: int) -> int:
+        """See `Form.most_colluders`: c = 2t - n - 1."""
+        return 2 * cls.threshold(parties) - parties - 1
+
+
+class Plain(Form):
+    """No secrecy at all."""
+
+    name = "plain"
+    smallest = 2
+    hides_vectors = False
+
+
+FORMS: Final[Mapping[str, type[Form]]] = {form.name: form for form in (Additive, Masked, Plain)}
 """All forms."""
 
-DEPLOYED_FORMS: Final[Mapping[str, type[SecureSum]]] = {
+DEPLOYED_FORMS: Final[Mapping[str, type[Form]]] = {
     name: form for name, form in FORMS.items() if form.hides_vectors
 }
 """The forms that a deployment may use: those that hide each party's vector."""
@@ -26,4 +95,4 @@ def usual_form(parties: int) -> str:
 
     One that survives drop-outs, if there are enough parties: a restarting party then delays nobody.
     """
-    return MaskedSum.name if parties >= MaskedSum.smallest else AdditiveSum.name
+    return Masked.name if parties >= Masked.smallest else Additive.name

@@ -26,27 +26,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from protocols.errors import InvalidVectorError
+from protocols.forms import Masked
 from protocols.prg import KEY_BYTES, add_streams
 from protocols.ring import Words
 from protocols.secure_sum import SecureSum
 
 
-class MaskedSum(SecureSum):
+class MaskedSum(Masked, SecureSum):
     """The form that survives drop-outs."""
-
-    name = "masked"
-    smallest = 5
-    survives_dropouts = True
-
-    @classmethod
-    def threshold(cls, parties: int) -> int:
-        """See `SecureSum.threshold`: t = floor(2n/3) + 1."""
-        return 2 * parties // 3 + 1
-
-    @classmethod
-    def most_colluders(cls, parties: int) -> int:
-        """See `SecureSum.most_colluders`: c = 2t - n - 1."""
-        return 2 * cls.threshold(parties) - parties - 1
 
     def hide(
         self,

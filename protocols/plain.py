@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from protocols.forms import Plain
 from protocols.ring import Words
 from protocols.secure_sum import SecureSum
 
 
-class PlainSum(SecureSum):
+class PlainSum(Plain, SecureSum):
     """No secrecy at all, behind the same contract."""
-
-    name = "plain"
-    smallest = 2
-    hides_vectors = False
 
     def hide(
         self,

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass, fields
 from typing import Final
 
 from protocols.messages import RunInquiry, RunRecord
-from protocols.wire import digest_of_values
+from protocols.values import digest_of_values
 
 _RUN_LABEL: Final = "approved run"
 

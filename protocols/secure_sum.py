@@ -7,14 +7,14 @@ opens the sum of all x_i, and nothing else. The forms differ in how y hides x.
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.errors import TooFewPartiesError, TooFewSharesError
+from protocols.errors import TooFewSharesError
+from protocols.forms import Form
 from protocols.prg import Keystream, add_streams, ctr_keystream
 from protocols.ring import Ring, Words
 
@@ -22,38 +22,17 @@ SignedKey = tuple[int, bytes]
 """Sign and key of a stream."""
 
 
-class SecureSum(ABC):
-    """A form of the secure sum.
-
-    Class attributes:
-        name: Name in plans and on the command line.
-        smallest: Fewest parties for which the sum does not give one party's vector to another.
-        survives_dropouts: Whether the sum of fewer than all parties opens, in two more exchanges.
-        hides_vectors: Whether y hides x. A deployment refuses a form in which it does not.
+class SecureSum(Form):
+    """The sum of a form.
 
     Attributes:
         ring: Where shares are added.
         keystream: Back end of the expansion; all give the same bytes.
     """
 
-    name: ClassVar[str]
-    smallest: ClassVar[int]
-    survives_dropouts: ClassVar[bool] = False
-    hides_vectors: ClassVar[bool] = True
-
     def __init__(self, ring: Ring | None = None, *, keystream: Keystream = ctr_keystream) -> None:
         self.ring = ring if ring is not None else Ring()
         self.keystream = keystream
-
-    @classmethod
-    def threshold(cls, parties: int) -> int:
-        """Number of parties, of this many, that the sum needs to open."""
-        return parties
-
-    @classmethod
-    def most_colluders(cls, parties: int) -> int:
-        """Return how many of so many parties may collude with the coordinator, in vain."""
-        return parties - 2
 
     def shard(
         self,
@@ -149,16 +128,6 @@ class SecureSum(ABC):
     def empty_total(self, words: int) -> Words:
         """Return the total before any party's y."""
         return np.zeros(words, dtype=self.ring.word_type)
-
-    @classmethod
-    def require_enough(cls, parties: int) -> None:
-        """Check the number of parties.
-
-        Raises:
-            TooFewPartiesError: fewer than `smallest`.
-        """
-        if parties < cls.smallest:
-            raise TooFewPartiesError(received=parties, threshold=cls.smallest)
 
 
 def run_secure_sum(

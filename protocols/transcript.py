@@ -22,6 +22,7 @@ from protocols import wire
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import HeadStatement, KeyStatement, Ready
+from protocols.values import digest_of_values
 
 _DOMAIN = b"pate-fed/1/transcript\0"
 FORMAT_VERSION = 2
@@ -124,7 +125,7 @@ def transcript_lines(
     *,
     parties: Sequence[PublicIdentity],
     coordinator: SigningIdentity,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Return the coordinator's chain, with the parties' heads in order, as lines of plain data.
 
     The parties are in seat order; the coordinator signs every head.
@@ -140,7 +141,7 @@ def transcript_lines(
 
 def seal_files(
     files: Mapping[str, str], *, head: bytes, coordinator: SigningIdentity
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Bind the files of a run's results to its transcript; return the seal as plain data.
 
     Args:
@@ -192,10 +193,12 @@ def altered_file(
 
 def _files_digest(files: Mapping[str, str], head: bytes) -> bytes:
     listed = [[name, bytes.fromhex(files[name])] for name in sorted(files)]
-    return wire.digest_of_values(_RESULTS, [head, listed])
+    return digest_of_values(_RESULTS, [head, listed])
 
 
-def _identities(parties: Sequence[PublicIdentity], coordinator: SigningIdentity) -> dict[str, Any]:
+def _identities(
+    parties: Sequence[PublicIdentity], coordinator: SigningIdentity
+) -> dict[str, object]:
     keys = [coordinator.public.key, *(party.key for party in parties)]
     digest = hashlib.sha256(_IDENTITIES_DOMAIN + b"".join(keys)).digest()
     return {
@@ -207,7 +210,7 @@ def _identities(parties: Sequence[PublicIdentity], coordinator: SigningIdentity)
     }
 
 
-def _entry(entry: TranscriptEntry, coordinator: SigningIdentity) -> dict[str, Any]:
+def _entry(entry: TranscriptEntry, coordinator: SigningIdentity) -> dict[str, object]:
     judged = {"survivors": [each.hex() for each in entry.survivors]}
     return {
         **(judged if entry.kind == "verdict" else {}),
@@ -226,7 +229,7 @@ def _entry(entry: TranscriptEntry, coordinator: SigningIdentity) -> dict[str, An
     }
 
 
-def _heads(record: HeadsRecord, head: bytes, coordinator: SigningIdentity) -> dict[str, Any]:
+def _heads(record: HeadsRecord, head: bytes, coordinator: SigningIdentity) -> dict[str, object]:
     # Otherwise a holder of the file could drop a party's signature unseen.
     said = b"".join(sender + each.signature for sender, each in record.signed.items())
     digest = hashlib.sha256(_HEADS_DOMAIN + head + said).digest()

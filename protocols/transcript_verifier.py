@@ -236,7 +236,7 @@ class _Chain:
             heads_compared=tuple(seat.hex() for seat in self.compared),
         )
 
-    def _identities(self, content: dict[str, Any]) -> None:
+    def _identities(self, content: dict[str, object]) -> None:
         _fields(content, {"kind", "version", "coordinator", "parties", "signature"})
         _require(_count(content["version"]) == _FORMAT, f"the version must be {_FORMAT}")
         mine = _hex(content["coordinator"], 32)
@@ -253,7 +253,7 @@ class _Chain:
         self.coordinator, self.seats = _fingerprint(mine), tuple(seats)
         self.keys = {self.coordinator: mine, **dict(zip(seats, keys, strict=True))}
 
-    def _entry(self, content: dict[str, Any]) -> None:
+    def _entry(self, content: dict[str, object]) -> None:
         is_verdict = self.kind == "verdict"
         names = {"kind", "digest", "head", "head_signature", "signatures"}
         _fields(content, names | ({"survivors"} if is_verdict else set()))
@@ -286,7 +286,7 @@ class _Chain:
             expected = self._signed(sender, item, self.kind)
         _require(digest == expected, "an entry must be the signed message")
 
-    def _certificate(self, content: dict[str, Any], digest: bytes) -> None:
+    def _certificate(self, content: dict[str, object], digest: bytes) -> None:
         """Check that enough parties gave this verdict on the plan before it."""
         survivors = [_hex(each, 32) for each in _list(content["survivors"])]
         chosen = [seat for seat in self.seats if seat in survivors]
@@ -309,7 +309,7 @@ class _Chain:
         _verify(self.keys[sender], purpose, digest, _hex(item["signature"], 64))
         return digest
 
-    def _heads(self, content: dict[str, Any]) -> None:
+    def _heads(self, content: dict[str, object]) -> None:
         _fields(content, {"kind", "stage", "head", "epoch", "signatures", "signature"})
         is_ours = _hex(content["head"], 32) == self.head
         _require(is_ours, "the parties must have signed the head of this chain")
@@ -346,7 +346,7 @@ class _Chain:
         _require(enough, f"{least} parties must have signed the last head", len(heard))
         return heard
 
-    def _by(self, senders: tuple[bytes, ...], items: Any) -> list[tuple[bytes, dict[str, Any]]]:
+    def _by(self, senders: tuple[bytes, ...], items: Any) -> list[tuple[bytes, dict[str, object]]]:
         """Pair signatures with those who must have made them, in order."""
         listed = _list(items)
         came = [item.get("sender") for item in listed if isinstance(item, dict)]
@@ -366,7 +366,7 @@ def _least_heads(parties: int) -> int:
     return min(max(parties // 2 + 1, _LEAST_HEADS), parties)
 
 
-def _object(line: str) -> dict[str, Any]:
+def _object(line: str) -> dict[str, object]:
     """Read one line in the one form that it may have, so that no byte of it can differ."""
     try:
         content = json.loads(line)

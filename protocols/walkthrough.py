@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 
 from protocols import messages, wire
 from protocols.dealing import Labels, deal, disclose, read_disclosure
-from protocols.envelope import DEFAULT_SUITE, SealingKey, open_shares, seal, seal_shares
+from protocols.envelope import SealingKey, open_shares, seal, seal_shares
 from protocols.identity import SigningIdentity
 from protocols.pair_keys import PairRoots, confirmation, make_root
 from protocols.rounds.bounds import ANY_SET
 from protocols.rounds.contribution import Contribution, opening_digest
-from protocols.rounds.opening import STAGE
+from protocols.rounds.opening.at_party import STAGE
 from protocols.rounds.seating import setup_digest
 from protocols.rounds.verdicts import require_certificate, require_open_set
 from protocols.secure_sum import SecureSum
 from protocols.shamir import Elements, Shamir, elements_to_secrets
+from protocols.suites import DEFAULT_SUITE
 from protocols.transcript import Transcript
 
 

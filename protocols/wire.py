@@ -12,15 +12,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from io import BytesIO
-from typing import Any, NoReturn, TypeVar
-
-import cbor2
+from typing import TypeVar
 
 from protocols import membership, messages
 from protocols.errors import MalformedMessageError
 from protocols.fields import DIGEST_BYTES, Message, field_types
 from protocols.identity import SIGNATURE_BYTES, PublicIdentity, SigningIdentity
 from protocols.messages import MaskedVector, VectorHead
+from protocols.values import Piece, digest, encode_value, loads
 
 PROTOCOL_VERSION = 2
 MESSAGE_TYPES: dict[int, type[Message]] = dict(
@@ -39,21 +38,15 @@ PACKET_FORM = "pate-fed/1/packet"
 MOST_SMALL_BYTES = 2**16
 """A framework may carry a packet up to this size in one piece, as plain bytes."""
 
-_DIGEST_DOMAIN = b"pate-fed/1/message\0"
 _DIGESTED = b"\x83"  # an array of three: version, type, fields
 _FRAMED = b"\x84"  # the same with a signature
 _DIGEST_HEAD = b"\x58\x20"  # bytes of length 32
 _SIGNATURE_HEAD = b"\x58\x40"  # bytes of length 64
 _VECTOR_HEAD = _FRAMED + bytes((PROTOCOL_VERSION, MaskedVector.TYPE)) + b"\x83"
 _LARGE = 4096
-_MAX_DEPTH = 8
 MAX_PACKET_FRAMES = 16
 
-Value = None | bool | int | float | str | bytes | list[Any] | dict[str, Any]
-"""Values for `encode_value`; tuples are written as lists."""
-
 M = TypeVar("M", bound=Message)
-_Piece = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +77,6 @@ class Signed:
 def digest_of(message: Message) -> bytes:
     """Return SHA-256 over version, type and fields, 32 bytes; of a y those of its head."""
     return _digest_of(message, _encoded(message))
-
-
-def digest_of_values(label: str, values: Value) -> bytes:
-    """Return SHA-256 over labelled plain data, 32 bytes."""
-    return _digest(encode_value([label, values]))
 
 
 def sign(message: Message, identity: SigningIdentity) -> Signed:
@@ -173,7 +161,7 @@ def decode(frame: bytes) -> Signed:
         vector = _vector_in(frame)
         if vector is not None:
             return vector
-    parts = _loads(frame)
+    parts = loads(frame)
     if type(parts) is not list or len(parts) != 4:
         raise MalformedMessageError("a frame must be a list of 4")
     body, signature = parts[2:]
@@ -225,7 +213,7 @@ def unpack(packet: bytes, *, max_bytes: int) -> list[bytes]:
     """
     if len(packet) > max_bytes:
         raise MalformedMessageError(f"a packet must have at most {max_bytes} bytes", len(packet))
-    frames = _loads(packet)
+    frames = loads(packet)
     if type(frames) is not list or len(frames) > MAX_PACKET_FRAMES:
         raise MalformedMessageError(
             f"a packet must be a list of at most {MAX_PACKET_FRAMES} frames"
@@ -264,24 +252,6 @@ def kinds_in(packet: bytes) -> tuple[str, ...]:
     return tuple(kinds)
 
 
-def encode_value(value: Value) -> bytes:
-    """Encode plain data in the same canonical form, for terms and results."""
-    return cbor2.dumps(value, canonical=True)
-
-
-def decode_value(data: bytes) -> Any:
-    """Decode plain data, strictly; the inverse of `encode_value`.
-
-    Raises:
-        MalformedMessageError: not canonical, or not plain data.
-    """
-    value = _loads(data)
-    _require_plain(value)
-    if encode_value(value) != data:
-        raise MalformedMessageError("data must be in canonical form")
-    return value
-
-
 def _vector_in(frame: bytes) -> Signed | None:
     """Read a y where it must stand: its frame has one shape, in which only lengths vary.
 
@@ -307,11 +277,11 @@ def _vector_in(frame: bytes) -> Signed | None:
     return Signed(message, frame[-SIGNATURE_BYTES:], digest_of(message.head), frame)
 
 
-def _frame_of(pieces: list[_Piece], signature: bytes) -> bytes:
+def _frame_of(pieces: list[Piece], signature: bytes) -> bytes:
     return b"".join((_FRAMED, *pieces, encode_value(signature)))
 
 
-def _consists_of(frame: bytes, pieces: tuple[_Piece, ...]) -> bool:
+def _consists_of(frame: bytes, pieces: tuple[Piece, ...]) -> bool:
     place = 0
     for piece in pieces:
         if not frame.startswith(bytes(piece), place):  # which copies no bytes
@@ -320,32 +290,25 @@ def _consists_of(frame: bytes, pieces: tuple[_Piece, ...]) -> bool:
     return place == len(frame)
 
 
-def _digest_of(message: Message, pieces: list[_Piece]) -> bytes:
+def _digest_of(message: Message, pieces: list[Piece]) -> bytes:
     if isinstance(message, MaskedVector):
         pieces = _encoded(message.head)
-    return _digest(_DIGESTED, *pieces)
+    return digest(_DIGESTED, *pieces)
 
 
-def _digest(*pieces: _Piece) -> bytes:
-    state = hashlib.sha256(_DIGEST_DOMAIN)
-    for piece in pieces:
-        state.update(piece)
-    return state.digest()
-
-
-def _encoded(message: Message) -> list[_Piece]:
+def _encoded(message: Message) -> list[Piece]:
     """Version, type and fields in pieces, so that a vector of many megabytes is never copied."""
     values = [getattr(message, name) for name in field_types(type(message))]  # type: ignore[arg-type]
     # Numbers below 24 are their own encoding, and so is the head of a list of fewer than 24.
     number = (message.TYPE,) if message.TYPE < 24 else (0x18, message.TYPE)
-    pieces: list[_Piece] = [bytes((PROTOCOL_VERSION, *number, 0x80 | len(values)))]
+    pieces: list[Piece] = [bytes((PROTOCOL_VERSION, *number, 0x80 | len(values)))]
     for value in values:
         if type(value) is memoryview or (type(value) is bytes and len(value) >= _LARGE):
             pieces += [_bytes_head(len(value)), value]
         elif type(value) is tuple and set(map(type, value)) == {bytes}:
             pieces += _encoded_items(value)
         else:
-            pieces.append(cbor2.dumps(value, canonical=True))
+            pieces.append(encode_value(value))
     return pieces
 
 
@@ -391,39 +354,3 @@ def _announced_type(frame: bytes) -> type[Message]:
             len(frame),
         )
     return message_type
-
-
-def _loads(data: bytes) -> Any:
-    try:
-        return cbor2.loads(
-            data,
-            tag_hook=_refuse_tag,
-            semantic_decoders=_REFUSED_TAGS,
-            max_depth=_MAX_DEPTH,
-            allow_indefinite=False,
-            allow_duplicate_keys=False,
-        )
-    except (cbor2.CBORDecodeError, ValueError, OverflowError, RecursionError) as error:
-        raise MalformedMessageError("bytes must be deterministic CBOR") from error
-
-
-def _require_plain(value: object) -> None:
-    """Refuse CBOR values outside `Value`: undefined, simple values, keys that are no text."""
-    if type(value) is list:
-        for item in value:
-            _require_plain(item)
-    elif type(value) is dict:
-        for key, item in value.items():
-            if type(key) is not str:
-                raise MalformedMessageError("keys must be text", type(key).__name__)
-            _require_plain(item)
-    elif value is not None and type(value) not in (bool, int, float, str, bytes):
-        raise MalformedMessageError("data must be plain", type(value).__name__)
-
-
-def _refuse_tag(*_: object) -> NoReturn:
-    raise MalformedMessageError("CBOR tags must be absent")
-
-
-# Tags that the library would otherwise turn into dates, regular expressions, huge fractions ...
-_REFUSED_TAGS = dict.fromkeys([*range(512), 1004, 43000, 55799], _refuse_tag)

@@ -220,8 +220,8 @@ def _compiled_once() -> Iterator[None]:
 
 _FLOOR = {
     *("accounting_ledger", "audit_log", "charging", "database", "delta_for_tests", "guard"),
-    *("federation_evaluation", "journal", "node", "restart", "run_queue", "run_scope"),
-    *("sent", "spending", "storage", "store"),
+    *("federation_evaluation", "journal", "node", "nodes_audit_log", "restart", "run_queue"),
+    *("run_scope", "sent", "spending", "storage", "store"),
     *("rounds_blame", "rounds_coordinator", "rounds_inquiry", "rounds_opening", "rounds_party"),
     *("rounds_resumed", "rounds_states"),
 }

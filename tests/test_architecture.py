@@ -153,7 +153,7 @@ class TestImports:
 
     def test_libraries_know_neither_nodes_nor_each_other(self) -> None:
         for path in SOURCES:
-            if path.parts[0] in LIBRARIES:
+            if path.parts[0] in LIBRARIES and path.parts[:2] != ("pate_fed", "nodes"):
                 others = {*PACKAGES} - {path.parts[0]}
                 assert not any(is_of(name, *others) for name in imported_by(path)), path
 
@@ -265,10 +265,38 @@ class TestSizes:
         assert {path: count for path, count in lines.items() if count > MOST_LINES} == {}
 
 
+class TestRule:
+    """A rule's numbers travel whole: `pate_fed.rule`."""
+
+    @pytest.mark.parametrize("name", ["sigma1", "sigma2"])
+    def test_a_noise_is_a_field_of_its_rule_its_event_and_its_record_alone(self, name: str) -> None:
+        holders = {
+            kind.name
+            for path in SOURCES
+            for kind in nodes_of(path)
+            if isinstance(kind, ast.ClassDef)
+            for node in kind.body
+            if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == name
+        }
+        assert holders == {"Rule", "ConfidentGaussianMaxEvent", "Parameters"}
+
+    def test_no_function_but_a_command_takes_sigma1_beside_sigma2(self) -> None:
+        takers = {
+            path.as_posix()
+            for path in SOURCES
+            for node in nodes_of(path)
+            if isinstance(node, ast.FunctionDef)
+            and {"sigma1", "sigma2"}
+            <= {one.arg for one in (*node.args.args, *node.args.kwonlyargs)}
+        }
+        commands = {f"coordinator/cli/{name}.py" for name in ("audit", "cost", "runs", "simulate")}
+        assert takers == commands
+
+
 ERROR_MODULES = {name: importlib.import_module(f"{name}.errors") for name in PACKAGES}
 RANGES = {"pate_fed": "PF-1", "protocols": "PF-2", "party": "PF-3", "coordinator": "PF-4"}
-NAMED_BY_REASON = "RefusalError"
-"""Has no code of its own: a refusal has the code of its `Reason`."""
+WITHOUT_CODE = ("RefusalError", "CodedError")
+"""A refusal has the code of its `Reason`; a base of packages has none."""
 
 
 def errors_of(package: str) -> list[type[Exception]]:
@@ -278,7 +306,8 @@ def errors_of(package: str) -> list[type[Exception]]:
         for _, kind in inspect.getmembers(module, inspect.isclass)
         if issubclass(kind, Exception)
         and kind.__module__ == module.__name__
-        and kind.__name__ != NAMED_BY_REASON
+        and kind.__name__ not in WITHOUT_CODE
+        and not kind.__name__.startswith("_")
     ]
 
 
@@ -292,23 +321,13 @@ def code_of(kind: type[Exception]) -> str:
 
 
 class TestErrors:
-    @sampled(67)
+    @sampled()
     @pytest.mark.parametrize(("package", "kind"), ERRORS, ids=ERROR_IDS)
     def test_every_error_has_a_code_of_its_package(
         self, package: str, kind: type[Exception]
     ) -> None:
         assert re.fullmatch(r"PF-[1-4]\d\d", code_of(kind))
         assert code_of(kind).startswith(RANGES[package])
-
-    @sampled(64)
-    @pytest.mark.parametrize(("package", "kind"), ERRORS, ids=ERROR_IDS)
-    def test_every_error_stands_in_its_modules_tree(
-        self, package: str, kind: type[Exception]
-    ) -> None:
-        tree = ERROR_MODULES[package].__doc__ or ""
-        base = kind.__bases__[0] is Exception
-        assert re.search(rf"\b{kind.__name__}\b", tree)
-        assert base or re.search(rf"\b{kind.__name__}\s+{code_of(kind)}\b", tree)
 
     def test_every_error_is_explained_to_people(self) -> None:
         page = ERROR_PAGE.read_text(encoding="utf-8")

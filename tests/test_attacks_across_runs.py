@@ -41,8 +41,10 @@ from protocols.messages import (
     ShareBundle,
     VerdictMacs,
 )
-from protocols.rounds import RunNote, opening
+from protocols.rounds import RunNote
 from protocols.rounds.journal import MOST_UNSERVED
+from protocols.rounds.opening import at_coordinator as opening
+from protocols.values import encode_value
 from tests.support.hostile import (
     Patch,
     Places,
@@ -62,10 +64,10 @@ from tests.support.hostile import (
     without_quota,
     without_refusers_bound,
 )
-from tests.support.markers import each_once, in_turn, more, sampled
+from tests.support.markers import more, sampled
 
 # Attacks have much in common: each is tried in one setting, another in another one.
-pytestmark = sampled(1)
+pytestmark = sampled("make")
 
 QUERIES_CODE = "PF-317"
 NEAR_CODE = "PF-337"
@@ -140,22 +142,19 @@ def refused_additive_run(make: Make, hospitals: int, *, heard: str = "alive", mo
     return run
 
 
-@in_turn(
-    ("make", BOTH),
-    (
-        "hospitals, heard, keeps_liar",
-        [
-            pytest.param(5, "alive", True, id="5, alive, liar in U"),
-            pytest.param(5, "after a restart", False, id="5, after a restart, liar not in U"),
-            pytest.param(6, "after a restart", True, id="6, after a restart, liar in U"),
-            pytest.param(6, "alive", False, id="6, alive, liar not in U"),
-            more(5, "alive", False, id="5, alive, liar not in U"),
-            more(5, "after a restart", True, id="5, after a restart, liar in U"),
-            more(6, "alive", True, id="6, alive, liar in U"),
-            more(6, "after a restart", False, id="6, after a restart, liar not in U"),
-        ],
-    ),
-    indirect=["make"],
+@pytest.mark.parametrize("make", BOTH, indirect=True)
+@pytest.mark.parametrize(
+    ("hospitals", "heard", "keeps_liar"),
+    [
+        pytest.param(5, "alive", True, id="5, alive, liar in U"),
+        pytest.param(5, "after a restart", False, id="5, after a restart, liar not in U"),
+        pytest.param(6, "after a restart", True, id="6, after a restart, liar in U"),
+        pytest.param(6, "alive", False, id="6, alive, liar not in U"),
+        more(5, "alive", False, id="5, alive, liar not in U"),
+        more(5, "after a restart", True, id="5, after a restart, liar in U"),
+        more(6, "alive", True, id="6, alive, liar in U"),
+        more(6, "after a restart", False, id="6, after a restart, liar not in U"),
+    ],
 )
 def test_a_masked_retry_of_an_additive_batch_opens_the_same_hospitals_or_nothing(
     make: Make, hospitals: int, heard: str, keeps_liar: bool
@@ -191,18 +190,15 @@ SEATED = {
 """Hospitals of a retry, of which 0 to 5 had the first batch."""
 
 
-@in_turn(
-    ("make", BOTH),
-    (
-        "form, places",
-        [
-            pytest.param(form, places, id=f"{form}, {name}")
-            # In the masked form new ones may sit there: no set with them opens, below.
-            for form, names in (("additive", list(SEATED)), ("masked", list(SEATED)[:5]))
-            for name, places in ((name, SEATED[name]) for name in names)
-        ],
-    ),
-    indirect=["make"],
+@pytest.mark.parametrize("make", BOTH, indirect=True)
+@pytest.mark.parametrize(
+    ("form", "places"),
+    [
+        pytest.param(form, places, id=f"{form}, {name}")
+        # In the masked form new ones may sit there: no set with them opens, below.
+        for form, names in (("additive", list(SEATED)), ("masked", list(SEATED)[:5]))
+        for name, places in ((name, SEATED[name]) for name in names)
+    ],
 )
 def test_a_retry_without_a_hospital_or_with_a_new_one_is_refused(
     make: Make, form: str, places: tuple[int, ...]
@@ -260,9 +256,9 @@ def ended_masked_run(make: Make, hospitals: int, end: str) -> Run:
     return run
 
 
-@each_once(
-    ("make", BOTH), ("form", ["additive", "masked"]), ("end", MASKED_ENDS), indirect=["make"]
-)
+@pytest.mark.parametrize("make", BOTH, indirect=True)
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize("end", MASKED_ENDS)
 def test_a_masked_batch_that_may_have_opened_is_never_asked_again(
     make: Make, end: str, form: str
 ) -> None:
@@ -317,17 +313,15 @@ def test_without_its_rule_an_additive_retry_reads_the_victim(
 
 
 @companions
-@in_turn(
-    ("form", ["additive", "masked"]),
-    (
-        "take_out, end",
-        [
-            (with_void_as_proof, "void"),
-            (with_void_as_proof, "refused"),
-            (without_any_bound, "opened"),
-            (without_any_bound, "no word"),
-        ],
-    ),
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize(
+    ("take_out", "end"),
+    [
+        (with_void_as_proof, "void"),
+        (with_void_as_proof, "refused"),
+        (without_any_bound, "opened"),
+        (without_any_bound, "no word"),
+    ],
 )
 def test_without_its_rule_a_retry_of_a_masked_batch_reads_the_victim(
     make: Make, monkeypatch: Patch, take_out: TakenOut, end: str, form: str
@@ -390,12 +384,9 @@ def ask_for_closing(run: Run, how: str) -> dict[int, list[str]]:
     return run.propose((), to=run.honest)
 
 
-@in_turn(
-    ("make", BOTH),
-    ("form", ["additive", "masked"]),
-    ("hospitals", [5, 7, more(10)]),
-    indirect=["make"],
-)
+@pytest.mark.parametrize("make", BOTH, indirect=True)
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize("hospitals", [5, 7, more(10)])
 def test_who_is_told_closed_while_others_open_a_set_serves_no_second_sum(
     make: Make, hospitals: int, form: str
 ) -> None:
@@ -437,7 +428,9 @@ def test_who_hears_the_certificate_of_a_set_serves_no_second_sum(make: Make) -> 
     first.world.assert_nothing_is_read()
 
 
-@in_turn(("make", BOTH), ("form", ["additive", "masked"]), ("how", HEARD), indirect=["make"])
+@pytest.mark.parametrize("make", BOTH, indirect=True)
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize("how", HEARD)
 def test_who_agreed_to_a_set_never_closes_the_plan(make: Make, form: str, how: str) -> None:
     first = two_stories(make, 7, "a set of all, then closed")
     code = UNEXPECTED_CODE if how == "alive" else VERDICT_CODE
@@ -460,9 +453,9 @@ def test_who_closed_a_plan_never_agrees_to_a_set_of_it(make: Make) -> None:
 
 
 @companions
-@in_turn(
-    ("form", ["additive", "masked"]),
-    ("take_out", [without_one_verdict, without_proof_of_closing, with_void_as_proof]),
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize(
+    "take_out", [without_one_verdict, without_proof_of_closing, with_void_as_proof]
 )
 def test_without_its_rule_two_stories_read_the_victim(
     make: Make, monkeypatch: Patch, take_out: TakenOut, form: str
@@ -512,7 +505,8 @@ def near(first: Run) -> list[int]:
     return [index + first.world.queries for index in first.indices]
 
 
-@in_turn(("make", BOTH), ("end", NEAR_ENDS), indirect=["make"])
+@pytest.mark.parametrize("make", BOTH, indirect=True)
+@pytest.mark.parametrize("end", NEAR_ENDS)
 def test_near_queries_beyond_the_quota_are_refused_however_the_first_batch_ended(
     make: Make, end: str
 ) -> None:
@@ -523,7 +517,9 @@ def test_near_queries_beyond_the_quota_are_refused_however_the_first_batch_ended
     first.world.assert_nothing_is_read()
 
 
-@each_once(("make", BOTH), ("form", ["additive", "masked"]), ("end", NEAR_ENDS), indirect=["make"])
+@pytest.mark.parametrize("make", BOTH, indirect=True)
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize("end", NEAR_ENDS)
 def test_near_queries_within_the_quota_open_for_the_same_hospitals_only(
     make: Make, end: str, form: str
 ) -> None:
@@ -587,18 +583,16 @@ def test_an_exact_query_is_bound_by_its_neighbors_too(make: Make) -> None:
 
 
 @companions
-@each_once(
-    ("end", ["no word", "void", "refused"]),
-    (
-        "take_out, queries",
-        [
-            (without_neighbors, NEAR_QUOTA + 10),
-            (without_quota, NEAR_QUOTA + 10),
-            (without_near_bound, NEAR_QUOTA),
-            (without_bound_on_seats, NEAR_QUOTA),
-            (without_any_bound, NEAR_QUOTA),
-        ],
-    ),
+@pytest.mark.parametrize("end", ["no word", "void", "refused"])
+@pytest.mark.parametrize(
+    ("take_out", "queries"),
+    [
+        (without_neighbors, NEAR_QUOTA + 10),
+        (without_quota, NEAR_QUOTA + 10),
+        (without_near_bound, NEAR_QUOTA),
+        (without_bound_on_seats, NEAR_QUOTA),
+        (without_any_bound, NEAR_QUOTA),
+    ],
 )
 def test_without_its_rule_near_queries_read_the_victim(
     make: Make, monkeypatch: Patch, take_out: TakenOut, queries: int, end: str
@@ -684,7 +678,7 @@ def test_a_mac_that_the_relay_spoils_names_the_peer_and_the_coordinator(make: Ma
     world = make(5)
     run = Run(world, range(5), "additive", colluders=1)
     run._exchange(dict.fromkeys(run.places, run.coordinator.setup.offer.frame))
-    terms = wire.encode_value(run.terms.as_record())
+    terms = encode_value(run.terms.as_record())
     record = run.coordinator.setup.make_record(terms=terms, colluders=1, dropouts=0)
     run._exchange(dict.fromkeys(run.places, record))
     seats = run.coordinator.seats
@@ -763,10 +757,9 @@ def forged(run_id: bytes, number: int, world: World) -> list[Any]:
     ]
 
 
-@in_turn(
-    ("make", BOTH),
-    ("is_in_a_run", [pytest.param(False, id="in no run"), pytest.param(True, id="in a run")]),
-    indirect=["make"],
+@pytest.mark.parametrize("make", BOTH, indirect=True)
+@pytest.mark.parametrize(
+    "is_in_a_run", [pytest.param(False, id="in no run"), pytest.param(True, id="in a run")]
 )
 def test_messages_of_unknown_runs_leave_no_row_and_at_most_one_refusal(
     make: Make, is_in_a_run: bool
@@ -785,13 +778,9 @@ def test_messages_of_unknown_runs_leave_no_row_and_at_most_one_refusal(
     assert (journal.counter, rows_of(world, 0)) == before
 
 
-@in_turn(
-    ("make", BOTH),
-    (
-        "is_restarted",
-        [pytest.param(False, id="in the run"), pytest.param(True, id="after a restart")],
-    ),
-    indirect=["make"],
+@pytest.mark.parametrize("make", BOTH, indirect=True)
+@pytest.mark.parametrize(
+    "is_restarted", [pytest.param(False, id="in the run"), pytest.param(True, id="after a restart")]
 )
 def test_plans_that_a_run_never_served_leave_few_rows(make: Make, is_restarted: bool) -> None:
     world = make(5)
@@ -897,7 +886,8 @@ PROOFS = [
 ]
 
 
-@in_turn(("make", BOTH), ("proof", PROOFS), indirect=["make"])
+@pytest.mark.parametrize("make", BOTH, indirect=True)
+@pytest.mark.parametrize("proof", PROOFS)
 def test_no_share_is_shown_without_the_proof_of_its_set(make: Make, proof: str) -> None:
     world = make(7, liars={0, 1})
     run = Run(world, range(7), "masked").set_up()

@@ -173,7 +173,7 @@ def test_the_run_uses_up_the_budget_without_a_liar(tmp_path: Path) -> None:
     """Otherwise the tests below would bound nothing."""
     federation = federation_of(tmp_path)
     run = ask(federation)
-    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
+    assert (run.state, run.progress.answered) == (RunState.DONE, QUERIES)
     ledger = federation.hospitals[0].ledger.load()
     assert 0.9 < ledger.used_share() <= 1
     assert ledger.share_of(ledger.entries[0].reserved) == pytest.approx(1 / 12, rel=0.1)
@@ -243,7 +243,7 @@ def test_small_batches_may_be_lost_until_they_are_a_small_part_together(tmp_path
     let_lie(federation, instead_of_y(lambda who, y: None))
     run = ask(federation, patience_s=0.0)
     part = lost_share(federation, 0)
-    assert run.progress["void"] == 2  # then the run is over at any rate
+    assert run.progress.void == 2  # then the run is over at any rate
     assert 0 < part <= SMALL_BATCH
     federation.coordinator.close()
 
@@ -255,7 +255,7 @@ def test_a_liar_that_spoils_run_after_run_costs_each_run_one_small_batch(tmp_pat
     for number in range(3):
         run = ask(federation, f"run-{number}")
         assert NAMES[LIAR] in run.reason
-        assert run.progress["void"] == 1
+        assert run.progress.void == 1
     for place in (0, 1):
         assert states(federation, place) == [*RETURNED, *FORFEITED, *FORFEITED]
         assert lost_share(federation, place) <= 2 * SMALL_BATCH
@@ -302,7 +302,7 @@ def test_over_real_processes_a_liar_burns_nothing_and_is_named(tmp_path: Path) -
         assert "West" in run.run.reason
         assert liar in run.run.reason
         assert "PF-224" in run.run.reason
-        assert run.run.progress["void"] == 1
+        assert run.run.progress.void == 1
         for one in seen.hospitals[:2]:
             assert [entry.state for entry in one.ledger.entries] == [EntryState.RETURNED]
             assert one.ledger.used_share() == 0

@@ -13,6 +13,7 @@ from pate_fed.charging import RunLedger
 from pate_fed.releases import ABSTAIN, Outcome
 from protocols import wire
 from protocols.messages import Settlement
+from protocols.values import encode_value
 from tests.support.federation import Federation, ready_federation
 
 CAPS = {"max_asks": 20, "max_answers": 4}
@@ -23,7 +24,7 @@ def claim(federation: Federation, outcomes: list[Outcome]) -> bytes:
     honest = wire.expect(wire.decode(federation.settlement), Settlement)
     labels = [0 if one is Outcome.ANSWERED else ABSTAIN for one in outcomes]
     result: dict[str, Any] = {"labels": labels, "outcomes": [int(one) for one in outcomes]}
-    said = dataclasses.replace(honest, result=wire.encode_value(result))
+    said = dataclasses.replace(honest, result=encode_value(result))
     federation.settle_otherwise(said)
     return federation.settlement
 

@@ -37,6 +37,7 @@ from protocols.messages import (
     Verdict,
 )
 from protocols.rounds import PartyState
+from protocols.values import decode_value, encode_value
 from tests.support.attacked import (
     KINDS,
     MOST_BYTES,
@@ -57,7 +58,8 @@ from tests.support.attacked import (
     votes_cast,
 )
 from tests.support.federation import CLASSES, FORMS, Federation, holds_vector, kinds, messages
-from tests.support.markers import in_turn, sampled
+from tests.support.markers import sampled
+from tests.support.rules import changed_record, with_other
 
 VICTIM = 1
 
@@ -66,8 +68,8 @@ VICTIM = 1
 
 
 def _other_queries(plan: Plan) -> dict[str, Any]:
-    terms: Any = wire.decode_value(plan.terms)
-    return {"terms": wire.encode_value({**terms, "indices": [3, 4]})}
+    terms: Any = decode_value(plan.terms)
+    return {"terms": encode_value({**terms, "indices": [3, 4]})}
 
 
 OTHER_PLANS = [
@@ -77,8 +79,9 @@ OTHER_PLANS = [
 ]
 
 
-@sampled(1)
-@in_turn(("kind", KINDS), ("changed", OTHER_PLANS), every=3)
+@sampled()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("changed", OTHER_PLANS)
 def test_different_plans_for_different_parties_open_nothing(
     kind: Kind, changed: Callable[[Plan], dict[str, Any]]
 ) -> None:
@@ -101,7 +104,7 @@ def test_different_plans_for_different_parties_open_nothing(
     assert federation.store.releases() == {}
 
 
-@sampled(1)
+@sampled()
 @every_kind
 def test_parties_that_answered_other_plans_serve_no_later_one_together(kind: Kind) -> None:
     federation = kind.ready()
@@ -127,7 +130,7 @@ def test_parties_that_answered_other_plans_serve_no_later_one_together(kind: Kin
 # Nothing twice ------------------------------------------------------------------------------------
 
 
-@sampled(1)
+@sampled()
 @every_kind
 def test_a_replayed_plan_gets_no_new_vote_and_after_its_settlement_no_y(kind: Kind) -> None:
     federation = kind.ready()
@@ -164,7 +167,7 @@ def _message(frame: bytes) -> Message:
     return wire.decode(frame).message
 
 
-@sampled(1)
+@sampled()
 @every_kind
 def test_a_batch_asked_again_under_a_new_plan_is_refused_by_all(kind: Kind) -> None:
     federation = kind.ready()
@@ -177,7 +180,7 @@ def test_a_batch_asked_again_under_a_new_plan_is_refused_by_all(kind: Kind) -> N
     assert votes_cast(federation) == voted
 
 
-@sampled(1)
+@sampled()
 @additive_kinds
 def test_a_y_that_is_dropped_is_not_sent_for_the_same_queries_again(kind: Kind) -> None:
     """Drop one party's y, ask again: two sums without and with it would tell its votes."""
@@ -194,7 +197,7 @@ def test_a_y_that_is_dropped_is_not_sent_for_the_same_queries_again(kind: Kind) 
     assert votes_cast(federation) == voted == [1] * PARTIES
 
 
-@sampled(1)
+@sampled()
 @masked_kinds
 def test_a_drop_out_that_was_claimed_is_not_made_good_by_asking_again(kind: Kind) -> None:
     federation = kind.ready()
@@ -238,18 +241,18 @@ def second_run(federation: Federation, places: list[int]) -> LabelingRun:
 def _fewer(federation: Federation, seated: tuple[Member, ...]) -> Any:
     terms = federation.run.terms
     count = len(seated)
-    changed: dict[str, Any] = {
+    fewer: dict[str, Any] = {
         "weights": tuple(member.weights for member in seated),
         "budgets": terms.budgets[:count],
     }
-    if terms.vote_threshold is not None:
-        changed["vote_threshold"] = terms.vote_threshold * count / len(terms.weights)
-    if terms.dropouts is not None:
-        changed["dropouts"] = count - FORMS[federation.form]().threshold(count)
-    return dataclasses.replace(terms, **changed)
+    if terms.rule.vote_threshold is not None:
+        fewer["vote_threshold"] = terms.rule.vote_threshold * count / len(terms.weights)
+    if terms.rule.dropouts is not None:
+        fewer["dropouts"] = count - FORMS[federation.form]().threshold(count)
+    return with_other(terms, **fewer)
 
 
-@sampled(1)
+@sampled()
 @every_kind
 def test_the_same_query_in_another_run_without_one_party_is_refused(kind: Kind) -> None:
     """sum(all) - sum(all without i) is exactly i's votes (rule R3)."""
@@ -271,10 +274,10 @@ def test_the_same_query_in_another_run_without_one_party_is_refused(kind: Kind) 
 # One party set ------------------------------------------------------------------------------------
 
 
-@sampled(3)
-@in_turn(
-    ("kind", KINDS),
-    ("told", [pytest.param([0], id="one party"), pytest.param([0, 1, 2], id="three parties")]),
+@sampled()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "told", [pytest.param([0], id="one party"), pytest.param([0, 1, 2], id="three parties")]
 )
 def test_a_run_record_without_one_party_for_some_sets_nothing_up(
     kind: Kind, told: list[int]
@@ -300,7 +303,7 @@ def test_a_run_record_without_one_party_for_some_sets_nothing_up(
             threshold=threshold,
             dropouts=5 - threshold,
             colluders=min(message.colluders, FORMS[federation.form]().most_colluders(5)),
-            terms=wire.encode_value(terms.as_record()),
+            terms=encode_value(terms.as_record()),
         )
 
     tell(federation, told, lie)
@@ -336,18 +339,15 @@ def _envelopes_of(federation: Federation, place: int) -> list[bytes]:
     raise AssertionError(place)
 
 
-@sampled(2)
-@in_turn(
-    ("kind", KINDS),
-    (
-        "change",
-        [
-            pytest.param(lambda w: w[:-1], id="without one party"),
-            pytest.param(lambda w: (*w, w[0]), id="with one more"),
-            pytest.param(lambda w: (TeacherWeights.equal(1), *w[1:]), id="with another quota"),
-        ],
-    ),
-    every=3,
+@sampled()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda w: w[:-1], id="without one party"),
+        pytest.param(lambda w: (*w, w[0]), id="with one more"),
+        pytest.param(lambda w: (TeacherWeights.equal(1), *w[1:]), id="with another quota"),
+    ],
 )
 def test_a_batch_over_another_party_set_than_the_runs_is_refused(
     kind: Kind, change: Callable[[Any], Any]
@@ -357,12 +357,12 @@ def test_a_batch_over_another_party_set_than_the_runs_is_refused(
     def lie(message: Message) -> Message:
         if not isinstance(message, Plan):
             return message
-        terms: Any = wire.decode_value(message.terms)
+        terms: Any = decode_value(message.terms)
         weights = change(federation.run.terms.weights)
         record = federation.run.terms.as_record()
         run = {**terms["run"], "weights": [[list(r) for r in w.runs] for w in weights]}
         assert set(run) == set(record)
-        return dataclasses.replace(message, terms=wire.encode_value({**terms, "run": run}))
+        return dataclasses.replace(message, terms=encode_value({**terms, "run": run}))
 
     tell(federation, range(PARTIES), lie)
     with pytest.raises(VoidBatchError):
@@ -371,7 +371,7 @@ def test_a_batch_over_another_party_set_than_the_runs_is_refused(
     assert did_nothing(federation)
 
 
-@sampled(1)
+@sampled()
 @every_kind
 def test_a_settlement_of_another_set_than_the_one_that_sent_stops_the_party(kind: Kind) -> None:
     """A release that says that the victim was not in it."""
@@ -421,7 +421,7 @@ def nobody_revealed(federation: Federation) -> bool:
     return not any(_holds(answer, Reveal) for _, answer in federation.transport.answers)
 
 
-@sampled(1)
+@sampled()
 @masked_kinds
 def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind) -> None:
     """n = 5, t = 4: the last party is a survivor to three parties, and a drop-out to two."""
@@ -459,7 +459,7 @@ def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind) -> None:
         assert node._journal.verdict_on(plan)
 
 
-@sampled(1)
+@sampled()
 @masked_kinds
 def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind) -> None:
     """The coordinator shows each party all verdicts that it has as if they were for its own set."""
@@ -511,7 +511,7 @@ def test_verdicts_of_two_groups_make_no_proof_for_either(kind: Kind) -> None:
     assert nobody_revealed(federation)
 
 
-@sampled(1)
+@sampled()
 @masked_kinds
 def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(kind: Kind) -> None:
     """The coordinator says that the last party dropped out, then that it did not."""
@@ -541,7 +541,7 @@ def test_a_second_survivor_set_after_a_claimed_drop_out_reveals_nothing(kind: Ki
     assert nobody_revealed(federation)
 
 
-@sampled(1)
+@sampled()
 @masked_kinds
 def test_no_survivor_set_goes_below_a_partys_own_floor(kind: Kind) -> None:
     """Owners wrote 4, which is the form's threshold. The coordinator lowers it by itself."""
@@ -583,21 +583,22 @@ LOWERED = [
 ]
 
 
-@sampled(2)
-@in_turn(("kind", KINDS), ("lowered", LOWERED), every=3)
+@sampled()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lowered", LOWERED)
 def test_terms_lowered_between_run_and_batch_are_refused_before_anybody_votes(
     kind: Kind, lowered: dict[str, Any]
 ) -> None:
     federation = kind.ready()
     agreed = federation.run.terms.as_record()
-    assert {name: agreed[name] for name in lowered} != lowered
+    assert changed_record(agreed, **lowered) != agreed
 
     def lie(message: Message) -> Message:
         if not isinstance(message, Plan):
             return message
-        terms: Any = wire.decode_value(message.terms)
-        changed = {**terms, "run": {**terms["run"], **lowered}}
-        return dataclasses.replace(message, terms=wire.encode_value(changed))
+        terms: Any = decode_value(message.terms)
+        changed = {**terms, "run": changed_record(terms["run"], **lowered)}
+        return dataclasses.replace(message, terms=encode_value(changed))
 
     tell(federation, range(PARTIES), lie)
     with pytest.raises(VoidBatchError):
@@ -606,7 +607,7 @@ def test_terms_lowered_between_run_and_batch_are_refused_before_anybody_votes(
     assert did_nothing(federation)
 
 
-@sampled(1)
+@sampled()
 @every_kind
 def test_a_run_that_a_policy_finds_too_small_or_too_quiet_is_refused(kind: Kind) -> None:
     for policy, reason in (

@@ -20,7 +20,8 @@ from coordinator.runs.labeling import deciding
 from pate_fed.accounting import DistributedGaussianMaxEvent, event_charged_rdp
 from pate_fed.mechanisms import DistributedNoise, RandomBytes, keyed_stream
 from pate_fed.mechanisms.discrete_sampling import sample_discrete_gaussian
-from pate_fed.votes import NoiseShare, NoisyHistogram, open_noisy_sum
+from pate_fed.opened_sums import open_noisy_sum
+from pate_fed.votes import NoiseShare, NoisyHistogram
 from tests.support.attacked import PARTIES, Kind, clean_rows
 from tests.support.federation import CLASSES, ORDER, SIGMA, Federation
 from tests.support.markers import more, sampled
@@ -106,7 +107,7 @@ def shortfall(left: NDArray[np.float64], sigma: float) -> float:
 MOST_SHORT = float(stats.norm.isf(FALSE_ALARM))
 
 
-@sampled(1)
+@sampled("colluders")
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "colluders", "lost"), CASES)
 def test_what_colluders_and_the_lost_leave_has_at_least_the_promised_variance(
@@ -123,7 +124,7 @@ def test_what_colluders_and_the_lost_leave_has_at_least_the_promised_variance(
     assert shortfall(left, SIGMA) < MOST_SHORT
 
 
-@sampled(1)
+@sampled("colluders")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "colluders", "lost"),
@@ -156,7 +157,7 @@ def against_law(left: NDArray[np.float64], *, sigma: float, shares: int) -> floa
     return float(stats.chisquare(seen[kept], expected[kept]).pvalue)
 
 
-@sampled(1)
+@sampled("colluders")
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "colluders", "lost"), CASES)
 def test_the_accountants_number_is_the_price_of_the_noise_that_was_drawn(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pate_fed.accounting.distributed_bounds import distributed_label_rdp
 from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.errors import RowSumError
-from pate_fed.votes import open_noisy_sum
+from pate_fed.opened_sums import open_noisy_sum
 from tests.support.federation import wrapped
 from tests.support.summed_noise import moment_divergence, summed_mass
 

@@ -39,7 +39,7 @@ from tests.support.federation import (
     holds_vector,
     wrapped,
 )
-from tests.support.markers import each_once, in_turn, sampled
+from tests.support.markers import sampled
 
 CULPRIT = 1
 Forge = Callable[[Federation, MaskedVector], list[bytes]]
@@ -111,8 +111,9 @@ Y_ATTACKS = [
 EACH_KIND = [pytest.param(kind, id=str(kind)) for kind in KINDS]
 
 
-@sampled(1)
-@each_once(("kind", EACH_KIND), ("forge, code", Y_ATTACKS))
+@sampled()
+@pytest.mark.parametrize("kind", EACH_KIND)
+@pytest.mark.parametrize(("forge", "code"), Y_ATTACKS)
 def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
     kind: Kind, forge: Forge, code: str
 ) -> None:
@@ -145,7 +146,7 @@ def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
             federation.ask(0, 1)
         # A wrong length under its sender's name counts as a refusal.
         is_refusal = code == "PF-224"
-        comes_back = is_refusal and not federation.run.terms.at_parties
+        comes_back = is_refusal and not federation.run.terms.rule.at_parties
         assert void.value.reservation == ("cancelled" if comes_back else "forfeited")
         assert void.value.may_ask_again is is_refusal
         assert federation.names[CULPRIT] in str(void.value)
@@ -157,7 +158,7 @@ def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
     assert federation.ask(3, 4).labels.tolist() == labels_of(3, 4)
 
 
-@sampled(6)
+@sampled()
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize(
     ("changed", "code"),
@@ -226,14 +227,15 @@ def let_lie(federation: Federation, lie: NDArray[np.int64] | None) -> None:
 
 
 def bound_of(federation: Federation) -> int:
-    if not federation.run.terms.at_parties:
+    if not federation.run.terms.rule.at_parties:
         return 0
     noise = noise_of(federation.run.terms)
     return noise.row_sum_bound(2, CLASSES, senders=PARTIES)
 
 
-@sampled(1)
-@in_turn(("kind", EACH_KIND), ("sign", [1, -1]))
+@sampled()
+@pytest.mark.parametrize("kind", EACH_KIND)
+@pytest.mark.parametrize("sign", [1, -1])
 def test_rows_far_from_their_sum_void_the_batch(kind: Kind, sign: int) -> None:
     """One vote where the coordinator adds the noise; far too large noise where parties do.
 
@@ -247,7 +249,7 @@ def test_rows_far_from_their_sum_void_the_batch(kind: Kind, sign: int) -> None:
     assert void.value.reservation == "forfeited"
     liar = federation.names[CULPRIT]
     named = {name for name in federation.names if name in str(void.value)}
-    assert named == (set() if federation.run.terms.at_parties else {liar})
+    assert named == (set() if federation.run.terms.rule.at_parties else {liar})
     let_lie(federation, None)
     assert federation.ask(3, 4).labels.tolist() == labels_of(3, 4)
     for place in range(PARTIES):
@@ -296,8 +298,9 @@ SIZES = [0, TEACHERS, 2**31 - 5 * TEACHERS, 2**31 - SURE - 1, 2**31 - 1]
 
 
 @pytest.mark.slow
-@sampled(2)
-@each_once(("kind", EACH_KIND), ("size", SIZES))
+@sampled("size")
+@pytest.mark.parametrize("kind", EACH_KIND)
+@pytest.mark.parametrize("size", SIZES)
 def test_a_lie_that_keeps_row_sums_shows_nothing_of_honest_votes(kind: Kind, size: int) -> None:
     """R11, R12: void or not, sizes, exchanges, charges are the same whatever a peer voted."""
     lie = wrapped(np.array([[SURE, size, -SURE - size], [size, SURE, -SURE - size]]))
@@ -310,8 +313,8 @@ AT_PARTIES = [each for each in EACH_KIND if each.values[0].place == "parties"]
 
 
 @pytest.mark.slow
-@sampled(2)
-@in_turn(("kind", AT_PARTIES))
+@sampled("kind")
+@pytest.mark.parametrize("kind", AT_PARTIES)
 def test_whether_a_lie_at_the_bound_voids_the_batch_follows_from_noise_alone(kind: Kind) -> None:
     """A row that is off by just the bound is void for about half of all noise: never by a vote."""
     bound = bound_of(kind.federation())

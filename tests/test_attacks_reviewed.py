@@ -24,8 +24,9 @@ from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
 from party.site.dataset import add
 from party.site.folder import Site
+from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, party_task, tasks_of
+from party.site.tasks import party_task
 from party.site.training import folder_of, ready_teachers, teachers_digest
 from party.storage import Journal, PartyDatabase
 from party.storage.query_journal import (
@@ -55,13 +56,14 @@ from protocols.rounds import (
     SetBound,
     lost_runs,
     settlement,
-    setup,
     verdicts,
 )
 from protocols.rounds.batch import at_party
 from protocols.rounds.journal import MOST_UNSERVED
+from protocols.rounds.setup import at_party as setup
 from protocols.transcript import EntrySignature, HeadsRecord, transcript_lines
 from protocols.transcript_verifier import render_check, verify_transcript
+from protocols.values import encode_value
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 from tests.support.hostile import (
     CLASSES,
@@ -76,7 +78,7 @@ from tests.support.hostile import (
     without_any_bound,
     without_near_bound,
 )
-from tests.support.markers import in_turn, sampled
+from tests.support.markers import sampled
 
 ANY_RUN = {"came_here": True}
 PARTIES_CODE = "PF-310"
@@ -199,7 +201,7 @@ def own_run(first: Run, *, federation: int = 1, form: str = "masked") -> Run:
 HEARD = ["alive", "after a restart", "with a run of its own"]
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize("heard", HEARD)
 def test_another_coordinator_takes_no_y(form: str, heard: str) -> None:
@@ -216,7 +218,7 @@ def test_another_coordinator_takes_no_y(form: str, heard: str) -> None:
     assert counters(run) == before
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("heard", HEARD[:2])
 def test_without_its_rule_another_coordinator_reads_an_exact_sum(
     monkeypatch: Patch, heard: str
@@ -242,7 +244,7 @@ def void_by_other(run: Run, *, by_own_run: bool, federation: int = 1) -> None:
         run.speak_as(0)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize(
     ("by_own_run", "federation"),
@@ -259,7 +261,7 @@ def test_a_y_is_erased_in_its_own_run_alone(form: str, by_own_run: bool, federat
         assert run.tell(place, run.plan_frame).frames == run.answers[place].frames
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("take_out", "by_own_run"), [(without_owner_of_run, False), (without_run_of_settlement, True)]
 )
@@ -298,7 +300,7 @@ def test_another_coordinator_closes_no_open_plan(by_own_run: bool, code: str) ->
     assert [parties for parties, _ in run.loot.sums()] == [frozenset(run.honest)]
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("take_out", "by_own_run"), [(without_owner_of_run, False), (without_run_of_verdict, True)]
 )
@@ -378,7 +380,7 @@ def test_a_plan_that_was_closed_before_it_came_costs_nothing(form: str) -> None:
         assert entry.entry_id == again.plan_digest.hex()
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_without_its_rule_a_closed_plan_is_charged_for_nothing(
     monkeypatch: Patch, form: str
@@ -469,8 +471,9 @@ HOSPITALS_AND_HEADS = [
 ]
 
 
-@sampled(1)
-@in_turn(("form", ["additive", "masked"]), ("hospitals, heads", HOSPITALS_AND_HEADS))
+@sampled()
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize(("hospitals", "heads"), HOSPITALS_AND_HEADS)
 def test_a_verdict_says_how_many_liars_another_good_transcript_needs(
     form: str, hospitals: int, heads: int
 ) -> None:
@@ -511,7 +514,7 @@ def test_another_transcript_with_all_heads_needs_all_parties(form: str) -> None:
     assert len(verdict_of(run, other).heads_compared) < 5
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_without_its_rule_two_good_transcripts_need_no_liar(monkeypatch: Patch, form: str) -> None:
     """The number follows from the fewest heads: with fewer, no hospital has to sign both."""
@@ -627,11 +630,9 @@ AGAIN = [("refused", "the same"), ("refused", "near"), ("opened", "near")]
 """How a batch ended that opened, and how its questions may be asked again."""
 
 
-@sampled(1)
-@in_turn(
-    ("form", ["additive", "masked"]),
-    ("end, how", [*AGAIN, ("closed", "the same"), ("closed", "near")]),
-)
+@sampled()
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize(("end", "how"), [*AGAIN, ("closed", "the same"), ("closed", "near")])
 def test_new_teachers_answer_no_question_of_the_old_ones(end: str, how: str, form: str) -> None:
     first = answered_batch(end)
     assert train_again(first.world, VICTIM).any()
@@ -644,8 +645,9 @@ def test_new_teachers_answer_no_question_of_the_old_ones(end: str, how: str, for
     assert again.plan_digest.hex() not in {entry.entry_id for entry in entries}
 
 
-@sampled(1)
-@in_turn(("form", ["additive", "masked"]), ("end, how", AGAIN))
+@sampled()
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize(("end", "how"), AGAIN)
 def test_the_same_teachers_answer_again_what_may_be_asked_again(
     end: str, how: str, form: str
 ) -> None:
@@ -667,8 +669,9 @@ def test_new_teachers_answer_what_was_asked_but_never_answered() -> None:
     assert again.ask(indices) == {}
 
 
-@sampled(1)
-@in_turn(("form", ["additive", "masked"]), ("end, how", AGAIN))
+@sampled()
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize(("end", "how"), AGAIN)
 def test_without_its_rule_new_teachers_show_how_one_hospitals_votes_changed(
     monkeypatch: Patch, end: str, how: str, form: str
 ) -> None:
@@ -853,8 +856,9 @@ def near(first: Run) -> list[int]:
     return [index + first.world.queries for index in first.indices]
 
 
-@sampled(1)
-@in_turn(("form", ["additive", "masked"]), ("policy", CARELESS))
+@sampled()
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize("policy", CARELESS)
 def test_a_careless_hospital_does_not_help_to_read_another(
     policy: dict[str, Any], form: str
 ) -> None:
@@ -874,7 +878,7 @@ def test_any_number_of_near_queries_is_served_for_the_same_parties() -> None:
     first.world.assert_nothing_is_read()
 
 
-@sampled(1)
+@sampled("distance")
 @pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9, LEAST_NEAR_DISTANCE])
 def test_a_distance_below_the_least_one_counts_as_that(distance: float) -> None:
     policy = {"near_distance": distance}
@@ -883,7 +887,7 @@ def test_a_distance_below_the_least_one_counts_as_that(distance: float) -> None:
     assert_refused(second.ask(near(first)), second.honest, NEAR_CODE)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("take_out", "policy"),
     [
@@ -919,7 +923,7 @@ def error_at_stale_statement() -> tuple[Run, HistoryError]:
         [statement] = held.tell(place, offer).frames
         held.coordinator.receive(statement, peer=held.fingerprint(place))
     held.coordinator.receive(stale, peer=held.fingerprint(1))
-    terms = wire.encode_value(held.terms.as_record())
+    terms = encode_value(held.terms.as_record())
     record = held.coordinator.setup.make_record(terms=terms, colluders=1, dropouts=0)
     with pytest.raises(HistoryError) as caught:
         held.node(0)._round.receive(record, now=world.now)
@@ -987,7 +991,7 @@ def opened_without_victim() -> Run:
     return run
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("form", ["additive", "masked"])
 @pytest.mark.parametrize("federation", [0, 1], ids=["same coordinator", "another coordinator"])
 def test_another_runs_parties_free_no_query(federation: int, form: str) -> None:
@@ -1000,7 +1004,7 @@ def test_another_runs_parties_free_no_query(federation: int, form: str) -> None:
     first.world.assert_nothing_is_read()
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("federation", [0, 1], ids=["same coordinator", "another coordinator"])
 def test_without_its_rule_another_runs_parties_free_what_was_opened(
     monkeypatch: Patch, federation: int
@@ -1045,7 +1049,7 @@ def test_another_runs_parties_prove_nothing_about_a_plan_that_was_never_begun(
     assert_refused(again.ask(indices, of=[VICTIM]), [VICTIM], QUERIES_CODE)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("federation", [0, 1], ids=["same coordinator", "another coordinator"])
 def test_without_its_rule_another_runs_parties_free_a_plan_that_was_never_begun(
     monkeypatch: Patch, federation: int

@@ -22,7 +22,7 @@ from protocols.masked import MaskedSum
 from protocols.messages import Plan, Reveal, Settlement, ShareBundle, Verdict
 from protocols.rounds import PartyState
 from protocols.rounds.contribution import Contribution, opening_digest
-from protocols.rounds.opening import STAGE
+from protocols.rounds.opening.at_party import STAGE
 from protocols.secure_sum import SecureSum
 from tests.support.cheating import Cheat
 from tests.support.markers import sampled
@@ -43,7 +43,7 @@ def settled_at_epoch(form: type[SecureSum], epoch: int) -> tuple[MemoryRun, byte
     return run, run.coordinator.seats[0]
 
 
-@sampled(2)
+@sampled()
 @forms
 @pytest.mark.parametrize("epoch", [1, 4, 5])
 def test_an_epoch_that_was_skipped_or_served_is_not_gone_back_to(
@@ -180,7 +180,7 @@ def test_a_holder_is_not_framed_by_a_dealer_that_signed_two_dealings() -> None:
     assert reveal.opening_digest == opening_digest(verdict, digests)
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize("state", ["released", "void"])
 @pytest.mark.parametrize(
     "forged",

@@ -231,7 +231,6 @@ def task_of(first: PublicRows, asked: PublicRows | None = None) -> LearningTask:
 
 
 HONEST = rows_of(*np.linspace(20, 80, 40).tolist())
-OUTLIERS = rows_of(*np.linspace(20, 80, 40).tolist(), 1e9, -1e9)
 OFF_CENTER = rows_of(*(116.0 + k % 9 for k in range(40)))
 FAR = rows_of(*(90.0 + 1.5 * (k % 4) for k in range(40)))
 

@@ -103,7 +103,7 @@ def test_there_are_20_000_schedules() -> None:
     assert sum(usual + more for usual, more, _ in COURSES.values()) >= 20_000
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(("name", "quota"), QUOTAS)
 def test_whatever_the_network_does_sums_are_exact_or_fail_with_a_code(
     name: str, quota: int
@@ -181,7 +181,7 @@ def fault(kind: Kind, *, exchange: int = 0, node: int = 1, a: int = 0, b: int = 
     return Fault(exchange, node, False, kind, a, b)
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [

@@ -32,7 +32,7 @@ import pytest
 from coordinator.runs.queue import Run
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
-from pate_fed.data.task import LearningTask
+from pate_fed.data.new_task import make_task
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
 from tests.support.deployed import (
@@ -200,7 +200,7 @@ def marked_federation(folder: Path) -> Iterator[tuple[Services, Recording]]:
         settings = replace(home.settings, address=f"127.0.0.1:{wire.port}")
         home = replace(home, settings=settings)
         queries = write_public_table(folder / "public.csv")
-        task = LearningTask.from_public_table(queries, label=LABEL, classes=CLASSES)
+        task = make_task(queries, label=LABEL, classes=CLASSES)
         services = Services(folder, Deployed(folder, home, task, queries))
         try:
             yield services, wire
@@ -249,7 +249,7 @@ def kill_one_after_the_other(services: Services) -> None:
             deadline = time.monotonic() + PATIENCE_S
             while time.monotonic() < deadline:
                 run = coordinator.queue.find("marked")
-                if run.progress.get("answered", 0) >= answers:
+                if run.progress.answered >= answers:
                     return run
                 time.sleep(0.2)
             raise AssertionError(federation.log)
@@ -264,7 +264,7 @@ def kill_one_after_the_other(services: Services) -> None:
         kill(federation.service)
         services.serve()
         run = after(3)
-    assert (run.reason, run.progress["void"]) == ("", 0)
+    assert (run.reason, run.progress.void) == ("", 0)
     kill(services.hospitals[NAMES[1]])
     services.start(NAMES[1])
 

@@ -40,10 +40,10 @@ from pate_fed.data import DataSource
 from pate_fed.errors import PateFedError
 from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.nodes import read_settings, record_of, with_environment
-from pate_fed.planning import PlanRequest, RunSettings
 from pate_fed.planning.evaluating import EvaluationSettings
+from pate_fed.record import File, Manifest, Metrics, Privacy
 from pate_fed.releases import NoisyRelease
-from pate_fed.report import read_run, shapes
+from pate_fed.report import read_run
 from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.fields import field_types
@@ -53,6 +53,7 @@ from protocols.wire import MESSAGE_TYPES
 from tests.support.extremes import EXTREMES, NUMBERS, extremes_of, nested
 from tests.support.federation import Federation
 from tests.support.mutations import encoded
+from tests.support.rules import plan_request, run_settings, with_other
 from tests.support.sample_run import sample_manifest, sample_metrics, sample_privacy, write_sample
 from tests.support.vectors import read_vectors
 
@@ -106,10 +107,10 @@ def test_a_message_with_an_extreme_field_is_decoded_or_refused(kind: Any) -> Non
 # Records ---------------------------------------------------------------------------------------
 
 TERMS = Federation(weights={1: (1, 1, 3)}).run.terms
-AT_PARTIES = replace(
+AT_PARTIES = with_other(
     TERMS, sigma2=40.0, noise_place="parties", max_asks=5, max_answers=5, colluders=1, dropouts=0
 )
-STABLE = replace(
+STABLE = with_other(
     TERMS,
     mechanism="stable-gaussian",
     vote_threshold=None,
@@ -276,7 +277,7 @@ def test_a_status_file_with_an_extreme_value_is_read_or_refused(tmp_path: Path) 
     assert not taken([("nesting", lambda: read_status(path))])
 
 
-SETTINGS = RunSettings(
+SETTINGS = run_settings(
     DataSource("digits"),
     suite="x25519",
     parties=3,
@@ -310,6 +311,9 @@ REQUEST = RunRequest(
 )
 
 
+PLAN = plan_request(parties=3, teachers=10, classes=2, epsilon=5.0, delta=1e-5, unit="record")
+
+
 def test_a_stored_request_with_an_extreme_value_is_read_or_refused() -> None:
     table = json.loads(REQUEST.to_json())
 
@@ -325,17 +329,21 @@ def test_a_stored_request_with_an_extreme_value_is_read_or_refused() -> None:
     [
         pytest.param(SETTINGS, lambda one: one.check(FORMS), id="run"),
         pytest.param(EvaluationSettings(), lambda one: one.check(parties=3), id="evaluation"),
-        pytest.param(PlanRequest(3, 10, 2, 5.0, 1e-5, "record"), lambda one: one, id="plan"),
+        pytest.param(PLAN, lambda one: one, id="plan"),
     ],
 )
 def test_an_extreme_option_is_taken_or_refused(
     settings: Any, check: Callable[[Any], object]
 ) -> None:
-    hints = get_type_hints(type(settings))
+    tables = [settings]
+    for held in tables:
+        tables += [getattr(held, one) for one in ("settings", "rule", "caps") if hasattr(held, one)]
+    hints = {name: hint for one in tables for name, hint in get_type_hints(type(one)).items()}
+    other = with_other if len(tables) > 1 else replace
 
     def door(name: str, number: Any) -> Door:
         given = (number,) * 3 if "tuple" in str(hints[name]) else number
-        return lambda: check(replace(settings, **{name: given}))
+        return lambda: check(other(settings, **{name: given}))
 
     # The command line reads whole numbers where a setting is whole.
     taken(
@@ -360,18 +368,18 @@ def test_a_range_holds_its_ends_and_nothing_beyond(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("content", "shape"),
+    ("content", "table"),
     [
-        pytest.param(sample_privacy(), shapes.Privacy, id="privacy.json"),
-        pytest.param(sample_metrics(), shapes.Metrics, id="metrics.json"),
-        pytest.param(sample_manifest(), shapes.Manifest, id="manifest.json"),
+        pytest.param(sample_privacy(), Privacy, id="privacy.json"),
+        pytest.param(sample_metrics(), Metrics, id="metrics.json"),
+        pytest.param(sample_manifest(), Manifest, id="manifest.json"),
     ],
 )
 def test_a_file_of_a_run_with_an_extreme_value_is_read_or_refused(
-    content: Any, shape: type[shapes.Shape]
+    content: Any, table: type[File]
 ) -> None:
     def door(changed: Any) -> Door:
-        return lambda: shapes.check("file", json.dumps(changed), shape)
+        return lambda: table.read(json.dumps(changed))
 
     door(content)()
     places = taken((place, door(changed)) for place, changed in extremes_of(content))

@@ -9,7 +9,7 @@ import re
 import secrets
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -34,14 +34,16 @@ from pate_fed.charging import RunLedger, charge_of
 from pate_fed.errors import InvalidParameterError, OutcomeCapError
 from pate_fed.federation import BatchTerms
 from pate_fed.mechanisms import InteractiveThresholdMax
+from pate_fed.opened_sums import open_sum
 from pate_fed.pricing import charged_cost
 from pate_fed.queries import QueryBatch
 from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.votes import SummedHistogram, TeacherWeights, open_sum
+from pate_fed.votes import SummedHistogram, TeacherWeights
 from protocols import wire
 from protocols.identity import SigningIdentity
 from protocols.messages import MaskedVector, Plan, Refusal
 from protocols.rounds import PartyState
+from protocols.values import decode_value, encode_value
 from tests.support.federation import (
     CLASSES,
     ORDER,
@@ -56,7 +58,8 @@ from tests.support.federation import (
     ready_federation,
     unanimous,
 )
-from tests.support.markers import each_once, in_turn, sampled
+from tests.support.markers import sampled
+from tests.support.rules import with_other
 
 CULPRIT = 1
 
@@ -72,8 +75,9 @@ def heal(federation: Federation) -> None:
 
 
 class TestHonestRun:
-    @sampled(1)
-    @in_turn(("parties", [3, 4, 10]), ("mechanism", ["threshold", "gnmax"]))
+    @sampled("parties")
+    @pytest.mark.parametrize("parties", [3, 4, 10])
+    @pytest.mark.parametrize("mechanism", ["threshold", "gnmax"])
     def test_labels_are_what_the_teachers_say(self, parties: int, mechanism: str) -> None:
         federation = ready(parties=parties, terms={"mechanism": mechanism})
         release = federation.ask(5, 0, 7)
@@ -283,7 +287,7 @@ BATCH_ATTACKS = [
 
 
 class TestOnePartyFails:
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(("attack", "code"), BATCH_ATTACKS)
     def test_it_is_named_the_batch_is_void_and_the_next_goes_on(
         self, attack: Attack, code: str
@@ -449,7 +453,7 @@ class TestRowSums:
         federation.nodes[CULPRIT].lie = np.array(lie, dtype=np.int64)
         return federation
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         "lie",
         [
@@ -578,7 +582,7 @@ class TestSumsAreForgotten:
 class TestSumPreservingLies:
     """R11 and R12: what keeps the row sum is folded, and nothing visible depends on it."""
 
-    @sampled(1)
+    @sampled("lie", cases=2)
     @pytest.mark.parametrize("lie", LIES)
     def test_nothing_that_anybody_sees_depends_on_one(self, lie: list[int]) -> None:
         terms = {"mechanism": "gnmax"}
@@ -588,7 +592,7 @@ class TestSumPreservingLies:
         assert seen(lying, 0, 1, 2, 3) == expected
         assert expected["outcomes"] == [Outcome.ANSWERED] * 4
 
-    @sampled(3)
+    @sampled("lie", cases=3)
     @pytest.mark.parametrize("lie", LIES)
     def test_a_check_answers_or_refuses_and_never_breaks(self, lie: list[int]) -> None:
         federation = ready()
@@ -689,17 +693,16 @@ class Stranger:
 class TestSetup:
     """Before any plan: nothing is charged, and the error says who."""
 
-    @each_once(
-        ("stage", ["EnvelopeBundle", "Confirmations", "Ready"]),
-        (
-            "change, code",
-            [
-                pytest.param(lambda answer: None, "no answer in time", id="silence"),
-                pytest.param(lambda answer: b"\0", "PF-221", id="garbage"),
-                pytest.param(lambda answer: wire.pack([]), "no answer", id="an empty packet"),
-                pytest.param(lambda answer: bytes(6 * 2**20), "PF-221", id="too large"),
-            ],
-        ),
+    @sampled()
+    @pytest.mark.parametrize("stage", ["EnvelopeBundle", "Confirmations", "Ready"])
+    @pytest.mark.parametrize(
+        ("change", "code"),
+        [
+            pytest.param(lambda answer: None, "no answer in time", id="silence"),
+            pytest.param(lambda answer: b"\0", "PF-221", id="garbage"),
+            pytest.param(lambda answer: wire.pack([]), "no answer", id="an empty packet"),
+            pytest.param(lambda answer: bytes(6 * 2**20), "PF-221", id="too large"),
+        ],
     )
     def test_failing_party_is_named(
         self, stage: str, change: Callable[[bytes], Answer], code: str
@@ -1049,8 +1052,9 @@ CAPS = [
 class TestCapsAreCountedAlike:
     """Whoever counts otherwise refuses what the others serve, and the run is void for all."""
 
-    @sampled(1)
-    @each_once(("mix", mixes()), ("caps", CAPS))
+    @sampled()
+    @pytest.mark.parametrize("mix", mixes())
+    @pytest.mark.parametrize("caps", CAPS)
     def test_after_a_batch_that_some_refused_and_others_served(
         self, mix: tuple[str, ...], caps: dict[str, int]
     ) -> None:
@@ -1091,7 +1095,7 @@ class TestCapsAreCountedAlike:
             assert (told in states) is ("refuses" not in way)
             assert {"forfeited", "cancelled", "returned"}.intersection(states) <= {told}
 
-    @sampled(1)
+    @sampled("place")
     @pytest.mark.parametrize("place", [0, 1, 2])
     def test_a_party_that_never_saw_a_void_batch_counts_it_as_the_others_do(
         self, place: int
@@ -1119,7 +1123,7 @@ class TestCapsAreCountedAlike:
 
     def test_a_coordinator_that_claims_more_left_gets_no_refund(self) -> None:
         federation = ready(terms={"max_asks": 4, "max_answers": 2})
-        generous = replace(federation.run.terms, max_answers=9, max_asks=18)
+        generous = with_other(federation.run.terms, max_answers=9, max_asks=18)
         federation.store.save_empty(RunLedger.of(generous))
         assert federation.ask(0, 1, 2).answered == 3  # one more than the run allows
         with pytest.raises(VoidBatchError):
@@ -1134,7 +1138,7 @@ class TestCapsAreCountedAlike:
 
     def test_a_coordinator_that_asks_more_than_is_left_gets_no_votes(self) -> None:
         federation = ready(terms={"max_asks": 4})
-        generous = replace(federation.run.terms, max_answers=40, max_asks=40)
+        generous = with_other(federation.run.terms, max_answers=40, max_asks=40)
         federation.ask(0, 1)
         federation.store.save_empty(RunLedger.of(generous))
         with pytest.raises(VoidBatchError, match=Reason.QUERIES):
@@ -1143,7 +1147,7 @@ class TestCapsAreCountedAlike:
 
 
 class TestBudgetsOfParties:
-    @sampled(2)
+    @sampled("place", cases=2)
     @pytest.mark.parametrize("place", [0, 1, 2])
     def test_each_party_refuses_a_run_above_its_own_budget_before_anything_is_asked(
         self, place: int
@@ -1248,7 +1252,7 @@ class TestInteractive:
         for packet in federation.transport.packets:
             for message in messages(packet):
                 if isinstance(message, Plan):
-                    found[message.epoch] = BatchTerms.from_record(wire.decode_value(message.terms))
+                    found[message.epoch] = BatchTerms.from_record(decode_value(message.terms))
         return [found[epoch] for epoch in sorted(found)]
 
     def test_predictions_are_named_in_the_plan_that_all_parties_sign(self) -> None:
@@ -1290,7 +1294,7 @@ class TestInteractive:
             agree(federation)
         assert costs[0] == costs[1]
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize(
         "spoil",
         [
@@ -1327,7 +1331,7 @@ class TestInteractive:
             batch=0,
             words=6,
             expires_at=2_000,
-            terms=wire.encode_value({**terms, "predictions_digest": bytes(32)}),
+            terms=encode_value({**terms, "predictions_digest": bytes(32)}),
         )
         [refusal] = messages(federation.nodes[0].receive(wire.pack([frame])))
         assert isinstance(refusal, Refusal)

@@ -57,7 +57,7 @@ def test_the_hospital_that_spoils_a_row_is_named_and_the_run_goes_on(
     assert all(node.state is PartyState.DONE for node in federation.nodes)
 
 
-@sampled(1)
+@sampled()
 @FORMS
 def test_nothing_that_is_reported_depends_on_how_much_was_added(form: str, parties: int) -> None:
     texts = set()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coordinator.errors import PartyRefusedError, VoidBatchError
 from party.errors import Reason
-from party.site.tasks import tasks_of
+from party.site.party_task import tasks_of
 from pate_fed.accounting import (
     DistributedCountsEvent,
     distributed_row_rdp,
@@ -25,12 +25,14 @@ from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.releases import NoisyRelease
-from protocols import wire
+from pate_fed.report.held_out import held_out_scores
 from protocols.messages import MaskedVector
+from protocols.values import decode_value, encode_value
 from tests.support.evaluated import PLACES, SCHEMA, SIGMA, Evaluated, patients, plan_of, task_of
 from tests.support.federation import Federation, messages
 from tests.support.marker import MARKERS, findings, held_in_memory, not_in
 from tests.support.markers import sampled
+from tests.support.rules import changed_record, with_other
 
 
 def ready(*by: str, places: int = PLACES, **named: Any) -> Evaluated:
@@ -58,14 +60,15 @@ def test_the_opened_counts_are_those_of_all_hospitals_with_their_noise(form: str
     )
     noisy, true = federation.evaluate(), federation.true_rows
     assert true.sum(axis=1).tolist() == [5 * PLACES] * 3
-    sigma = SIGMA * math.sqrt(5 / federation.run.terms.shares)
+    sigma = SIGMA * math.sqrt(5 / (federation.run.terms.rule.shares(5) or 0))
     off = noisy - true
     assert 0 < np.abs(off).max() < 6 * sigma
     assert (off != 0).mean() > 0.8  # noise in every count, the places left free included
-    scores = plan_of(federation.task, sigma=sigma).scores(plan_of(federation.task).counts_in(noisy))
-    low, high = scores["accuracy_interval"]
+    plan = plan_of(federation.task, sigma=sigma)
+    scores = held_out_scores(plan, plan.counts_in(noisy))
+    low, high = scores.accuracy_interval
     assert low < 0.8 < high
-    assert set(scores["groups"]) == {"by sex"}
+    assert set(scores.groups) == {"by sex"}
     federation.run.close()
 
 
@@ -113,17 +116,18 @@ def test_a_prediction_that_is_no_number_counts_as_wrong_and_as_least_certain() -
     chances[:10] = np.nan
     chances[10:20] = np.inf
     plan, rows = plan_of(task_of()), task_of(places=40).rows_of(SCHEMA, records, chances)
-    scores = plan.scores(plan.counts_in(rows))
+    scores = held_out_scores(plan, plan.counts_in(rows))
     right = (chances[20:].argmax(axis=1) == records.labels[20:]).mean()
-    assert scores["accuracy"] == pytest.approx(right / 2)
-    low = scores["certainty"][plan.groupings[1].groups[0]]
-    assert low["share"] >= 0.5
+    assert scores.accuracy == pytest.approx(right / 2)
+    low = scores.by_certainty[plan.groupings[1].groups[0]]
+    assert low.share is not None
+    assert low.share >= 0.5
 
 
 # Who refuses ------------------------------------------------------------------------------------
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("policy", "code"),
     [
@@ -179,11 +183,11 @@ def test_labels_are_not_asked_of_an_evaluation_nor_counts_of_a_pool() -> None:
 
 def test_no_terms_let_the_coordinator_add_the_noise() -> None:
     terms = ready().run.terms
+    at_coordinator = {"noise_place": "coordinator", "colluders": None, "dropouts": None}
     with pytest.raises(InvalidParameterError):
-        replace(terms, noise_place="coordinator", colluders=None, dropouts=None)
-    record = {**terms.as_record(), "noise_place": "coordinator"}
+        with_other(terms, **at_coordinator)
     with pytest.raises(InvalidTermsError):
-        RunTerms.from_record({**record, "colluders": None, "dropouts": None})
+        RunTerms.from_record(changed_record(terms.as_record(), **at_coordinator))
 
 
 def test_an_owners_cap_on_evaluations_counts_those_of_all_runs() -> None:
@@ -231,7 +235,7 @@ def test_a_liars_counts_cannot_void_or_hide_by_their_row_sum_alone() -> None:
     assert {one for place in range(3) for one in federation.party_states(place)} == {"reserved"}
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(
     "change",
     [
@@ -247,8 +251,8 @@ def test_a_coordinator_that_tells_impossible_counts_gets_no_charge_back(change: 
     federation = ready()
     federation.evaluate()
     [settled] = federation.run.round.settled
-    lie = change(wire.decode_value(settled.settlement.result))
-    federation.settle_otherwise(replace(settled.settlement, result=wire.encode_value(lie)))
+    lie = change(decode_value(settled.settlement.result))
+    federation.settle_otherwise(replace(settled.settlement, result=encode_value(lie)))
     with pytest.raises(Exception, match="PF-"):
         federation.run.close()
     assert {one for place in range(3) for one in federation.party_states(place)} <= {
@@ -261,7 +265,7 @@ def test_a_release_of_counts_is_read_back_as_it_was() -> None:
     release = NoisyRelease(
         np.array([-1, -1]), np.array([0, 0]), tallies=np.array([[3, -4], [2**31 - 1, 0]])
     )
-    read = NoisyRelease.from_record(wire.decode_value(wire.encode_value(release.as_record())))
+    read = NoisyRelease.from_record(decode_value(encode_value(release.as_record())))
     assert read.digest == release.digest
     other = replace(release, tallies=release.tallies + 1)  # type: ignore[operator]
     assert other.digest != release.digest

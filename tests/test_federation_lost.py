@@ -321,7 +321,7 @@ FALSE_REFUSALS = [
 ]
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(("forge", "code"), FALSE_REFUSALS)
 def test_a_false_refusal_stops_a_party_and_frees_nothing(
     forge: Callable[[Federation, bytes], bytes], code: str
@@ -452,7 +452,7 @@ def masked_with_guards_of_before(federation: Federation) -> Callable[[], None]:
     return restore
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     "hinder",
     [
@@ -538,7 +538,7 @@ def test_without_enough_verdicts_a_plan_stays_closed_to_new_questions() -> None:
     require_closed(federation, 2, 0, 1)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("lost", ["Verdict", "Reveal"])
 def test_masked_queries_stay_closed_once_a_set_was_agreed_to(lost: str) -> None:
     federation = ready(form="masked", parties=5)
@@ -574,7 +574,7 @@ def test_who_agreed_to_a_set_never_signs_that_the_plan_is_closed() -> None:
         assert federation.nodes[place]._journal.verdict_on(closing.plan_digest) == agreed
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("shown", [True, False], ids=["with its certificate", "without"])
 def test_a_void_settlement_after_a_reveal_frees_nothing_and_leaves_no_second_set(
     *, shown: bool
@@ -626,7 +626,7 @@ def certificate_for(
     return wire.contain(Certificate(plan, (), chosen, signatures))
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     "forge",
     [
@@ -680,7 +680,7 @@ def answers_at_try(federation: Federation, place: int, tries: int) -> list[bytes
     return seen
 
 
-@sampled(1)
+@sampled()
 @FORMS
 def test_a_silent_party_gets_the_same_plan_again_and_nobody_else_does(
     form: str, parties: int
@@ -713,7 +713,7 @@ def test_an_answer_that_got_lost_is_sent_again_and_no_teacher_is_asked_twice() -
     assert federation.steps[CULPRIT].count("vote") == 1
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(("patience_s", "waited"), [(0, 0), (10, 10), (10_000, 3600)])
 def test_patience_ends_by_itself_or_with_the_plan(patience_s: float, waited: float) -> None:
     federation = ready(patience_s=patience_s)
@@ -800,7 +800,7 @@ def test_nobody_is_waited_for_once_a_party_has_refused() -> None:
     assert federation.now == 1_000
 
 
-@sampled(1)
+@sampled()
 @FORMS
 def test_a_y_that_comes_after_all_changes_nothing(form: str, parties: int) -> None:
     federation = ready(form=form, parties=parties)
@@ -872,7 +872,7 @@ def test_ys_of_expired_plans_are_erased_when_a_party_starts() -> None:
     )  # what was asked is known for ever
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("kept", [False, True], ids=["a run that is gone", "its own run"])
 def test_ys_of_expired_plans_are_erased_with_each_plan(kept: bool) -> None:
     federation = ready(lifetime_s=100)
@@ -977,7 +977,7 @@ def federation_in(state: str) -> tuple[Federation, list[bytes]]:
     return federation, offers
 
 
-@sampled(3)
+@sampled()
 @pytest.mark.parametrize("state", STATES)
 def test_an_offer_seen_before_never_ends_a_run(state: str) -> None:
     federation, offers = federation_in(state)
@@ -988,7 +988,7 @@ def test_an_offer_seen_before_never_ends_a_run(state: str) -> None:
         assert node.state.value == state
 
 
-@sampled(3)
+@sampled()
 @pytest.mark.parametrize("state", STATES)
 def test_a_new_offer_is_taken_in_any_state_and_the_open_batch_stays_charged(state: str) -> None:
     federation, _ = federation_in(state)
@@ -1114,7 +1114,7 @@ def lose_at_closing(federation: Federation, *places: int) -> None:
     federation.transport.on_query = on_query
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     "how",
     [
@@ -1215,7 +1215,7 @@ def test_a_settlement_of_an_earlier_setup_settles_no_plan_of_this_one() -> None:
     assert federation.party_states(0) == ["committed", "committed"]
 
 
-@sampled(1)
+@sampled()
 @FORMS
 def test_who_was_restarted_is_told_how_its_last_batch_ended(form: str, parties: int) -> None:
     federation = ready(form=form, parties=parties)
@@ -1243,7 +1243,7 @@ def test_who_never_saw_a_void_batch_counts_it_as_the_others_do_after_a_new_setup
     assert {federation.run_ledger(place).left for place in range(4)} == {left}
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("lost", ["the packet", "the answer", "room on the disk"])
 def test_a_setup_waits_until_a_hospital_has_all_settlements_of_the_one_before(
     lost: str, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,8 @@ import pytest
 from coordinator.errors import PartyRefusedError, VoidBatchError
 from coordinator.runs.labeling import deciding
 from party.errors import Reason, RefusalError
-from pate_fed.votes import SummedHistogram, open_sum
+from pate_fed.opened_sums import open_sum
+from pate_fed.votes import SummedHistogram
 from protocols import wire
 from protocols.errors import TooFewPartiesError
 from protocols.masked import MaskedSum
@@ -75,7 +76,7 @@ def test_a_batch_takes_three_exchanges_and_is_released() -> None:
     assert len({node.transcript_head for node in federation.nodes}) == 1
 
 
-@sampled(1)
+@sampled("place")
 @pytest.mark.parametrize("place", [0, *map(more, range(1, N - 1)), N - 1])
 def test_a_batch_is_released_without_a_hospital_that_never_heard_of_it(place: int) -> None:
     federation = ready()
@@ -94,7 +95,7 @@ def test_a_batch_is_released_without_a_hospital_that_never_heard_of_it(place: in
     assert federation.party_states(place) == ["committed"]
 
 
-@sampled(1)
+@sampled("place")
 @pytest.mark.parametrize("place", [0, *map(more, range(1, N - 1)), N - 1])
 def test_a_batch_is_released_without_the_shares_of_a_hospital(place: int) -> None:
     federation = ready()
@@ -166,7 +167,7 @@ def test_the_threshold_is_of_those_who_vote_and_the_sum_of_those_who_are_left(
 # Too many are lost -----------------------------------------------------------------------------
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("reveals", [False, True], ids=["before y", "after y"])
 def test_one_hospital_too_many_voids_the_batch_and_the_next_goes_on(reveals: bool) -> None:
     federation = ready()
@@ -236,7 +237,7 @@ def test_the_run_record_says_what_is_tolerated(parties: int) -> None:
     assert record.colluders == 2 * threshold - parties - 1
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(
     "changed",
     [

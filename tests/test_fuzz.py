@@ -27,7 +27,7 @@ from pate_fed.query_sketches import SKETCH_BYTES, from_bytes, sketch, to_bytes
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.dealing import Dealt, deal, disclose, read_disclosure
-from protocols.envelope import SUITES, SealingKey, open_shares, seal, seal_shares
+from protocols.envelope import SealingKey, open_shares, seal, seal_shares
 from protocols.errors import ConflictingMessageError, ProtocolError
 from protocols.identity import PublicIdentity
 from protocols.masked import MaskedSum
@@ -36,7 +36,9 @@ from protocols.rounds import PartyState, PlanClaim
 from protocols.rounds.journal import MOST_UNSERVED
 from protocols.rounds.verdicts import take_proof
 from protocols.shamir import elements_to_secrets
+from protocols.suites import SUITES
 from protocols.transcript_verifier import verify_transcript
+from protocols.values import decode_value, encode_value
 from protocols.wire import MESSAGE_TYPES
 from tests.support.federation import Federation, ready_federation
 from tests.support.markers import more, sampled
@@ -202,16 +204,16 @@ RECORDS: list[dict[str, Any]] = [TERMS.as_record(), BATCH_TERMS.as_record(), REL
 
 
 def test_values() -> None:
-    corpus = [wire.encode_value(record) for record in RECORDS]
-    corpus += [wire.encode_value([1.5, None, True, {"a": [b"x", "y", -7]}]), *FRAMES[:4]]
+    corpus = [encode_value(record) for record in RECORDS]
+    corpus += [encode_value([1.5, None, True, {"a": [b"x", "y", -7]}]), *FRAMES[:4]]
 
     def door(data: bytes) -> None:
-        assert wire.encode_value(wire.decode_value(data)) == data
+        assert encode_value(decode_value(data)) == data
 
     fuzz("values", door, lambda chance: mutated(chance, corpus))
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(
     ("name", "kind", "record"),
     [
@@ -228,9 +230,9 @@ def test_records(name: str, kind: Any, record: dict[str, Any]) -> None:
         return encoded(changed)
 
     def door(data: bytes) -> None:
-        value = wire.decode_value(data)
+        value = decode_value(data)
         # What is taken is what would have been written.
-        assert wire.encode_value(kind.from_record(value).as_record()) == data
+        assert encode_value(kind.from_record(value).as_record()) == data
 
     fuzz(name, door, make)
 
@@ -536,7 +538,7 @@ def test_verdicts() -> None:
     assert np.array_equal(run.coordinator.batch.open_total(), 5 * np.arange(4))
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("by_macs", [False, True], ids=["certificates", "MACs"])
 def test_proofs_of_a_verdict(by_macs: bool) -> None:
     """No changed proof lets a party show its shares."""

@@ -46,7 +46,7 @@ def test_every_cell_was_executed_in_order_without_an_error(notebook: Path) -> No
         assert said(cell).strip()
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.slow
 @every_notebook
 def test_it_says_the_same_again_but_for_last_digits(

@@ -25,9 +25,10 @@ from pate_fed.accounting import distributed_label_rdp, label_rdp, threshold_bit_
 from pate_fed.accounting.distributed_law import share_sigma
 from pate_fed.accounting.events import GaussianMaxEvent
 from pate_fed.accounting.formal import labels_cost
-from pate_fed.mechanisms import NoisePlan, Options, keyed_stream, make_mechanism, sampling
+from pate_fed.mechanisms import NoisePlan, ThresholdMax, keyed_stream, make_mechanism, sampling
 from pate_fed.mechanisms.sampling import split_gaussian
 from pate_fed.releases import ABSTAIN, NoisyRelease
+from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 from tests.support.threshold_law import (
     Attack,
@@ -142,7 +143,7 @@ def test_price_of_two_options_does_not_hold_for_two_classes_and_a_threshold() ->
     """Such a price is too small by half a percent; it holds where the threshold is never met."""
     sigma, orders = 10.0, [1.3, 2.0, 4.0]
     # The lead moves by 2 votes, with the noise of two counts.
-    two_options = threshold_bit_rdp(orders, sigma1=sigma / math.sqrt(2))
+    two_options = threshold_bit_rdp(orders, sigma=sigma / math.sqrt(2))
     worst = [((20, 20), 13), ((19, 20), 12), ((18, 20), 11)]
     for order, price, (counts, threshold) in zip(orders, two_options, worst, strict=True):
         assert quotient(counts, threshold, (-1, 1), sigma, order) >= 1.0025 * price
@@ -155,7 +156,7 @@ def test_price_of_two_options_does_not_hold_for_two_classes_and_a_threshold() ->
 def test_a_unit_that_votes_in_one_world_only_costs_a_bit() -> None:
     """Given all other counts and the threshold, only "its class or not" is left to tell."""
     rng, sigma = np.random.default_rng(42), 6.0
-    bits = threshold_bit_rdp(ORDERS, sigma1=sigma)
+    bits = threshold_bit_rdp(ORDERS, sigma=sigma)
     largest = 0.0
     for order, price in zip(ORDERS, bits, strict=True):
         for _ in range(40):
@@ -240,7 +241,7 @@ def test_no_adaptive_strategy_beats_the_price_of_a_run(
 
 def asked(votes: NDArray[np.int64], *, threshold: float, sigma: float, seed: bytes) -> NoisyRelease:
     """Rows of votes, released by the product; votes below 0 stand for votes on more offsets."""
-    mechanism = make_mechanism("threshold", Options(vote_threshold=threshold, sigma2=sigma))
+    mechanism = make_mechanism(Rule("threshold", vote_threshold=threshold, sigma2=sigma))
     return mechanism.release(
         SummedHistogram(votes, int(votes.max())),
         noise=NoisePlan(),
@@ -265,8 +266,8 @@ def test_label_and_threshold_are_decided_before_rounding(
     """With noise about as coarse as its grid: ties of rounded counts are everywhere."""
     sigma, votes, left = 0.01, np.tile((9, 7, 4), (2000, 1)), (1, 1, -2)
     name, confidence = ("threshold", None) if expected is None else ("interactive-threshold", 0.8)
-    options = Options(vote_threshold=threshold, sigma2=sigma, confidence=confidence)
-    mechanism: Any = make_mechanism(name, options)
+    rule = Rule(name, vote_threshold=threshold, sigma2=sigma, confidence=confidence)
+    mechanism: Any = make_mechanism(rule)
     if expected is None:
         votes, left = np.ones((2000, 3), dtype=np.int64), (1, 1, 1)
     else:
@@ -293,10 +294,9 @@ def test_label_and_threshold_are_decided_before_rounding(
 def test_whole_noise_reaches_the_threshold_with_equality_and_ties_go_to_the_lowest_class(
     threshold: float, least: int
 ) -> None:
-    options = Options(vote_threshold=threshold, sigma2=3.0, shares=9)
     rows = [[least, least, least - 1], [-9, least, least], [least - 1, -9, least - 1]]
     opened = NoisyHistogram(np.array(rows, dtype=np.float64), 3.0)
-    mechanism: Any = make_mechanism("threshold", options)
+    mechanism = ThresholdMax(3.0, vote_threshold=threshold, shares=9)
     assert mechanism.label(opened, max_answers=3).labels.tolist() == [0, 1, ABSTAIN]
 
 
@@ -307,7 +307,7 @@ def test_noise_is_drawn_once_for_each_count() -> None:
         drawn.append(size)
         return bytes(range(size % 256)) + bytes(size - size % 256)
 
-    mechanism = make_mechanism("threshold", Options(vote_threshold=2.0, sigma2=1.0))
+    mechanism = make_mechanism(Rule("threshold", vote_threshold=2.0, sigma2=1.0))
     mechanism.release(
         SummedHistogram(np.full((5, 4), 2), 8),
         noise=NoisePlan(),

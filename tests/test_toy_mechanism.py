@@ -46,7 +46,7 @@ def test_a_new_mechanism_is_simulated_charged_and_reported(tmp_path: Path) -> No
     assert out["privacy"]["mechanism"]["sigma2"] == sigma
     assert out["metrics"]["queries"]["answered"] == 6
     # 6 labels, each of RDP order / sigma^2 for 4 votes of one hospital or 1 of one record.
-    votes = out["privacy"]["views"]["public"]["formal"]
+    votes = out["privacy"]["views"]["public"]
     assert 0 < votes["epsilon"] <= 20
     assert "RDP" in votes["method"]
     page = (run / "report.html").read_text(encoding="utf-8")

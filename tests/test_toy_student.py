@@ -37,7 +37,7 @@ def test_it_is_offered_trained_saved_and_read_again(tmp_path: Path) -> None:
             *("--student", "centers", "--out", run, "--format", "json"),
         )
     )
-    assert out["metrics"]["accuracy"]["student"] > 0.5
+    assert out["metrics"]["scores"]["student"]["accuracy"] > 0.5
     read = load_student(run / "student")
     assert isinstance(read.student, CentersStudent)
     named = read.predict({name: [1.0, 2.0, 3.0] for name in load_breast_cancer().feature_names})

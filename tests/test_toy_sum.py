@@ -1,4 +1,4 @@
-"""A new form of the secure sum is one file and one line: runs, plans and reports then have it."""
+"""A new form of the secure sum is one file and two lines: runs, plans and reports then have it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from typer.testing import CliRunner
 from coordinator.cli import app
 from protocols.forms import DEPLOYED_FORMS, FORMS
 from protocols.secure_sum import run_secure_sum
+from protocols.sums import SUMS
 from tests.support.toy_sum import CircleSum
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one line: `protocols.forms` makes both lists from it."""
+    """Two lines: `protocols.forms` makes both lists from one, `protocols.sums` has the other."""
+    monkeypatch.setitem(SUMS, CircleSum.name, CircleSum)  # type: ignore[arg-type]
     monkeypatch.setitem(FORMS, CircleSum.name, CircleSum)  # type: ignore[arg-type]
     monkeypatch.setitem(DEPLOYED_FORMS, CircleSum.name, CircleSum)  # type: ignore[arg-type]
 

@@ -25,6 +25,7 @@ from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import Plan, Refusal, Reveal, RunRecord, Settlement
 from protocols.rounds import CoordinatorRound, PartyRound
+from protocols.values import decode_value
 from protocols.wire import expect
 from tests.support import make_run_vectors, reference_sum
 from tests.support.markers import sampled
@@ -95,7 +96,7 @@ class Party:
             key._public_bytes = private.public_key().public_bytes_raw()
             return key
 
-        monkeypatch.setattr("protocols.rounds.setup.SealingKey", sealing_key)
+        monkeypatch.setattr("protocols.rounds.setup.at_party.SealingKey", sealing_key)
         # How a dealer draws its polynomials is its own affair: here they are the vector's.
         monkeypatch.setattr("protocols.dealing._stream_bytes", lambda key: random_bytes)
         pins = [identity(party) for party in run["parties"]]
@@ -347,8 +348,8 @@ def test_the_terms_of_a_known_run_are_terms(name: str) -> None:
     run = RUNS[name]
     record = expect(wire.decode(bytes.fromhex(run["setup"]["record"])), RunRecord)
     plan = expect(wire.decode(bytes.fromhex(run["batch"]["plan"])), Plan)
-    terms = RunTerms.from_record(wire.decode_value(record.terms))
-    batch = BatchTerms.from_record(wire.decode_value(plan.terms))
+    terms = RunTerms.from_record(decode_value(record.terms))
+    batch = BatchTerms.from_record(decode_value(plan.terms))
     assert (batch.run, batch.words, len(terms.weights)) == (terms, plan.words, len(run["parties"]))
 
 
@@ -445,7 +446,7 @@ def test_a_party_gives_no_second_verdict(judged: Party, frame: bytes) -> None:
     assert judged.journal.steps.count("decide") == 1
 
 
-@sampled(13)
+@sampled()
 @given(SPOILED["macs_to_seat_0"])
 def test_a_party_reveals_nothing_after_spoiled_macs(judged: Party, frame: bytes) -> None:
     with pytest.raises(NO_PROOF):
@@ -472,7 +473,7 @@ def test_a_party_goes_on_after_a_second_proof_of_the_same_verdict(judged: Party)
     assert judged.takes(batch["bundles_to"]["0"]) == [batch["reveals"]["0"]]
 
 
-@sampled(6)
+@sampled()
 @given(SPOILED["certificates_to_seat_0"])
 def test_a_party_reveals_nothing_after_a_spoiled_certificate(judged: Party, frame: bytes) -> None:
     with pytest.raises(NO_PROOF):
@@ -491,7 +492,7 @@ def test_a_party_takes_no_release_of_what_it_did_not_agree_to(
     assert revealed.round.transcript.head == head
 
 
-@sampled(14)
+@sampled()
 @given(SPOILED["settlements"]["released, to seat 1"])
 def test_a_lost_party_takes_no_release_that_is_not_certified(
     frame: bytes, monkeypatch: pytest.MonkeyPatch
@@ -510,7 +511,7 @@ def test_a_lost_party_takes_the_certified_release(monkeypatch: pytest.MonkeyPatc
     assert party.round.transcript.head.hex() == head
 
 
-@sampled(8)
+@sampled()
 @pytest.mark.parametrize("seat", [0, LOST])
 @given(SPOILED["settlements"]["void, to seats 0 and 1"])
 def test_a_party_takes_no_plan_for_closed_that_is_not(
@@ -552,7 +553,7 @@ def test_a_party_refuses_a_bundle_that_the_coordinator_spoiled(
         certified.takes(frame)
 
 
-@sampled(13)
+@sampled()
 @given(SPOILED["bundles_to_seat_0"]["nothing of seat 3 opened"])
 def test_a_party_opens_no_share_that_its_dealer_spoiled(certified: Party, frame: bytes) -> None:
     (reply,) = certified.takes(frame)
@@ -573,7 +574,7 @@ def test_the_coordinator_relays_no_spoiled_macs(frame: bytes) -> None:
     take(coordinator, {"0": MASKED["batch"]["verdict_macs"]["0"]})
 
 
-@sampled(4)
+@sampled()
 @given(SPOILED["bundles_of_seat_0"])
 def test_the_coordinator_refuses_a_spoiled_bundle(frame: bytes) -> None:
     coordinator = coordinator_after_setup(MASKED, "masked")
@@ -581,7 +582,7 @@ def test_the_coordinator_refuses_a_spoiled_bundle(frame: bytes) -> None:
         coordinator.receive(frame, peer=bytes.fromhex(MASKED["parties"][0]["fingerprint"]))
 
 
-@sampled(7)
+@sampled()
 @given(SPOILED["reveals_of_seat_0"]["refused"])
 def test_the_coordinator_refuses_a_spoiled_reveal(frame: bytes) -> None:
     coordinator = certified_coordinator()
@@ -589,7 +590,7 @@ def test_the_coordinator_refuses_a_spoiled_reveal(frame: bytes) -> None:
         coordinator.receive(frame)
 
 
-@sampled(7)
+@sampled()
 @pytest.mark.parametrize(
     ("seats", "frame"),
     [
@@ -671,7 +672,7 @@ def test_a_spoiled_y_opens_another_sum(y: str) -> None:
     assert all(one != other for one, other in zip(opened, run["sum"], strict=True))
 
 
-@sampled(21)
+@sampled()
 @pytest.mark.parametrize(
     ("place", "frame"),
     [
@@ -714,7 +715,7 @@ def test_a_second_reader_refuses_a_spoiled_verdict(frame: bytes) -> None:
         RunReader(MASKED).verdict_of(frame, 0)
 
 
-@sampled(7)
+@sampled()
 @given(SPOILED["macs_to_seat_0"])
 def test_a_second_reader_finds_no_proof_in_spoiled_macs(frame: bytes) -> None:
     with pytest.raises(Refused):
@@ -727,7 +728,7 @@ def test_a_second_reader_refuses_spoiled_macs_of_a_verdict(frame: bytes) -> None
         RunReader(MASKED).macs_of(frame, 0)
 
 
-@sampled(5)
+@sampled()
 @given(SPOILED["certificates_to_seat_0"])
 def test_a_second_reader_finds_no_proof_of_the_verdict(frame: bytes) -> None:
     reader = RunReader(MASKED)
@@ -738,21 +739,21 @@ def test_a_second_reader_finds_no_proof_of_the_verdict(frame: bytes) -> None:
     assert seats != reader.proposed(bytes.fromhex(MASKED["batch"]["proposal"]), holder=0)
 
 
-@sampled(9)
+@sampled()
 @given(SPOILED["settlements"]["released, to seat 0"] | SPOILED["settlements"]["of another run"])
 def test_a_second_reader_refuses_a_release_of_what_it_did_not_agree_to(frame: bytes) -> None:
     with pytest.raises(Refused):
         settled_by_seat_0(frame, agreed=[0, 2, 3, 4])
 
 
-@sampled(9)
+@sampled()
 @given(SPOILED["settlements"]["released, to seat 1"])
 def test_a_second_reader_refuses_a_release_that_is_not_certified(frame: bytes) -> None:
     with pytest.raises(Refused):
         RunReader(MASKED).settled(frame, LOST, entries=[])
 
 
-@sampled(8)
+@sampled()
 @given(SPOILED["settlements"]["void, to seats 0 and 1"])
 def test_a_second_reader_takes_no_plan_for_closed_that_is_not(frame: bytes) -> None:
     with pytest.raises(Refused):
@@ -789,34 +790,34 @@ def test_a_second_reader_finds_the_known_macs_where_they_belong() -> None:
         assert len(set(macs)) == len(macs) == 4
 
 
-@sampled(6)
+@sampled()
 @given(SPOILED["bundles_to_seat_0"]["refused"])
 def test_a_second_reader_refuses_a_bundle_that_the_coordinator_spoiled(frame: bytes) -> None:
     with pytest.raises(Refused):
         RunReader(MASKED).columns_of(frame, holder=0)
 
 
-@sampled(4)
+@sampled()
 @given(SPOILED["bundles_to_seat_0"]["nothing of seat 3 opened"])
 def test_a_second_reader_opens_no_share_that_its_dealer_spoiled(frame: bytes) -> None:
     assert set(RunReader(MASKED).columns_of(frame, holder=0)) == {2, 4}
 
 
-@sampled(9)
+@sampled()
 @given(SPOILED["bundles_of_seat_0"])
 def test_a_second_reader_refuses_a_spoiled_bundle(frame: bytes) -> None:
     with pytest.raises(Refused):
         RunReader(MASKED).dealing_in(frame, dealer=0)
 
 
-@sampled(6)
+@sampled()
 @given(SPOILED["reveals_of_seat_0"]["refused"])
 def test_a_second_reader_refuses_a_spoiled_reveal(frame: bytes) -> None:
     with pytest.raises(Refused):
         RunReader(MASKED).disclosed_in(frame, holder=0)
 
 
-@sampled(6)
+@sampled()
 @given(SPOILED["reveals_of_seat_0"]["dropped of seat 3"])
 def test_a_second_reader_drops_a_spoiled_disclosure(frame: bytes) -> None:
     reader: Callable[..., dict[int, Any]] = RunReader(MASKED).disclosed_in

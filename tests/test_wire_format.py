@@ -12,15 +12,16 @@ import pytest
 
 from coordinator.runs.labeling import deciding
 from pate_fed import public_rows, queries, releases
-from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
+from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
 from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.mechanisms import SPECS
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import dealing, envelope, pair_keys, shamir
 from protocols.fields import VERDICT_MAC_BYTES
 from protocols.masked import MaskedSum
-from protocols.rounds.opening import STAGE
+from protocols.rounds.opening.at_party import STAGE
 from protocols.rounds.verdicts import VERDICT_STAGE
+from protocols.suites import SUITES
 from protocols.transcript import FORMAT_VERSION
 from protocols.transcript_verifier import FOLLOWERS
 from protocols.wire import MAX_PACKET_FRAMES, MESSAGE_TYPES, PROTOCOL_VERSION
@@ -82,7 +83,7 @@ def test_no_other_label_of_a_key_is_in_the_code() -> None:
     assert labels == {"root", "ratchet", "stream", "confirm", "envelope"}
 
 
-@pytest.mark.parametrize("suite", envelope.SUITES)
+@pytest.mark.parametrize("suite", SUITES)
 def test_sizes_of_suites_are_those_of_the_code(suite: str) -> None:
     (row,) = re.findall(rf"^\| `{suite}` \|.*$", section("Sealed envelopes"), re.MULTILINE)
     numbers = [int(cell) for cell in row.strip("| ").split("|")[-3:]]

@@ -1,7 +1,7 @@
 """Data-dependent accounting as the public reference does it: one query at a time.
 
 Per query one vectorized evaluation over all orders, with numpy and scipy, no loop over orders.
-It gives the same numbers as `pate_fed.accounting.pate_bounds`, and is written for speed as far as
+It gives the same numbers as `pate_fed.lab.pate_bounds`, and is written for speed as far as
 this shape allows: conditions first, one mask over the orders, plain logs.
 
 Source:

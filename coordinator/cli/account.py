@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.accounting.costs import PrivacyUnit
 from pate_fed.accounting.ranges import require_ranges
-from pate_fed.accounting.statement import PrivacyUnit
 from pate_fed.data.vote_file import load_predictions, load_vote_counts
 from pate_fed.errors import InvalidSettingError
 from pate_fed.lab.compare import VoteCase, compare
@@ -19,17 +19,12 @@ from pate_fed.lab.mechanisms import ConfidentGaussianMax, InteractiveGaussianMax
 from pate_fed.mechanisms import (
     CONFIDENCE,
     HearsStudent,
-    Options,
     Predictions,
     StableMax,
     make_mechanism,
     spec_of,
 )
-
-_OPTIONS: Final = (
-    *("vote_threshold", "sigma1", "sigma2"),
-    *("predictions", "confidence", "test_delta", "max_answers"),
-)
+from pate_fed.rule import PARAMETERS, Rule
 
 _BY_ANSWERS: Final = (ConfidentGaussianMax.name, InteractiveGaussianMax.name)
 """Mechanisms that draw new noise for a label, which costs on its own."""
@@ -42,15 +37,10 @@ class AccountRequest:
     Attributes:
         votes: A `.npy` file of counts; shape (queries, classes).
         rows: First row and the one after the last; None for all.
-        mechanism: One of `pate_fed.mechanisms.SPECS`.
+        rule: Their rule; None for the default confidence.
         delta: In (0, 1).
-        vote_threshold: Noisy top count from which a query is answered, in votes.
-        sigma1: Noise of a check of its own in votes, or of a test of stability in units.
-        sigma2: Noise of each count, in votes: its standard deviation, Laplace noise included.
         predictions: A `.npy` file of a student's chances; shape (queries, classes).
-        confidence: Chance from which a confident student's own label is kept; None for 0.8.
-        test_delta: Of one test of stability.
-        max_answers: Cap on answers, or their expected number; None for all queries. Only where an
+        answers: Cap on answers, or their expected number; None for all queries. Only where an
             ask without an answer costs another price, or there is none.
         unit_votes: Votes that one privacy unit can move.
         unit: The privacy unit: "record" or "party"; None for "record" where it moves one vote.
@@ -58,15 +48,10 @@ class AccountRequest:
 
     votes: Path
     rows: tuple[int, int] | None
-    mechanism: str
+    rule: Rule
     delta: float
-    vote_threshold: float | None = None
-    sigma1: float | None = None
-    sigma2: float | None = None
     predictions: Path | None = None
-    confidence: float | None = None
-    test_delta: float | None = None
-    max_answers: float | None = None
+    answers: float | None = None
     unit_votes: int = 1
     unit: PrivacyUnit | None = None
 
@@ -76,7 +61,7 @@ class AccountRequest:
         return self.unit or ("record" if self.unit_votes == 1 else "party")
 
 
-def account(request: AccountRequest) -> dict[str, Any]:
+def account(request: AccountRequest) -> dict[str, object]:
     """Price votes by every method.
 
     Args:
@@ -101,26 +86,21 @@ def read_case(request: AccountRequest) -> VoteCase:
     """
     _check_options(request)
     require_ranges(request)
-    options = Options(
-        vote_threshold=request.vote_threshold,
-        sigma1=request.sigma1,
-        sigma2=request.sigma2,
-        confidence=CONFIDENCE if request.confidence is None else request.confidence,
-        test_delta=request.test_delta,
-        unit_votes=request.unit_votes,
-    )
+    rule = request.rule
+    if rule.confidence is None:
+        rule = replace(rule, confidence=CONFIDENCE)
     # Nobody's records are at stake in a calculation.
-    mechanism = make_mechanism(request.mechanism, options, simulated=True)
+    mechanism = make_mechanism(rule, unit_votes=request.unit_votes, simulated=True)
     votes = load_vote_counts(request.votes, rows=request.rows)
     queries = float(len(votes))
-    answers = queries if request.max_answers is None else min(request.max_answers, queries)
+    answers = queries if request.answers is None else min(request.answers, queries)
     case = VoteCase(
         votes,
         mechanism.event(1, 1, weight=float(request.unit_votes)),
-        asks=queries if spec_of(request.mechanism).may_refuse else answers,
+        asks=queries if spec_of(rule.mechanism).may_refuse else answers,
         answers=answers,
         delta=request.delta,
-        vote_threshold=request.vote_threshold,
+        vote_threshold=rule.vote_threshold,
     )
     if isinstance(mechanism, StableMax):
         return replace(case, answered=mechanism.answer_chances(votes))
@@ -133,23 +113,24 @@ def read_case(request: AccountRequest) -> VoteCase:
 
 
 def _check_options(request: AccountRequest) -> None:
-    spec = spec_of(request.mechanism)
+    rule, spec = request.rule, spec_of(request.rule.mechanism)
     needed = [name for name in spec.parameters if name != "confidence"]
     needed += ["predictions"] * spec.learns
-    given = {name for name in _OPTIONS if getattr(request, name) is not None}
+    given = [name for name in PARAMETERS if getattr(rule, name) is not None]
+    given += ["predictions"] * (request.predictions is not None)
+    given += ["max_answers"] * (request.answers is not None)
     missing = [name for name in needed if name not in given]
     if missing:
         raise InvalidSettingError(
-            f"--mechanism {request.mechanism} must come with {_flags(needed)}",
+            f"--mechanism {rule.mechanism} must come with {_flags(needed)}",
             f"no {_flags(missing)}",
         )
     optional = [name for name in ("confidence",) if name in spec.parameters]
     # Elsewhere an ask costs the same without an answer, so that a cap on answers changes nothing.
-    optional += ["max_answers"] * (not spec.may_refuse or request.mechanism in _BY_ANSWERS)
-    if given - {*needed, *optional}:
-        extra = [name for name in _OPTIONS if name in given - {*needed, *optional}]
+    optional += ["max_answers"] * (not spec.may_refuse or rule.mechanism in _BY_ANSWERS)
+    if extra := [name for name in given if name not in (*needed, *optional)]:
         raise InvalidSettingError(
-            f"--mechanism {request.mechanism} must come with no other options than "
+            f"--mechanism {rule.mechanism} must come with no other options than "
             f"{_flags([*needed, *optional])}",
             _flags(extra),
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -15,12 +17,13 @@ from coordinator.cli.console import LINE, choice, single_threaded_kernels
 from coordinator.cli.options import Delta, Sigma1, Sigma2, VoteThreshold
 from coordinator.errors import UsageError
 from pate_fed.errors import InvalidAnswersError, RunDirectoryError
-from pate_fed.nodes import Format
-from pate_fed.nodes.command_line import EXIT_INPUT, print_json
+from pate_fed.nodes.command_line import EXIT_INPUT, show
 from pate_fed.regular_files import read_regular
 
 if TYPE_CHECKING:
     from pate_fed.mechanisms import Mechanism
+    from pate_fed.record import Audit
+    from pate_fed.rule import Rule
 
 LEAST_MODELS: Final = 16
 MOST_MODELS: Final = 1024
@@ -110,7 +113,6 @@ def audit(  # noqa: PLR0917 - one argument per option
             "SACRO-ML's form.",
         ),
     ] = None,
-    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
     """Attack votes by repeating a query, and show how much the answers tell.
 
@@ -119,13 +121,14 @@ def audit(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from pate_fed.audit import findings  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.rule import Rule  # noqa: PLC0415 - the same
 
     if tags:
         others = (votes, run, labels, canary, membership, teachers, classes, epsilon, out)
-        _compare(tags, output_format, is_alone=not any(one is not None for one in others))
+        _compare(tags, is_alone=not any(one is not None for one in others))
         return
     _require_new(out, written=labels is None and canary is None)
-    options = {"vote_threshold": vote_threshold, "sigma1": sigma1, "sigma2": sigma2}
+    rule = Rule(mechanism, vote_threshold, sigma1, sigma2)
     if canary is not None or membership is not None:
         if any(
             value is not None for value in (votes, run, labels, classes, epsilon)
@@ -137,39 +140,35 @@ def audit(  # noqa: PLR0917 - one argument per option
         given = {name: value for name, value in given.items() if value is not None}
         given |= {"delta": delta, "seed": seed}
         if canary is not None:
-            found = _canary(canary, mechanism, options, **given)
-            _show(found, _verdict(found), output_format)
+            found, said = _canary(canary, rule, **given)
         else:
             assert membership is not None
-            found = _membership(membership, _rule(mechanism, options), out=out, **given)
-            _show(found, _members_said(found), output_format)
+            found, said = _membership(membership, _made(rule), out=out, **given)
+        show(found, said)
         return
     if labels is not None:
         _require_answers(votes, run, teachers=teachers, classes=classes)
         assert teachers is not None
         assert classes is not None
-        found = _rebuilt(labels, teachers=teachers, classes=classes, mechanism=mechanism, **options)
-        _show(found, _said(found), output_format)
+        show(*_rebuilt(labels, _made(rule), teachers=teachers, classes=classes))
         return
     _require_subject(votes, run, teachers=teachers, classes=classes)
     means = {"answers": answers, "epsilon": epsilon, "delta": delta}
     if run is None:
         assert votes is not None
-        found = _of_votes(
-            votes, mechanism, options, means, near=near_queries, error=error, seed=seed
-        )
+        leak = _of_votes(votes, rule, means, near=near_queries, error=error, seed=seed)
     else:
-        if any(value is not None for value in (*options.values(), epsilon)):
+        if rule != Rule(mechanism) or epsilon is not None:
             raise UsageError("--run must come without noise options and --epsilon", "one of them")
-        found = _of_run(run, votes, answers, near=near_queries, error=error, seed=seed)
+        leak = _of_run(run, votes, answers, near=near_queries, error=error, seed=seed)
         if votes is None:
-            _keep(run, found)
+            _keep(run, leak)
     if out is not None:
-        _write(out, found)
-    _show(found, findings.render(found), output_format)
+        _write(out, leak)
+    show(leak.as_json(), findings.render(leak).splitlines())
 
 
-def _compare(tags: list[Path], output_format: Format, *, is_alone: bool) -> None:
+def _compare(tags: list[Path], *, is_alone: bool) -> None:
     """Compare the hospitals' tags, and say that no patient is with two teachers."""
     from pate_fed.audit.disjointness import require_disjoint  # noqa: PLC0415 - keeps --help fast
 
@@ -191,7 +190,7 @@ def _compare(tags: list[Path], output_format: Format, *, is_alone: bool) -> None
         "patients: none is with two teachers of a task, by their ids.\n"
         "A patient under two ids is not found."
     )
-    _show(found, text, output_format)
+    show(found, text.splitlines())
 
 
 def _require_answers(
@@ -224,7 +223,7 @@ def _require_new(out: Path | None, *, written: bool) -> None:
         raise UsageError("--out must be a new folder in one that is there", str(out))
 
 
-def _keep(run: Path, found: dict[str, Any]) -> None:
+def _keep(run: Path, found: Audit) -> None:
     """Put findings on made-up votes into the run and its report."""
     import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - a simulation's report
     from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
@@ -235,48 +234,30 @@ def _keep(run: Path, found: dict[str, Any]) -> None:
     )
 
     try:
-        keep_audit(run, _versioned(found))
+        keep_audit(run, found)
         replace_report(run, render_report(read_run(run)))
     except RunDirectoryError as wrong:
         LINE.fail(wrong, EXIT_INPUT)
 
 
-def _write(out: Path, found: dict[str, Any]) -> None:
+def _write(out: Path, found: Audit) -> None:
     from pate_fed.report.plots import leak_plot, standalone  # noqa: PLC0415 - keeps --help fast
 
     out.mkdir(mode=0o700)
-    (out / "audit.json").write_text(json.dumps(_versioned(found), indent=2) + "\n", "utf-8")
-    picture = leak_plot(found["curve"], summary="Error by answers")
+    (out / "audit.json").write_text(found.as_text(), "utf-8")
+    picture = leak_plot(found.curve, summary="Error by answers")
     (out / "audit.svg").write_text(standalone(picture), "utf-8")
 
 
-def _versioned(found: dict[str, Any]) -> dict[str, Any]:
-    return {"schema_version": 1, **found}
-
-
-def _show(found: dict[str, Any], text: str, output_format: Format) -> None:
-    if output_format is Format.JSON:
-        print_json(found)
-    else:
-        print(text)
-
-
 def _of_votes(
-    path: Path,
-    name: str,
-    options: dict[str, float | None],
-    means: dict[str, Any],
-    *,
-    near: int,
-    error: float,
-    seed: int,
-) -> dict[str, Any]:
+    path: Path, rule: Rule, means: Mapping[str, Any], *, near: int, error: float, seed: int
+) -> Audit:
     import numpy as np  # noqa: PLC0415 - keeps --help fast
 
     from pate_fed.audit import Target, findings  # noqa: PLC0415 - the same
     from pate_fed.data.vote_file import load_vote_counts  # noqa: PLC0415 - the same
 
-    mechanism = _rule(name, options)
+    mechanism = _made(rule)
     target = Target.of(mechanism.parameters())
     rows = findings.spread_rows(load_vote_counts(path))
     asks = means["answers"]
@@ -287,14 +268,17 @@ def _of_votes(
         rows, target, 10_000 if asks is None else asks, neighbors=near, error=error
     )
     found = findings.find(case, np.random.default_rng(seed))
-    for way in found["ways"]:
-        way["epsilon"] = findings.price(mechanism, way["asks"], delta=means["delta"])
-    return found
+    return found.changed(
+        ways=tuple(
+            way.changed(epsilon=findings.price(mechanism, way.asks, delta=means["delta"]))
+            for way in found.ways
+        )
+    )
 
 
 def _of_run(
     path: Path, votes: Path | None, answers: int | None, *, near: int, error: float, seed: int
-) -> dict[str, Any]:
+) -> Audit:
     from coordinator.runs.vote_leak import leak_of_run  # noqa: PLC0415 - keeps --help fast
     from pate_fed.data.vote_file import load_vote_counts  # noqa: PLC0415 - the same
 
@@ -306,36 +290,42 @@ def _of_run(
 
 
 def _rebuilt(
-    path: Path, *, teachers: int, classes: int, mechanism: str, **options: float | None
-) -> dict[str, Any]:
+    path: Path, rule: Mechanism, *, teachers: int, classes: int
+) -> tuple[dict[str, object], list[str]]:
+    """Return the rebuilt votes as JSON, and in words."""
     from pate_fed.audit import Answers, Target, rebuild_votes  # noqa: PLC0415 - keeps --help fast
     from pate_fed.data.vote_file import load_outcomes  # noqa: PLC0415 - the same
 
     if classes < 2:
         raise InvalidAnswersError("--classes must be at least 2", classes)
-    target = Target.of(_rule(mechanism, options).parameters())
+    target = Target.of(rule.parameters())
     answers = Answers.of(load_outcomes(path), classes=classes)
     found = rebuild_votes(answers, target.noise, teachers=teachers, check=target.check)
     errors = [float(one) if math.isfinite(one) else None for one in found.standard_errors]
-    return {
+    answered = int(answers.labels.sum())
+    lines = [f"{answers.asked:,} asked, {answered:,} answered. Votes for each class:"]
+    for place, (count, error) in enumerate(zip(found.votes, errors, strict=True)):
+        spread = "unknown" if error is None else f"{error:.1f}"
+        lines.append(f"{place:4}  {count:8.1f} +- {spread}")
+    settled = {"teachers": "the number of votes", "both": "the number of votes and the refusals"}
+    lines.append(
+        "Labels alone tell differences of counts only; the sum is settled by "
+        f"{settled[found.settled_by]}."
+    )
+    table = {
         "asked": answers.asked,
-        "answered": int(answers.labels.sum()),
+        "answered": answered,
         "votes": found.votes.tolist(),
         "standard_errors": errors,
         "settled_by": found.settled_by,
     }
+    return table, lines
 
 
 def _canary(
-    trials: int,
-    name: str,
-    options: dict[str, float | None],
-    *,
-    teachers: int = 21,
-    queries: int = 4,
-    delta: float,
-    seed: int,
-) -> dict[str, Any]:
+    trials: int, rule: Rule, *, teachers: int = 21, queries: int = 4, delta: float, seed: int
+) -> tuple[dict[str, object], list[str]]:
+    """Return the bound on epsilon as JSON, and in words."""
     from pate_fed.audit.findings import price  # noqa: PLC0415 - the same
     from pate_fed.lab.canary import (  # noqa: PLC0415 - keeps --help fast
         MOST_ROWS,
@@ -344,15 +334,24 @@ def _canary(
 
     if not 0 < queries * max(trials, 1) <= MOST_ROWS:
         raise UsageError(f"--canary times --answers must be at most {MOST_ROWS:,}", "more, or none")
-    rule = _rule(name, options)
+    mechanism = _made(rule)
     # The claim made for an argmax that noise cannot change is the price of its noise.
-    claimed = _rule("lnmax", options) if name == "immutable" else rule
+    is_immutable = rule.mechanism == "immutable"
+    claimed = _made(replace(rule, mechanism="lnmax")) if is_immutable else mechanism
     claim = price(claimed, queries, delta=delta)
     found = audit_mechanism(
-        rule, teachers=teachers, queries=queries, trials=trials, delta=delta, seed=b"%d" % seed
+        mechanism, teachers=teachers, queries=queries, trials=trials, delta=delta, seed=b"%d" % seed
     )
-    return {
-        "mechanism": name,
+    verdict = "refuted" if found.refutes(claim) else "not refuted"
+    said = (
+        f"Epsilon is at least {found.epsilon:.3f} at delta {delta:g} (95 % sure); "
+        f"claimed: {claim:.3f}. The claim is {verdict}.\n"
+        f"Recognized: {100 * found.found:.2f} % of {found.trials:,} runs with the canary, "
+        f"{100 * found.alarms:.2f} % of as many without.\n"
+        "A bound below the claim proves only that this attack found no more."
+    )
+    table = {
+        "mechanism": rule.mechanism,
         "claim": claim,
         "delta": delta,
         "bound": found.epsilon,
@@ -361,6 +360,7 @@ def _canary(
         "alarms": found.alarms,
         "trials": found.trials,
     }
+    return table, said.splitlines()
 
 
 def _membership(
@@ -372,15 +372,16 @@ def _membership(
     delta: float,
     seed: int,
     out: Path | None,
-) -> dict[str, Any]:
+) -> tuple[dict[str, object], list[str]]:
+    """Return the attack's success as JSON, and in words."""
     import numpy as np  # noqa: PLC0415 - keeps --help fast
 
-    from pate_fed import __version__  # noqa: PLC0415 - the same
     from pate_fed.audit import findings  # noqa: PLC0415 - the same
     from pate_fed.data import DataSource, load_dataset  # noqa: PLC0415 - the same
     from pate_fed.lab.experiments.membership import STUDENT, shadow_models  # noqa: PLC0415 - the same
     from pate_fed.lab.membership import membership_audit  # noqa: PLC0415 - the same
     from pate_fed.lab.sacro_report import sacro_report  # noqa: PLC0415 - the same
+    from pate_fed.version import __version__  # noqa: PLC0415 - the same
 
     if not LEAST_MODELS <= models <= MOST_MODELS:
         raise UsageError(f"--membership must be in {LEAST_MODELS}..{MOST_MODELS}", models)
@@ -403,85 +404,54 @@ def _membership(
         )
         out.mkdir(mode=0o700)
         (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", "utf-8")
-    return {
+    records = shadows.members.shape[1]
+    claimed = f"epsilon {claim:.3f}" if math.isfinite(claim) else "no finite epsilon"
+    lines = [
+        f"{models:,} students, {records:,} records, each in half of them. "
+        f"Claimed: {claimed} at delta {delta:g}.",
+        f"Area under the curve: {audit.area:.3f} (0.5 is guessing).",
+    ]
+    points = []
+    for one in audit.points:
+        low, high = one.interval()
+        alarms, hits = one.alarms / one.others, one.found / one.members
+        allowed = one.most_found(claim, delta)
+        lines.append(
+            f"With {100 * alarms:.2f} % false alarms {100 * hits:.2f} % of the "
+            f"members are found ({100 * low:.2f} to {100 * high:.2f} %); the claim allows "
+            f"{100 * allowed:.2f} %."
+        )
+        points.append({
+            "aimed": one.aimed,
+            "alarms": alarms,
+            "found": hits,
+            "interval": [low, high],
+            "allowed": allowed,
+        })  # fmt: skip
+    lines.append(
+        f"Lower bound on epsilon: {audit.epsilon:.3f}. Trials of one student depend on each "
+        "other: the intervals are too narrow."
+    )
+    table = {
         "models": models,
-        "records": shadows.members.shape[1],
+        "records": records,
         "claim": claim if math.isfinite(claim) else None,
         "delta": delta,
         "bound": audit.epsilon,
         "auc": audit.area,
-        "points": [
-            {
-                "aimed": one.aimed,
-                "alarms": one.alarms / one.others,
-                "found": one.found / one.members,
-                "interval": list(one.interval()),
-                "allowed": one.most_found(claim, delta),
-            }
-            for one in audit.points
-        ],
+        "points": points,
     }
+    return table, lines
 
 
-def _members_said(found: dict[str, Any]) -> str:
-    claim = "no finite epsilon" if found["claim"] is None else f"epsilon {found['claim']:.3f}"
-    lines = [
-        f"{found['models']:,} students, {found['records']:,} records, each in half of them. "
-        f"Claimed: {claim} at delta {found['delta']:g}.",
-        f"Area under the curve: {found['auc']:.3f} (0.5 is guessing).",
-    ]
-    for one in found["points"]:
-        low, high = one["interval"]
-        lines.append(
-            f"With {100 * one['alarms']:.2f} % false alarms {100 * one['found']:.2f} % of the "
-            f"members are found ({100 * low:.2f} to {100 * high:.2f} %); the claim allows "
-            f"{100 * one['allowed']:.2f} %."
-        )
-    lines.append(
-        f"Lower bound on epsilon: {found['bound']:.3f}. Trials of one student depend on each "
-        "other: the intervals are too narrow."
-    )
-    return "\n".join(lines)
-
-
-def _verdict(found: dict[str, Any]) -> str:
-    verdict = "The claim is refuted." if found["refuted"] else "The claim is not refuted."
-    return (
-        f"Epsilon is at least {found['bound']:.3f} at delta {found['delta']:g} (95 % sure); "
-        f"claimed: {found['claim']:.3f}. {verdict}\n"
-        f"Recognized: {100 * found['found']:.2f} % of {found['trials']:,} runs with the canary, "
-        f"{100 * found['alarms']:.2f} % of as many without.\n"
-        "A bound below the claim proves only that this attack found no more."
-    )
-
-
-def _said(found: dict[str, Any]) -> str:
-    lines = [f"{found['asked']:,} asked, {found['answered']:,} answered. Votes for each class:"]
-    for place, (count, error) in enumerate(
-        zip(found["votes"], found["standard_errors"], strict=True)
-    ):
-        spread = "unknown" if error is None else f"{error:.1f}"
-        lines.append(f"{place:4}  {count:8.1f} +- {spread}")
-    lines.append(
-        "Labels alone tell differences of counts only; the sum is settled by "
-        + {"teachers": "the number of votes.", "both": "the number of votes and the refusals."}[
-            found["settled_by"]
-        ]
-    )
-    return "\n".join(lines)
-
-
-def _rule(name: str, given: dict[str, float | None]) -> Mechanism:
+def _made(rule: Rule) -> Mechanism:
     """Return the mechanism that options describe."""
     import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - keeps --help fast
-    from pate_fed.mechanisms import Options, make_mechanism, spec_of  # noqa: PLC0415 - the same
+    from pate_fed.mechanisms import make_mechanism, spec_of  # noqa: PLC0415 - the same
+    from pate_fed.rule import PARAMETERS  # noqa: PLC0415 - the same
 
-    taken = set(spec_of(name).parameters)
-    extra = [one for one, value in given.items() if value is not None and one not in taken]
-    if extra:
+    given = [name for name in PARAMETERS if getattr(rule, name) is not None]
+    if extra := [name for name in given if name not in spec_of(rule.mechanism).parameters]:
         flags = ", ".join("--" + one.replace("_", "-") for one in extra)
-        raise UsageError(f"--mechanism {name} must come without {flags}", "it")
-    options = Options(
-        vote_threshold=given["vote_threshold"], sigma1=given["sigma1"], sigma2=given["sigma2"]
-    )
-    return make_mechanism(name, options, simulated=True)
+        raise UsageError(f"--mechanism {rule.mechanism} must come without {flags}", "it")
+    return make_mechanism(rule, simulated=True)

@@ -6,7 +6,7 @@ import typer
 
 from coordinator.cli.audit import audit
 from coordinator.cli.audit_log import audit_log_app
-from coordinator.cli.console import DEFAULT_HOME, LINE, FormatOption, HomeOption, show
+from coordinator.cli.console import DEFAULT_HOME, LINE, HomeOption
 from coordinator.cli.cost import account, plan
 from coordinator.cli.evaluate import evaluate
 from coordinator.cli.federation import (
@@ -27,13 +27,13 @@ from coordinator.cli.reproduce import reproduce
 from coordinator.cli.results import export_student, predict, report, student, transcript_app
 from coordinator.cli.runs import export, pause, resume, run, serve, status, stop
 from coordinator.cli.simulate import simulate
-from pate_fed.nodes import Format, exit_code, lines_of_checks, table_of_checks
-from pate_fed.nodes.command_line import print_json
+from pate_fed.nodes import exit_code, lines_of_checks, table_of_checks
+from pate_fed.nodes.command_line import show
 
 app, main = LINE.app, LINE.main
 
 
-def doctor(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
+def doctor(home: HomeOption = DEFAULT_HOME) -> None:
     """Check the service for problems, running or stopped; changes nothing.
 
     Exit codes: 0 good, 1 warnings only, 4 failures.
@@ -41,27 +41,16 @@ def doctor(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format
     from coordinator.doctor import Surroundings, examine  # noqa: PLC0415 - keeps --help fast
 
     found = list(examine(home.absolute(), Surroundings()))
-    if output_format is Format.JSON:
-        print_json(table_of_checks(found))
-    else:
-        show(*lines_of_checks(found))
+    show(table_of_checks(found), lines_of_checks(found))
     raise typer.Exit(exit_code(found))
 
 
-app.command()(simulate)
-app.command()(account)
-app.command()(plan)
-app.command()(audit)
-app.command()(report)
-app.command()(student)
-app.command()(predict)
-app.command()(export_student)
-app.command()(reproduce)
 for command in (
+    *(simulate, account, plan, audit, report, student, predict, export_student, reproduce),
     *(init, invite, members, approve, suspend, reinstate, revoke, renew, upgrade, schema),
     *(doctor, serve, console, budget, run, status, pause, resume, stop, export, evaluate),
 ):
-    app.command()(command)
+    app.command(shows=command not in (schema, serve, console))(command)
 app.add_typer(audit_log_app, name="audit-log")
 app.add_typer(pool_app, name="pool")
 app.add_typer(transcript_app, name="transcript")

@@ -41,7 +41,7 @@ from pate_fed.errors import (
     PateFedError,
     RunDirectoryError,
 )
-from pate_fed.nodes import Format, printable
+from pate_fed.nodes import printable
 from pate_fed.nodes.command_line import (
     EXIT_FAILED,
     EXIT_INPUT,
@@ -49,7 +49,6 @@ from pate_fed.nodes.command_line import (
     EXIT_REFUSED,
     EXIT_USAGE,
     CommandLine,
-    print_lines,
 )
 from protocols.errors import ProtocolError, TooFewPartiesError
 
@@ -111,7 +110,6 @@ Agreed = Annotated[
         help="Public edition: a hospital that agreed to be named; repeatable. Others get numbers.",
     ),
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 
 
 def open_coordinator(home: Path) -> Coordinator:
@@ -129,11 +127,7 @@ def choice(*names: str) -> Any:
 
 
 class RegistryChoice(click.Choice[str]):
-    """The type of an option that names an entry of a registry, which is loaded when it is read.
-
-    Args:
-        load: Returns the names.
-    """
+    """The type of an option that names an entry of a registry, which is loaded when it is read."""
 
     def __init__(self, load: Callable[[], Iterable[str]]) -> None:
         self._load = load
@@ -193,14 +187,9 @@ def deployed_sum_forms() -> Iterable[str]:
 
 def suites() -> Iterable[str]:
     """Name all suites of sealed envelopes, the default first."""
-    from protocols.envelope import SUITES  # noqa: PLC0415 - keeps --help fast
+    from protocols.suites import SUITES  # noqa: PLC0415 - keeps --help fast
 
     return SUITES
-
-
-def show(*lines: str) -> None:
-    """Print lines for people."""
-    print_lines(lines)
 
 
 def require_new_invitation(path: Path) -> None:
@@ -209,16 +198,6 @@ def require_new_invitation(path: Path) -> None:
         raise InvalidSettingError(
             "the invitation's file must be new: move the old one, or choose --out", str(path)
         )
-
-
-def write_secret(path: Path, lines: Iterable[str]) -> None:
-    """Write a new file that its owner alone may read."""
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
-            file.writelines(lines)
-    except OSError as error:
-        raise InvalidSettingError("--out must name a new file", error.strerror) from error
 
 
 def numbers(option: str, text: str | None, kind: Callable[[str], T]) -> tuple[T, ...] | None:
@@ -244,11 +223,17 @@ def progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
         yield _silent
         return
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        Progress,
+        TaskID,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
     columns = (TextColumn("{task.description:24}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, Any] = {}
+        tasks: dict[str, TaskID] = {}
 
         def update(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
@@ -270,9 +255,6 @@ def one_line_at_a_time(stream: TextIO) -> Iterator[Say]:
     """Yield a printer of progress: one line that changes on a terminal.
 
     Elsewhere it is a line for each change. It never repeats a line. A line that stays is above it.
-
-    Args:
-        stream: Where it prints.
     """
     is_terminal, last = _is_terminal(stream), ""
 

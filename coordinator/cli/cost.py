@@ -96,20 +96,16 @@ def account(  # noqa: PLR0917 - one argument per option
     single_threaded_kernels()
     from coordinator.cli import account as pricing  # noqa: PLC0415 - keeps --help fast
     from pate_fed.lab.compare import render_comparison  # noqa: PLC0415 - the same
+    from pate_fed.rule import Rule  # noqa: PLC0415 - the same
 
     found = pricing.account(
         pricing.AccountRequest(
             votes=votes,
             rows=_rows(rows),
-            mechanism=mechanism,
+            rule=Rule(mechanism, vote_threshold, sigma1, sigma2, confidence, test_delta),
             delta=delta,
-            vote_threshold=vote_threshold,
-            sigma1=sigma1,
-            sigma2=sigma2,
             predictions=predictions,
-            confidence=confidence,
-            test_delta=test_delta,
-            max_answers=max_answers,
+            answers=max_answers,
             unit_votes=unit_votes,
             unit=unit,  # type: ignore[arg-type]  # one of the choices above
         )
@@ -174,28 +170,39 @@ def plan(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from pate_fed import planning  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.data import DataSource  # noqa: PLC0415 - the same
+    from pate_fed.mechanisms import ThresholdMax  # noqa: PLC0415 - the same
     from pate_fed.report import plan_words  # noqa: PLC0415 - the same
+    from pate_fed.rule import Caps, Rule  # noqa: PLC0415 - the same
     from protocols.forms import DEPLOYED_FORMS  # noqa: PLC0415 - the same
+    from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
     if records is not None and pool is None:
         raise InvalidSettingError("--records is for --pool", f"--records {records} alone")
     request = planning.PlanRequest(
-        parties=parties,
-        teachers=teachers,
-        classes=classes,
-        epsilon=epsilon,
-        delta=delta,
-        unit=unit or ("party" if teachers == 1 else "record"),
-        queries=queries,
-        vote_threshold=vote_threshold,
-        sigma2=sigma2,
-        teacher_accuracy=teacher_accuracy,
-        expected_dropouts=expected_dropouts,
-        form=form,
-        noise=noise,
-        colluders=colluders,
-        party_epsilons=numbers("--party-epsilons", party_epsilons, float),
-        weights=numbers("--weights", weights, int),
+        planning.RunSettings(
+            DataSource("digits"),  # a plan looks at no data
+            DEFAULT_SUITE,
+            Rule(
+                ThresholdMax.name,
+                vote_threshold=vote_threshold,
+                sigma2=sigma2,
+                noise_place=noise,  # type: ignore[arg-type]  # one of the choices above
+                colluders=colluders,
+            ),
+            Caps(max_asks=queries),
+            parties=parties,
+            teachers=teachers,
+            unit=unit or ("party" if teachers == 1 else "record"),  # type: ignore[arg-type]  # the same
+            delta=delta,
+            epsilon=epsilon,
+            party_epsilons=numbers("--party-epsilons", party_epsilons, float),
+            weights=numbers("--weights", weights, int),
+        ),
+        classes,
+        teacher_accuracy,
+        expected_dropouts,
+        form,
     )
     inputs = None
     if pool is not None:  # before a plan is computed for seconds
@@ -217,7 +224,7 @@ def plan(  # noqa: PLR0917 - one argument per option
 
 def _outlook(
     inputs: NDArray[np.float64], found: dict[str, Any], *, records: int | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     from pate_fed.planning.worth import evidence, outlook  # noqa: PLC0415
 
     best = found["best"]

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coordinator.cli.console import (
     DEFAULT_HOME,
-    FormatOption,
     HomeOption,
     open_coordinator,
-    show,
     single_threaded_kernels,
 )
 from coordinator.cli.options import BUDGET, RUN, Delta, Detach, Patience, Unit
 from coordinator.cli.runs import RunName, followed, progress_line
 from coordinator.errors import RunEndedError
 from pate_fed import wording
-from pate_fed.nodes import Format
-from pate_fed.nodes.command_line import print_json
+from pate_fed.nodes.command_line import show
 
 if TYPE_CHECKING:
     from coordinator.operator import Coordinator
     from coordinator.runs.queue import Run
+    from pate_fed.record import Metrics, Privacy
 
 
 def evaluate(  # noqa: PLR0917 - one argument per option
@@ -62,7 +59,6 @@ def evaluate(  # noqa: PLR0917 - one argument per option
     patience: Patience = 24.0,
     detach: Detach = False,
     home: HomeOption = DEFAULT_HOME,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Ask the hospitals how good a run's student is, on patients who taught no teacher.
 
@@ -94,45 +90,37 @@ def evaluate(  # noqa: PLR0917 - one argument per option
         print(f"pate-fed: {ended.name} asked this before: no new noise, no charge", file=sys.stderr)
     if not detach:
         ended = followed(coordinator, ended.name)
-    _print(coordinator, ended, output_format)
+    _print(coordinator, ended)
     if ended.has_failed:
         raise RunEndedError(f"evaluation {ended.name} must go through", ended.reason)
 
 
-def _print(coordinator: Coordinator, run: Run, output_format: Format) -> None:
+def _print(coordinator: Coordinator, run: Run) -> None:
     from coordinator.runs.open_run import results_of  # noqa: PLC0415 - keeps --help fast
     from pate_fed.report import read_run  # noqa: PLC0415 - the same
 
     folder = results_of(coordinator.home, run.name)
-    record = read_run(folder) if folder.is_dir() else None
-    if output_format is Format.JSON:
-        known = (
-            {}
-            if record is None
-            else {
-                "evaluation": record.metrics["evaluation"],
-                "price": record.privacy["evaluation"],
-            }
-        )
-        print_json({**run.as_table(), **known})
-        return
-    show(progress_line(run))
-    if record is not None:
-        show(*_lines(record.metrics, record.privacy), f"Report: {folder / 'report.html'}")
+    table, lines = run.as_table(), [progress_line(run)]
+    if folder.is_dir():
+        record = read_run(folder)
+        metrics, privacy = record.metrics, record.privacy
+        if metrics.evaluation and privacy.evaluation:
+            table["evaluation"] = metrics.evaluation.as_json()
+            table["price"] = privacy.evaluation.as_json()
+        lines += [*_lines(metrics, privacy), f"Report: {folder / 'report.html'}"]
+    show(table, lines)
 
 
-def _lines(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
+def _lines(metrics: Metrics, privacy: Privacy) -> list[str]:
     from pate_fed.report.quality_words import held_out_text  # noqa: PLC0415 - keeps --help fast
 
-    found = metrics["evaluation"]
-    tables = {"class": found["class"], "certainty": found["certainty"], **found["groups"]}
     lines = [held_out_text(metrics, privacy)]
-    for name, rows in tables.items():
+    for name, rows in (metrics.evaluation.tables if metrics.evaluation else {}).items():
         lines.append(f"{name}:")
         for group, row in rows.items():
-            low, high = row["interval"]
+            low, high = row.interval
             lines.append(
-                f"  {group:24} right on {wording.percent(row['right'])} "
+                f"  {group:24} right on {wording.percent(row.right)} "
                 f"(95 %: {100 * low:.1f} to {wording.percent(high)})"
             )
     return lines

@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coordinator.cli.console import (
     DEFAULT_HOME,
-    FormatOption,
     HomeOption,
     open_coordinator,
     require_new_invitation,
-    show,
-    write_secret,
 )
 from coordinator.errors import HomeError
 from pate_fed.errors import InvalidSettingError
-from pate_fed.nodes import Format, schema_of, typed_in
-from pate_fed.nodes.command_line import print_json
+from pate_fed.nodes import schema_of, typed_in
+from pate_fed.nodes.command_line import print_json, show
+from pate_fed.nodes.owner_files import write_new
+from pate_fed.nodes.ports import host_and_port
 from protocols.fingerprint_words import spoken
 from protocols.party_names import normalized
 
@@ -53,19 +52,17 @@ def init(  # noqa: PLR0917 - one argument per option
         list[str] | None,
         typer.Option(metavar="HOST", help="Another name for the certificate; repeatable."),
     ] = None,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Make a federation: its CA, certificate, identity and database, in a new folder."""
     from coordinator.federation.home import FederationHome, FederationSettings  # noqa: PLC0415 - keeps --help fast
 
-    host_of_address, _, port_of_address = address.rpartition(":")
-    own = int(port_of_address) if port_of_address.isdecimal() else 0
-    names = (host_of_address.strip("[]"), *(also or ())) if host_of_address else ()
+    own_name, own_port = host_and_port(address) or ("", 0)
+    names = (own_name, *(also or ())) if own_name else ()
     given = {
         "name": name,
         "address": address,
         "host": host,
-        "port": own if port is None else port,
+        "port": own_port if port is None else port,
         "admin_port": admin_port,
         "metrics_port": metrics_port,
         "health_port": health_port,
@@ -75,17 +72,15 @@ def init(  # noqa: PLR0917 - one argument per option
     settings = typed_in(FederationSettings, given, fault=HomeError)
     made = FederationHome.create(home.absolute(), settings, now=datetime.now(UTC))
     words = spoken(made.fingerprint)
-    if output_format is Format.JSON:
-        print_json(
-            {"home": str(home), "name": name, "fingerprint": made.fingerprint.hex(), "words": words}
-        )
-        return
     show(
-        f"The federation {name} was made; its folder is {home}.",
-        "Its words, which hospitals compare with you by telephone:",
-        f"  {words}",
-        "Keep ca.key offline once the certificate is made: only `pate-fed renew` needs it.",
-        "Next: pate-fed serve, pate-fed invite NAME",
+        {"home": str(home), "name": name, "fingerprint": made.fingerprint.hex(), "words": words},
+        (
+            f"The federation {name} was made; its folder is {home}.",
+            "Its words, which hospitals compare with you by telephone:",
+            f"  {words}",
+            "Keep ca.key offline once the certificate is made: only `pate-fed renew` needs it.",
+            "Next: pate-fed serve, pate-fed invite NAME",
+        ),
     )
 
 
@@ -127,7 +122,6 @@ def invite(
     ] = None,
     days: Annotated[float, typer.Option(help="Lifetime in days; above 0, at most 30.")] = 7.0,
     home: HomeOption = DEFAULT_HOME,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Make a one-time invitation for a hospital, as a file."""
     if not 0 < days <= 30:  # also false for values that are no number
@@ -138,52 +132,50 @@ def invite(
     require_new_invitation(target)
     replaced = _invited(coordinator, party)
     invitation = coordinator.invite(party, lifetime=timedelta(days=days))
-    write_secret(target, [invitation.to_json()])
+    write_new(target, [invitation.to_json()], fault=InvalidSettingError)
     words = spoken(invitation.fingerprint)
-    if output_format is Format.JSON:
-        print_json(
-            {
-                "file": str(target),
-                "party": invitation.party,
-                "replaces": None if replaced is None else _at(replaced.made_at),
-                "words": words,
-                "expires_at": invitation.expires_at,
-            }
-        )
-        return
-    show(
+    lines = [
         f"{target} invites {invitation.party}, once, for {days:g} days.",
         "Keep this file secret until it has been used.",
         "When they join, they telephone you. Read these words aloud; they compare:",
         f"  {words}",
-    )
+    ]
     if replaced is not None:
-        show(
+        lines.append(
             f"The invitation that was made on {_day(replaced.made_at)} and was not used is good no "
             "more: if the hospital has its file, send this one."
         )
+    show(
+        {
+            "file": str(target),
+            "party": invitation.party,
+            "replaces": None if replaced is None else _at(replaced.made_at),
+            "words": words,
+            "expires_at": invitation.expires_at,
+        },
+        lines,
+    )
 
 
-def members(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
+def members(home: HomeOption = DEFAULT_HOME) -> None:
     """Show all hospitals with states and words, then all invitations."""
     coordinator = open_coordinator(home)
     found, invitations = coordinator.members(), coordinator.invitations()
     words = spoken(coordinator.home.fingerprint)
-    if output_format is Format.JSON:
-        print_json(
-            {
-                "words": words,
-                "members": [_table(one) for one in found],
-                "invitations": [_table_of_invitation(one) for one in invitations],
-            }
-        )
-        return
-    show(f"{coordinator.home.settings.name}: {words}")
-    show(*(line for one in found for line in _lines(one)))
-    if not found:
-        show("No hospital has asked to join yet.")
-    if invitations:
-        show("Invitations:", *(_line_of_invitation(one) for one in invitations))
+    show(
+        {
+            "words": words,
+            "members": [_table(one) for one in found],
+            "invitations": [_table_of_invitation(one) for one in invitations],
+        },
+        (
+            f"{coordinator.home.settings.name}: {words}",
+            *(line for one in found for line in _lines(one)),
+            *([] if found else ["No hospital has asked to join yet."]),
+            *(["Invitations:"] if invitations else []),
+            *(_line_of_invitation(one) for one in invitations),
+        ),
+    )
 
 
 def approve(
@@ -196,7 +188,6 @@ def approve(
         typer.Option(help="Its number of teachers, as its people say. [default: 10]"),
     ] = None,
     home: HomeOption = DEFAULT_HOME,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Make a hospital a member after comparing its words by telephone.
 
@@ -209,13 +200,12 @@ def approve(
         else "its node is let in once `pate-fed serve` runs."
     )
     said = f"{party} is a member with {approved.teachers} teachers; {inside}"
-    _show_one(approved, said, output_format)
+    show(_table(approved), [said])
 
 
 def revoke(
     party: Annotated[str, typer.Argument(metavar="NAME", help="The hospital.")],
     home: HomeOption = DEFAULT_HOME,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Expel a hospital, or reject its request; its identity can never return.
 
@@ -223,38 +213,35 @@ def revoke(
     """
     revoked = open_coordinator(home).revoke(party)
     if revoked is not None:
-        _show_one(revoked, f"{party} is out.", output_format)
-    elif output_format is Format.JSON:
-        print_json({"name": party, "state": "withdrawn"})
+        show(_table(revoked), [f"{party} is out."])
     else:
-        show(f"The invitation of {party} is withdrawn.")
+        said = f"The invitation of {party} is withdrawn."
+        show({"name": party, "state": "withdrawn"}, [said])
 
 
 def suspend(
     party: Annotated[str, typer.Argument(metavar="NAME", help="The hospital.")],
     home: HomeOption = DEFAULT_HOME,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Ask a hospital nothing until `pate-fed reinstate`; runs that need it wait."""
     from coordinator import operator  # noqa: PLC0415 - keeps --help fast
 
     suspended = operator.suspend(open_coordinator(home), party)
-    _show_one(suspended, f"{party} is suspended: it is asked nothing.", output_format)
+    show(_table(suspended), [f"{party} is suspended: it is asked nothing."])
 
 
 def reinstate(
     party: Annotated[str, typer.Argument(metavar="NAME", help="The hospital.")],
     home: HomeOption = DEFAULT_HOME,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Let a suspended hospital take part again."""
     from coordinator import operator  # noqa: PLC0415 - keeps --help fast
 
     reinstated = operator.reinstate(open_coordinator(home), party)
-    _show_one(reinstated, f"{party} is asked again.", output_format)
+    show(_table(reinstated), [f"{party} is asked again."])
 
 
-def renew(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
+def renew(home: HomeOption = DEFAULT_HOME) -> None:
     """Issue a new server certificate; hospitals need not change anything."""
     from coordinator.federation.certificates import days_left  # noqa: PLC0415 - keeps --help fast
     from coordinator.federation.home import FederationHome  # noqa: PLC0415
@@ -262,13 +249,11 @@ def renew(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.
     opened = FederationHome.open(home.absolute())
     opened.renew_server_certificate(now=datetime.now(UTC))
     days = int(days_left(opened.server_certificate, now=datetime.now(UTC)))
-    if output_format is Format.JSON:
-        print_json({"days": days})
-        return
-    show(f"The certificate is good for {days} days. Restart `pate-fed serve` to show it.")
+    said = f"The certificate is good for {days} days. Restart `pate-fed serve` to show it."
+    show({"days": days}, [said])
 
 
-def upgrade(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT) -> None:
+def upgrade(home: HomeOption = DEFAULT_HOME) -> None:
     """Upgrade an older version's database; to go back, restore a backup.
 
     `pate-fed serve` does the same when it starts, and then continues open runs.
@@ -276,20 +261,10 @@ def upgrade(home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Forma
     from coordinator.operator import Coordinator  # noqa: PLC0415 - keeps --help fast
 
     Coordinator.open(home, upgrades=True).close()
-    if output_format is Format.JSON:
-        print_json({"home": str(home)})
-        return
-    show("The database is up to date.")
+    show({"home": str(home)}, ["The database is up to date."])
 
 
-def _show_one(party: EnrolledParty, said: str, output_format: Format) -> None:
-    if output_format is Format.JSON:
-        print_json(_table(party))
-        return
-    show(said)
-
-
-def _table(party: EnrolledParty) -> dict[str, Any]:
+def _table(party: EnrolledParty) -> dict[str, object]:
     return {
         "name": party.name,
         "state": party.state,
@@ -311,7 +286,7 @@ def _invited(coordinator: Coordinator, party: str) -> MadeInvitation | None:
     return next(found, None)
 
 
-def _table_of_invitation(one: MadeInvitation) -> dict[str, Any]:
+def _table_of_invitation(one: MadeInvitation) -> dict[str, object]:
     return {
         "name": one.party,
         "made_at": _at(one.made_at),

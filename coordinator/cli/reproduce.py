@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coordinator.cli.console import RegistryChoice, single_threaded_kernels
 from coordinator.errors import UsageError
-from pate_fed.nodes import Format
-from pate_fed.nodes.command_line import print_json
+from pate_fed.nodes.command_line import show
+
+if TYPE_CHECKING:
+    from pate_fed.lab.experiments.experiment import Result
 
 
 def _experiments() -> Iterable[str]:
@@ -22,7 +25,7 @@ def _experiments() -> Iterable[str]:
     return EXPERIMENTS
 
 
-def reproduce(  # noqa: PLR0917 - one argument per option
+def reproduce(
     name: Annotated[
         str,
         typer.Argument(
@@ -38,7 +41,6 @@ def reproduce(  # noqa: PLR0917 - one argument per option
         Path | None,
         typer.Option(metavar="DIR", help="New folder for results.json and its plot, results.svg."),
     ] = None,
-    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
     """Repeat a published experiment, and show its figures beside ours.
 
@@ -55,35 +57,30 @@ def reproduce(  # noqa: PLR0917 - one argument per option
     known = EXPERIMENTS[name]
     title = known.title
     results = list(run(name, data_dir, range(first_seed, first_seed + seeds), _tell))
-    found = [result.as_record() for result in results]
     table = {
         "experiment": name,
         "title": title,
         "seeds": list(range(first_seed, first_seed + seeds)),
-        "results": found,
+        "results": [result.as_record() for result in results],
     }
     if out is not None:
         out.mkdir()
         (out / "results.json").write_text(json.dumps(table, indent=2) + "\n", "utf-8")
         picture = picture_of(results, title=title, axis=known.axis)
         (out / "results.svg").write_text(picture, "utf-8")
-    if output_format is Format.JSON:
-        print_json(table)
-    else:
-        print("\n".join([title, "", *(_line(row) for row in found)]))
+    show(table, [title, "", *map(_line, results)])
 
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _line(row: dict[str, Any]) -> str:
-    spread = "" if row["spread"] is None else f" +- {row['spread']:.4f}"
-    published = f"; published: {row['published']}" if row["published"] else ""
-    epsilon = "no release" if row["epsilon"] == 0 else "no epsilon holds"
-    if row["epsilon"]:
-        epsilon = f"epsilon {row['epsilon']:.3f}"
+def _line(one: Result) -> str:
+    row = one.row
+    spread = "" if one.spread is None else f" +- {one.spread:.4f}"
+    published = f"; published: {row.published}" if row.published else ""
+    epsilon = f"epsilon {row.epsilon:.3f}" if math.isfinite(row.epsilon) else "no epsilon holds"
     return (
-        f"{row['protocol']}; {row['student']}; {epsilon}: {row['measure']} "
-        f"{row['mean']:.4f}{spread} (least {row['least']:.4f}){published}"
+        f"{row.protocol}; {row.student}; {epsilon if row.epsilon else 'no release'}: {row.measure} "
+        f"{one.mean:.4f}{spread} (least {min(one.values):.4f}){published}"
     )

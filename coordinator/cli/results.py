@@ -11,26 +11,18 @@ from coordinator.cli.console import (
     DEFAULT_HOME,
     LINE,
     Agreed,
-    FormatOption,
     HomeOption,
     RegistryChoice,
     choice,
     open_coordinator,
-    show,
     single_threaded_kernels,
     students,
 )
 from coordinator.errors import UsageError
 from pate_fed.errors import RunDirectoryError
-from pate_fed.nodes import Format
-from pate_fed.nodes.command_line import EXIT_INPUT, print_json
+from pate_fed.nodes.command_line import EXIT_INPUT, Commands, print_json, prints_json, show
 
-transcript_app = typer.Typer(
-    help="Check a run's transcript.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    suggest_commands=False,
-)
+transcript_app = Commands("Check a run's transcript.")
 
 
 def report(
@@ -40,7 +32,6 @@ def report(
         typer.Option(metavar="DIR", help="Write the public edition into this new folder."),
     ] = None,
     agreed: Agreed = None,
-    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
     """Rewrite a finished run's report.html and annexes.html, and show its summary.
 
@@ -49,7 +40,6 @@ def report(
     """
     import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - a simulation's report
     from pate_fed.report import (  # noqa: PLC0415 - keeps --help fast
-        ANNEXES,
         read_run,
         render_annexes,
         render_report,
@@ -57,6 +47,7 @@ def report(
         replace_report,
         write_public_edition,
     )
+    from pate_fed.run_folder import ANNEXES  # noqa: PLC0415 - keeps --help fast
 
     try:
         run = read_run(run_dir)
@@ -70,10 +61,11 @@ def report(
     else:
         replace_report(run_dir, render_annexes(run), name=ANNEXES)
         replace_report(run_dir, render_report(run))
-    if output_format is Format.JSON:
-        print_json({"run_dir": str(run_dir), "metrics": run.metrics, "privacy": run.privacy})
-    else:
-        print(render_summary(run.metrics, run.privacy, run_dir))
+    metrics, privacy = run.metrics.as_json(), run.privacy.as_json()
+    show(
+        {"run_dir": str(run_dir), "metrics": metrics, "privacy": privacy},
+        render_summary(run.metrics, run.privacy, run_dir).splitlines(),
+    )
 
 
 def predict(
@@ -93,7 +85,6 @@ def predict(
         str,
         typer.Option(click_type=choice(".", ","), help="CSV: before the decimals of numbers."),
     ] = ".",
-    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
     """Let a student label rows: the likeliest class, and the probability of every class.
 
@@ -102,13 +93,13 @@ def predict(
     from pate_fed.students.prediction import predict_file  # noqa: PLC0415 - keeps --help fast
 
     found = predict_file(student_dir, rows, separator=separator, decimal=decimal)
-    if output_format is Format.JSON:
+    if prints_json():
         print_json(found.as_json())
     else:
         print(found.as_csv(), end="")
 
 
-def student(  # noqa: PLR0917 - one argument per option
+def student(
     run: Annotated[
         str,
         typer.Argument(metavar="RUN", help="Name of a run; or the directory of a simulation."),
@@ -125,7 +116,6 @@ def student(  # noqa: PLR0917 - one argument per option
         typer.Option(metavar="FILE", help="Simulation: file of its records, where it had one."),
     ] = None,
     home: HomeOption = DEFAULT_HOME,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Train another student from the stored labels of a run that has ended.
 
@@ -147,12 +137,12 @@ def student(  # noqa: PLR0917 - one argument per option
         coordinator = open_coordinator(home)
         record, notes = give_student_to(coordinator, run, kind)
         folder = results_of(coordinator.home, run)
-    trained = record.metrics["student"]
-    if output_format is Format.JSON:
-        print_json({"run_dir": str(folder), "student": trained, "notes": notes})
-        return
-    said = "no student" if trained is None else f"{trained['kind']} in {folder / 'student'}"
-    show(f"Student: {said}. The report is new, and nothing was charged.", *notes)
+    trained = record.metrics.student
+    said = "no student" if trained is None else f"{trained.kind} in {folder / 'student'}"
+    show(
+        {"run_dir": str(folder), "student": trained and trained.as_json(), "notes": notes},
+        (f"Student: {said}. The report is new, and nothing was charged.", *notes),
+    )
 
 
 def export_student(
@@ -160,7 +150,6 @@ def export_student(
         Path, typer.Argument(metavar="STUDENT_DIR", help="The folder `student` of a run.")
     ],
     file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="New ONNX file.")],
-    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
     """Write a student as an ONNX file, for programs without Python (extra `onnx`).
 
@@ -171,25 +160,20 @@ def export_student(
 
     student = load_student(student_dir)
     inputs = export_onnx(student, file)
-    if output_format is Format.JSON:
-        print_json({"inputs": list(inputs), "class_names": list(student.class_names)})
-        return
-    print(f"{file}: takes {', '.join(inputs)}; gives label and chances.")
     if student.kind == "image":
-        print(
+        more = (
             "How an image becomes features is no part of it: see inputs.json and "
             "inputs.safetensors beside the student."
         )
     else:
-        print(
+        more = (
             "Numbers without units, NaN where unknown; texts as inputs.json spells them, empty "
             "where unknown."
         )
-
-
-@transcript_app.callback()
-def transcript() -> None:
-    """Check a run's transcript."""
+    show(
+        {"inputs": list(inputs), "class_names": list(student.class_names)},
+        (f"{file}: takes {', '.join(inputs)}; gives label and chances.", more),
+    )
 
 
 @transcript_app.command()
@@ -203,7 +187,6 @@ def verify(
         list[str] | None,
         typer.Option(metavar="FINGERPRINT", help="Expected fingerprint of a party; once for each."),
     ] = None,
-    output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
 ) -> None:
     """Check that a run's transcript and results are complete and unchanged.
 
@@ -219,7 +202,4 @@ def verify(
         )
     except RunDirectoryError as error:
         LINE.fail(error, EXIT_INPUT)
-    if output_format is Format.JSON:
-        print_json(transcripts.transcript_table(verdict))
-    else:
-        print(render_check(verdict))
+    show(transcripts.transcript_table(verdict), render_check(verdict).splitlines())

@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coordinator.cli.console import (
     DEFAULT_HOME,
     Agreed,
-    FormatOption,
     HomeOption,
     RegistryChoice,
     choice,
@@ -23,7 +21,6 @@ from coordinator.cli.console import (
     numbers,
     one_line_at_a_time,
     open_coordinator,
-    show,
     single_threaded_kernels,
 )
 from coordinator.cli.options import (
@@ -50,13 +47,13 @@ from coordinator.cli.options import (
 from coordinator.cli.people import kept_console
 from coordinator.errors import RunEndedError, UsageError
 from pate_fed.errors import InvalidSettingError
-from pate_fed.nodes import Format, write_logs_as_json
-from pate_fed.nodes.command_line import print_json
+from pate_fed.nodes import write_logs_as_json
+from pate_fed.nodes.command_line import show
 from pate_fed.wording import epsilon_text, percent
 
 if TYPE_CHECKING:
     from coordinator.operator import Coordinator
-    from coordinator.runs.queue import Run
+    from coordinator.runs.queue import Progress, Run
 
 _QUERIES = "Public queries"
 
@@ -210,7 +207,6 @@ def run(  # noqa: PLR0917 - one argument per option
     patience: Patience = 24.0,
     detach: Detach = False,
     home: HomeOption = DEFAULT_HOME,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Ask the members to label public queries, and follow the run.
 
@@ -221,28 +217,30 @@ def run(  # noqa: PLR0917 - one argument per option
     from coordinator.runs.quote import price_line  # noqa: PLC0415
     from coordinator.runs.request import MOST_PATIENCE_S, source_of  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
-    from protocols.envelope import DEFAULT_SUITE  # noqa: PLC0415 - the same
+    from pate_fed.rule import Caps, Rule  # noqa: PLC0415 - the same
     from protocols.forms import usual_form  # noqa: PLC0415 - the same
+    from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
     if not 0 < patience * 3600 <= MOST_PATIENCE_S:
         raise InvalidSettingError("--patience must be above 0, and at most a year", patience)
     coordinator = open_coordinator(home)
     settings = RunSettings(
         data=source_of(queries.name, label),
-        queries=ask,
-        mechanism=mechanism or usual_mechanism(may_refuse=vote_threshold is not None),
-        vote_threshold=vote_threshold,
-        sigma1=sigma1,
-        sigma2=sigma2,
-        confidence=confidence,
-        test_delta=test_delta,
-        noise=noise,
+        rule=Rule(
+            mechanism or usual_mechanism(may_refuse=vote_threshold is not None),
+            vote_threshold,
+            sigma1,
+            sigma2,
+            confidence,
+            test_delta,
+            noise,  # type: ignore[arg-type]  # one of the choices above
+        ),
+        caps=Caps(max_asks=ask, batch_size=batch_size),
         form=form or usual_form(sum(one.state == "member" for one in coordinator.members())),
         suite=suite or DEFAULT_SUITE,
-        unit=unit,
+        unit=unit,  # type: ignore[arg-type]  # the same
         epsilon=epsilon,
         delta=delta,
-        batch_size=batch_size,
         student=student,
         prevalence=numbers("--prevalence", prevalence, float),
         purpose=purpose,
@@ -274,7 +272,7 @@ def run(  # noqa: PLR0917 - one argument per option
         for line in what_is_missing(readiness(coordinator.home)):
             print(f"pate-fed: {line}", file=sys.stderr)
         ended = followed(coordinator, name)
-    _print_run(ended, output_format)
+    _print_run(ended)
     if ended.has_failed:
         raise RunEndedError(f"run {name} must go through", ended.reason)
 
@@ -284,7 +282,6 @@ def status(
         str | None, typer.Argument(metavar="[RUN]", help="Name of the run. [default: all]")
     ] = None,
     home: HomeOption = DEFAULT_HOME,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show the state of runs with the reason, and obstacles to the service.
 
@@ -301,44 +298,35 @@ def status(
     is_open = any(not one.is_ended for one in found)
     missing = what_is_missing(readiness(coordinator.home)) if is_open else []
     known = standings(coordinator, found)
-    if output_format is Format.JSON:
-        tables = [
-            {**one.as_table(), "hospitals": [each.as_table() for each in known[one.name]]}
-            for one in found
-        ]
-        print_json({"runs": tables, "missing": missing})
-        return
+    lines = []
     for one in found:
-        show(*_lines(one))
+        lines += _lines(one)
         if name is not None or not one.is_ended:
-            show(*(f"{'':24} {each.hospital}: {each.said}" for each in known[one.name]))
-    show(*missing)
-    if not found:
-        show("No run was asked for yet.")
+            lines += [f"{'':24} {each.hospital}: {each.said}" for each in known[one.name]]
+    tables = [
+        {**one.as_table(), "hospitals": [each.as_table() for each in known[one.name]]}
+        for one in found
+    ]
+    nothing = [] if found else ["No run was asked for yet."]
+    show({"runs": tables, "missing": missing}, (*lines, *missing, *nothing))
 
 
-def pause(
-    name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
-) -> None:
+def pause(name: RunName, home: HomeOption = DEFAULT_HOME) -> None:
     """Pause a run after its current batch."""
-    _print_run(open_coordinator(home).pause(name), output_format)
+    _print_run(open_coordinator(home).pause(name))
 
 
-def resume(
-    name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
-) -> None:
+def resume(name: RunName, home: HomeOption = DEFAULT_HOME) -> None:
     """Continue a paused run."""
-    _print_run(open_coordinator(home).resume(name), output_format)
+    _print_run(open_coordinator(home).resume(name))
 
 
-def stop(
-    name: RunName, home: HomeOption = DEFAULT_HOME, output_format: FormatOption = Format.TEXT
-) -> None:
+def stop(name: RunName, home: HomeOption = DEFAULT_HOME) -> None:
     """End a run after its current batch; keep and report its releases."""
-    _print_run(open_coordinator(home).stop(name), output_format)
+    _print_run(open_coordinator(home).stop(name))
 
 
-def export(  # noqa: PLR0917 - one argument per option
+def export(
     name: RunName,
     out: Annotated[Path, typer.Option(metavar="DIR", help="New folder to copy to.")],
     private: Annotated[
@@ -351,7 +339,6 @@ def export(  # noqa: PLR0917 - one argument per option
     ] = False,
     agreed: Agreed = None,
     home: HomeOption = DEFAULT_HOME,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Copy a run's results into a new folder: its public edition, or all of it.
 
@@ -365,61 +352,57 @@ def export(  # noqa: PLR0917 - one argument per option
     coordinator = open_coordinator(home)
     is_anew = write_anew(coordinator, name)
     parts = coordinator.export(name, out, private=private, agreed=agreed or ())
-    if output_format is Format.JSON:
-        print_json(
-            {
-                "out": str(out),
-                "edition": "private" if private else "public",
-                "parts": parts,
-                "written_anew": is_anew,
-            }
-        )
-        return
     edition = "Private edition, do not publish" if private else "Public edition"
-    show(f"{edition}: {out} has {', '.join(parts)}.")
-    if is_anew:
-        show(WHAT_IS_LOST)
+    show(
+        {
+            "out": str(out),
+            "edition": "private" if private else "public",
+            "parts": parts,
+            "written_anew": is_anew,
+        },
+        (
+            f"{edition}: {out} has {', '.join(parts)}.",
+            *((WHAT_IS_LOST,) if is_anew else ()),
+        ),
+    )
 
 
 def progress_line(run: Run) -> str:
     """Describe a run's progress in one line, and name the party that it waits for."""
     pausing = " (is being paused)" if run.wanted else ""
     why = f": {run.reason}" if run.reason else ""
-    done: dict[str, Any] = dict(run.progress)
-    if not done:
+    done = run.progress
+    if not done.queries:
         return f"run {run.name}: {run.state.value}{pausing}{why}"
-    void = f" ({done['void']} void)" if done["void"] else ""
+    void = f" ({done.void} void)" if done.void else ""
     return (
-        f"run {run.name}: {run.state.value}{pausing}, {done['batches']} batches{void}, "
-        f"{done['answered']} answered and {done['refused']} without an answer of "
-        f"{done['queries']} queries, "
+        f"run {run.name}: {run.state.value}{pausing}, {done.batches} batches{void}, "
+        f"{done.answered} answered and {done.refused} without an answer of "
+        f"{done.queries} queries, "
         f"{_charged(done)}{why}"
     )
 
 
-def _print_run(run: Run, output_format: Format) -> None:
-    if output_format is Format.JSON:
-        print_json(run.as_table())
-        return
-    show(*_lines(run))
+def _print_run(run: Run) -> None:
+    show(run.as_table(), _lines(run))
 
 
 def _lines(run: Run) -> list[str]:
     pausing = " (is being paused)" if run.wanted else ""
     why = f": {run.reason}" if run.reason else ""
     lines = [f"{run.name:24} {run.state.value}{pausing}{why}"]
-    done: dict[str, Any] = dict(run.progress)
-    if done:
+    done = run.progress
+    if done.queries:
         lines.append(
-            f"{'':24} {done['answered']} answered, {done['refused']} without an answer, of "
-            f"{done['queries']}; {done['batches']} batches, {done['void']} void; "
+            f"{'':24} {done.answered} answered, {done.refused} without an answer, of "
+            f"{done.queries}; {done.batches} batches, {done.void} void; "
             f"{_charged(done)}"
         )
     return lines
 
 
-def _charged(done: Mapping[str, Any]) -> str:
-    by_tests = done.get("tests_delta", 0.0)
+def _charged(done: Progress) -> str:
+    by_tests = done.tests_delta
     tests = f", delta {by_tests:.3g} by tests of stability" if by_tests else ""
-    epsilon = epsilon_text(done["epsilon"])
-    return f"epsilon {epsilon} at most, {percent(done['share'])} of its queries charged{tests}"
+    epsilon = epsilon_text(done.epsilon)
+    return f"epsilon {epsilon} at most, {percent(done.share)} of its queries charged{tests}"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from click.core import ParameterSource
@@ -46,6 +45,7 @@ from coordinator.cli.options import (
     Weights,
 )
 from coordinator.errors import UsageError
+from pate_fed.errors import RunDirectoryError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
 from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
@@ -61,86 +61,30 @@ def _mechanisms() -> Iterable[str]:
     return SPECS
 
 
-CONFIG_OPTIONS: Final = {
-    "data": "data",
-    "source.label": "label",
-    "source.patient_id": "patient_id",
-    "source.hospital": "hospital",
-    "source.ignored": "ignore",
-    "source.positive": "positive",
-    "source.separator": "separator",
-    "source.decimal": "decimal",
-    "federation.parties": "parties",
-    "federation.teachers": "teachers",
-    "federation.weights": "weights",
-    "federation.partition": "partition",
-    "federation.patients": "patients",
-    "federation.sum": "form",
-    "federation.suite": "suite",
-    "federation.engine": "engine",
-    "queries.count": "queries",
-    "queries.select": "select",
-    "queries.batch_size": "batch_size",
-    "mechanism.name": "mechanism",
-    "mechanism.vote_threshold": "vote_threshold",
-    "mechanism.sigma1": "sigma1",
-    "mechanism.sigma2": "sigma2",
-    "mechanism.confidence": "confidence",
-    "mechanism.test_delta": "test_delta",
-    "mechanism.noise": "noise",
-    "mechanism.colluders": "colluders",
-    "mechanism.max_answers": "max_answers",
-    "budget.epsilon": "epsilon",
-    "budget.party_epsilons": "party_epsilons",
-    "budget.delta": "delta",
-    "budget.unit": "unit",
-    "models.teacher": "teacher",
-    "models.device": "device",
-    "models.class_balance": "class_balance",
-    "models.prevalence": "prevalence",
-    "models.student": "student",
-    "evaluation.patients": "evaluate",
-    "evaluation.epsilon": "evaluation_epsilon",
-    "evaluation.by": "evaluate_by",
-    "seed": "seed",
-    "purpose": "purpose",
-}
-"""The option of each key of a `run.toml`."""
-
 _FREE: Final = ("data", "seed", "teacher", "device", "student", "engine", "purpose")
 """Options from which no other setting of a run follows."""
-
-_FILE_KEY: Final = "source.file"
-"""A file's name without its folder: it is found where --data-file says."""
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _read_config(context: typer.Context, path: Path | None) -> Path | None:
     """Take the settings of an earlier run as defaults, before other options are read."""
     if path is None:
         return None
+    from pate_fed.record import Settings  # noqa: PLC0415 - keeps --help fast
+
     try:
-        table = tomllib.loads(read_regular(path, most_bytes=MOST_SETTINGS_BYTES).decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        text = read_regular(path, most_bytes=MOST_SETTINGS_BYTES).decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError("--config must be a readable run.toml", type(error).__name__) from error
+    try:
+        found = Settings.of_toml(text)
+    except RunDirectoryError as error:
+        raise UsageError(f"--config must be a run.toml: {error.must}", error.got) from error
+    if found.earlier or found.classes:
         raise UsageError(
-            "--config must be a readable run.toml of a simulation", type(error).__name__
-        ) from error
-    found = dict(_flat(table))
-    if "earlier" in found:
-        raise UsageError(
-            "--config must be of a first round", "a run that stands on others: --after"
+            "--config must be of a first round of a simulation",
+            "a run that stands on others: --after" if found.earlier else "a deployed run",
         )
-    unknown = found.keys() - CONFIG_OPTIONS.keys() - {_FILE_KEY}
-    if unknown:
-        raise UsageError("--config must hold the keys of a simulation", repr(min(unknown)))
-    context.default_map = _as_options(found)
+    context.default_map = _as_options(found.as_json())
     return path
 
 
@@ -150,19 +94,19 @@ def _read_earlier(context: typer.Context, path: Path | None) -> Path | None:
         return None
     from coordinator.simulation.rounds import KEPT, simulation_record  # noqa: PLC0415 - fast --help
 
-    found = dict(_flat(simulation_record(path).settings))
+    found = simulation_record(path).settings.as_json()
     context.default_map = _as_options({key: found[key] for key in KEPT if key in found})
     return path
 
 
-def _as_options(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a `run.toml` as the options that give them."""
+def _as_options(found: Mapping[str, object]) -> dict[str, object]:
+    """Return the values of a `run.toml` as they are typed; a file is where --data-file says."""
     return {
-        CONFIG_OPTIONS[key]: ",".join(str(one) for one in value)
-        if isinstance(value, list) and key not in ("source.ignored", "evaluation.by")
+        name: ",".join(map(str, value))
+        if isinstance(value, list) and name not in ("ignore", "evaluate_by")
         else value
-        for key, value in found.items()
-        if key in CONFIG_OPTIONS
+        for name, value in found.items()
+        if name != "file"
     }
 
 
@@ -172,7 +116,9 @@ def _is_typed(context: typer.Context, name: str) -> bool:
 
 def _require_same_run(context: typer.Context) -> None:
     """Refuse options that other settings of the file followed from, such as the noise."""
-    for name in CONFIG_OPTIONS.values():
+    from pate_fed.record import Settings  # noqa: PLC0415 - keeps --help fast
+
+    for name in Settings.model_fields:
         if _is_typed(context, name) and name not in _FREE:
             raise UsageError(
                 "--config repeats a run: beside it only data, seed, teacher, device, student, "
@@ -468,7 +414,8 @@ def simulate(  # noqa: PLR0917 - one argument per option
     from coordinator.simulation import simulate as run  # noqa: PLC0415
     from pate_fed.data import DataSource  # noqa: PLC0415
     from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - fast --help
-    from protocols.envelope import DEFAULT_SUITE  # noqa: PLC0415 - the same
+    from pate_fed.rule import Caps, Rule  # noqa: PLC0415 - the same
+    from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
     settings = RunSettings(
         data=DataSource(
@@ -486,25 +433,25 @@ def simulate(  # noqa: PLR0917 - one argument per option
         parties=parties,
         teachers=teachers,
         partition=partition,  # type: ignore[arg-type]  # one of the choices above
-        queries=queries,
+        rule=Rule(
+            mechanism or usual_mechanism(data, may_refuse=vote_threshold is not None),
+            vote_threshold,
+            sigma1,
+            sigma2,
+            confidence,
+            test_delta,
+            noise,  # type: ignore[arg-type]  # one of the choices above
+            colluders,
+        ),
+        caps=Caps(queries, max_answers, batch_size),
         select=select,
-        mechanism=mechanism or usual_mechanism(data, may_refuse=vote_threshold is not None),
-        vote_threshold=vote_threshold,
-        sigma1=sigma1,
-        sigma2=sigma2,
-        confidence=confidence,
-        test_delta=test_delta,
-        noise=noise,
-        colluders=colluders,
         form=form,
         suite=suite or DEFAULT_SUITE,
-        unit=unit,
+        unit=unit,  # type: ignore[arg-type]  # the same
         weights=numbers("--weights", weights, int),
         delta=delta,
         epsilon=epsilon,
         party_epsilons=numbers("--party-epsilons", party_epsilons, float),
-        max_answers=max_answers,
-        batch_size=batch_size,
         teacher_model=teacher,
         device=device,
         class_balance=class_balance,
@@ -522,7 +469,8 @@ def simulate(  # noqa: PLR0917 - one argument per option
     with progress(shown=output_format is Format.TEXT) as shown:
         done = run(settings, target, progress=shown, tell=_tell_people(output_format), after=after)
     if output_format is Format.JSON:
-        print_json({"run_dir": str(done.run_dir), "metrics": done.metrics, "privacy": done.privacy})
+        metrics, privacy = done.metrics.as_json(), done.privacy.as_json()
+        print_json({"run_dir": str(done.run_dir), "metrics": metrics, "privacy": privacy})
     else:
         from pate_fed.report import render_summary  # noqa: PLC0415
 

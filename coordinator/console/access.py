@@ -9,17 +9,18 @@ import hmac
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
-from coordinator.console.forms import read_form
+from coordinator.console.forms import MOST_FIELDS, MOST_FORM_BYTES
 from coordinator.errors import ConsoleError
 from coordinator.operator import Coordinator
 from coordinator.people import AGREEING, PROPOSING, Role, Session
+from pate_fed.nodes.web import read_form, require_token
 
 PUBLIC: Final = None
 ALL: Final = frozenset(Role)
@@ -109,6 +110,12 @@ class Visit:
         return roles is PUBLIC or (self.session is not None and self.session.role in roles)
 
 
+CookieKind = Literal["session", "visit", "openid"]
+"""Holds the token of a session; the secret of a browser in which nobody is signed in; what binds a
+sign-in by an OpenID provider to the browser in which it was begun.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Cookies:
     """Names of the console's cookies.
@@ -119,24 +126,9 @@ class Cookies:
 
     is_secure: bool
 
-    @property
-    def session(self) -> str:
-        """Holds the token of a session."""
-        return f"{self._prefix}session"
-
-    @property
-    def visit(self) -> str:
-        """Holds the secret of a browser in which nobody is signed in."""
-        return f"{self._prefix}visit"
-
-    @property
-    def openid(self) -> str:
-        """Binds a sign-in by an OpenID provider to the browser in which it was begun."""
-        return f"{self._prefix}openid"
-
-    @property
-    def _prefix(self) -> str:
-        return "__Host-pate-fed-" if self.is_secure else "pate-fed-"
+    def name(self, kind: CookieKind) -> str:
+        """Return the name of the cookie of a kind."""
+        return f"{'__Host-' if self.is_secure else ''}pate-fed-{kind}"
 
 
 def require_complete(routes: Iterable[BaseRoute]) -> None:
@@ -184,7 +176,7 @@ async def _checked(request: Request) -> Visit:
     coordinator: Coordinator = request.app.state.coordinator
     path = request.scope["route"].path
     roles = ACCESS[request.method if request.method != "HEAD" else "GET", path]
-    token, session = request.cookies.get(cookies.session, ""), None
+    token, session = request.cookies.get(cookies.name("session"), ""), None
     if token:
         is_request = path not in _BY_ITSELF
         session = await run_in_threadpool(coordinator.sessions.find, token, is_request=is_request)
@@ -196,30 +188,21 @@ async def _checked(request: Request) -> Visit:
     if session is not None:
         coordinator = coordinator.on_behalf_of(session.person, door="console")
     else:
-        token = request.cookies.get(cookies.visit, "")
+        token = request.cookies.get(cookies.name("visit"), "")
     fresh = secrets.token_hex(_TOKEN_BYTES)
     return Visit(coordinator, session, token or fresh, FormData(), is_new=not token)
 
 
 async def _require_ours(request: Request, visit: Visit) -> None:
     """Refuse a form that another website sent, or an old one."""
-    _require_same_origin(request)
-    visit.form = await read_form(request)
-    sent = visit.form.get("form_token")
-    if visit.is_new or not isinstance(sent, str) or not _is_same(sent, visit.form_token):
-        raise ConsoleError(
-            "a form must come from the page that this browser opened: reload it, and try again",
-            "another, or an old one",
-            status=403,
-        )
-
-
-def _require_same_origin(request: Request) -> None:
-    origin = request.headers.get("origin")
-    own = f"{request.url.scheme}://{request.headers.get('host', '')}"
-    if origin is not None and origin != own:
-        raise ConsoleError("a form must come from the console", "another website", status=403)
-
-
-def _is_same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(errors="replace"), other.encode())
+    visit.form = await read_form(
+        request,
+        most_fields=MOST_FIELDS,
+        most_bytes=MOST_FORM_BYTES,
+        files=1,
+        fault=ConsoleError,
+    )
+    # A browser that gets its secret now cannot have it in a form yet.
+    require_token(
+        visit.form, "form_token", "" if visit.is_new else visit.form_token, fault=ConsoleError
+    )

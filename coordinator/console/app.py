@@ -28,12 +28,13 @@ from coordinator.console import (
     signing,
 )
 from coordinator.console.access import Cookies, guard, require_complete
+from coordinator.console.forms import most_bytes
 from coordinator.console.rendering import page, static_file
-from coordinator.console.shield import LOOPBACK_NAMES, Shield
 from coordinator.errors import ConsoleError, CoordinatorError, DatabaseError, InternalError
 from coordinator.federation.rate_limit import RateLimit
 from coordinator.operator import Coordinator
 from pate_fed.errors import PateFedError
+from pate_fed.nodes.web import LOOPBACK_NAMES, POLICY, Shield
 from protocols.errors import ProtocolError
 
 SIGN_INS_PER_MINUTE: Final = 10
@@ -55,7 +56,14 @@ def build(
         hosts: Names that the console is reached by, without ports.
         is_secure: Whether it is served over TLS.
     """
-    return Shield(make_app(coordinator, is_secure=is_secure), hosts=hosts, is_secure=is_secure)
+    return Shield(
+        make_app(coordinator, is_secure=is_secure),
+        hosts=hosts,
+        policy=f"{POLICY}; script-src 'self'; img-src 'self'; connect-src 'self'",
+        most_bytes=most_bytes,
+        codes=(ConsoleError.code, InternalError.code),
+        is_secure=is_secure,
+    )
 
 
 def make_app(coordinator: Coordinator, *, is_secure: bool) -> FastAPI:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -19,7 +18,9 @@ from coordinator.errors import BrokenAuditLogError, ConsoleError, RunQueueError
 from coordinator.operator import Coordinator
 from coordinator.runs.finished import leak_of
 from coordinator.runs.queue import ENDED
+from pate_fed.nodes.audit_log import said_of
 from pate_fed.nodes.forwarding import as_line
+from pate_fed.record.audit import Step
 
 router = APIRouter()
 
@@ -37,14 +38,13 @@ def audit(request: Request) -> Response:
         raise ConsoleError(f"a search must have at most {_MOST_LETTERS} letters", len(search))
     acts = [one.value for one in log.acts]
     words = [*search.split(), *([act] if act in acts else [])]
-    before = place_of(request.query_params)
-    found = log.search(words=words, before=before, most=PAGE + 1)
+    found, older = log.newest(words=words, before=place_of(request.query_params), most=PAGE)
     template = "audit_entries" if "hx-request" in request.headers else "audit"
     return page(
         request,
         template,
-        entries=[(one, datetime.fromtimestamp(one.at / 1000, UTC)) for one in found[:PAGE]],
-        older=found[PAGE - 1].number if len(found) > PAGE else None,
+        entries=[(one, *said_of(one)) for one in found],
+        older=older,
         count=log.end[0],
         search=search,
         act=act if act in acts else "",
@@ -74,7 +74,7 @@ def verify(request: Request) -> Response:
             log.verify(heads=[(count, link)])
             broken = ""
         except BrokenAuditLogError as error:
-            broken = f"{error.must}, got {error.got} [{error.code}]"
+            broken = f"{error} [{error.code}]"
     return page(request, "audit_verified", count=count, head=link.hex(), broken=broken)
 
 
@@ -97,21 +97,19 @@ def vote_leak(request: Request) -> Response:
         runs=[run.name for run in ended if coordinator.finished.has(run.name)],
         name=name,
         found=found,
-        plot=None if found is None else _plot(found["curve"]),
+        plot=None if found is None else _plot(found.curve),
     )
 
 
-def _plot(curve: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _plot(curve: Sequence[Step]) -> dict[str, object]:
     """Return a plot of the attacker's mean error, in percent, over the answers they get."""
-    points = [
-        (math.log10(one["asks"]), 100 * sum(one["errors"]) / len(one["errors"])) for one in curve
-    ]
+    points = [(math.log10(one.asks), 100 * one.mean_error) for one in curve]
     width, height = PLOT
     most = max(error for _, error in points) or 1.0
     return {
         "line": step_line(points, width=width, height=height, most=1.1 * most),
         "most": most,
-        "last": f"{curve[-1]['asks']:,}",
+        "last": f"{curve[-1].asks:,}",
         "width": width,
         "height": height,
     }

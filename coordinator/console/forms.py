@@ -5,36 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from python_multipart.exceptions import FormParserError
 from starlette.datastructures import FormData, UploadFile
-from starlette.requests import Request
 
 from coordinator.errors import ConsoleError
 
 MOST_FORM_BYTES: Final = 64 * 1024
 MOST_UPLOAD_BYTES: Final = 16 * 2**20
+UPLOADS: Final = frozenset({"/new-run", "/new-run/cost"})
+"""Paths that take a file."""
+
 MOST_ROWS: Final = 20_000
 """Lines of an uploaded file."""
 
-_MOST_FIELDS: Final = 60
+MOST_FIELDS: Final = 60
 _MOST_LETTERS: Final = 2_000
 
 T = TypeVar("T", int, float)
 
 
-async def read_form(request: Request) -> FormData:
-    """Read a form with at most one file.
-
-    Raises:
-        ConsoleError: it is malformed.
-        HTTPException: it has too many parts.
-    """
-    try:
-        return await request.form(
-            max_files=1, max_fields=_MOST_FIELDS, max_part_size=MOST_FORM_BYTES
-        )
-    except FormParserError as error:
-        raise ConsoleError("a form must be as a browser sends it", "a malformed one") from error
+def most_bytes(path: str) -> int:
+    """Return the most bytes of a request to a path."""
+    return MOST_FORM_BYTES + (MOST_UPLOAD_BYTES if path in UPLOADS else 0)
 
 
 def text_of(form: FormData, name: str, *, label: str = "", most: int = _MOST_LETTERS) -> str:

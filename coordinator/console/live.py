@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import anyio
 from fastapi import APIRouter
@@ -67,7 +67,7 @@ async def _stream(
     request: Request, visit: Visit, streams: Streams, name: str
 ) -> AsyncIterator[str]:
     cookies: Cookies = request.app.state.cookies
-    token, sessions = request.cookies.get(cookies.session, ""), visit.coordinator.sessions
+    token, sessions = request.cookies.get(cookies.name("session"), ""), visit.coordinator.sessions
     shown, began, looks = "", time.monotonic(), 0
     async with streams.one_more():
         while time.monotonic() - began < LONGEST_S and not await request.is_disconnected():
@@ -98,7 +98,7 @@ async def _stream(
             await anyio.sleep(LOOK_S)
 
 
-def _look(visit: Visit, name: str) -> tuple[Run, dict[str, Any]]:
+def _look(visit: Visit, name: str) -> tuple[Run, dict[str, object]]:
     run = visit.coordinator.queue.find(name)
     return run, facts_of(visit, run)
 

@@ -32,8 +32,9 @@ from coordinator.runs.request import MOST_PATIENCE_S, RunRequest, source_of
 from pate_fed.data.task import LearningTask
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.planning import RunSettings, usual_mechanism
-from protocols.envelope import DEFAULT_SUITE
+from pate_fed.rule import Caps, Rule
 from protocols.forms import DEPLOYED_FORMS, usual_form
+from protocols.suites import DEFAULT_SUITE
 
 router = APIRouter()
 
@@ -193,18 +194,22 @@ def _settings(form: FormData, coordinator: Coordinator, task: LearningTask) -> R
     members = sum(one.state == "member" for one in coordinator.members())
     return RunSettings(
         data=source_of(task.name, task.label),
-        queries=number_of(form, "ask", int, label="Number of queries"),
-        mechanism=mechanism or usual_mechanism(may_refuse=threshold is not None),
-        vote_threshold=threshold,
-        sigma2=number_of(form, "sigma2", float, label="Noise of each count"),
-        noise=noise,
+        rule=Rule(
+            mechanism or usual_mechanism(may_refuse=threshold is not None),
+            vote_threshold=threshold,
+            sigma2=number_of(form, "sigma2", float, label="Noise of each count"),
+            noise_place=noise,  # type: ignore[arg-type]  # one of the choices
+        ),
+        caps=Caps(
+            max_asks=number_of(form, "ask", int, label="Number of queries"),
+            batch_size=number_of(form, "batch_size", int, label="Queries per batch") or 20,
+        ),
         form=sums or usual_form(members),
         suite=DEFAULT_SUITE,
-        unit=unit or None,
+        unit=unit or None,  # type: ignore[arg-type]  # the same
         epsilon=_required(number_of(form, "epsilon", float, label="Epsilon"), "Epsilon"),
         delta=_required(number_of(form, "delta", float, label="Delta"), "Delta"),
         purpose=optional_text(form, "purpose", label="Purpose", most=300),
-        batch_size=number_of(form, "batch_size", int, label="Queries per batch") or 20,
         student=_choice(form, "student", ("", *_students()), label="Student") or "auto",
     )
 

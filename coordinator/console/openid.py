@@ -19,6 +19,7 @@ from coordinator.console.signing import let_in, require_few
 from coordinator.errors import ConsoleError, PersonError
 from coordinator.federation.home import FederationHome
 from coordinator.people import Attempt, Provider
+from pate_fed.errors import said
 
 router = APIRouter()
 
@@ -28,9 +29,6 @@ _log = logging.getLogger(__name__)
 
 class OpenId:
     """The provider, and the sign-ins that are under way, each bound to its browser.
-
-    Args:
-        home: The federation.
 
     Attributes:
         provider: None where there is none.
@@ -82,7 +80,7 @@ def come_back(request: Request) -> Response:
     require_few(request)
     state, provider = _openid(request)
     cookies: Cookies = request.app.state.cookies
-    attempt = state.take(request.cookies.get(cookies.openid, ""))
+    attempt = state.take(request.cookies.get(cookies.name("openid"), ""))
     coordinator = visit_of(request).coordinator
     try:
         if attempt is None:
@@ -92,7 +90,7 @@ def come_back(request: Request) -> Response:
         person = coordinator.people.of_subject(subject, issuer=provider.issuer)
     except PersonError as error:
         _log.warning("a sign-in by OpenID Connect failed [%s]: %s", error.code, error.got)
-        problem = f"{error.must}; got {error.got}"
+        problem = said(error.must, error.got)
         return page(request, "sign_in", status=403, problem=problem, name="")
     acting = coordinator.on_behalf_of(person.name, door="console")
     acting.people.note_sign_in(person, by=provider.issuer)

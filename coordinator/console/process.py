@@ -6,26 +6,21 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import sys
-import threading
 from contextlib import closing
 from pathlib import Path
 
 from coordinator.console.server import serve
 from coordinator.errors import CoordinatorError
 from coordinator.operator import Coordinator
-from pate_fed.nodes import wait_for_parent_to_end, write_logs_as_json
+from pate_fed.nodes.kept_child import become_child
 
 _log = logging.getLogger(__name__)
 
 
 def main() -> None:
     """Serve until our parent ends."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # our parent blocks signals
-    write_logs_as_json("coordinator")
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    become_child("coordinator")
     folder, host, port = sys.argv[1:]
     try:
         with closing(Coordinator.open(Path(folder))) as coordinator:
@@ -33,11 +28,6 @@ def main() -> None:
     except CoordinatorError as error:
         _log.error("[%s] %s", error.code, error)
         sys.exit(1)
-
-
-def _follow_parent() -> None:
-    wait_for_parent_to_end()
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

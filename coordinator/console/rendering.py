@@ -7,14 +7,15 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any, Final, Literal
 
-import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from coordinator.console import words
-from coordinator.console.access import Cookies, Visit
+from coordinator.console.access import CookieKind, Cookies, Visit
 from coordinator.errors import ConsoleError
-from pate_fed import __version__, wording
+from pate_fed import wording
+from pate_fed.nodes.web import templates
+from pate_fed.version import __version__
 from protocols.fingerprint_words import spoken
 
 MENU: Final = (
@@ -87,7 +88,7 @@ def static_file(name: str) -> Response:
 def give_cookie(
     response: Response,
     request: Request,
-    kind: str,
+    kind: CookieKind,
     value: str,
     *,
     samesite: Literal["strict", "lax"] = "strict",
@@ -97,13 +98,13 @@ def give_cookie(
     Args:
         response: The answer that it goes with.
         request: Whose it answers.
-        kind: "session", "visit" or "openid".
+        kind: Which.
         value: Its value, a secret.
         samesite: "lax" if it must come along when another website sends the browser here.
     """
     cookies: Cookies = request.app.state.cookies
     response.set_cookie(
-        getattr(cookies, kind),
+        cookies.name(kind),
         value,
         max_age=None if value else 0,
         path="/",
@@ -151,14 +152,8 @@ def _parts(reason: str) -> Iterable[str]:
     return (why for code, why in words.WHY.items() if code in reason)
 
 
-_ENVIRONMENT: Final = jinja2.Environment(
-    loader=jinja2.PackageLoader("coordinator.console"),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_ENVIRONMENT.filters.update(
+_ENVIRONMENT: Final = templates(
+    "coordinator.console",
     moment=_moment,
     ago=_ago,
     why=_parts,

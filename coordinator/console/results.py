@@ -53,8 +53,8 @@ def run_results(request: Request) -> Response:
         answered=sum(bool(label) for _, label in record.labels),
         asked=len(record.labels),
         privacy=record.privacy,
-        student=record.metrics.get("student"),
-        warnings=record.metrics.get("warnings", ()),
+        student=record.metrics.student,
+        warnings=record.metrics.warnings,
         files=files,
         public=PUBLIC_EDITION,
     )

@@ -182,7 +182,7 @@ def _order(request: Request, give: Callable[[Coordinator, str], Run]) -> Respons
     return RedirectResponse(f"/runs/{found.name}", 303)
 
 
-def _costs_of(coordinator: Coordinator, name: str) -> dict[str, Any] | None:
+def _costs_of(coordinator: Coordinator, name: str) -> dict[str, object]:
     """Return the costs of a finished run, from its own `privacy.json`."""
     coordinator.queue.find(name)
     if not coordinator.finished.has(name):
@@ -191,7 +191,7 @@ def _costs_of(coordinator: Coordinator, name: str) -> dict[str, Any] | None:
     return {"name": name, "privacy": record.privacy}
 
 
-def _plot(points: list[tuple[int, float]]) -> dict[str, Any] | None:
+def _plot(points: list[tuple[int, float]]) -> dict[str, object] | None:
     """Return a plot of epsilons; None if nothing was charged."""
     if not any(value for _, value in points):
         return None

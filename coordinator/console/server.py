@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections.abc import Callable
-from typing import Any, Final
-
-import uvicorn
+from typing import Any
 
 from coordinator.console.app import build
-from coordinator.console.shield import LOOPBACK_NAMES
 from coordinator.errors import ServiceError
 from coordinator.federation.certificates import names_of
-from coordinator.federation.connections import listen
 from coordinator.operator import Coordinator
 from pate_fed.nodes import place_of
+from pate_fed.nodes.ports import in_brackets, is_loopback, listen
+from pate_fed.nodes.web import LOOPBACK_NAMES, server_of
 
-_FAREWELL_S: Final = 2
-_MOST_CONNECTIONS: Final = 200
 _log = logging.getLogger(__name__)
 
 
@@ -44,7 +39,7 @@ def serve(
     home, is_secure = coordinator.home, not is_loopback(host)
     hosts, tls = set(LOOPBACK_NAMES), dict[str, Any]()
     if is_secure:
-        hosts |= {_in_brackets(name) for name in names_of(home.server_certificate)}
+        hosts |= {in_brackets(name) for name in names_of(home.server_certificate)}
         assert home.server_key
         tls = {
             "ssl_certfile": str(home.path("server.crt")),
@@ -53,43 +48,15 @@ def serve(
     if not coordinator.people.all():
         _log.warning("nobody can sign in yet: `pate-fed users add NAME --role administrator`")
     app = build(coordinator, hosts=hosts, is_secure=is_secure)
-    config = uvicorn.Config(
-        app,
-        access_log=False,  # addresses of pages name runs and searches
-        log_config=None,
-        lifespan="off",
-        http="h11",
-        ws="none",
-        loop="asyncio",
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=_MOST_CONNECTIONS,
-        timeout_graceful_shutdown=_FAREWELL_S,
-        h11_max_incomplete_event_size=32 * 1024,
-        **tls,
-    )
-    opened = listen(host, port)
-    opened.listen()  # an early caller waits until the server runs
+    opened = listen(host, port, fault=ServiceError)
     try:
         name = host if not is_secure else sorted(names_of(home.server_certificate))[0]
         scheme = "https" if is_secure else "http"
-        address = f"{scheme}://{_in_brackets(name)}:{opened.getsockname()[1]}/"
+        address = f"{scheme}://{in_brackets(name)}:{opened.getsockname()[1]}/"
         _log.info("the console is served at %s", address)
         on_ready(address)
-        uvicorn.Server(config).run(sockets=[opened])
+        server_of(app, **tls).run(sockets=[opened])
     except OSError as error:
         raise ServiceError("the console must be served", place_of(error)) from error
     finally:
         opened.close()
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether an address is reached from this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _in_brackets(name: str) -> str:
-    return f"[{name}]" if ":" in name else name

@@ -4,7 +4,7 @@ Apart from Flower's: the data that must not be lost are here, and here alone.
 """
 
 from coordinator.database.answers import Answer, ReleasedAnswers
-from coordinator.database.audit_log import Act, Actor, AuditEntry, AuditLog, Fact
+from coordinator.database.audit_log import Act, Actor, AuditLog
 from coordinator.database.engine import Database, in_utc
 from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.run_journal import SqlCoordinatorJournal, unclosed_setups
@@ -30,12 +30,10 @@ __all__ = [
     "Actor",
     "Answer",
     "AttemptRow",
-    "AuditEntry",
     "AuditLog",
     "Base",
     "BudgetRow",
     "Database",
-    "Fact",
     "InvitationRow",
     "MemberRow",
     "PersonRow",

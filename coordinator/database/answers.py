@@ -55,11 +55,7 @@ class Answer:
 
 
 class ReleasedAnswers:
-    """Every answer of every run.
-
-    Args:
-        database: The coordinator's.
-    """
+    """Every answer of every run."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

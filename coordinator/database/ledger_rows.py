@@ -6,7 +6,6 @@ A change writes the entries that it changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from coordinator.database.schema import RunCapsRow, RunEntryRow
 from coordinator.errors import RunDamagedError
 from pate_fed.accounting import OutcomeLedger
 from pate_fed.charging import RunLedger
+from pate_fed.errors import LedgerError
 from pate_fed.nodes.database import put
 
 _CAPS = select(RunCapsRow.record).where(RunCapsRow.run == bindparam("run"))
@@ -52,24 +52,10 @@ def write_ledger(connection: Connection, run: int, *, before: RunLedger, after: 
     Raises:
         RunDamagedError: it lacks an entry of the stored one.
     """
-    for place, record in _changed_entries(before.outcomes, after.outcomes):
-        put(connection, RunEntryRow, {"run": run, "number": place, "record": record})
-
-
-def _changed_entries(before: OutcomeLedger, after: OutcomeLedger) -> Iterator[tuple[int, str]]:
-    """Return place and record of each entry that is new or was settled."""
-    if len(after.entries) < len(before.entries):
-        raise RunDamagedError("a ledger must keep every entry", "fewer")
-    # An unchanged entry is the same object, so this compares few.
-    places = [
-        place
-        for place, entry in enumerate(after.entries)
-        if place >= len(before.entries) or entry != before.entries[place]
-    ]
-    if not places:
-        return
-    changed = replace(after, entries=tuple(after.entries[place] for place in places))
-    records = changed.to_record()["entries"]
-    assert isinstance(records, list)
-    for place, record in zip(places, records, strict=True):
-        yield place, json.dumps(record, sort_keys=True)
+    try:
+        changed = after.outcomes.changed_since(before.outcomes)
+    except LedgerError as error:
+        raise RunDamagedError(error.must, error.got) from error
+    for place, record in changed.items():
+        row = {"run": run, "number": place, "record": json.dumps(record, sort_keys=True)}
+        put(connection, RunEntryRow, row)

@@ -106,9 +106,6 @@ class RunAttempt:
         """Return the attempts before this one that were set up, and why each was given up.
 
         Oldest first.
-
-        Raises:
-            See `transaction`.
         """
         with self.transaction() as connection:
             found = connection.execute(_EARLIER, {"run": self.run, "attempt": self.attempt})
@@ -118,20 +115,13 @@ class RunAttempt:
         """Return the last attempt of each run that was set up, oldest first, for reading.
 
         This attempt is left out: of its run the one before is returned.
-
-        Raises:
-            See `transaction`.
         """
         with self.transaction() as connection:
             found = connection.scalars(_LAST_SETUPS, {"attempt": self.attempt})
             return [replace(self, attempt=number) for number in found]
 
     def request_of(self, name: str) -> str:
-        """Return the request of any run, canonical JSON.
-
-        Raises:
-            See `transaction`; RunDamagedError: there is no run of this name.
-        """
+        """Return the request of any run, canonical JSON."""
         with self.transaction() as connection:
             found = connection.scalar(select(RunRow.request).where(RunRow.name == name))
         if found is None:
@@ -139,20 +129,12 @@ class RunAttempt:
         return found
 
     def fruitless(self) -> int:
-        """Return how often the run was set up since a batch was last released, this time too.
-
-        Raises:
-            See `transaction`.
-        """
+        """Return how often the run was set up since a batch was last released, this time too."""
         with self.transaction() as connection:
             return connection.scalars(_FRUITLESS, {"run": self.run}).one()
 
     def lost_by(self, fingerprint: bytes) -> int:
-        """Return how often a hospital lost the run since a batch was last released.
-
-        Raises:
-            See `transaction`.
-        """
+        """Return how often a hospital lost the run since a batch was last released."""
         with self.transaction() as connection:
             values = {"run": self.run, "party": fingerprint}
             return connection.scalars(_LOST_BY, values).one()
@@ -184,30 +166,18 @@ class RunAttempt:
                 self._open.pop()
 
     def begun_on(self) -> date:
-        """Return the day, in UTC, on which it was made.
-
-        Raises:
-            See `transaction`.
-        """
+        """Return the day, in UTC, on which it was made."""
         with self.transaction() as connection:
             begun: datetime = connection.scalars(_BEGUN, {"attempt": self.attempt}).one()
         return in_utc(begun).date()
 
     def run_id(self) -> bytes:
-        """Return the id under which it was set up; empty before it was.
-
-        Raises:
-            See `transaction`.
-        """
+        """Return the id under which it was set up; empty before it was."""
         with self.transaction() as connection:
             return connection.scalars(_RUN_ID, {"attempt": self.attempt}).one()
 
     def save_run_id(self, run_id: bytes) -> None:
-        """Note under which id it is set up.
-
-        Raises:
-            See `transaction`.
-        """
+        """Note under which id it is set up."""
         with self.transaction() as connection:
             connection.execute(_CHANGE, {"attempt": self.attempt, "run_id": run_id})
 
@@ -217,9 +187,6 @@ class RunAttempt:
         Args:
             reason: Why, for people.
             lost_by: Fingerprint of the hospital that lost the run; empty if none did.
-
-        Raises:
-            See `transaction`.
         """
         with self.transaction() as connection:
             values = {"given_up": reason, "lost_by": lost_by}

@@ -7,7 +7,6 @@ from sqlalchemy import bindparam, insert, select
 from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.schema import RunStepRow
 from coordinator.errors import RunDamagedError, RunLockedError
-from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.rounds import CoordinatorJournal
 from protocols.rounds.coordinator_journal import (
@@ -16,6 +15,7 @@ from protocols.rounds.coordinator_journal import (
     step_from_record,
     step_to_record,
 )
+from protocols.values import decode_value, encode_value
 
 _STEPS = (
     select(RunStepRow.number, RunStepRow.body)
@@ -33,9 +33,6 @@ _NEW_STEP = insert(RunStepRow)
 
 class SqlCoordinatorJournal(CoordinatorJournal):
     """The steps of one attempt of a run.
-
-    Args:
-        run: The run.
 
     Raises:
         RunLockedError: another process works on it.
@@ -56,7 +53,7 @@ class SqlCoordinatorJournal(CoordinatorJournal):
         """See `CoordinatorJournal.append`."""
         if not self._is_open:
             raise RunLockedError("a journal must be open to be written", "one that is closed")
-        body = wire.encode_value(step_to_record(step))
+        body = encode_value(step_to_record(step))
         row = {"attempt": self._run.attempt, "number": len(self._steps), "body": body}
         with self._run.transaction() as connection:
             connection.execute(_NEW_STEP, row)
@@ -69,9 +66,6 @@ class SqlCoordinatorJournal(CoordinatorJournal):
     def close(self) -> None:
         """Let go of the run: nothing more is written here. The next one to open it goes on."""
         self._is_open = False
-
-    def __repr__(self) -> str:
-        return f"SqlCoordinatorJournal(steps={len(self._steps)})"
 
 
 def unclosed_setups(run: RunAttempt) -> list[SqlCoordinatorJournal]:
@@ -97,6 +91,6 @@ def _is_closed(run: RunAttempt) -> bool:
 
 def _step(body: bytes) -> Step:
     try:
-        return step_from_record(wire.decode_value(body))
+        return step_from_record(decode_value(body))
     except ProtocolError as error:
         raise RunDamagedError("a run's steps must be readable", "others") from error

@@ -216,9 +216,6 @@ class RunStore:
         """Return the id under which it was set up this time; empty before it was."""
         return self._run_id
 
-    def __repr__(self) -> str:
-        return f"RunStore(batches={len(self._asked)})"
-
     # Rows -------------------------------------------------------------------------------------
 
     def _end_batch(
@@ -231,7 +228,7 @@ class RunStore:
         }
         connection.execute(_CHANGE_BATCH, {"of": self._run.run, "batch": ended.number, **columns})
 
-    def _answers(self, ended: AskedBatch, release: NoisyRelease) -> Iterator[dict[str, Any]]:
+    def _answers(self, ended: AskedBatch, release: NoisyRelease) -> Iterator[dict[str, object]]:
         """Columns of `AnswerRow`, for thousands of queries at once."""
         digests = self._pool.ask(ended.indices).digests
         of_all = {

@@ -19,6 +19,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from pate_fed.nodes.database import AuditColumns
+
 Moment = DateTime(timezone=True)
 
 
@@ -27,13 +29,7 @@ class Base(DeclarativeBase):
 
 
 class InvitationRow(Base):
-    """An invitation; its token is stored hashed.
-
-    Attributes:
-        token_digest: `protocols.enrollment.token_digest`.
-        party: Hospital that it is for.
-        used_at: When a request came with it; None while it is good.
-    """
+    """See `coordinator.federation.enrollment.MadeInvitation`; the token is stored hashed."""
 
     __tablename__ = "invitations"
 
@@ -45,22 +41,12 @@ class InvitationRow(Base):
 
 
 class MemberRow(Base):
-    """A hospital that asked to join, and the state of its request.
+    """See `coordinator.federation.enrollment.EnrolledParty`.
 
     Attributes:
-        fingerprint: Of its identity.
-        name: Its name in messages; one identity has it at a time.
-        identity_key: Ed25519.
         node_key: EC key for Flower, PEM.
-        node_id: Flower's number for its node, decimal; None until it was let in.
-        state: "requested", "member", "suspended" or "revoked".
-        teachers: Teachers that it votes with, as it said to the operator; 0 until it is a member.
+        node_id: Decimal.
         audit_head: Frame of the head of its audit log that is kept; None if it gave none.
-        seen_at: When it last asked about its membership; None if it never did.
-        away_since: When a run first found that its node does not answer; None since it did.
-        away_at: When a run last found so; None with `away_since`.
-        clock_skew_s: By how much its clock was ahead then, in seconds.
-        version: Of its software, as it said then; None if it said none.
     """
 
     __tablename__ = "members"
@@ -83,20 +69,8 @@ class MemberRow(Base):
     version: Mapped[str | None] = mapped_column(String(32))
 
 
-class AuditRow(Base):
-    """An entry of the operator's audit log.
-
-    Attributes:
-        number: From 1.
-        body: The entry, canonical CBOR.
-        link: SHA-256 of the link before and the body.
-    """
-
-    __tablename__ = "audit"
-
-    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    body: Mapped[bytes] = mapped_column(LargeBinary)
-    link: Mapped[bytes] = mapped_column(LargeBinary(32))
+class AuditRow(AuditColumns, Base):
+    """An entry of the operator's audit log."""
 
 
 # The console --------------------------------------------------------------------------------------
@@ -160,14 +134,7 @@ class BudgetRow(Base):
 
 
 class SessionRow(Base):
-    """A person who is signed in at one browser; its token is stored hashed.
-
-    Attributes:
-        token_digest: SHA-256 of the token.
-        person: `PersonRow.name`.
-        made_at: When they signed in.
-        seen_at: When they last asked for something.
-    """
+    """A person who is signed in at one browser; its token is stored hashed."""
 
     __tablename__ = "sessions"
 
@@ -292,12 +259,7 @@ class RunHospitalRow(Base):
 
 
 class RunCapsRow(Base):
-    """The caps of a run, fixed when it was made.
-
-    Attributes:
-        run: `RunRow.number`.
-        record: The record of its `OutcomeLedger` without entries, JSON.
-    """
+    """The caps of a run, fixed when it was made: its `OutcomeLedger` without entries, JSON."""
 
     __tablename__ = "run_caps"
 
@@ -306,13 +268,7 @@ class RunCapsRow(Base):
 
 
 class RunEntryRow(Base):
-    """An entry of a run's ledger.
-
-    Attributes:
-        run: `RunRow.number`.
-        number: Its place, from 0.
-        record: The entry's record, JSON.
-    """
+    """An entry of a run's ledger: its place, from 0, and its record, JSON."""
 
     __tablename__ = "run_entries"
 
@@ -322,13 +278,10 @@ class RunEntryRow(Base):
 
 
 class RunBatchRow(Base):
-    """A batch that a run asked, and its outcome.
+    """See `coordinator.database.run_store.AskedBatch`.
 
     Attributes:
-        run: `RunRow.number`.
-        number: Its number in the run.
-        attempt: `AttemptRow.number`: in which setup of the run it was asked.
-        state: `coordinator.database.run_store.BatchState`.
+        attempt: In which setup of the run it was asked.
         record: Indices, remaining caps, and the student's predictions, JSON.
         release: Its release, JSON; None without one.
     """
@@ -344,13 +297,7 @@ class RunBatchRow(Base):
 
 
 class SkippedRow(Base):
-    """A query that a run does not ask, since hospitals would refuse it.
-
-    Attributes:
-        run: `RunRow.number`.
-        place: Its position in the pool.
-        parties: Names of the hospitals, JSON.
-    """
+    """A query that a run does not ask, since the named hospitals (JSON) would refuse it."""
 
     __tablename__ = "skipped"
 
@@ -388,12 +335,7 @@ class AnswerRow(Base):
 
 
 class StatementRow(Base):
-    """A party's last signed journal counter, over all runs (rule R4).
-
-    Attributes:
-        party: Its fingerprint.
-        frame: The signed frame.
-    """
+    """A party's last signed journal counter, over all runs (rule R4): the signed frame."""
 
     __tablename__ = "statements"
 

@@ -27,6 +27,7 @@ from coordinator.federation.home import (
     FederationHome,
 )
 from pate_fed.nodes import FAIL, OK, WARN, Check, check_owner_only
+from pate_fed.nodes.ports import host_and_port
 from pate_fed.regular_files import read_regular
 
 FEW_DAYS: Final = 30
@@ -120,8 +121,9 @@ def check_certificate(home: FederationHome, around: Surroundings) -> Check:
     if left <= 0:
         said = f"The server's certificate ended on {ends:%Y-%m-%d}: hospitals hang up."
         return Check("certificate", FAIL, said, _RENEW)
-    host = home.settings.address.rpartition(":")[0].removeprefix("[").removesuffix("]")
-    wanted = {host, *home.settings.certified_hosts}
+    place = host_and_port(home.settings.address)
+    assert place is not None
+    wanted = {place[0], *home.settings.certified_hosts}
     unnamed = sorted(wanted - names_of(server))
     if unnamed:
         said = f"The server's certificate does not name {', '.join(unnamed)}: hospitals hang up."

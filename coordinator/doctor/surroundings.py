@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from coordinator.errors import CoordinatorError, ServiceError
-from coordinator.federation.connections import listen
 from coordinator.federation.home import LOCK_FILE, LOOPBACK, FederationHome, utc_now
 from coordinator.federation.readiness import readiness
 from coordinator.operator import Coordinator
 from pate_fed.nodes import free_disk, is_locked
+from pate_fed.nodes.ports import listen
 
 _TIMEOUT_S = 10.0
 _ANY_HOST: Final[Mapping[str, str]] = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - no socket
@@ -24,7 +24,7 @@ _ANY_HOST: Final[Mapping[str, str]] = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa
 
 def _why_not_ours(host: str, port: int) -> str:
     try:
-        listen(host, port).close()
+        listen(host, port, fault=ServiceError).close()
     except ServiceError as error:
         return error.got
     return ""

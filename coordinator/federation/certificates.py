@@ -7,7 +7,6 @@ The CA's key signs server certificates only, and belongs offline once the server
 from __future__ import annotations
 
 import ipaddress
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -25,13 +24,11 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from coordinator.errors import CertificateError
+from pate_fed.nodes.ports import is_host, is_name
 
 CA_LIFETIME = timedelta(days=3650)
 SERVER_LIFETIME = timedelta(days=397)
 """The longest validity that clients accept of any server."""
-
-_MOST_HOST_LETTERS = 253
-_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*")
 
 _MOST_NAME_BYTES = 64
 """Of a common name, in UTF-8."""
@@ -178,25 +175,10 @@ def names_of(certificate: bytes) -> frozenset[str]:
 def is_pair(certificate: bytes, private_key: bytes) -> bool:
     """Tell whether a certificate fits a key: otherwise no handshake succeeds with the two.
 
-    Args:
-        certificate: PEM.
-        private_key: PEM.
-
     Raises:
         CertificateError: one of them cannot be read.
     """
     return read_certificate(certificate).public_key() == _read_key(private_key).public_key()
-
-
-def is_host(text: str) -> bool:
-    """Tell whether a text can be a host: an IP address, or a name of letters that DNS has."""
-    if not _is_name(text):
-        try:
-            ipaddress.ip_address(text)
-        except ValueError:
-            return False
-        return True
-    return len(text) <= _MOST_HOST_LETTERS and _HOST_NAME.fullmatch(text) is not None
 
 
 def _read_key(pem: bytes) -> PrivateKeyTypes:
@@ -214,12 +196,7 @@ def _name(common_name: str) -> x509.Name:
 def _alternative(host: str) -> x509.GeneralName:
     if not is_host(host):
         raise CertificateError("a host must be a name or an address", repr(host))
-    return x509.DNSName(host) if _is_name(host) else x509.IPAddress(ipaddress.ip_address(host))
-
-
-def _is_name(host: str) -> bool:
-    # The last part of an address is a number, or there are colons.
-    return ":" not in host and not host.rpartition(".")[2].isdecimal()
+    return x509.DNSName(host) if is_name(host) else x509.IPAddress(ipaddress.ip_address(host))
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

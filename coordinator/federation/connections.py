@@ -22,6 +22,7 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coordinator.errors import ServiceError
+from pate_fed.nodes.ports import bound, family_of
 
 _IPV6_PREFIX: Final = 64
 """Bits of an IPv6 address that name its owner: a machine chooses the rest."""
@@ -90,7 +91,7 @@ class Connections:
             ServiceError: it cannot be opened.
         """
         _make_room_for_files(self._limits.connections + _OTHER_FILES)
-        listener = _bound(_Listener(self, _family_of(host)), host, port)
+        listener = bound(_Listener(self, family_of(host)), host, port, fault=ServiceError)
         self._port = int(listener.getsockname()[1])
         return listener
 
@@ -247,15 +248,6 @@ class _Listener(socket.socket):
         return self._connections.admit(accepted, (str(address[0]), int(address[1]))), address
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Open a port without counting its connections.
-
-    Raises:
-        ServiceError: it cannot be opened.
-    """
-    return _bound(socket.socket(_family_of(host)), host, port)
-
-
 def origin_of(host: str) -> str:
     """Return the owner of an address: of IPv6 its /64, otherwise the address itself."""
     try:
@@ -282,23 +274,6 @@ def _in_pieces(send: Send) -> Send:
         await send({**message, "body": body[start:]} if start else message)
 
     return send_pieces
-
-
-def _family_of(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _bound(listener: socket.socket, host: str, port: int) -> socket.socket:
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Accepted connections inherit it: otherwise the body of an answer waits for the other end's
-    # acknowledgement of its head, 40 ms.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise ServiceError(f"port {port} of {host} must be ours to have", error.strerror) from error
-    return listener
 
 
 def _make_room_for_files(most: int) -> None:

@@ -135,14 +135,7 @@ class MadeInvitation:
 
 
 class Enrollment:
-    """The members of one federation.
-
-    Args:
-        home: The federation.
-        database: Its database.
-        random_bytes: Cryptographic random numbers.
-        clock: The time, with its zone.
-    """
+    """The members of one federation."""
 
     def __init__(
         self,
@@ -247,9 +240,6 @@ class Enrollment:
 
         It is revoked from here on, with or without a SuperLink; `settle` puts its node out. Its
         open invitation ends.
-
-        Args:
-            party: Its name.
 
         Returns:
             The hospital; None if it had not asked yet, and its invitation was withdrawn.

@@ -9,25 +9,25 @@ import os
 import secrets
 import shutil
 import stat
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import tomli_w
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from coordinator.errors import HomeError
 from coordinator.federation.certificates import (
     KeyedCertificate,
-    is_host,
     issue_server_certificate,
     make_ca,
 )
 from coordinator.federation.connections import PortLimits
-from pate_fed.nodes import VERSION_KEY, read_settings, with_environment, write_named
+from pate_fed.nodes import read_settings, with_environment, write_named
 from pate_fed.nodes.forwarding import Forwarding
+from pate_fed.nodes.owner_files import as_fault, make_folder
+from pate_fed.nodes.ports import LAST_PORT, host_and_port, is_host
+from pate_fed.nodes.settings_file import settings_text
 from pate_fed.regular_files import open_regular
 from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
@@ -59,7 +59,7 @@ OPENID_VARIABLE = "PATE_FED_OPENID_SECRET"
 
 SECRETS = frozenset({CA_KEY, OPENID_SECRET, "identity.key", "server.key", "superlink.secret"})
 MAY_BE_AWAY = frozenset({CA_KEY, OPENID_SECRET})
-_A_PORT = {"ge": 1, "le": 2**16 - 1}
+_A_PORT = {"ge": 1, "le": LAST_PORT}
 _PASSWORDS = ("password", "sslpassword")
 """The passwords in a URL's query for PostgreSQL: its user's, its client key's."""
 
@@ -118,9 +118,8 @@ class FederationSettings:
         object.__setattr__(self, "name", normalized(self.name))
         if not is_party_name(self.name):
             raise HomeError(f"name must be {NAME_RULE}", ascii(self.name))
-        host, _, port = self.address.rpartition(":")
-        is_port = port.isascii() and port.isdecimal() and 0 < int(port) < 2**16
-        if not (is_port and is_host(host.removeprefix("[").removesuffix("]"))):
+        place = host_and_port(self.address)
+        if place is None:
             raise HomeError(
                 "address must be 'host:port', a name or an IP address and a port",
                 ascii(self.address),
@@ -134,7 +133,7 @@ class FederationSettings:
         if len(set(ports)) != len(ports):
             raise HomeError(f"{', '.join(_PORTS)} must differ", ports)
         if not self.hosts:
-            object.__setattr__(self, "hosts", (host.strip("[]"),))
+            object.__setattr__(self, "hosts", (place[0],))
 
     @property
     def certified_hosts(self) -> tuple[str, ...]:
@@ -170,12 +169,7 @@ class FederationHome:
         _ = home.database_url  # another one in the environment is refused before anything is made
         ca = make_ca(settings.name, now=now)
         server = issue_server_certificate(ca, hosts=settings.certified_hosts, now=now)
-        try:
-            folder.mkdir(mode=0o700, parents=True)
-        except FileExistsError as error:
-            raise HomeError("a federation is made once, in a new folder", folder) from error
-        except OSError as error:
-            raise HomeError("the folder must be one that can be made", error.strerror) from error
+        make_folder(folder, exists="a federation is made once, in a new folder", fault=HomeError)
         try:
             home._fill(ca, server)
         except BaseException:
@@ -318,10 +312,8 @@ class FederationHome:
         from coordinator.database import Database  # noqa: PLC0415 - keeps --help fast
 
         for name in FOLDERS:
-            try:
+            with as_fault(HomeError, f"{name} must be writable"):
                 self.path(name).mkdir(mode=0o700)
-            except OSError as error:
-                raise HomeError(f"{name} must be writable", error.strerror) from error
         self._write("ca.crt", ca.certificate)
         self._write(CA_KEY, ca.private_key)
         self._write("server.crt", server.certificate)
@@ -330,22 +322,21 @@ class FederationHome:
         self._write("superlink.secret", secrets.token_bytes(SECRET_BYTES))
         Database(self.database_url, is_new=True).close()
         # Last: without it the folder is no federation.
-        table = {VERSION_KEY: SCHEMA_VERSION, **_as_table(self.settings)}
-        self._write(SETTINGS_FILE, tomli_w.dumps(table).encode())
+        self._write(SETTINGS_FILE, settings_text(self.settings, version=SCHEMA_VERSION))
 
     def _read(self, name: str) -> bytes:
-        try:
-            with open_regular(self.path(name)) as file:
-                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-                if name in SECRETS and mode & 0o077:
-                    raise HomeError(
-                        f"{name} must be readable by its owner alone: `chmod 600` it. If others "
-                        "may have read it, make the federation anew",
-                        f"mode {mode:o}",
-                    )
-                return file.read()
-        except OSError as error:
-            raise HomeError(f"{name} must be readable", error.strerror) from error
+        with (
+            as_fault(HomeError, f"{name} must be readable"),
+            open_regular(self.path(name)) as file,
+        ):
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if name in SECRETS and mode & 0o077:
+                raise HomeError(
+                    f"{name} must be readable by its owner alone: `chmod 600` it. If others "
+                    "may have read it, make the federation anew",
+                    f"mode {mode:o}",
+                )
+            return file.read()
 
     def _write(self, name: str, content: bytes) -> None:
         write_named(self.path(name), name, content, fault=HomeError)
@@ -385,10 +376,3 @@ def _parsed(url: str) -> URL:
 def utc_now() -> datetime:
     """Return the time, with its zone."""
     return datetime.now(UTC)
-
-
-def _as_table(settings: FederationSettings) -> dict[str, Any]:
-    table = {one.name: getattr(settings, one.name) for one in fields(settings)}
-    tables = {"limits": asdict(settings.limits), "audit": asdict(settings.audit)}
-    tables["openid"] = asdict(settings.openid)
-    return {**table, "hosts": list(settings.hosts), **tables}

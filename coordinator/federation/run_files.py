@@ -11,7 +11,7 @@ from coordinator.database import AttemptRow, Database, RunRow
 from coordinator.errors import RunQueueError
 from coordinator.federation.home import FederationHome
 from pate_fed.regular_files import open_regular
-from pate_fed.report.run_directory import SEAL, SEALED, TRANSCRIPT
+from pate_fed.run_folder import SEAL, SEALED, TRANSCRIPT
 from protocols.errors import ProtocolError
 from protocols.identity import PublicIdentity
 
@@ -20,12 +20,7 @@ _MOST_IDENTITIES: Final = 2**20
 
 
 class RunFiles:
-    """The run directories of a federation, as its hospitals may read them.
-
-    Args:
-        home: The federation.
-        database: Its database.
-    """
+    """The run directories of a federation, as its hospitals may read them."""
 
     def __init__(self, home: FederationHome, database: Database) -> None:
         self._home = home

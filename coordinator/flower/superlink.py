@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import ssl
 import sys
-import threading
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
@@ -35,13 +33,13 @@ from flwr.superlink.routers.control.middlewares import (
 from flwr.superlink.routers.fleet.middlewares import FleetEventLogMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from coordinator.errors import ServiceError
 from coordinator.federation.admin_key import is_known, key_of
-from coordinator.federation.connections import Connections, PortLimits, listen, origin_of
+from coordinator.federation.connections import Connections, origin_of
+from coordinator.federation.home import LOOPBACK, FederationHome
 from coordinator.flower.long_polling import LongPolling
-from pate_fed.nodes import wait_for_parent_to_end
-from pate_fed.regular_files import read_regular
+from pate_fed.nodes.ports import listen
 
-LOOPBACK = "127.0.0.1"
 PUBLIC_PREFIX = "/v1/fleet/"
 HEALTH_PATH = "/health"
 
@@ -82,56 +80,38 @@ _BUSY_MS = 20_000
 """How long a request waits for the database's writer: less than a node waits for an answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class SuperLinkSettings:
-    """The settings of a SuperLink.
+def arguments(
+    home: FederationHome, *, port: int | None = None, database: Path | None = None
+) -> list[str]:
+    """Return Flower's command line.
 
-    Attributes:
-        host: Address of the public socket.
-        port: Its port.
-        admin_port: Port on loopback for the coordinator's own use.
-        certificate: Server certificate, PEM.
-        private_key: Its key, PEM.
-        ca_certificate: Certificate of the federation's CA, PEM.
-        secret: File of the secret for taking tasks and for calls at the admin port.
-        database: Flower's own database: nodes and messages under way.
-        limits: The limits of the public socket.
+    Args:
+        home: The federation.
+        port: Another public port than its own.
+        database: Another file for nodes and messages under way than its own.
     """
-
-    host: str
-    port: int
-    admin_port: int
-    certificate: Path
-    private_key: Path
-    ca_certificate: Path
-    secret: Path
-    database: Path
-    limits: PortLimits = field(default_factory=PortLimits)
-
-    def arguments(self) -> list[str]:
-        """Return Flower's command line."""
-        return [
-            "flower-superlink",
-            "--host",
-            self.host,
-            "--port",
-            str(self.port),
-            "--ssl-certfile",
-            str(self.certificate),
-            "--ssl-keyfile",
-            str(self.private_key),
-            "--ssl-ca-certfile",
-            str(self.ca_certificate),
-            "--superexec-auth-secret-file",
-            str(self.secret),
-            "--database",
-            str(self.database),
-            # Nodes authenticate; Flower runs and installs nothing for a run.
-            "--enable-supernode-auth",
-            "--isolation",
-            "process",
-            "--disable-runtime-dependency-installation",
-        ]
+    return [
+        "flower-superlink",
+        "--host",
+        home.settings.host,
+        "--port",
+        str(port or home.settings.port),
+        "--ssl-certfile",
+        str(home.path("server.crt")),
+        "--ssl-keyfile",
+        str(home.path("server.key")),
+        "--ssl-ca-certfile",
+        str(home.path("ca.crt")),
+        "--superexec-auth-secret-file",
+        str(home.path("superlink.secret")),
+        "--database",
+        str(database or home.path("superlink.db")),
+        # Nodes authenticate; Flower runs and installs nothing for a run.
+        "--enable-supernode-auth",
+        "--isolation",
+        "process",
+        "--disable-runtime-dependency-installation",
+    ]
 
 
 class _Bodies:
@@ -233,13 +213,14 @@ ENROLLMENT_PREFIX = PUBLIC_PREFIX + "pate-fed/"
 """Below the nodes' prefix: a hospital asks to join here, before it is a node."""
 
 
-def serve(settings: SuperLinkSettings, *, enrollment: ASGIApp | None = None) -> None:
+def serve(home: FederationHome, *, enrollment: ASGIApp) -> None:
     """Serve until the process is told to stop, or its parent ends.
 
     Raises:
         ServiceError: a port cannot be had.
     """
-    sys.argv = settings.arguments()
+    settings = home.settings
+    sys.argv = arguments(home)
     config = _parse_superlink_lifespan_config()
     _set_pragmas()
     made = create_app(config, _Lifespan)
@@ -248,18 +229,17 @@ def serve(settings: SuperLinkSettings, *, enrollment: ASGIApp | None = None) -> 
     app = Gate(
         LongPolling(flower, is_over=lambda: server.should_exit),
         admin_port=settings.admin_port,
-        admin_key=key_of(read_regular(settings.secret)),
+        admin_key=key_of(home.superlink_secret),
         enrollment=enrollment,
     )
     connections = Connections(settings.limits)
     server = server_of(
-        connections.over_time(app), certificate=settings.certificate, key=settings.private_key
+        connections.over_time(app), certificate=home.path("server.crt"), key=home.path("server.key")
     )
-    threading.Thread(target=_follow_parent, args=(server,), daemon=True).start()
     server.run(
         sockets=[
             connections.listen(settings.host, settings.port),
-            listen(LOOPBACK, settings.admin_port),
+            listen(LOOPBACK, settings.admin_port, fault=ServiceError),
         ]
     )
 
@@ -347,8 +327,3 @@ async def _refuse(scope: Scope, send: Send) -> None:
         return
     await send({"type": "http.response.start", "status": 404, "headers": []})
     await send({"type": "http.response.body", "body": b""})
-
-
-def _follow_parent(server: uvicorn.Server) -> None:
-    wait_for_parent_to_end()
-    server.should_exit = True

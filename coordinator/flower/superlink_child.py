@@ -38,11 +38,7 @@ def flower_variables(home: FederationHome) -> dict[str, str]:
 
 
 class SuperLinkChild(KeptChild):
-    """The SuperLink's process.
-
-    Args:
-        home: The federation.
-    """
+    """The SuperLink's process."""
 
     def __init__(self, home: FederationHome) -> None:
         program = [sys.executable, "-P", "-m", "coordinator.flower.superlink_process"]

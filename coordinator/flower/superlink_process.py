@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import signal
 import sys
 import time
 from pathlib import Path
@@ -20,43 +19,25 @@ from coordinator.federation.enrollment import Enrollment
 from coordinator.federation.home import FederationHome, utc_now
 from coordinator.federation.rate_limit import RateLimit
 from coordinator.federation.run_files import RunFiles
-from coordinator.flower.superlink import SuperLinkSettings, serve
+from coordinator.flower.superlink import serve
 from coordinator.flower.superlink_child import NO_PORT
-from pate_fed.nodes import write_logs_as_json
+from pate_fed.nodes.kept_child import become_child
 
 _log = logging.getLogger(__name__)
 
 
-def settings_of(home: FederationHome) -> SuperLinkSettings:
-    """Return the settings of a federation's SuperLink."""
-    return SuperLinkSettings(
-        host=home.settings.host,
-        port=home.settings.port,
-        admin_port=home.settings.admin_port,
-        certificate=home.path("server.crt"),
-        private_key=home.path("server.key"),
-        ca_certificate=home.path("ca.crt"),
-        secret=home.path("superlink.secret"),
-        database=home.path("superlink.db"),
-        limits=home.settings.limits,
-    )
-
-
 def main() -> None:
     """Serve until our parent ends."""
-    # Our parent blocks signals; we unblock them.
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    write_logs_as_json("coordinator")
+    become_child("coordinator")
     home = FederationHome.open(Path(sys.argv[1]))
     database = Database(home.database_url)
     enrollment = Enrollment(home, database, random_bytes=secrets.token_bytes, clock=utc_now)
-    settings = settings_of(home)
-    rate = RateLimit(settings.limits.enrollments_per_minute, clock=time.monotonic)
+    rate = RateLimit(home.settings.limits.enrollments_per_minute, clock=time.monotonic)
     app = enrollment_app.build(
         enrollment, pools=home.path("pools"), results=RunFiles(home, database), rate=rate
     )
     try:
-        serve(settings, enrollment=app)
+        serve(home, enrollment=app)
     except ServiceError as error:
         _log.error("[%s] %s", error.code, error)
         sys.exit(NO_PORT)

@@ -194,7 +194,7 @@ class Provider:
             raise _refused("a description of another provider")
         return str(found)
 
-    def _fetch(self, method: str, url: str, **more: Any) -> dict[str, Any]:
+    def _fetch(self, method: str, url: str, **more: Any) -> dict[str, object]:
         body = bytearray()
         try:
             with (

@@ -16,10 +16,11 @@ from typing import Final, TypeAlias
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session as OrmSession
 
-from coordinator.database import Act, Database, Fact, PersonRow, SessionRow, in_utc
+from coordinator.database import Act, Database, PersonRow, SessionRow, in_utc
 from coordinator.errors import PersonError
 from coordinator.people import one_time_codes, passwords
 from coordinator.people.roles import Role
+from pate_fed.nodes.audit_log import Fact
 from protocols.party_names import NAME_RULE, is_party_name, normalized
 
 SETUP_LIFETIME: Final = timedelta(days=1)

@@ -39,13 +39,7 @@ class Session:
 
 
 class Sessions:
-    """All sessions.
-
-    Args:
-        database: The coordinator's.
-        random_bytes: Cryptographic random numbers.
-        clock: The time, with its zone.
-    """
+    """All sessions."""
 
     def __init__(
         self,

@@ -23,6 +23,7 @@ from protocols.errors import ProtocolError, UnexpectedMessageError
 from protocols.messages import RunInquiry, RunReadiness
 from protocols.rounds import read_run_answer
 from protocols.run_scope import RunScope
+from protocols.values import encode_value
 
 _MOST_BYTES: Final = 64 * 1024
 _OF_HOSPITALS: Final = "PF-3"
@@ -161,7 +162,7 @@ def _inquiry_of(run: OpenRun) -> RunInquiry:
         suite=run.request.settings.suite,
         threshold=len(seats) - agreed["dropouts"],
         simulated=False,
-        terms=wire.encode_value(terms.as_record()),
+        terms=encode_value(terms.as_record()),
         **agreed,
     )
 

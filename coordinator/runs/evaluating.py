@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -33,30 +33,27 @@ from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import InvalidSettingError, InvalidTaskError
 from pate_fed.evaluation import (
     CLASS,
+    PLACE_S,
+    START_S,
     CertaintyBins,
     EvaluationPlan,
-    answered_by_group,
-    neighbors_of,
 )
 from pate_fed.evaluation_task import STUDENT_FILES, EvaluationTask, groups_by, places_by
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
-from pate_fed.planning.evaluating import PLACE_S, START_S, EvaluationSettings, EvaluationShape
+from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
 from pate_fed.pricing import charged_cost
-from pate_fed.report import (
-    SEAL,
-    RunDirectory,
-    RunRecord,
-    read_run,
+from pate_fed.record.manifest import EvaluatedRun
+from pate_fed.record.metrics import OutcomeCounts
+from pate_fed.record.privacy import EvaluationPrice, WithLabels
+from pate_fed.report import FinishedRun, RunDirectory, read_run
+from pate_fed.report.held_out import (
+    answered_by_group,
+    half_width,
+    held_out_price,
+    held_out_scores,
 )
-from pate_fed.report.run_directory import (
-    LABELS,
-    MANIFEST,
-    METRICS,
-    PRIVACY,
-    SETTINGS,
-    STUDENT,
-    digests_of,
-)
+from pate_fed.report.run_directory import digests_of
+from pate_fed.run_folder import LABELS, SEAL, SETTINGS, STUDENT
 from pate_fed.stored_models import SKOPS_FILE
 from protocols.forms import FORMS, usual_form
 
@@ -98,7 +95,7 @@ class AskedEvaluation:
             f"{wording.epsilon_text(self.plan.epsilon)} at delta "
             f"{wording.delta_text(self.plan.delta)}, in everybody's view; noise of "
             f"{self.plan.sigma:.1f} patients in each count; with {_EXAMPLE:,} held-out patients it "
-            f"tells the accuracy to about {100 * self.plan.half_width(_EXAMPLE):.1f} points; "
+            f"tells the accuracy to about {100 * half_width(self.plan, _EXAMPLE):.1f} points; "
             f"a hospital is ready about {self._wait} after it approves"
         )
 
@@ -172,7 +169,9 @@ def asked_evaluation(
         parties=parties,
         queries=tuple(range(len(groupings))),
         patience_s=patience_s,
-        settings=replace(of.settings, form=form, batch_size=len(groupings)),
+        settings=replace(
+            of.settings, form=form, caps=replace(of.settings.caps, batch_size=len(groupings))
+        ),
         evaluation=EvaluationRequest(of.name, shape.columns, settings, noise),
     ).priced
     return AskedEvaluation(evaluation, request, plan_of(request.terms, evaluation, task.schema))
@@ -207,20 +206,16 @@ def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: Evaluation
     task = read_learning_task(run.home, replace(run.request, pool=evaluation.source))
     record = read_run(source)
     plan = plan_of(labeling.terms, evaluation, task.schema)
-    scores = plan.scores(plan.counts_in(released[0].tallies))
-    privacy = {**record.privacy, "evaluation": _price(record, labeling.terms, plan)}
-    manifest = {
-        **results.manifest_table(
-            labeling,
-            begun_on=run.attempt.begun_on(),
-            settings=run.request.settings,
-            partition=None,
-            pool_digest=run.request.pool,
-            earlier=[],
-            federation=run.home.settings.name,
-        ),
-        "evaluated": {"run": run.request.evaluation.run, "run_id": record.manifest["run_id"]},
-    }
+    scores = held_out_scores(plan, plan.counts_in(released[0].tallies))
+    privacy = record.privacy.changed(evaluation=_price(record, labeling.terms, plan))
+    manifest = results.manifest_table(
+        labeling,
+        begun_on=run.attempt.begun_on(),
+        settings=run.request.settings,
+        pool_digest=run.request.pool,
+        federation=run.home.settings.name,
+        evaluated=EvaluatedRun(run=run.request.evaluation.run, run_id=record.manifest.run_id),
+    )
     notes: list[str] = []
     with RunDirectory.open_new(run.results) as directory:
         for name in (SETTINGS, LABELS):
@@ -232,10 +227,9 @@ def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: Evaluation
         # The one that was scored, as arrays: a directory that was written anew has another.
         for name, content in evaluation.files.items():
             (folder / name).write_bytes(content)
-        scores["no_answer"] = _no_answer(record, folder, task, evaluation.by)
-        metrics = {**record.metrics, "evaluation": scores}
-        for name, table in ((METRICS, metrics), (PRIVACY, privacy), (MANIFEST, manifest)):
-            directory.write_json(name, table)
+        scores = scores.changed(no_answer=_no_answer(record, folder, task, evaluation.by))
+        metrics = record.metrics.changed(evaluation=scores)
+        directory.write_record(metrics, privacy, manifest)
         directory.write_transcript(results.transcript_of(labeling.round))
         if run.traffic.packets:
             directory.write_sent(results.sent_of(labeling, run.traffic.packets))
@@ -257,30 +251,27 @@ def _document(folder: Path, task: LearningTask, by: Sequence[str], places: int) 
     return EvaluationTask(task.digest, task.pool.digest, bins, tuple(by), model.to_files(), places)
 
 
-def _price(record: RunRecord, terms: RunTerms, plan: EvaluationPlan) -> dict[str, Any]:
+def _price(record: FinishedRun, terms: RunTerms, plan: EvaluationPlan) -> EvaluationPrice:
     """Return the entry of `privacy.json`."""
-    cost, labels = charged_cost(terms, 0), record.privacy["views"]["public"]["formal"]["epsilon"]
-    same = record.privacy["privacy_unit"] == terms.unit
-    return {
-        "epsilon": plan.epsilon,
-        "delta": plan.delta,
-        "sigma": plan.sigma,
-        "unit_patients": plan.unit_patients,
-        "view": "everybody",
-        "neighboring_definition": neighbors_of(terms.unit),
-        "method": cost.method,
-        "trust": f"The hospitals added the noise. It holds against {cost.holds_for}.",
-        "with_labels": {
-            "epsilon": None if labels is None or not same else labels + plan.epsilon,
-            "delta": record.privacy["delta"] + plan.delta,
-            "method": _ADDED_UP if same else "The labels were priced for another privacy unit.",
-        },
-    }
+    cost, labels = charged_cost(terms, 0), record.privacy.views.public.epsilon
+    same = record.privacy.privacy_unit == terms.unit
+    return held_out_price(
+        plan,
+        terms.unit,
+        view="everybody",
+        method=cost.method,
+        trust=f"The hospitals added the noise. It holds against {cost.holds_for}.",
+        with_labels=WithLabels(
+            epsilon=None if labels is None or not same else labels + plan.epsilon,
+            delta=record.privacy.delta + plan.delta,
+            method=_ADDED_UP if same else "The labels were priced for another privacy unit.",
+        ),
+    )
 
 
 def _no_answer(
-    record: RunRecord, student: Path, task: LearningTask, by: Sequence[str]
-) -> dict[str, dict[str, dict[str, int]]]:
+    record: FinishedRun, student: Path, task: LearningTask, by: Sequence[str]
+) -> dict[str, dict[str, OutcomeCounts]]:
     """Count public queries with and without an answer, by predicted class and by column."""
     from pate_fed.students import read_student  # noqa: PLC0415 - takes seconds
 

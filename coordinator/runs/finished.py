@@ -7,14 +7,15 @@ import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from coordinator.errors import RunQueueError
 from coordinator.federation.home import FederationHome
 from coordinator.runs.open_run import results_of
+from pate_fed.record import Audit
 from pate_fed.regular_files import read_regular
-from pate_fed.report import RunRecord, read_run
-from pate_fed.report.run_directory import ANNEXES, REPORT, SEAL, SEALED
+from pate_fed.report import FinishedRun, read_run
+from pate_fed.run_folder import ANNEXES, REPORT, SEAL, SEALED
 
 FILES: Final = (REPORT, ANNEXES, *SEALED, SEAL)
 """Every file that can be in a run directory, by its path there."""
@@ -56,7 +57,7 @@ class FinishedRuns:
         """Tell whether a run has results."""
         return results_of(self._home, name).is_dir()
 
-    def read(self, name: str) -> tuple[RunRecord, list[FinishedFile]]:
+    def read(self, name: str) -> tuple[FinishedRun, list[FinishedFile]]:
         """Return the results of a run, and the files that they stand in.
 
         Raises:
@@ -96,7 +97,7 @@ class FinishedRuns:
         return read_regular(folder / known)
 
 
-def leak_of(finished: FinishedRuns, name: str) -> dict[str, Any]:
+def leak_of(finished: FinishedRuns, name: str) -> Audit:
     """Return the vote leak of a run, on made-up votes: nothing of it is private.
 
     Raises:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from coordinator.database import (
     Answer,
@@ -24,6 +24,7 @@ from coordinator.federation.home import FederationHome
 from coordinator.runs import results
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order
 from coordinator.runs.left_out import LeftOut
+from coordinator.runs.queue import Progress
 from coordinator.runs.request import RunRequest
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import NoTransport, Traffic, Transport
@@ -40,6 +41,7 @@ from protocols.identity import SigningIdentity
 from protocols.prg import fastest_keystream
 from protocols.rounds import CoordinatorState, unheard
 from protocols.secure_sum import SecureSum
+from protocols.sums import SUMS
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
 """From a run's setup on, pauses included; hospitals refuse every later batch."""
@@ -235,30 +237,30 @@ class OpenRun:
         return [one for one in self.members if one.identity.fingerprint in missing]
 
     @property
-    def progress(self) -> dict[str, Any]:
-        """Its progress: counts, and the charged share of its queries; nothing about votes."""
+    def progress(self) -> Progress:
+        """How far it is."""
         outcomes = self.outcomes
         ledger = self.store.ledger()
         held = Outcomes(ledger.outcomes.asks, ledger.outcomes.answers)
         charged = lifelong_charge(ledger.terms, held, weight=ledger.terms.unit_votes)
-        return {
-            "queries": len(self.request.queries),
-            "asked": sum(what is not Outcome.NOT_ASKED for _, _, what in outcomes),
-            "answered": sum(what is Outcome.ANSWERED for _, _, what in outcomes),
-            "refused": sum(what is Outcome.REFUSED for _, _, what in outcomes),
-            "from_store": len(self.drawn_in),
-            "batches": len(ledger.states),
-            "void": self.voids,
-            "exchanges": self.traffic.exchanges,
-            "epsilon": self.request.epsilon,
-            "share": ledger.used_share(),
-            "tests_delta": event_additive_delta(charged) if charged else 0.0,
-        }
+        return Progress(
+            queries=len(self.request.queries),
+            asked=sum(what is not Outcome.NOT_ASKED for _, _, what in outcomes),
+            answered=sum(what is Outcome.ANSWERED for _, _, what in outcomes),
+            refused=sum(what is Outcome.REFUSED for _, _, what in outcomes),
+            from_store=len(self.drawn_in),
+            batches=len(ledger.states),
+            void=self.voids,
+            exchanges=self.traffic.exchanges,
+            epsilon=self.request.epsilon,
+            share=ledger.used_share(),
+            tests_delta=event_additive_delta(charged) if charged else 0.0,
+        )
 
     @property
     def form(self) -> SecureSum:
-        """Its secure sum."""
-        return DEPLOYED_FORMS[self.request.settings.form](keystream=_KEYSTREAM)
+        """Its secure sum, one that hides each party's vector."""
+        return SUMS[DEPLOYED_FORMS[self.request.settings.form].name](keystream=_KEYSTREAM)
 
     def _job(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from sqlalchemy import Connection, select
 
@@ -59,7 +58,7 @@ class AskedQuery:
             case QueryState.OPEN:
                 return "not asked yet"
 
-    def as_table(self) -> dict[str, Any]:
+    def as_table(self) -> dict[str, object]:
         """Return it as plain data."""
         return {
             "query_id": self.place,

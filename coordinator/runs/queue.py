@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -36,6 +36,37 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is: counts and released values alone; `queries` is 0 before it is first noted.
+
+    Attributes:
+        queries: Queries that it is to ask.
+        asked: Those that were looked at, of released batches.
+        answered: Labels released.
+        refused: Queries released without an answer.
+        from_store: Answers drawn in earlier runs, at no cost.
+        batches: Reserved batches.
+        void: Void batches, of all setups.
+        exchanges: Exchanges with all hospitals.
+        epsilon: Most that it may cost.
+        share: Share of its queries that is charged or held.
+        tests_delta: Delta that tests of stability used.
+    """
+
+    queries: int = 0
+    asked: int = 0
+    answered: int = 0
+    refused: int = 0
+    from_store: int = 0
+    batches: int = 0
+    void: int = 0
+    exchanges: int = 0
+    epsilon: float = 0.0
+    share: float = 0.0
+    tests_delta: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A run as the database knows it.
 
@@ -46,7 +77,7 @@ class Run:
         wanted: "pause" if it is to be paused after the current exchange; otherwise "".
         reason: Reason of its state.
         is_begun: Whether hospitals may be in it: its newest offer was not given up.
-        progress: Counts and released values.
+        progress: How far it is.
         created_at: Time of its request.
         updated_at: When its row last changed.
     """
@@ -57,7 +88,7 @@ class Run:
     wanted: str
     reason: str
     is_begun: bool
-    progress: Mapping[str, Any]
+    progress: Progress
     created_at: datetime
     updated_at: datetime
 
@@ -71,14 +102,14 @@ class Run:
         """Whether it ended before its last query, and not by the operator's word."""
         return self.state in (RunState.FAILED, RunState.INCOMPLETE)
 
-    def as_table(self) -> dict[str, Any]:
+    def as_table(self) -> dict[str, object]:
         """Return the values that `status` shows."""
         return {
             "name": self.name,
             "state": self.state.value,
             "wanted": self.wanted,
             "reason": self.reason,
-            "progress": dict(self.progress),
+            "progress": asdict(self.progress),
             "created_at": self.created_at.isoformat(timespec="seconds"),
             "updated_at": self.updated_at.isoformat(timespec="seconds"),
         }
@@ -137,7 +168,7 @@ class RunQueue:
         found = select(RunRow.number, RunRow.progress).order_by(RunRow.number)
         with self._database.session() as session:
             rows = session.execute(found).all()
-        return {row.number: float(json.loads(row.progress).get("share", 0.0)) for row in rows}
+        return {row.number: Progress(**json.loads(row.progress)).share for row in rows}
 
     def open_numbers(self) -> set[int]:
         """Return the numbers of the runs that have not ended."""
@@ -337,13 +368,14 @@ class RunQueue:
 
         self._change(name, change)
 
-    def note(self, name: str, progress: Mapping[str, Any]) -> None:
-        """Note a run's progress: counts and released values alone."""
-        before: dict[str, Any] = {}
+    def note(self, name: str, progress: Progress) -> None:
+        """Note a run's progress."""
+        before = Progress()
 
         def change(row: RunRow) -> None:
-            before.update(json.loads(row.progress))
-            row.progress = json.dumps(dict(progress), sort_keys=True, allow_nan=False)
+            nonlocal before
+            before = Progress(**json.loads(row.progress))
+            row.progress = json.dumps(asdict(progress), sort_keys=True, allow_nan=False)
 
         self._change(name, change)
         _tell_of_batches(name, before, progress)
@@ -368,30 +400,19 @@ def _tell_of_state(run: Run, *, before: RunState) -> None:
         _log.info("run %s is taken up", run.name, extra=facts("run started", run=run.name))
 
 
-def _tell_of_batches(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def _tell_of_batches(name: str, before: Progress, now: Progress) -> None:
     """Log batches that ended since: counts alone."""
-    counts = {key: now[key] for key in _COUNTS if key in now}
-
-    def grew(key: str) -> bool:
-        return bool(now.get(key, 0) > before.get(key, 0))
-
-    def drawn(progress: Mapping[str, Any]) -> int:
-        return int(progress.get("asked", 0) - progress.get("from_store", 0))
-
-    if drawn(now) > drawn(before):
+    counts = {key: value for key, value in asdict(now).items() if key not in _NOT_LOGGED}
+    if now.asked - now.from_store > before.asked - before.from_store:
         extra = facts("batch done", run=name, **counts)
         words = "run %s: a batch is done; %s answered, %s refused of %s so far"
-        known = (now.get(key, 0) for key in ("answered", "refused", "queries"))
-        _log.info(words, name, *known, extra=extra)
-    if grew("void"):
+        _log.info(words, name, now.answered, now.refused, now.queries, extra=extra)
+    if now.void > before.void:
         extra = facts("batch void", run=name, **counts)
-        _log.warning("run %s: a batch is void, %s in all", name, now["void"], extra=extra)
+        _log.warning("run %s: a batch is void, %s in all", name, now.void, extra=extra)
 
 
-_COUNTS: Final = (
-    *("batches", "void", "queries", "asked", "answered", "refused"),
-    *("epsilon", "share", "tests_delta"),
-)
+_NOT_LOGGED: Final = ("from_store", "exchanges")
 _BY_OPERATOR: Final = "by the operator"
 
 
@@ -461,7 +482,7 @@ def _runs(session: Session, found: Select[*tuple[Any, ...]]) -> list[Run]:
             wanted=row.wanted,
             reason=row.reason,
             is_begun=row.is_begun,
-            progress=json.loads(row.progress),
+            progress=Progress(**json.loads(row.progress)),
             created_at=in_utc(row.created_at),
             updated_at=in_utc(row.updated_at),
         )

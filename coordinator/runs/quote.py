@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coordinator.runs.request import RunRequest
 from pate_fed import wording
 from pate_fed.accounting import FormalCost
-from pate_fed.accounting.statement import neighbors
+from pate_fed.accounting.costs import neighbors
 from pate_fed.charging import mechanism_of, noise_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import RunTerms
@@ -145,7 +145,7 @@ def free_words(request: RunRequest) -> str:
 
 def _coordinators(request: RunRequest, seat: int) -> View:
     terms = request.terms
-    if terms.at_parties:
+    if terms.rule.at_parties:
         return _view(request, charged_cost(terms, seat))
     return View(
         "the coordinator",
@@ -165,18 +165,16 @@ def _preview(terms: RunTerms) -> Preview | None:
     if terms.spec.learns or terms.is_evaluation:
         return None
     # All hospitals that are there add their noise: more than is promised.
-    sigma = noise_of(terms).sum_sigma(len(terms.weights)) if terms.at_parties else terms.sigma2
-    at_coordinator = replace(
-        terms, noise_place="coordinator", colluders=None, dropouts=None, sigma2=sigma
-    )
+    rule, parties = terms.rule, len(terms.weights)
+    sigma = noise_of(terms).sum_sigma(parties) if rule.at_parties else rule.sigma2
     counts = simulated_votes(votes=terms.total_votes, classes=terms.classes)
-    return preview(mechanism_of(at_coordinator), counts)
+    return preview(mechanism_of(replace(terms, rule=rule.at_coordinator(sigma))), counts)
 
 
 def _outlook(
     terms: RunTerms, seen: Preview | None, *, queries: int, pool: NDArray[np.float64]
 ) -> str:
-    if seen is None or terms.sigma2 is None:
+    if seen is None or terms.rule.sigma2 is None:
         return ""
     answers = max(1, round(queries * seen.answer_rate))
     try:
@@ -184,7 +182,7 @@ def _outlook(
             pool,
             votes=terms.total_votes,
             queries=answers,
-            sigma=terms.sigma2,
+            sigma=terms.rule.sigma2,
             classes=terms.classes,
         )
     except InvalidParameterError:  # equal rows: they teach nothing

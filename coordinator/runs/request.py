@@ -39,10 +39,7 @@ SCHEMA_VERSION = 1
 MOST_PATIENCE_S = 365 * 24 * 3600
 """A year: nobody waits longer for a hospital."""
 
-_NOT_DEPLOYED = (
-    *("data", "engine", "seed", "partition", "teachers", "teacher_model"),
-    "max_answers",
-)
+_NOT_DEPLOYED = ("data", "engine", "seed", "partition", "teachers", "teacher_model")
 """Settings that a deployment has not: hospitals keep them, or nobody."""
 
 
@@ -150,9 +147,9 @@ class RunRequest:
         """
         if not is_run_name(name):
             raise RunRequestError(f"a run's name must be {RUN_NAME}", repr(name))
-        if settings.mechanism not in DEPLOYED:
+        if settings.rule.mechanism not in DEPLOYED:
             raise RunRequestError(f"the mechanism must be {' or '.join(DEPLOYED)}", "another")
-        if settings.max_answers is not None:  # hospitals would vote on what nobody looks at
+        if settings.caps.max_answers is not None:  # hospitals would vote on what nobody looks at
             raise RunRequestError("a run must ask all its queries", "a cap on answers")
         settings.check(FORMS)
         pool = task.pool
@@ -168,7 +165,7 @@ class RunRequest:
             )
 
         resolved = resolved_for(settings)
-        count = resolved.queries or 0
+        count = resolved.caps.max_asks or 0
         if select == "all":
             chosen: tuple[int, ...] = tuple(range(count))
         else:
@@ -193,7 +190,9 @@ class RunRequest:
         if not request.new_queries:
             return request.priced
         if request.answered:
-            fewer = resolved_for(replace(settings, queries=request.new_queries))
+            fewer = resolved_for(
+                replace(settings, caps=replace(settings.caps, max_asks=request.new_queries))
+            )
             request = replace(request, settings=fewer)
         require_fine_noise(request.terms)
         return request.priced

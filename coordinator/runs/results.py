@@ -12,42 +12,34 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coordinator.database.run_store import RunStore
 from coordinator.runs.labeling import LabelingRun, Member
 from coordinator.runs.later_steps import NO_STUDENT, attempt
 from coordinator.runs.transport import Packet
-from pate_fed import __version__
 from pate_fed.errors import MissingExtraError
 from pate_fed.federation import RunTerms
-from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings
+from pate_fed.record import SCHEMA_VERSION, Manifest, Metrics, Privacy, Settings
+from pate_fed.record.manifest import EvaluatedRun, LostSetup, PartitionProof, SplitKeys
 from pate_fed.releases import Outcome
 from pate_fed.report import (
-    ANNEXES,
-    EARLIER,
-    SEAL,
+    FinishedRun,
     RunDirectory,
-    RunRecord,
     plain_page,
     render_annexes,
     render_model_card,
     render_report,
 )
-from pate_fed.report.run_directory import (
-    METRICS,
-    MODEL_CARD,
-    REPORT,
-    STUDENT,
-    SentPacket,
-    digests_of,
-)
-from pate_fed.report.tables import SCHEMA_VERSION, Answers, EndedRun, UsedRun, privacy_table
+from pate_fed.report.run_directory import SentPacket, digests_of
+from pate_fed.report.tables import Answers, EndedRun, UsedRun, privacy_table
 from pate_fed.report.warning_words import party_warnings
-from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
+from pate_fed.run_folder import ANNEXES, EARLIER, MODEL_CARD, REPORT, SEAL, STUDENT
+from pate_fed.version import __version__
 from protocols.forms import FORMS
 from protocols.rounds import CoordinatorRound
+from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 
 if TYPE_CHECKING:
     from pate_fed.data.preprocessing import Preprocessing
@@ -118,18 +110,10 @@ def privacy_of(
     earlier: Sequence[UsedRun] = (),
     asks_nothing: bool = False,
     budgets: Mapping[str, float] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """Return the content of `privacy.json`.
+) -> Privacy:
+    """Return the content of `privacy.json`; see `EndedRun`.
 
-    Args:
-        run: The run.
-        settings: The settings used.
-        store: Its ledger and releases.
-        simulated: Whether it was a simulation.
-        earlier: Runs that drew answers which it uses again.
-        asks_nothing: Whether they drew all its answers.
-        budgets: By name, each hospital's budget of all rounds of a simulation together; empty for a
-            run whose budget is its own.
+    `budgets` has, by name, each hospital's budget of all rounds of a simulation together.
     """
     form = FORMS[settings.form]
     return privacy_table(
@@ -168,15 +152,15 @@ def write_results(
     begun_on: date,
     settings: RunSettings,
     pool_digest: bytes,
-    metrics: dict[str, Any],
-    privacy: dict[str, Any],
+    metrics: Metrics,
+    privacy: Privacy,
     outcomes: Answers,
     class_names: tuple[str, ...],
     student: Student | None,
     preprocessing: Preprocessing | None,
-    source: Mapping[str, object] = MappingProxyType({}),
-    partition: Manifest | None = None,
-    split: Mapping[str, str] | None = None,
+    others: Mapping[str, object] = MappingProxyType({}),
+    partition: PartitionProof | None = None,
+    split: SplitKeys | None = None,
     drawn_in: Mapping[int, str] | None = None,
     reinforced: Mapping[int, int] = MappingProxyType({}),
     row_names: Sequence[str] | None = None,
@@ -191,8 +175,8 @@ def write_results(
     The rest is the student, its card and the pages. What of it fails is a line in `notes`, in the
     warnings of `metrics` and in the report; `again` says how to get a student then.
 
-    A run that asked nobody has no transcript. `source` holds entries of the settings that a
-    federation knows better; `earlier` the failed setups, oldest first; `packets` what came from
+    A run that asked nobody has no transcript. `others` are settings that a federation
+    knows better; `earlier` the failed setups, oldest first; `packets` what came from
     nodes; `reinforced` the labels that students kept for refused queries. Only a simulation has a
     `partition`, a `split` and `row_names` of its pool; only a deployed run has a
     `federation`, by its name.
@@ -200,7 +184,7 @@ def write_results(
     Raises:
         RunDirectoryError: it exists, or cannot be written.
     """
-    table = {**settings.as_table(), **source}
+    table = settings.as_record(**others)
     manifest = manifest_table(
         run,
         begun_on=begun_on,
@@ -212,9 +196,7 @@ def write_results(
         federation=federation,
     )
     with RunDirectory.open_new(out) as directory:
-        directory.write_settings(table)
-        directory.write_json("privacy.json", privacy)
-        directory.write_json("manifest.json", manifest)
+        directory.write_record(table, privacy, manifest)
         directory.write_labels(
             (
                 (index, class_names[label] if outcome is Outcome.ANSWERED else "")
@@ -233,8 +215,8 @@ def write_results(
         if packets:
             directory.write_sent(sent_of(run, packets))
         way = preprocessing, class_names
-        write_student(directory, student, way, metrics=metrics, again=again, notes=notes)
-        directory.write_json(METRICS, metrics)
+        metrics = write_student(directory, student, way, metrics=metrics, again=again, notes=notes)
+        directory.write_record(metrics)
         write_card(directory, metrics, privacy, table, notes=notes)
         if run.round.run_id:
             files = digests_of(directory.folder)
@@ -247,40 +229,39 @@ def write_student(
     student: Student | None,
     way: tuple[Preprocessing | None, tuple[str, ...]],
     *,
-    metrics: dict[str, Any],
+    metrics: Metrics,
     again: str,
     notes: list[str],
-) -> None:
-    """Write a student's folder; where that fails, there is none, and `metrics` says so.
+) -> Metrics:
+    """Write a student's folder; where that fails, there is none, and the returned metrics say so.
 
     `way` is how raw rows become its inputs, and the names of its classes.
     """
     if student is None:
-        return
+        return metrics
     read, class_names = way
 
     def write() -> bool:
         folder = directory.student_directory()
         student.save(folder)
         if read is not None:
-            from pate_fed.data.preprocessing import write_preprocessing  # noqa: PLC0415
+            from pate_fed.data.stored_preprocessing import write_preprocessing  # noqa: PLC0415
 
             write_preprocessing(folder, read, class_names=class_names)
         return True
 
-    if not attempt(notes, "the student's folder", write):
-        shutil.rmtree(directory.folder / STUDENT, ignore_errors=True)
-        metrics["student"] = None
-        metrics["accuracy"] = {**metrics["accuracy"], "student": None}
-        metrics["scores"] = {**metrics["scores"], "student": None}
-        metrics["warnings"] = [*metrics["warnings"], f"{NO_STUDENT} {notes[-1]}. {again}."]
+    if attempt(notes, "the student's folder", write):
+        return metrics
+    shutil.rmtree(directory.folder / STUDENT, ignore_errors=True)
+    said = f"{NO_STUDENT} {notes[-1]}. {again}."
+    return metrics.with_student(None, None, warnings=(*metrics.warnings, said))
 
 
 def write_card(
     directory: RunDirectory,
-    metrics: Mapping[str, Any],
-    privacy: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    metrics: Metrics,
+    privacy: Privacy,
+    settings: Settings,
     *,
     notes: list[str],
 ) -> None:
@@ -303,7 +284,7 @@ def write_pages(directory: RunDirectory, *, notes: list[str]) -> None:
     """Write both pages of a run; one that fails becomes a plain page that says so."""
     record = attempt(notes, "the record for the pages", directory.read_back)
 
-    def page(render: Callable[[RunRecord], str], name: str) -> str:
+    def page(render: Callable[[FinishedRun], str], name: str) -> str:
         made = None if record is None else attempt(notes, name, lambda: render(record))
         return plain_page(notes) if made is None else made
 
@@ -345,36 +326,38 @@ def manifest_table(
     *,
     begun_on: date,
     settings: RunSettings,
-    partition: Manifest | None,
     pool_digest: bytes,
-    earlier: Sequence[EarlierSetup],
+    earlier: Sequence[EarlierSetup] = (),
     federation: str = "",
-    split: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+    partition: PartitionProof | None = None,
+    split: SplitKeys | None = None,
+    evaluated: EvaluatedRun | None = None,
+) -> Manifest:
     """Return the content of `manifest.json`; arguments as for `write_results`."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "begun_on": begun_on.isoformat(),
-        "pate_fed": __version__,
-        "python": platform.python_version(),
-        "versions": installed_versions(),
-        "seed": settings.seed,
-        "suite": settings.suite,
-        **({"federation": federation} if federation else {}),
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        begun_on=begun_on.isoformat(),
+        pate_fed=__version__,
+        python=platform.python_version(),
+        versions=installed_versions(),
+        seed=settings.seed,
+        suite=settings.suite,
+        federation=federation,
         # Only a simulation knows the owner of each record.
-        **({} if partition is None else {"partition": partition.as_json()}),
-        **({} if split is None else {"split": dict(split)}),
-        "pool_sha256": pool_digest.hex(),
-        "run_id": run.round.run_id.hex(),
-        "transcript_head": run.round.transcript.head.hex(),
-        "heads_compared": [seat.hex() for seat in run.round.closing.heads_compared],
-        "not_heard": list(run.not_heard),
-        "earlier_setups": [
-            {
-                "run_id": setup.round.run_id.hex(),
-                "transcript_head": setup.round.transcript.head.hex(),
-                "reason": setup.reason,
-            }
+        partition=partition,
+        split=split,
+        pool_sha256=pool_digest.hex(),
+        run_id=run.round.run_id.hex(),
+        transcript_head=run.round.transcript.head.hex(),
+        heads_compared=tuple(seat.hex() for seat in run.round.closing.heads_compared),
+        not_heard=run.not_heard,
+        earlier_setups=tuple(
+            LostSetup(
+                run_id=setup.round.run_id.hex(),
+                transcript_head=setup.round.transcript.head.hex(),
+                reason=setup.reason,
+            )
             for setup in earlier
-        ],
-    }
+        ),
+        evaluated=evaluated,
+    )

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -21,18 +21,12 @@ from pate_fed.data import Records
 from pate_fed.data.preprocessing import Preprocessing
 from pate_fed.errors import InvalidDataError, NoLabelError, RunDirectoryError
 from pate_fed.inputs import DatasetKind, Inputs
-from pate_fed.report import SEAL, RunDirectory, RunRecord, read_run
-from pate_fed.report.editions import is_public
-from pate_fed.report.run_directory import (
-    ANNEXES,
-    AUDIT,
-    METRICS,
-    REPORT,
-    SETTINGS,
-    STUDENT,
-    digests_of,
-)
+from pate_fed.record import Metrics
+from pate_fed.record.metrics import StudentKind
+from pate_fed.report import FinishedRun, RunDirectory, read_run
+from pate_fed.report.run_directory import digests_of
 from pate_fed.report.scores import scores_of
+from pate_fed.run_folder import ANNEXES, AUDIT, METRICS, REPORT, SEAL, SETTINGS, STUDENT
 from protocols.identity import SigningIdentity
 from protocols.transcript import seal_files
 
@@ -72,7 +66,7 @@ def give_student(
     identity: SigningIdentity,
     rng: np.random.Generator,
     run: str,
-) -> tuple[RunRecord, list[str]]:
+) -> tuple[FinishedRun, list[str]]:
     """Train a student of a kind from a run's labels, and put it into its directory.
 
     It takes the place of an earlier one. Settings, metrics, card, seal and pages follow; labels,
@@ -101,15 +95,13 @@ def give_student(
     known = _labels_of(record, inputs.class_names)
     student = _trained(name, record, inputs, known, rng=rng)
     metrics = _metrics_with(student, record, inputs)
-    models = {**record.settings.get("models", {}), "student": name}
-    settings = {**record.settings, "models": models}
+    settings = record.settings.changed(student=name)
     notes: list[str] = []
     with RunDirectory.open_in_place(run_dir) as directory:
         for path in sorted(run_dir.iterdir()):
             if path.name not in _ANEW and path.is_file() and not path.name.startswith("."):
                 shutil.copyfile(path, directory.folder / path.name)
-        directory.write_settings(settings)
-        results.write_student(
+        metrics = results.write_student(
             directory,
             student,
             (inputs.preprocessing, inputs.class_names),
@@ -117,23 +109,23 @@ def give_student(
             again=another_student(run),
             notes=notes,
         )
-        directory.write_json(METRICS, metrics)
+        directory.write_record(settings, metrics)
         results.write_card(directory, metrics, record.privacy, settings, notes=notes)
         if (run_dir / SEAL).exists():
             found = digests_of(directory.folder)
             files = {name: found[name] for name in found if name != AUDIT}
-            head = bytes.fromhex(record.manifest["transcript_head"])
+            head = bytes.fromhex(record.manifest.transcript_head)
             directory.write_json(SEAL, seal_files(files, head=head, coordinator=identity))
         results.write_pages(directory, notes=notes)
     return read_run(run_dir), notes
 
 
-def _readable(run_dir: Path) -> RunRecord:
+def _readable(run_dir: Path) -> FinishedRun:
     """Read a run whose student may be replaced; nobody's changes get a new seal."""
     record = read_run(run_dir)
-    if is_public(record):
+    if record.manifest.is_public:
         raise RunDirectoryError("a run must be whole to get a student", "a public edition")
-    if record.metrics["evaluation"] is not None:
+    if record.metrics.evaluation is not None:
         raise RunDirectoryError(
             "a run must keep the student that was scored on patients who were kept back",
             "another one",
@@ -143,7 +135,7 @@ def _readable(run_dir: Path) -> RunRecord:
     return record
 
 
-def _labels_of(record: RunRecord, class_names: tuple[str, ...]) -> dict[int, int]:
+def _labels_of(record: FinishedRun, class_names: tuple[str, ...]) -> dict[int, int]:
     """Return the labels to learn from, by position in the pool."""
     numbers = {name: place for place, name in enumerate(class_names)}
     found = {query: label for query, label in record.labels if label} | dict(record.reinforced)
@@ -154,7 +146,7 @@ def _labels_of(record: RunRecord, class_names: tuple[str, ...]) -> dict[int, int
 
 def _trained(
     name: str,
-    record: RunRecord,
+    record: FinishedRun,
     inputs: PublicInputs,
     known: Mapping[int, int],
     *,
@@ -168,7 +160,7 @@ def _trained(
     )
 
     facts, classes = _facts_of(record, inputs), len(inputs.class_names)
-    device = record.settings["models"].get("device", "cpu") if name in IMAGE_STUDENTS else "cpu"
+    device = (name in IMAGE_STUDENTS and record.settings.device) or "cpu"
     require_student(
         name, inputs.kind, pool=inputs.pool, classes=classes, facts=facts, device=device
     )
@@ -179,26 +171,25 @@ def _trained(
     return train_student(name, inputs.kind, lesson, rng=rng, device=device)
 
 
-def _facts_of(record: RunRecord, inputs: PublicInputs) -> LabelFacts:
+def _facts_of(record: FinishedRun, inputs: PublicInputs) -> LabelFacts:
     """Return the facts that the run's own student had."""
     from pate_fed.students import LabelFacts  # noqa: PLC0415 - takes seconds
     from pate_fed.teachers.choice import shares_out  # noqa: PLC0415 - the same
 
-    models = record.settings["models"]
-    shared_out = shares_out(models.get("class_balance", "auto"), inputs.kind)
-    given = models.get("prevalence")
+    settings = record.settings
+    shared_out = shares_out(settings.class_balance or "auto", inputs.kind)
     known = inputs.pool_shares if shared_out else None
-    dealt = record.manifest.get("partition")  # of a simulation
+    dealt = record.manifest.partition  # of a simulation
     return LabelFacts(
-        votes=sum(party["votes"] for party in record.privacy["parties"]),
-        sigma=record.settings["mechanism"].get("sigma2") or 0.0,
+        votes=sum(party.votes for party in record.privacy.parties),
+        sigma=settings.sigma2 or 0.0,
         shared_out=shared_out,
-        prevalence=tuple(given) if given else known,
-        records=dealt["records"] / record.metrics["teachers"] if dealt else 0.0,
+        prevalence=settings.prevalence or known,
+        records=dealt.records / record.metrics.teachers if dealt else 0.0,
     )
 
 
-def _metrics_with(student: Student, record: RunRecord, inputs: PublicInputs) -> dict[str, Any]:
+def _metrics_with(student: Student, record: FinishedRun, inputs: PublicInputs) -> Metrics:
     """Return the metrics of a run with this student: all that was said of an earlier one goes."""
     metrics, test, scores = record.metrics, inputs.test, None
     if test is not None:
@@ -208,13 +199,8 @@ def _metrics_with(student: Student, record: RunRecord, inputs: PublicInputs) -> 
             inputs.class_names,
             hospitals=test.hospitals,
         )
-    return {
-        **metrics,
-        "student": {"kind": student.name, "reason": student.reason},
-        "accuracy": {
-            **metrics["accuracy"],
-            "student": None if scores is None else scores["accuracy"],
-        },
-        "scores": {**metrics["scores"], "student": scores},
-        "warnings": [one for one in metrics["warnings"] if not one.startswith(NO_STUDENT)],
-    }
+    return metrics.with_student(
+        StudentKind(kind=student.name, reason=student.reason),
+        scores,
+        warnings=tuple(one for one in metrics.warnings if not one.startswith(NO_STUDENT)),
+    )

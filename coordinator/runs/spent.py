@@ -129,6 +129,6 @@ def _terms_in(text: str) -> Terms:
         epsilon=float(record["epsilon"]),
         delta=float(settings["delta"]),
         unit=str(settings["unit"]),
-        noise=str(settings["noise"]),
+        noise=str(settings["rule"]["noise_place"]),
         queries=len(record["queries"]),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from coordinator.errors import SuspendedError
 from coordinator.federation.enrollment import INSIDE, EnrolledParty
@@ -59,7 +59,7 @@ class HospitalStanding:
             said += f"; before that {_dated(self.decision, self.decided_at)}"
         return f"{said}: “{self.words}”" if self.words else said
 
-    def as_table(self) -> dict[str, Any]:
+    def as_table(self) -> dict[str, object]:
         """Return the values that `status` shows."""
         return {
             "hospital": self.hospital,

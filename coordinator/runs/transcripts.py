@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from coordinator.errors import AlteredResultsError, BrokenTranscriptError
 from pate_fed.errors import RunDirectoryError
+from pate_fed.record import Manifest
+from pate_fed.record.manifest import LostSetup
 from pate_fed.regular_files import read_regular
-from pate_fed.report.run_directory import EARLIER, SEAL, digests_of
+from pate_fed.report.run_directory import digests_of
+from pate_fed.run_folder import EARLIER, MANIFEST, SEAL
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity
 from protocols.transcript import altered_file
@@ -37,9 +39,9 @@ def check_transcript(
     """
     text = _read(run_dir / "transcript.jsonl")
     verdict = _verified(text, coordinator=coordinator, parties=parties)
-    manifest = _manifest(run_dir)
+    manifest = Manifest.read(_read(run_dir / MANIFEST))
     _require_named(manifest, verdict)
-    setups = manifest["earlier_setups"]
+    setups = manifest.earlier_setups
     lost = separate(_read(run_dir / EARLIER)) if setups else []
     if len(lost) != len(setups):
         raise BrokenTranscriptError(
@@ -58,7 +60,7 @@ def check_transcript(
     return verdict
 
 
-def transcript_table(verdict: TranscriptCheck) -> dict[str, Any]:
+def transcript_table(verdict: TranscriptCheck) -> dict[str, object]:
     """Return a good verdict as plain data."""
     return {
         "good": verdict.is_good,
@@ -84,19 +86,9 @@ def _verified(
     return verdict
 
 
-def _manifest(run_dir: Path) -> dict[str, Any]:
-    try:
-        manifest: dict[str, Any] = json.loads(_read(run_dir / "manifest.json"))
-        for setup in (manifest, *manifest["earlier_setups"]):
-            _ = setup["run_id"], setup["transcript_head"]
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise RunDirectoryError("manifest.json must name its run", "another content") from error
-    return manifest
-
-
-def _require_named(named: Mapping[str, Any], verdict: TranscriptCheck) -> None:
+def _require_named(named: Manifest | LostSetup, verdict: TranscriptCheck) -> None:
     """Check that a transcript is this run's, and not another one that is good too."""
-    if (named["run_id"], named["transcript_head"]) != (verdict.run_id, verdict.head):
+    if (named.run_id, named.transcript_head) != (verdict.run_id, verdict.head):
         raise BrokenTranscriptError(
             "the transcript must be that of the manifest's run", "another run's", line=1, kind=""
         )

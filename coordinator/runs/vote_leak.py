@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.runs import transcripts
-from pate_fed.audit import findings
+from pate_fed.audit import MOST_ASKS, Target, findings
 from pate_fed.audit.disjointness import check_manifest
-from pate_fed.audit.run_case import facts_of_run
+from pate_fed.record import Audit
 from pate_fed.report import read_run
 
 NEAR: Final = 10
@@ -30,7 +29,7 @@ def leak_of_run(
     near: int = NEAR,
     error: float = LEAK,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> Audit:
     """Attack votes under a run's mechanism, after a check of its transcript.
 
     Args:
@@ -47,24 +46,19 @@ def leak_of_run(
         BrokenTranscriptError: somebody changed its transcript.
     """
     record = read_run(path)
-    queries = record.metrics["queries"]
-    if queries.get("from_store", 0) < queries["asked"]:  # a public edition does not tell
+    queries, proof = record.metrics.queries, record.manifest.partition
+    if queries.from_store < queries.asked:
         transcripts.check_transcript(path)
     labels = tuple(label for _, label in record.labels)
-    repeated = _check_dealing(record.manifest)
-    facts = facts_of_run(privacy=record.privacy, metrics=record.metrics, labels=labels)
-    rows = facts.rows() if votes is None else findings.spread_rows(votes)
+    repeated = None if proof is None else check_manifest(proof)
+    made_up = findings.made_up_rows(record.privacy, record.metrics, labels)
+    rows = made_up if votes is None else findings.spread_rows(votes)
+    rule = record.privacy.mechanism
+    cap = min(max(rule.max_asks, 1), MOST_ASKS)
     case = findings.AuditCase(
-        rows, facts.target, facts.asks if asks is None else asks, neighbors=near, error=error
+        rows, Target.of(rule.as_json()), cap if asks is None else asks, neighbors=near, error=error
     )
     found = findings.find(case, np.random.default_rng(seed))
-    found["repeated_contents"] = repeated
-    if facts.epsilon is not None and asks is None:
-        found["ways"][-1]["epsilon"] = facts.epsilon
-    return found
-
-
-def _check_dealing(manifest: Mapping[str, Any]) -> int | None:
-    """Return how many records also stand with another teacher; None in a deployment."""
-    partition = manifest.get("partition")
-    return None if partition is None else check_manifest(partition)
+    *others, last = found.ways
+    priced = last if asks is not None else last.changed(epsilon=record.privacy.views.public.epsilon)
+    return found.changed(repeated_contents=repeated, ways=(*others, priced))

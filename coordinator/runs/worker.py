@@ -42,7 +42,7 @@ from coordinator.runs.transport import NoTransport, Transport, WatchedTransport
 from coordinator.runs.waits import RunWaits
 from coordinator.runs.write_up import Write, write_or_note
 from pate_fed.errors import BudgetExhaustedError, PateFedError, RunDirectoryError
-from pate_fed.pricing import budget_share, tightest_cost
+from pate_fed.planning.budgets import budget_share, tightest_cost
 from protocols.errors import (
     BrokenJournalError,
     KeysGoneError,
@@ -397,7 +397,7 @@ class RunWorker:
     def _ask_all(self, run: OpenRun, labeling: LabelingRun, asking: Transport) -> Exception | None:
         """Ask batch after batch; return the reason for an end before the last."""
         name, stopped_by = run.request.name, None
-        size = run.request.settings.batch_size or len(run.request.queries)
+        size = run.request.settings.caps.batch_size or len(run.request.queries)
         while True:
             self._note(run)
             self._waits.require_members(run.request)

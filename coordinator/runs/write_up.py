@@ -22,7 +22,6 @@ from coordinator.runs.results import EarlierSetup
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.regular_files import read_regular
-from pate_fed.report import forget_unfinished
 from pate_fed.report.tables import metrics_table
 from pate_fed.report.warning_words import (
     earlier_warnings,
@@ -30,6 +29,7 @@ from pate_fed.report.warning_words import (
     setup_warnings,
     slack_warnings,
 )
+from pate_fed.run_folder import forget_unfinished
 from protocols.rounds import CoordinatorRound
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def write_up(
         *end_warnings(
             labeling.terms,
             is_over=labeling.is_over,
-            ledger=privacy["ledger"],
+            ledger=privacy.ledger,
             queries=len(request.queries) - len(run.earlier),
             void=void,
             voids=run.voids,
@@ -124,7 +124,7 @@ def write_up(
         run=labeling,
         begun_on=run.attempt.begun_on(),
         settings=settings,
-        source=_source(run),
+        others={"data": request.source, "classes": request.class_names},
         pool_digest=request.pool,
         metrics=metrics,
         privacy=privacy,
@@ -167,12 +167,6 @@ def write_or_note(run: OpenRun, labeling: LabelingRun, **took: Any) -> list[str]
             raise
         again = f"`pate-fed export {run.request.name}` tries again"
         return [f"its results could not be written: {told(error)}; {again}"]
-
-
-def _source(run: OpenRun) -> dict[str, object]:
-    source = dict(run.request.settings.as_table()["source"])  # type: ignore[call-overload]
-    classes = list(run.request.class_names)
-    return {"data": run.request.source, "source": {**source, "classes": classes}}
 
 
 def tries_of(run: OpenRun) -> Path:

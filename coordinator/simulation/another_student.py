@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,13 +12,14 @@ from coordinator.simulation.rounds import simulation_record
 from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.errors import InvalidDataError, RunDirectoryError
 from pate_fed.queries import QueryPool
-from pate_fed.report import RunRecord
+from pate_fed.record import Settings
+from pate_fed.report import FinishedRun
 from protocols.identity import SigningIdentity
 
 
 def train_another(
     run_dir: Path, name: str, *, data_dir: Path | None = None, data_file: Path | None = None
-) -> tuple[RunRecord, list[str]]:
+) -> tuple[FinishedRun, list[str]]:
     """Train a student of another kind from a simulation's labels; see `give_student`.
 
     Args:
@@ -35,21 +34,18 @@ def train_another(
         See `give_student`.
     """
     record = simulation_record(run_dir, what="RUN")
-    split = record.manifest["split"]
+    split, settings = record.manifest.split, record.settings
+    assert split is not None
     try:
-        root, key = (bytes.fromhex(split[each]) for each in ("seed", "coordinator"))
+        root, key = bytes.fromhex(split.seed), bytes.fromhex(split.coordinator)
         identity = SigningIdentity.from_private_bytes(key)
-    except (LookupError, TypeError, ValueError) as error:
+    except ValueError as error:
         raise RunDirectoryError("manifest.json must have its split", "another") from error
-    chance = Chance(
-        record.settings.get("seed"),
-        root=root,
-        round_number=1 + len(record.settings.get("earlier", ())),
-    )
-    source = _source_of(record.settings, data_dir=data_dir, data_file=data_file)
+    chance = Chance(settings.seed, root=root, round_number=1 + len(settings.earlier))
+    source = _source_of(settings, data_dir=data_dir, data_file=data_file)
     dataset = load_dataset(source, rng=chance.of("data"))
     pool = QueryPool(dataset.pool.features, images=dataset.pool.images)
-    if pool.digest.hex() != record.manifest["pool_sha256"]:
+    if pool.digest.hex() != record.manifest.pool_sha256:
         raise InvalidDataError("the public pool must be that of the run", "another")
     inputs = PublicInputs(
         pool=pool.views,
@@ -72,20 +68,17 @@ def pool_shares(dataset: Dataset) -> tuple[float, ...] | None:
     return shares if min(shares) > 0 else None
 
 
-def _source_of(
-    settings: Mapping[str, Any], *, data_dir: Path | None, data_file: Path | None
-) -> DataSource:
+def _source_of(settings: Settings, *, data_dir: Path | None, data_file: Path | None) -> DataSource:
     """Return the data of a run by its `run.toml`."""
-    told = settings.get("source", {})
     return DataSource(
-        settings["data"],
+        settings.data or "",
         data_dir,
         data_file,
-        told.get("label"),
-        told.get("patient_id"),
-        told.get("hospital"),
-        ignored_columns=tuple(told.get("ignored", ())),
-        positive=told.get("positive"),
-        separator=told.get("separator", ","),
-        decimal=told.get("decimal", "."),
+        settings.label,
+        settings.patient_id,
+        settings.hospital,
+        ignored_columns=settings.ignore,
+        positive=settings.positive,
+        separator=settings.separator or ",",
+        decimal=settings.decimal or ".",
     )

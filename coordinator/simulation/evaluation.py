@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,22 @@ from pate_fed.evaluation import (
     CertaintyBins,
     EvaluationPlan,
     Grouping,
-    answered_by_group,
-    neighbors_of,
 )
 from pate_fed.evaluation_task import groups_by, places_by
 from pate_fed.planning import RunSettings
+from pate_fed.record import Privacy
+from pate_fed.record.metrics import EvaluationScores, OutcomeCounts
+from pate_fed.record.privacy import EvaluationPrice, WithLabels
 from pate_fed.releases import ABSTAIN
+from pate_fed.report.held_out import (
+    answered_by_group,
+    half_width,
+    held_out_price,
+    held_out_scores,
+)
 from pate_fed.students import Student
-from protocols.forms import FORMS
 from protocols.secure_sum import run_secure_sum
+from protocols.sums import SUMS
 
 HELD_OUT: Final = 0.2
 """Share of the hospitals' patients who teach no teacher."""
@@ -125,14 +132,15 @@ class PrivateEvaluation:
 
     def price_line(self) -> str:
         """Say the cost and what it buys, before it is spent."""
+        half = half_width(self.plan, self.patients)
         return (
             f"Private evaluation on {wording.plural(self.patients, 'held-out patient')}: epsilon "
             f"{wording.epsilon_text(self.plan.epsilon)} at delta "
             f"{wording.delta_text(self.plan.delta)}, noise of {self.plan.sigma:.1f} patients in "
-            f"each count; accuracy to about {100 * self.plan.half_width(self.patients):.1f} points."
+            f"each count; accuracy to about {100 * half:.1f} points."
         )
 
-    def run(self, student: Student, *, form: str, chance: Chance) -> dict[str, Any]:
+    def run(self, student: Student, *, form: str, chance: Chance) -> EvaluationScores:
         """Count at each hospital, add the counts by the secure sum, add noise, estimate.
 
         Returns:
@@ -148,13 +156,13 @@ class PrivateEvaluation:
             }
             right = chances.argmax(axis=1) == records.labels
             vectors.append(self.plan.counts(places, right))
-        total = run_secure_sum(FORMS[form](), vectors, seed=secrets.token_bytes(32))
+        total = run_secure_sum(SUMS[form](), vectors, seed=secrets.token_bytes(32))
         noise = chance.noise("noise of the evaluation")
-        return self.plan.scores(self.plan.perturb(total, random_bytes=noise))
+        return held_out_scores(self.plan, self.plan.perturb(total, random_bytes=noise))
 
     def no_answer(
         self, student: Student, labels: Mapping[int, int]
-    ) -> dict[str, dict[str, dict[str, int]]]:
+    ) -> dict[str, dict[str, OutcomeCounts]]:
         """Count public queries with and without a label, in the groups of the evaluation."""
         asked = self.pool.select(list(labels))
         said = student.chances(asked).argmax(axis=1)
@@ -167,26 +175,23 @@ class PrivateEvaluation:
             for name, read in self.by
         }
 
-    def privacy(self, privacy: Mapping[str, Any]) -> dict[str, Any]:
+    def privacy(self, privacy: Privacy) -> EvaluationPrice:
         """Return its entry of `privacy.json`, whose other content is given."""
-        labels, delta = privacy["views"]["public"]["formal"]["epsilon"], privacy["delta"]
+        labels, delta = privacy.views.public.epsilon, privacy.delta
         both = "A patient taught a teacher or was kept back, never both."
         whole = None if labels is None else max(labels, self.plan.epsilon)
         if self.unit == "party":
             delta += self.plan.delta
             both = "A hospital's patients are in both: the numbers add up."
             whole = None if labels is None else labels + self.plan.epsilon
-        return {
-            "epsilon": self.plan.epsilon,
-            "delta": self.plan.delta,
-            "sigma": self.plan.sigma,
-            "unit_patients": self.plan.unit_patients,
-            "view": "public",
-            "neighboring_definition": neighbors_of(self.unit),
-            "method": "exact cost of Gaussian noise (GDP)",
-            "trust": "The coordinator sees the sums before the noise is added: you must trust it.",
-            "with_labels": {"epsilon": whole, "delta": delta, "method": both},
-        }
+        return held_out_price(
+            self.plan,
+            self.unit,
+            view="public",
+            method="exact cost of Gaussian noise (GDP)",
+            trust="The coordinator sees the sums before the noise is added: you must trust it.",
+            with_labels=WithLabels(epsilon=whole, delta=delta, method=both),
+        )
 
 
 def _by_column(

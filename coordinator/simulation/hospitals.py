@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
+from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore, PartyDatabase
 from pate_fed.accounting import PrivacyLedger, event_additive_delta, event_charged_rdp
 from pate_fed.accounting.conversion import epsilon_at_order
@@ -27,13 +27,14 @@ from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import RandomBytes, keyed_stream
 from pate_fed.partition import Partition
 from pate_fed.queries import QueryBatch, QueryPool
+from pate_fed.record.metrics import Quality
 from pate_fed.report.scores import quality_of
 from pate_fed.students.facts import LabelFacts
 from pate_fed.teachers import TeacherEnsemble
 from pate_fed.votes import TeacherWeights
-from protocols.forms import FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.prg import Keystream, fastest_keystream
+from protocols.sums import SUMS
 
 KEYSTREAM: Keystream = fastest_keystream(time.thread_time)
 """The faster back end of the expansion on this machine; the bytes are the same with either."""
@@ -180,7 +181,7 @@ class HospitalsBlueprint:
             known_peers=pins,
             guard=Guard(policy=self.policy, weights=hospital.weights, checked_peers=bodies),
             tasks=tasks_of(PartyTask(self.pool, self._votes_of(hospital.ensemble))),
-            forms={name: form(keystream=KEYSTREAM) for name, form in FORMS.items()},
+            forms={name: form(keystream=KEYSTREAM) for name, form in SUMS.items()},
             journal=Journal(database, sketch_key=b""),  # the same signs, so that it repeats
             ledger=LedgerStore(database, budget=budget),
             random_bytes=secrets.token_bytes,
@@ -215,8 +216,8 @@ def simulation_policy(*, terms: RunTerms, form: str, suite: str, queries: int) -
         least_checked_peers=2,
         forms=frozenset({form}),
         suites=frozenset({suite}),
-        mechanisms=frozenset({terms.mechanism}),
-        noise_places=frozenset({terms.noise_place}),
+        mechanisms=frozenset({terms.rule.mechanism}),
+        noise_places=frozenset({terms.rule.noise_place}),
         # In a simulation the user chooses the amount of noise freely.
         least_sigma1=0.0,
         least_sigma2=0.0,
@@ -239,7 +240,7 @@ def yardsticks(
     facts: LabelFacts,
     generator: np.random.Generator,
     tick: Tick,
-) -> dict[str, dict[str, float | None]]:
+) -> dict[str, Quality]:
     """Measure the models to compare the student with, on the public test records.
 
     Each says a class for the same share of the public pool as the student does.
@@ -247,12 +248,12 @@ def yardsticks(
     Returns:
         "teacher_mean": mean of all teachers. "best_single_party": best of one model per hospital,
         trained on all its records. "pooled": one model trained on all private records together,
-        without privacy. Each with "accuracy", "balanced_accuracy" and "auc".
+        without privacy.
     """
     measure = partial(_measured, dataset=dataset, facts=facts)
     teachers = [quality for hospital in hospitals for quality in measure(hospital.ensemble)]
 
-    def alone(rows: NDArray[np.int64]) -> dict[str, float | None]:
+    def alone(rows: NDArray[np.int64]) -> Quality:
         single = make_teachers()
         records: Records = dataset.private.select(rows)
         single.fit(
@@ -280,7 +281,7 @@ def yardsticks(
 
 def _measured(
     ensemble: TeacherEnsemble, *, dataset: Dataset, facts: LabelFacts
-) -> Iterator[dict[str, float | None]]:
+) -> Iterator[Quality]:
     """Yield the quality of each model of an ensemble."""
     shares = facts.decided_shares(len(dataset.class_names))
     pool = dataset.pool.inputs
@@ -291,16 +292,14 @@ def _measured(
         yield quality_of(np.maximum(found, _LEAST_SCORE), dataset.test.labels)
 
 
-def _over(
-    found: list[dict[str, float | None]], summary: Callable[[list[float]], float]
-) -> dict[str, float | None]:
-    """Summarize each measure over several models; None where one of them has none."""
-    summed: dict[str, float | None] = {}
-    for name in found[0]:
-        values = [one[name] for one in found]
-        known = [value for value in values if value is not None]
-        summed[name] = float(summary(known)) if len(known) == len(values) else None
-    return summed
+def _over(found: list[Quality], summary: Callable[[list[float]], float]) -> Quality:
+    """Summarize each measure over several models; the area is None where one of them has none."""
+    areas = [one.auc for one in found if one.auc is not None]
+    return Quality(
+        accuracy=float(summary([one.accuracy for one in found])),
+        balanced_accuracy=float(summary([one.balanced_accuracy for one in found])),
+        auc=float(summary(areas)) if len(areas) == len(found) else None,
+    )
 
 
 def _vote(ensemble: TeacherEnsemble, batch: QueryBatch) -> NDArray[np.int64]:

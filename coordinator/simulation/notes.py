@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pate_fed.accounting import delta_warning
 from pate_fed.data import Dataset
 from pate_fed.planning import RunSettings
+from pate_fed.report.statement import delta_warning
 from pate_fed.students import LabelFacts
 
 

@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from coordinator.errors import RunEndedError
-from pate_fed.errors import RunDirectoryError
+from pate_fed.errors import RunDirectoryError, said
+from pate_fed.record import Metrics, Privacy
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of a stage, its finished steps, and all its steps."""
@@ -28,15 +28,13 @@ class Simulation:
     """The result of a simulation.
 
     Attributes:
-        run_dir: The run directory.
-        metrics: Content of `metrics.json`.
-        privacy: Content of `privacy.json`.
+        run_dir: The run directory, with `metrics` and `privacy` in it.
         stopped_by: The error that ended the run early, after a release; None for a complete run.
     """
 
     run_dir: Path
-    metrics: dict[str, Any]
-    privacy: dict[str, Any]
+    metrics: Metrics
+    privacy: Privacy
     stopped_by: Exception | None
 
 
@@ -59,5 +57,5 @@ def kept(out: Path, write: Callable[[Path], None]) -> tuple[Path, RunEndedError 
             shutil.rmtree(spare.parent, ignore_errors=True)
             raise
         must = f"{out} must be writable at the end, too: the run directory is {spare}"
-        return spare, RunEndedError(must, f"{error.must}, got {error.got}")
+        return spare, RunEndedError(must, said(error.must, error.got))
     return out, None

@@ -18,13 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from coordinator.runs.labeling import Member
 from coordinator.runs.results import in_seat_order
 from coordinator.runs.transcripts import check_transcript
 from coordinator.simulation.chance import Chance
-from pate_fed import __version__
 from pate_fed.accounting.formal import ROUNDING_ROOM
 from pate_fed.data import Dataset
 from pate_fed.errors import (
@@ -35,65 +34,35 @@ from pate_fed.errors import (
 )
 from pate_fed.federation import RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
-from pate_fed.partition import Manifest
 from pate_fed.planning import RunSettings, resolve, terms_of
-from pate_fed.pricing import cost_of_runs
+from pate_fed.planning.options import option_of
 from pate_fed.queries import QueryPool
+from pate_fed.record.manifest import PartitionProof
+from pate_fed.record.settings import EarlierRound, RoundSettings
 from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.report import RunRecord, read_run
-from pate_fed.report.editions import is_public
+from pate_fed.report import FinishedRun, read_run
 from pate_fed.report.tables import Answers, UsedRun
-from pate_fed.rounds import cost_of_rounds, order_of_rounds
+from pate_fed.rounds import cost_of_rounds, cost_of_runs, order_of_rounds
+from pate_fed.rule import PARAMETERS, Caps
+from pate_fed.version import __version__
 from protocols.forms import FORMS
 
 SAME: Final = (
-    "data",
-    *(f"source.{name}" for name in ("label", "patient_id", "hospital", "ignored", "positive")),
-    *(f"source.{name}" for name in ("separator", "decimal")),
-    *(f"federation.{name}" for name in ("parties", "teachers", "weights", "partition", "patients")),
-    *(f"federation.{name}" for name in ("sum", "suite")),
-    *(f"mechanism.{name}" for name in ("noise", "colluders")),
-    "budget.delta",
-    "budget.unit",
-    *(f"models.{name}" for name in ("teacher", "device", "class_balance")),
-    "evaluation.patients",
+    *("data", "label", "patient_id", "hospital", "ignore", "positive", "separator", "decimal"),
+    *("parties", "teachers", "weights", "partition", "patients", "form", "suite"),
+    *("noise", "colluders", "delta", "unit", "teacher", "device", "class_balance", "evaluate"),
     "seed",
 )
-"""Keys of `run.toml` that are the same in all rounds."""
+"""Settings that are the same in all rounds."""
 
-KEPT: Final = (
-    *SAME,
-    *(f"budget.{name}" for name in ("epsilon", "party_epsilons")),
-    *(f"models.{name}" for name in ("prevalence", "student")),
-    "purpose",
-)
-"""Keys whose values a later round takes over where the user gives no others."""
-
-_OPTIONS: Final = {
-    "source.ignored": "--ignore",
-    "evaluation.patients": "--evaluate",
-}
-_OWN: Final = ("queries", "mechanism", "budget")
-"""Tables of `run.toml` that a later one lists for each round before it."""
+KEPT: Final = (*SAME, "epsilon", "party_epsilons", "prevalence", "student", "purpose")
+"""Settings that a later round takes over where the user gives no others."""
 
 _ROUNDED: Final = 1e-9
 """Relative difference of two numbers that are the same."""
 
 _TRAINED_BY: Final = ("numpy", "scikit-learn", "scipy", "torch")
 """Packages whose other versions may deal records or train teachers otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """A finished round.
-
-    Attributes:
-        name: Its name in `privacy.json` and `labels.csv`.
-        tables: Its settings, as far as a round has its own: those of `_OWN`.
-    """
-
-    name: str
-    tables: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -186,8 +155,8 @@ class EarlierRounds:
         rounds: The rounds, the oldest first.
     """
 
-    record: RunRecord | None = None
-    rounds: tuple[Round, ...] = ()
+    record: FinishedRun | None = None
+    rounds: tuple[EarlierRound, ...] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -201,20 +170,17 @@ class EarlierRounds:
         record = simulation_record(folder)
         check_transcript(folder)
         _require_same_version(record)
-        listed = [*record.settings.get("earlier", ()), {**record.settings, "run": ""}]
-        rounds: tuple[Round, ...] = ()
-        for one in listed:
-            tables = {name: one[name] for name in _OWN}
-            name = one["run"] or free_name(folder, rounds)
-            rounds += (Round(name, tables),)
-        _require_private(rounds[-1].tables["mechanism"]["name"])
-        if record.settings["evaluation"]["patients"] != "public":
+        settings = record.settings
+        own = {name: getattr(settings, name) for name in RoundSettings.model_fields}
+        last = EarlierRound(run=free_name(folder, settings.earlier), **own)
+        _require_private(last.mechanism)
+        if settings.evaluate != "public":
             raise InvalidSettingError(
                 "--after must name a run with --evaluate public: another evaluation of the "
                 "patients who were kept back would cost more",
                 "private",
             )
-        return cls(record, rounds)
+        return cls(record, (*settings.earlier, last))
 
     @property
     def number(self) -> int:
@@ -225,7 +191,8 @@ class EarlierRounds:
         """Return the randomness of the round that follows."""
         if self.record is None:
             return Chance(seed)
-        root = bytes.fromhex(self.record.manifest["split"]["seed"])
+        assert self.record.manifest.split is not None
+        root = bytes.fromhex(self.record.manifest.split.seed)
         return Chance(seed, root=root, round_number=self.number)
 
     def require_same(self, settings: RunSettings) -> None:
@@ -236,17 +203,15 @@ class EarlierRounds:
         """
         if self.record is None:
             return
-        given = settings.as_table()
-        for path in SAME:
-            now, then = (_at(table, path) for table in (given, self.record.settings))
+        new, old = settings.as_record(), self.record.settings
+        for name in SAME:
+            now, then = getattr(new, name), getattr(old, name)
             if now != then:
-                option = _OPTIONS.get(path, f"--{path.rpartition('.')[2].replace('_', '-')}")
                 raise InvalidSettingError(
-                    f"{option} must be as in the earlier run: "
-                    f"{'not given' if then is None else then}",
-                    "none" if now is None else now,
+                    f"{option_of(name)} must be as in the earlier run: {then or 'not given'}",
+                    now or "none",
                 )
-        _require_private(settings.mechanism)
+        _require_private(settings.rule.mechanism)
 
     def joined(
         self, settings: RunSettings, pool: QueryPool, class_names: tuple[str, ...]
@@ -265,7 +230,7 @@ class EarlierRounds:
         """
         if self.record is None:
             return Before(settings)
-        if pool.digest.hex() != self.record.manifest["pool_sha256"]:
+        if pool.digest.hex() != self.record.manifest.pool_sha256:
             raise InvalidDataError("the public pool must be that of the earlier run", "another")
         numbers = {name: place for place, name in enumerate(class_names)}
         labels = (*self.record.labels, *self.record.reinforced.items())
@@ -273,11 +238,11 @@ class EarlierRounds:
             raise InvalidDataError("classes must be those of the earlier run", "others")
         terms: tuple[RunTerms, ...] = ()
         for one in self.rounds:
-            own = _with_rest(replace(settings, **_fields_of(one.tables)), terms)
+            own = _with_rest(_as_round(settings, one), terms)
             terms += (
                 terms_of(
                     own.settings,
-                    name=one.name,
+                    name=one.run,
                     classes=len(class_names),
                     pool_digest=pool.digest,
                     sums=FORMS,
@@ -286,19 +251,19 @@ class EarlierRounds:
         before = _with_rest(settings, terms)
         unit = terms[-1].unit
         public = max(cost_of_rounds(terms, seat, unit=unit).epsilon for seat in _seats(terms))
-        stated = self.record.privacy["views"]["public"]["formal"]["epsilon"]
-        if abs(public - stated) > _ROUNDED * stated:
+        stated = self.record.privacy.views.public.epsilon
+        if stated is None or abs(public - stated) > _ROUNDED * stated:
             raise RunDirectoryError(
                 "privacy.json of the earlier run must state the cost that its run.toml has",
-                f"{stated:.6g} instead of {public:.6g}",
+                f"{stated} instead of {public:.6g}",
             )
         orders = {order_of_rounds(terms[0], seat, unit=unit) for seat in _seats(terms)}
-        if (fixed := self.record.privacy["budget"]["order_of_rounds"]) not in orders:
+        if (fixed := self.record.privacy.budget.order_of_rounds) not in orders:
             raise RunDirectoryError(
                 "privacy.json of the earlier run must state the order that its first round fixed",
                 fixed,
             )
-        last = self.rounds[-1].name
+        last = self.rounds[-1].run
         return replace(
             before,
             outcomes=tuple(
@@ -315,7 +280,7 @@ class EarlierRounds:
             },
         )
 
-    def require_same_numbers(self, partition: Manifest) -> None:
+    def require_same_numbers(self, partition: PartitionProof) -> None:
         """Refuse other numbers of records. No file holds a digest that could tell their content.
 
         Args:
@@ -326,16 +291,19 @@ class EarlierRounds:
         """
         if self.record is None:
             return
-        now = [(one.party, one.teacher, one.units, one.records) for one in partition.entries]
-        listed = self.record.manifest["partition"]["teachers"]
-        if now != [(one["party"], one["teacher"], one["units"], one["records"]) for one in listed]:
+        known = self.record.manifest.partition
+        now, then = (
+            [(one.party, one.teacher, one.units, one.records) for one in proof.teachers]
+            for proof in (partition, known or partition)
+        )
+        if known is None or now != then:
             raise InvalidDataError(
                 "the hospitals' records must be those of the earlier run", "others"
             )
 
     def raised(self, before: Before) -> list[str]:
         """Warn where the budget of all rounds was raised once labels had been seen."""
-        earlier = [one.tables["budget"]["party_epsilons"] for one in self.rounds]
+        earlier = [one.party_epsilons or () for one in self.rounds]
         if not any(
             now > then
             for listed in earlier
@@ -348,13 +316,8 @@ class EarlierRounds:
             "one no longer holds."
         ]
 
-    def table(self) -> dict[str, object]:
-        """Return the entries of `run.toml` that tell the earlier rounds."""
-        listed = [{"run": one.name, **one.tables} for one in self.rounds]
-        return {"earlier": listed} if listed else {}
 
-
-def simulation_record(folder: Path, *, what: str = "--after") -> RunRecord:
+def simulation_record(folder: Path, *, what: str = "--after") -> FinishedRun:
     """Read the directory of a simulation, unchecked: `EarlierRounds.read` checks it.
 
     Args:
@@ -365,13 +328,13 @@ def simulation_record(folder: Path, *, what: str = "--after") -> RunRecord:
         RunDirectoryError: it cannot be read, or is of another kind.
     """
     record = read_run(folder)
-    if is_public(record) or "split" not in record.manifest:
-        kind = "a public edition" if is_public(record) else "another run"
+    if record.manifest.is_public or record.manifest.split is None:
+        kind = "a public edition" if record.manifest.is_public else "another run"
         raise RunDirectoryError(f"{what} must name the directory of a simulation", kind)
     return record
 
 
-def free_name(folder: Path, rounds: Sequence[Round]) -> str:
+def free_name(folder: Path, rounds: Sequence[EarlierRound]) -> str:
     """Return the name of a round: its directory's, or its number where that cannot be.
 
     Args:
@@ -379,13 +342,13 @@ def free_name(folder: Path, rounds: Sequence[Round]) -> str:
         rounds: Those before it.
     """
     name = folder.resolve().name
-    is_free = is_run_name(name) and name not in {one.name for one in rounds}
+    is_free = is_run_name(name) and name not in {one.run for one in rounds}
     return name if is_free else f"round-{len(rounds) + 1}"
 
 
-def _require_same_version(record: RunRecord) -> None:
+def _require_same_version(record: FinishedRun) -> None:
     now = {"pate_fed": __version__, **{name: version(name) for name in _TRAINED_BY}}
-    then = {**record.manifest["versions"], "pate_fed": record.manifest["pate_fed"]}
+    then = {**record.manifest.versions, "pate_fed": record.manifest.pate_fed}
     for name, installed in now.items():
         if then.get(name) != installed:
             raise RunDirectoryError(
@@ -394,7 +357,7 @@ def _require_same_version(record: RunRecord) -> None:
             )
 
 
-def _require_private(mechanism: str) -> None:
+def _require_private(mechanism: str | None) -> None:
     """Refuse mechanisms for comparison only: no sum of rounds holds for their readers."""
     if mechanism not in DEPLOYED:
         raise InvalidSettingError(
@@ -402,26 +365,12 @@ def _require_private(mechanism: str) -> None:
         )
 
 
-def _at(table: Mapping[str, Any], path: str) -> object:
-    """Return a value by its path; None where there is none, and lists in one form."""
-    value: Any = table
-    for step in path.split("."):
-        value = value.get(step) if isinstance(value, Mapping) else None
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _fields_of(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a round's own settings, as fields of `RunSettings`."""
-    queries, mechanism, budget = (tables[name] for name in _OWN)
-    own = ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta", "max_answers")
-    return {
-        **{name: queries.get(name) for name in ("select", "batch_size")},
-        **{name: mechanism.get(name) for name in own},
-        "queries": queries["count"],
-        "mechanism": mechanism["name"],
-        "epsilon": budget["epsilon"],
-        "party_epsilons": tuple(budget["party_epsilons"]),
-    }
+def _as_round(settings: RunSettings, earlier: EarlierRound) -> RunSettings:
+    """Return settings with those that an earlier round had of its own."""
+    own = {name: getattr(earlier, name) for name in RoundSettings.model_fields}
+    rule = {name: own.pop(name) for name in ("mechanism", *PARAMETERS)}
+    caps = Caps(own.pop("queries"), own.pop("max_answers"), own.pop("batch_size"))
+    return replace(settings, rule=replace(settings.rule, **rule), caps=caps, **own)
 
 
 def _seats(terms: Sequence[RunTerms]) -> range:
@@ -439,7 +388,7 @@ def _with_rest(settings: RunSettings, earlier: Sequence[RunTerms]) -> Before:
         return Before(settings)
     last = earlier[-1]
     spent = tuple(
-        cost_of_runs(earlier, seat, unit=last.unit, at_coordinator=last.at_parties).epsilon
+        cost_of_runs(earlier, seat, unit=last.unit, at_coordinator=last.rule.at_parties).epsilon
         for seat in _seats(earlier)
     )
     if len(budgets) != len(spent):

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +45,8 @@ from coordinator.simulation.rounds import EarlierRounds, free_name
 from pate_fed.charging import RunLedger
 from pate_fed.data import Dataset, DatasetKind, load_dataset
 from pate_fed.federation import RunTerms
+from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.partition import (
-    Manifest,
     Partition,
     build_manifest,
     limited_rows,
@@ -58,11 +57,15 @@ from pate_fed.planning import DEFAULTS, RunSettings, terms_of
 from pate_fed.planning.fine_noise import require_fine_noise
 from pate_fed.planning.notes import outlook_of, unit_notes
 from pate_fed.queries import QueryPool
-from pate_fed.report import refuse_existing
+from pate_fed.record import Metrics, Privacy
+from pate_fed.record.manifest import PartitionProof, SplitKeys
+from pate_fed.record.metrics import EvaluationScores, Quality, StudentScores
+from pate_fed.record.privacy import EvaluationPrice
 from pate_fed.report.data_words import data_lines, data_table
 from pate_fed.report.scores import scores_of
 from pate_fed.report.tables import Answers, Truth, metrics_table
 from pate_fed.report.warning_words import end_warnings, slack_warnings
+from pate_fed.run_folder import refuse_existing
 from pate_fed.students import (
     LabelFacts,
     Student,
@@ -74,6 +77,7 @@ from pate_fed.students import (
 from protocols.errors import ProtocolError
 from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
+from protocols.sums import SUMS
 
 _RUN = "simulation"
 
@@ -184,11 +188,11 @@ class _Rehearsal:
             # Hospitals answer no question twice, and equal inputs are one question.
             earlier = self._before.asked
             distinct = sorted(set(self._pool.distinct) - set(earlier))
-            queries, method = settings.queries or 0, settings.select or ""
+            queries, method = settings.caps.max_asks or 0, settings.select or ""
             if settings.votes_by_cluster:
                 method = "medoids"
             if settings.asks_by_student:
-                queries, method = min(queries, settings.batch_size or queries), "stratified"
+                queries, method = min(queries, settings.caps.batch_size or queries), "stratified"
             chosen = select_queries(
                 self._pool.inputs[list(distinct)],
                 queries,
@@ -231,7 +235,7 @@ class _Rehearsal:
             terms=terms,
             form=settings.form,
             suite=settings.suite,
-            queries=settings.queries or 0,
+            queries=settings.caps.max_asks or 0,
         )
         blueprint = HospitalsBlueprint(
             tuple(self._hospitals),
@@ -284,8 +288,8 @@ class _Rehearsal:
         evaluation = attempt(
             missing, "the private evaluation", lambda: self._evaluate(student, privacy)
         )
-        if evaluation is None:
-            privacy["evaluation"] = None
+        if evaluation is not None:
+            privacy = privacy.changed(evaluation=evaluation[1])
         scores = attempt(missing, "the student's scores", lambda: self._scores(student))
         labels.warnings.extend(f"{note}." for note in missing)
         labels.warnings.extend(slack_warnings(privacy))
@@ -293,7 +297,7 @@ class _Rehearsal:
             end_warnings(
                 labels.run.terms,
                 is_over=labels.run.is_over,
-                ledger=privacy["ledger"],
+                ledger=privacy.ledger,
                 queries=len(self._queries),
                 void=labels.void,
                 voids=labels.run.voids,
@@ -301,7 +305,7 @@ class _Rehearsal:
         )
         drawn_in = self._before.drawn_in
         metrics = metrics_table(
-            data={**self._data, "outlook": self._outlook},
+            data=self._data.changed(outlook=self._outlook),
             parties=len(self._hospitals),
             teachers=self._settings.all_teachers,
             truth=Truth(self._dataset.pool.labels, self._dataset.class_names),
@@ -320,7 +324,7 @@ class _Rehearsal:
             seconds=self._seconds,
             warnings=labels.warnings,
             earlier_runs=Counter(drawn_in.values()),
-            evaluation=evaluation,
+            evaluation=evaluation and evaluation[0],
         )
         write = partial(
             self._write_files, student=student, outcomes=outcomes, metrics=metrics, privacy=privacy
@@ -328,7 +332,7 @@ class _Rehearsal:
         run_dir, fault = kept(out, write)
         return Simulation(run_dir, metrics, privacy, labels.stopped_by or fault)
 
-    def _measure(self) -> dict[str, dict[str, float | None]]:
+    def _measure(self) -> dict[str, Quality]:
         return yardsticks(
             self._dataset,
             self._partition,
@@ -339,7 +343,9 @@ class _Rehearsal:
             tick=self._ticker("measuring yardsticks", self._partition.parties),
         )
 
-    def _evaluate(self, student: Student | None, privacy: dict[str, Any]) -> dict[str, Any] | None:
+    def _evaluate(
+        self, student: Student | None, privacy: Privacy
+    ) -> tuple[EvaluationScores, EvaluationPrice] | None:
         """Score the student on held-out patients, where asked to; its price joins the others."""
         if student is None or self._settings.evaluate != "private":
             return None
@@ -348,10 +354,10 @@ class _Rehearsal:
                 self._settings, self._dataset, self._held_out, student
             )
             self._tell(evaluation.price_line())
-            privacy["evaluation"] = evaluation.privacy(privacy)
             labels = {query: label for query, label, _ in results.answers_of(self._store)}
             scores = evaluation.run(student, form=self._settings.form, chance=self._chance)
-            return {**scores, "no_answer": evaluation.no_answer(student, labels)}
+            scores = scores.changed(no_answer=evaluation.no_answer(student, labels))
+            return scores, evaluation.privacy(privacy)
 
     # Helpers ----------------------------------------------------------------------------------
 
@@ -393,7 +399,7 @@ class _Rehearsal:
             rng=self._chance.of("partition"),
         )
 
-    def _prove_disjoint(self) -> Manifest:
+    def _prove_disjoint(self) -> PartitionProof:
         """Build the manifest under a key that is stored nowhere, and check it."""
         key = secrets.token_bytes(32)
         manifest = build_manifest(self._dataset.private, self._partition, key=key)
@@ -405,7 +411,7 @@ class _Rehearsal:
             LabelingJob(
                 transport=transport,
                 identity=identity,
-                form=FORMS[self._settings.form](keystream=KEYSTREAM),
+                form=SUMS[self._settings.form](keystream=KEYSTREAM),
                 members=[
                     Member(hospital.name, hospital.identity.public, hospital.weights)
                     for hospital in self._hospitals
@@ -418,13 +424,14 @@ class _Rehearsal:
                 random_bytes=secrets.token_bytes,
                 noise_bytes=self._chance.noise(),
                 clock=time.time,
+                meter=PerInstanceMeter.of,
             )
         )
         self._labels = labels = _Labels(run, transport.traffic)
         run.set_up()
         labels.exchanges["setup"] = transport.traffic.exchanges
-        total = self._settings.queries or 0
-        size = self._settings.batch_size or total
+        total = self._settings.caps.max_asks or 0
+        size = self._settings.caps.batch_size or total
         tick = self._ticker("labeling", -(-total // size))
         begun = 0
         for start in range(0, total, size):
@@ -525,7 +532,7 @@ class _Rehearsal:
             return facts
         return replace(facts, prevalence=pool_shares(self._dataset))
 
-    def _scores(self, student: Student | None) -> dict[str, Any] | None:
+    def _scores(self, student: Student | None) -> StudentScores | None:
         if student is None:
             return None
         test = self._dataset.test
@@ -542,21 +549,20 @@ class _Rehearsal:
         *,
         student: Student | None,
         outcomes: Answers,
-        metrics: dict[str, Any],
-        privacy: dict[str, Any],
+        metrics: Metrics,
+        privacy: Privacy,
     ) -> None:
         results.write_results(
             out,
             run=self._known_labels().run,
             begun_on=self._begun_on,
             settings=self._before.with_whole_budgets(self._settings),
-            source=self._rounds.table(),
+            others={"earlier": self._rounds.rounds},
             partition=self._manifest,
             # Everything of a simulation is made on one machine: its seal proves nothing to others.
-            split={
-                "seed": self._chance.root.hex(),
-                "coordinator": self._identity.private_bytes.hex(),
-            },
+            split=SplitKeys(
+                seed=self._chance.root.hex(), coordinator=self._identity.private_bytes.hex()
+            ),
             drawn_in=self._before.drawn_in,
             reinforced=self._reinforced,
             pool_digest=self._pool.digest,

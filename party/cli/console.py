@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import click
 import typer
@@ -26,7 +25,7 @@ from party.errors import (
     code_of,
 )
 from pate_fed.errors import InvalidParameterError, PateFedError
-from pate_fed.nodes import Format, printable
+from pate_fed.nodes import printable
 from pate_fed.nodes.command_line import (
     EXIT_FAILED,
     EXIT_INPUT,
@@ -34,8 +33,6 @@ from pate_fed.nodes.command_line import (
     EXIT_REFUSED,
     EXIT_USAGE,
     CommandLine,
-    print_json,
-    print_lines,
 )
 from protocols.errors import InvitationError, ProtocolError
 
@@ -82,21 +79,7 @@ FederationOption = Annotated[
 ByOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Who decides. [default: your login]")
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 DEFAULT_SITE: Final = Path("pate-party")
-
-
-def show(output_format: Format, content: dict[str, Any], lines: Iterable[str]) -> None:
-    """Print a result: one JSON object, or lines for people."""
-    if output_format is Format.JSON:
-        print_json(content)
-    else:
-        print_lines(lines)
-
-
-def minute(at: float) -> str:
-    """Format a moment for people, given Unix time in seconds."""
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def decider(by: str | None) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,19 +13,18 @@ from party.cli.console import (
     DEFAULT_SITE,
     ByOption,
     FederationOption,
-    FormatOption,
     SiteOption,
     ask,
     decider,
     is_attended,
-    show,
     tell,
 )
 from party.errors import NotConfirmedError, UsageError, code_of, fault_line, fault_of
 from party.owner import OpenSite, open_records
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import prints_json, show
+from pate_fed.nodes.console import minute
 
 if TYPE_CHECKING:
     from party.decision.proposals import Request
@@ -60,7 +58,6 @@ def approve(  # noqa: PLR0917 - one argument per option
     yes: YesOption = False,
     queries: QueriesOption = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """List the waiting runs and pools (lists of questions), or approve one.
 
@@ -71,11 +68,11 @@ def approve(  # noqa: PLR0917 - one argument per option
         raise UsageError("--queries must come with an ID and without --yes", "otherwise")
     with open_records(site) as opened:
         if queries is not None:
-            _write_queries(opened, opened.find(digest or "", federation), queries, output_format)
+            _write_queries(opened, opened.find(digest or "", federation), queries)
             return
         if digest is None:
-            waiting = _list(opened, output_format, federation)
-            if output_format is Format.TEXT and is_attended():
+            waiting = _list(opened, federation)
+            if not prints_json() and is_attended():
                 _ask_about_each(opened, waiting, by=decider(by))
             elif waiting:
                 tell("Approve one: `pate-party approve ID`; reject one: `pate-party reject ID`.")
@@ -86,7 +83,7 @@ def approve(  # noqa: PLR0917 - one argument per option
         request.require_no_fault()
         if not (yes or ask("Approve this?")):
             raise NotConfirmedError("a person must approve", "no")
-        _approve(opened, request, output_format, by=decider(by), reason=reason)
+        _approve(opened, request, by=decider(by), reason=reason)
 
 
 def _ask_about_each(opened: OpenSite, waiting: Sequence[Request], *, by: str) -> None:
@@ -102,7 +99,7 @@ def _ask_about_each(opened: OpenSite, waiting: Sequence[Request], *, by: str) ->
             tell(on)
         elif ask(f"Approve {named}?"):
             try:
-                _approve(opened, one, Format.TEXT, by=by)
+                _approve(opened, one, by=by)
             except Exception as error:
                 tell(f"{named} was not approved: {fault_line(fault_of(error))}")
                 tell(on)
@@ -113,7 +110,6 @@ def _ask_about_each(opened: OpenSite, waiting: Sequence[Request], *, by: str) ->
 def _approve(
     opened: OpenSite,
     request: Request,
-    output_format: Format,
     *,
     by: str,
     reason: str = "",
@@ -126,7 +122,6 @@ def _approve(
     opened.approve(request, by=by, reason=reason, tell=trained)
     approval = request.approval
     show(
-        output_format,
         {"approved": approval.digest.hex(), "subject": approval.subject.value, "by": by},
         (f"Approved: {approval.subject.value} {approval.digest.hex()[:16]}, by {by}.",),
     )
@@ -147,20 +142,18 @@ def reject(  # noqa: PLR0917 - one argument per option
         ),
     ] = "",
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Reject a waiting run or pool, or withdraw an approval: an open run's next batch fails."""
     with open_records(site) as opened:
         found = opened.find(digest, federation)
         one = opened.reject(found, by=decider(by), reason=reason, words=words)
     show(
-        output_format,
         {"rejected": one.digest.hex(), "subject": one.subject.value, "by": one.decided_by},
         (f"Rejected: {one.subject.value} {one.digest.hex()[:16]}, by {one.decided_by}.",),
     )
 
 
-def _write_queries(opened: OpenSite, approval: Approval, file: Path, output_format: Format) -> None:
+def _write_queries(opened: OpenSite, approval: Approval, file: Path) -> None:
     """Write a pool's rows as this hospital's teachers will get them."""
     task = opened.task(approval)
     if isinstance(task, EvaluationTask):
@@ -177,7 +170,6 @@ def _write_queries(opened: OpenSite, approval: Approval, file: Path, output_form
             "--queries must be a new file that can be written", error.strerror
         ) from error
     show(
-        output_format,
         {"file": str(file), "rows": len(task.rows)},
         (f"{file} has the {len(task.rows)} public inputs. Nothing was decided.",),
     )
@@ -186,7 +178,7 @@ def _write_queries(opened: OpenSite, approval: Approval, file: Path, output_form
 # Showing -----------------------------------------------------------------------------------------
 
 
-def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Sequence[Request]:
+def _list(opened: OpenSite, federation: str | None) -> Sequence[Request]:
     """Show the waiting approvals; return those that people decide: a run includes its pool."""
     known = opened.approvals(federation)
     waiting = [one for one in known if one.state.value == "pending"]
@@ -200,7 +192,6 @@ def _list(opened: OpenSite, output_format: Format, federation: str | None) -> Se
         if one not in in_full:
             lines += [*_lines_of_pool_with_run(opened, one), ""]
     show(
-        output_format,
         {"approvals": [_record(opened, one, read, tasks) for one in known]},
         lines or ["Nothing waits for a person."],
     )
@@ -219,8 +210,7 @@ def _pool(request: Request) -> tuple[bytes, bytes]:
 
 def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
     """Mention a pool whose run waits too."""
-    asked = datetime.fromtimestamp(pool.asked_at, UTC)
-    yield f"pool {pool.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
+    yield f"pool {pool.digest.hex()}, asked {minute(pool.asked_at)}"
     yield f"  Federation  {opened.site.federation_of(pool.coordinator)}"
     yield "  Of          the run above: its public inputs. Approving or rejecting that run approves"
     yield "              or rejects this pool, too."
@@ -231,8 +221,7 @@ def _lines(request: Request) -> Iterator[str]:
     from party.decision.proposal_words import TABLE, words_of  # noqa: PLC0415 - keeps --help fast
 
     approval = request.approval
-    asked = datetime.fromtimestamp(approval.asked_at, UTC)
-    yield f"{approval.subject.value} {approval.digest.hex()}, asked {asked:%Y-%m-%d %H:%M} UTC"
+    yield f"{approval.subject.value} {approval.digest.hex()}, asked {minute(approval.asked_at)}"
     named = ""
     for name, text in (*words_of(request), (" ", "")):
         if named == TABLE and name:
@@ -261,7 +250,7 @@ def _record(
     one: Approval,
     read: Mapping[tuple[bytes, str, bytes], Request],
     tasks: Mapping[tuple[bytes, bytes], Request],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     from party.decision.proposals import Request  # noqa: PLC0415 - keeps --help fast
 
     request = read.get(_key(one)) or Request(opened.proposal(one))
@@ -280,7 +269,7 @@ def _record(
         "asked_at": one.asked_at,
         "purpose": None if terms is None else terms.purpose,
         "faults": [{"code": code_of(each), "said": str(each)} for each in request.faults],
-        "mechanism": None if terms is None else terms.mechanism,
+        "mechanism": None if terms is None else terms.rule.mechanism,
         "label": task.label if isinstance(task, LearningTask) else None,
         "classes": list(task.class_names) if isinstance(task, LearningTask) else None,
         "columns": list(task.columns) if isinstance(task, LearningTask) else None,
@@ -288,7 +277,7 @@ def _record(
         "inputs": len(task.inputs) if isinstance(task, LearningTask) else None,
         "table": None if fit is None or of.review is None else _table(of.review.label, fit),
         "evaluation": list(task.by) if isinstance(task, EvaluationTask) else None,
-        "max_asks": None if terms is None else terms.max_asks,
+        "max_asks": None if terms is None else terms.caps.max_asks,
         "form": one.form or None,
         "suite": one.suite or None,
         "run": None if terms is None else terms.name,
@@ -304,7 +293,7 @@ def _record(
     }
 
 
-def _table(label: str, fit: TableFit) -> dict[str, Any]:
+def _table(label: str, fit: TableFit) -> dict[str, object]:
     """Return the own table beside the task: for this hospital's people, and nobody else."""
     return {
         "label": label,

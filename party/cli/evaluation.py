@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, show
+from party.cli.console import DEFAULT_SITE, SiteOption
 from party.errors import TaskError
 from party.owner import open_site
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
-from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import show
 from pate_fed.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ def evaluation(
         typer.Argument(metavar="[DIGEST]", help="First digits of an evaluation's pool."),
     ] = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Try the student of an evaluation on this hospital's own held-out patients.
 
@@ -35,7 +34,6 @@ def evaluation(
     task = _find(opened, digest or "")
     found, floor = own_scores(opened, task), opened.settings.data.floor
     show(
-        output_format,
         {"pool": task.pool.digest.hex(), **found.as_table(floor=floor)},
         (*found.lines(floor=floor), "Nothing of this left this machine."),
     )

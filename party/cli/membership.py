@@ -12,17 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from cryptography import x509
 
-from party.cli.console import (
-    DEFAULT_SITE,
-    FederationOption,
-    FormatOption,
-    SiteOption,
-    ask,
-    decider,
-    minute,
-    show,
-    tell,
-)
+from party.cli.console import DEFAULT_SITE, FederationOption, SiteOption, ask, decider, tell
 from party.errors import (
     EnrollmentError,
     JournalLockedError,
@@ -38,8 +28,9 @@ from party.site.folder import SETTINGS_FILE, Site
 from party.site.membership import CA_FILE, SiteMembership
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
-from pate_fed.nodes import Format
-from pate_fed.nodes.command_line import EXIT_FAILED
+from pate_fed.nodes.command_line import EXIT_FAILED, show
+from pate_fed.nodes.console import minute
+from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import open_regular, read_regular
 from protocols.enrollment import MAX_INVITATION_BYTES, Invitation
 from protocols.errors import InvitationError
@@ -61,7 +52,6 @@ def join(
             help="The 12 words of the federation, as the operator read them aloud.",
         ),
     ] = None,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Make this hospital's keys if it has none, and ask to join a federation.
 
@@ -103,7 +93,6 @@ def join(
         )
     words = spoken(joined.identity.public.fingerprint)
     show(
-        output_format,
         {
             "site": str(joined.site.folder),
             "membership": joined.name,
@@ -129,7 +118,6 @@ def join(
 def renew(
     federation: FederationOption = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Check whether the operator must renew a certificate; changes nothing.
 
@@ -143,7 +131,6 @@ def renew(
     left = (ca - datetime.now(UTC)) // timedelta(days=1)
     tls = _tls_check(joined)
     show(
-        output_format,
         {
             "membership": joined.name,
             "state": membership.state,
@@ -170,7 +157,6 @@ def leave(
     federation: FederationOption = None,
     site: SiteOption = DEFAULT_SITE,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Leave a federation: remove its keys; with the last federation also the identity.
 
@@ -193,7 +179,6 @@ def leave(
         tell(f"That you leave could not be put on record: {error.code}")
     opened.leave(one.name)
     show(
-        output_format,
         {
             "site": str(opened.folder),
             "membership": one.name,
@@ -219,11 +204,8 @@ def read_invitation(path: Path) -> Invitation:
         UsageError: it cannot be read.
         InvitationError: it is no invitation.
     """
-    try:
-        with open_regular(path) as file:
-            content = file.read(MAX_INVITATION_BYTES + 1)
-    except OSError as error:
-        raise UsageError("INVITE must be a readable file", error.strerror) from error
+    with as_fault(UsageError, "INVITE must be a readable file"), open_regular(path) as file:
+        content = file.read(MAX_INVITATION_BYTES + 1)
     try:
         return Invitation.from_json(content.decode("utf-8"))
     except UnicodeDecodeError as error:

@@ -11,15 +11,15 @@ from typing import Any
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, ByOption, FormatOption, SiteOption, decider, show
+from party.cli.console import DEFAULT_SITE, ByOption, SiteOption, decider
 from party.cli.policy import require_lifetime_decided
 from party.cli.records import finished
 from party.errors import NotReadyError
 from party.owner import open_records, open_site, opened_records
 from party.site.folder import Site
 from party.site.membership import SiteMembership
-from pate_fed.nodes import QUIET_FLOWER, Format, facts, write_logs_as_json
-from pate_fed.nodes.command_line import EXIT_DONE
+from pate_fed.nodes import QUIET_FLOWER, facts, write_logs_as_json
+from pate_fed.nodes.command_line import EXIT_DONE, show
 from pate_fed.wording import epsilon_text, percent, room_words
 
 _PACKAGE = "party"
@@ -60,69 +60,44 @@ def start(site: SiteOption = DEFAULT_SITE) -> None:
 def pause(
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Refuse every new batch from now on, in open runs too, in every federation."""
-    _set_pause(site, output_format, is_paused=True, by=by)
+    _set_pause(site, is_paused=True, by=by)
 
 
 def resume(
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Take part again after a pause."""
-    _set_pause(site, output_format, is_paused=False, by=by)
+    _set_pause(site, is_paused=False, by=by)
 
 
-def budget(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
+def budget(site: SiteOption = DEFAULT_SITE) -> None:
     """Show the used share of the budget for life, and each run's epsilon and share."""
+    from party.tables import budget_table  # noqa: PLC0415 - keeps --help fast
+
     with open_records(site) as opened:
-        ledger, runs = opened.spending()
-    used = ledger.used_share()
-    content: dict[str, Any] = {
-        "epsilon": ledger.epsilon,
-        "delta": ledger.delta,
-        "used_share": used,
-        "delta_for_tests": ledger.additive_delta,
-        "tests_delta": ledger.charged_delta(),
-        "batches": len(ledger.entries),
-        "runs": [
-            {
-                "run": one.run,
-                "name": one.name,
-                "federation": opened.site.federation_of(one.coordinator),
-                "batches": one.batches,
-                "open": one.open_batches,
-                "epsilon": one.epsilon,
-                "share": one.share,
-                "room": one.room,
-                "tests_delta": one.tests_delta,
-            }
-            for one in runs
-        ],
-    }
+        table = budget_table(opened)
+    tests = f"Tests       {table['tests_delta']:.3g} of their delta is spent"
     show(
-        output_format,
-        content,
+        table,
         (
-            f"For life    {ledger.budget_words}",
-            f"Used        {percent(used)} of it, in {len(ledger.entries)} batch(es)",
-            *(
-                [f"Tests       {ledger.charged_delta():.3g} of their delta is spent"]
-                if ledger.additive_delta
-                else []
-            ),
-            *(
-                f"  run {one.name or one.run[:16] or '(unknown)'}  epsilon "
-                f"{epsilon_text(one.epsilon)}; {one.batches} batch(es), {one.open_batches} of them "
-                f"open; it took {percent(one.share)} of the budget"
-                f"{f', delta {one.tests_delta:.3g} by tests' if one.tests_delta else ''}; "
-                f"{'' if one.room is None else f'{room_words(one.room)}; '}"
-                f"{opened.site.federation_of(one.coordinator)}"
-                for one in runs
-            ),
+            f"For life    {table['words']}",
+            f"Used        {percent(table['used_share'])} of it, in {table['batches']} batch(es)",
+            *([tests] if table["delta_for_tests"] else []),
+            *map(_line_of_run, table["runs"]),
         ),
+    )
+
+
+def _line_of_run(one: dict[str, Any]) -> str:
+    tests = f", delta {one['tests_delta']:.3g} by tests" if one["tests_delta"] else ""
+    room = "" if one["room"] is None else f"{room_words(one['room'])}; "
+    return (
+        f"  run {one['name'] or one['run'][:16] or '(unknown)'}  epsilon "
+        f"{epsilon_text(one['epsilon'])}; {one['batches']} batch(es), {one['open']} of them open; "
+        f"it took {percent(one['share'])} of the budget{tests}; {room}{one['federation']}"
     )
 
 
@@ -160,14 +135,13 @@ def _quieten(site: Site) -> None:
     os.environ.update(QUIET_FLOWER, FLWR_HOME=str(site.path("flower")))
 
 
-def _set_pause(folder: Path, output_format: Format, *, is_paused: bool, by: str | None) -> None:
+def _set_pause(folder: Path, *, is_paused: bool, by: str | None) -> None:
     who = decider(by)
     with open_records(folder) as opened:
         decide = opened.records.standing.pause if is_paused else opened.records.standing.resume
         decide(by=who)
     state = "paused: it refuses every new batch" if is_paused else "taking part again"
     show(
-        output_format,
         {"paused": is_paused, "by": who},
         (f"This hospital is {state}.",),
     )

@@ -6,19 +6,10 @@ from typing import Annotated
 
 import typer
 
-from party.cli.console import (
-    DEFAULT_SITE,
-    ByOption,
-    FormatOption,
-    SiteOption,
-    decider,
-    minute,
-    show,
-    tell,
-)
+from party.cli.console import DEFAULT_SITE, ByOption, SiteOption, decider, tell
 from party.owner import PAGE, open_records
-from party.site.sent_words import words_of_sent
-from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import show
+from pate_fed.nodes.console import minute
 
 
 def page(
@@ -44,40 +35,21 @@ def page(
 def sent(
     last: Annotated[int, typer.Option(metavar="N", min=1, help="Newest messages to show.")] = 20,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """List what left this hospital: each message with its bytes, digest, time and meaning."""
+    from party.tables import sent_table  # noqa: PLC0415 - keeps --help fast
+
     with open_records(site) as opened:
-        rows, times, size = opened.sent.total()
-        found = opened.sent.newest(last)
-        federations = [opened.site.federation_of(one.coordinator) for one in found]
+        table = sent_table(opened, most=last)
     show(
-        output_format,
-        {
-            "messages": times,
-            "bytes": size,
-            "shown": [
-                {
-                    "number": one.number,
-                    "federation": federation,
-                    "kind": one.kind,
-                    "meaning": words_of_sent(one.kind)[1],
-                    "run": one.run.hex(),
-                    "times": one.times,
-                    "bytes": one.size,
-                    "sha256": one.digest.hex(),
-                    "first_at": one.first_at,
-                    "last_at": one.last_at,
-                }
-                for one, federation in zip(found, federations, strict=True)
-            ],
-        },
+        table,
         (
-            f"{times} message(s) left this hospital, {size} bytes; {len(found)} of {rows} lines:",
+            f"{table['messages']} message(s) left this hospital, {table['bytes']} bytes; "
+            f"{len(table['shown'])} of {table['rows']} lines:",
             *(
-                f"{minute(one.last_at)}  {one.kind}, {one.times} time(s), {one.size} bytes, to "
-                f"{federation}; SHA-256 {one.digest.hex()}: {words_of_sent(one.kind)[1]}"
-                for one, federation in zip(found, federations, strict=True)
+                f"{minute(one['last_at'])}  {one['kind']}, {one['times']} time(s), {one['bytes']} "
+                f"bytes, to {one['federation']}; SHA-256 {one['sha256']}: {one['meaning']}"
+                for one in table["shown"]
             ),
         ),
     )

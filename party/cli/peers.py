@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,37 +11,30 @@ from party.cli.console import (
     DEFAULT_SITE,
     ByOption,
     FederationOption,
-    FormatOption,
     SiteOption,
     ask_choice,
     ask_text,
     decider,
     is_attended,
-    show,
     tell,
 )
 from party.errors import EnrollmentError, NotConfirmedError, PinError, WordsDifferError
 from party.owner import OpenSite, open_records
 from party.site.enrollment import ask_membership
 from party.site.peers import Standing, named_by, require_compared, standings
-from pate_fed.nodes import Format, one_line
+from pate_fed.nodes import one_line
+from pate_fed.nodes.command_line import Commands, show
 from protocols.fingerprint_words import spoken
 from protocols.membership import Membership
 from protocols.party_names import normalized
 
-peers_app = typer.Typer(
-    help="The other hospitals, and who checked them.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    suggest_commands=False,  # Click suggests them, too
-)
+peers_app = Commands("The other hospitals, and who checked them.")
 
 
 @peers_app.command("list")
 def list_peers(
     federation: FederationOption = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show all peers of a federation with their words and their checks.
 
@@ -57,7 +50,6 @@ def list_peers(
             tell(f"The coordinator was not asked: {error.code}: {one_line(str(error))}")
         found = standings(opened.records.pins(), membership)
     show(
-        output_format,
         {"asked": membership is not None, "peers": [_table(one) for one in found]},
         [line for one in found for line in _lines(one, asked=membership is not None)]
         or ["No peer is known."],
@@ -90,7 +82,6 @@ def add(  # noqa: PLR0917 - one argument per option
     ] = None,
     federation: FederationOption = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Pin a peer after comparing its words with its own people, not with the coordinator."""
     with open_records(site) as opened:
@@ -99,13 +90,12 @@ def add(  # noqa: PLR0917 - one argument per option
         name = normalized(ours or name)
         pin = opened.records.add_pin(name, identity, body=body or "", how=how, by=by)
     show(
-        output_format,
         {"pinned": name, "fingerprint": identity.fingerprint.hex(), "body": pin.body},
         (f"{name} is pinned, and counts as checked.",),
     )
 
 
-@peers_app.command("check")
+@peers_app.command("check", shows=False)
 def check(
     federation: FederationOption = None,
     by: ByOption = None,
@@ -128,7 +118,7 @@ def check(
             for name in check_in_one_sitting(opened, ask_membership(joined), by=decider(by))
         ]
         pins = len(opened.records.pins())
-    show(Format.TEXT, {}, (f"{pins} peer(s) are pinned, and count as checked.",))
+    show({}, (f"{pins} peer(s) are pinned, and count as checked.",))
     if differing:
         raise WordsDifferError(
             "the words of a peer must be those that its own people read", ", ".join(differing)
@@ -183,19 +173,17 @@ def remove(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its pinned name.")],
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Drop a pin: from the next run on the peer does not count."""
     with open_records(site) as opened:
         pin = opened.records.remove_pin(normalized(name), by=decider(by))
     show(
-        output_format,
         {"removed": name, "fingerprint": pin.identity.fingerprint.hex()},
         (f"{name} is pinned no more.",),
     )
 
 
-def _table(one: Standing) -> dict[str, Any]:
+def _table(one: Standing) -> dict[str, object]:
     return {
         "name": one.name,
         "fingerprint": one.identity.fingerprint.hex(),

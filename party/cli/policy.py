@@ -10,21 +10,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from party.cli.console import (
-    DEFAULT_SITE,
-    ByOption,
-    FederationOption,
-    FormatOption,
-    SiteOption,
-    decider,
-    show,
-)
+from party.cli.console import DEFAULT_SITE, ByOption, FederationOption, SiteOption, decider
 from party.errors import NotConfirmedError, RecordError, UsageError
 from party.owner import OpenSite, open_records, open_site
 from party.site.folder import SETTINGS_FILE, Site, SiteSettings
 from party.site.membership import MembershipSettings
 from party.site.policy import Rules
-from pate_fed.nodes import Format, meanings, schema_of, typed_in
+from pate_fed.nodes import meanings, schema_of, typed_in
+from pate_fed.nodes.command_line import Commands, show
 from pate_fed.regular_files import read_regular
 
 _MOST_LETTERS: Final = 200
@@ -61,32 +54,21 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 _PORT: Final = SETTINGS[-1]
 
-policy_app = typer.Typer(
-    help="This hospital's rules.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    suggest_commands=False,
-)
-
-
-@policy_app.callback()
-def policy() -> None:
-    """This hospital's rules."""
+policy_app = Commands("This hospital's rules.")
 
 
 @policy_app.command("show")
-def show_policy(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
+def show_policy(site: SiteOption = DEFAULT_SITE) -> None:
     """Show every rule of the guard: its value, the value's origin, its meaning."""
     settings = open_site(site).settings
     allowed = settings.policy_for(frozenset())
-    rules: dict[str, Any] = {}
+    rules: dict[str, object] = {}
     for name in RULES:
         value = getattr(allowed, name)
         rules[name] = sorted(value) if isinstance(value, frozenset) else value
     others: dict[str, Any] = {name: getattr(settings, name) for name in SETTINGS if name != _PORT}
     others[_PORT] = {name: one.node_port for name, one in settings.memberships.items()}
     show(
-        output_format,
         {
             "policy": rules,
             "set_here": sorted(settings.policy),
@@ -116,7 +98,6 @@ def set_rules(
     federation: FederationOption = None,
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Set rules; each is recorded, and takes effect at the node's next start.
 
@@ -138,7 +119,6 @@ def set_rules(
             opened.records.standing.note_rule(name, value, file=digest, by=who, before=before)
     now = {name: _value(site_now, name, federation) for name in typed}
     show(
-        output_format,
         {"rules": now, "by": who},
         (
             *(f"{name} is {_words(value)}, by {who}." for name, value in now.items()),

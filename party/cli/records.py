@@ -10,25 +10,15 @@ from typing import Annotated
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, ByOption, FormatOption, SiteOption, decider, show
+from party.cli.console import DEFAULT_SITE, ByOption, SiteOption, decider
 from party.owner import open_records, open_site, opened_records
 from party.site.folder import DATABASE_FILE, Site
 from pate_fed.errors import InvalidParameterError
-from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import Commands, show
 from pate_fed.regular_files import read_regular
 from pate_fed.wording import plural
 
-data_app = typer.Typer(
-    help="The hospital's own table.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    suggest_commands=False,
-)
-
-
-@data_app.callback()
-def data() -> None:
-    """The hospital's own table."""
+data_app = Commands("The hospital's own table.")
 
 
 @data_app.command("add")
@@ -42,7 +32,6 @@ def add(
         ),
     ] = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Register the teachers' table. Nothing of it leaves this machine."""
     from party.site import dataset  # noqa: PLC0415 - keeps --help fast
@@ -57,7 +46,6 @@ def add(
     refused, is_running = of_another_table(changed), has_node(changed.path(DATABASE_FILE))
     hidden = f"fewer than {summary.floor}, or hidden beside such a count"
     show(
-        output_format,
         {
             "file": str(summary.file),
             "sha256": summary.digest,
@@ -109,7 +97,6 @@ def remove(
     ],
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Remove one patient from the table, and train anew the teachers that learned from them.
 
@@ -117,7 +104,7 @@ def remove(
     """
     from party.site import erasure  # noqa: PLC0415 - keeps --help fast
     from party.storage import AuditLog  # noqa: PLC0415 - the same
-    from party.storage.audit import sign_head  # noqa: PLC0415 - the same
+    from party.storage.audit_log import sign_head  # noqa: PLC0415 - the same
 
     who = decider(by)
     with open_records(site) as opened:
@@ -133,7 +120,6 @@ def remove(
         count, link = AuditLog(opened.database).end
     signed = sign_head(count, link, changed.identity).hex() if changed.has_keys else ""
     show(
-        output_format,
         {
             "rows": done.rows,
             "teachers": done.teachers,
@@ -165,7 +151,6 @@ def tags(
     name: Annotated[str, typer.Option(help="This hospital's name, for the auditor.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="New file for the tags.")],
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Write keyed hashes of each teacher's patients, for an audit of overlaps between hospitals.
 
@@ -184,17 +169,16 @@ def tags(
         ) from error
     if out.exists():
         raise InvalidParameterError("--out must be a new file", str(out))
-    from party.storage.audit import AuditKind  # noqa: PLC0415 - keeps --help fast
+    from party.storage.audit_log import Act  # noqa: PLC0415 - keeps --help fast
 
     joined = finished(open_site(site))
     found = patient_tags(joined, name=name, key=key)
     with opened_records(joined) as opened:
         what = {"what": "patient tags", "to": str(out)}
-        opened.records.standing.note_taken(AuditKind.EXPORTED, what, by=decider(None))
+        opened.records.standing.note_taken(Act.EXPORTED, what, by=decider(None))
     write_file(out, (json.dumps(found, indent=2) + "\n").encode())
     teachers = sum(len(one) for one in found["tasks"].values())
     show(
-        output_format,
         {"file": str(out), "tasks": len(found["tasks"]), "teachers": teachers},
         (
             f"{out}: tags of {teachers} teacher(s).",

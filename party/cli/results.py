@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, decider, minute, show, tell
+from party.cli.console import DEFAULT_SITE, SiteOption, decider, tell
 from party.errors import EnrollmentError, MembershipError
 from party.owner import OpenSite, open_records
 from party.site.enrollment import CoordinatorDoor
 from party.site.membership import SiteMembership
-from pate_fed.nodes import Format, one_line
+from pate_fed.nodes import one_line
+from pate_fed.nodes.command_line import show
+from pate_fed.nodes.console import minute
 
 if TYPE_CHECKING:
     from party.site.results import AnsweredRun
@@ -32,7 +34,6 @@ def results(
         typer.Option(metavar="DIR", help="New folder. [default: results-RUN]"),
     ] = None,
     site: SiteOption = DEFAULT_SITE,
-    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """List the runs of this hospital, or fetch the results of one: labels and student.
 
@@ -42,32 +43,24 @@ def results(
     from party.site.results import answered_runs, find_run  # noqa: PLC0415 - keeps --help fast
 
     with open_records(site) as opened:
-        runs = answered_runs(opened.audit_records())
         if run is None:
-            _list(opened, runs, output_format)
+            _list(opened)
         else:
-            _fetch(opened, find_run(runs, run), out, output_format)
+            _fetch(opened, find_run(answered_runs(opened.log.entries()), run), out)
 
 
-def _list(opened: OpenSite, runs: tuple[AnsweredRun, ...], output_format: Format) -> None:
-    states = {one.run: _state(opened, one) for one in runs[-MOST_ASKED:]}
+def _list(opened: OpenSite) -> None:
+    from party.site.results import answered_runs  # noqa: PLC0415 - keeps --help fast
+    from party.tables import runs_table  # noqa: PLC0415 - the same
+
+    asked = list(answered_runs(opened.log.entries()))[-MOST_ASKED:]
+    states = {one.run.hex(): _state(opened, one) for one in asked}
+    runs = [{**one, "results": states.get(one["run"], "not asked")} for one in runs_table(opened)]
     show(
-        output_format,
-        {
-            "runs": [
-                {
-                    "run": one.run.hex(),
-                    "federation": opened.site.federation_of(one.coordinator),
-                    "agreed_at": one.at,
-                    "batches": one.batches,
-                    "results": states.get(one.run, "not asked"),
-                }
-                for one in runs
-            ]
-        },
+        {"runs": runs},
         [
-            f"run {one.run.hex()[:16]}  {opened.site.federation_of(one.coordinator)}, "
-            f"{minute(one.at)}, {one.batches} batch(es): {states.get(one.run, 'not asked')}"
+            f"run {one['run'][:16]}  {one['federation']}, {minute(one['agreed_at'])}, "
+            f"{one['batches']} batch(es): {one['results']}"
             for one in runs
         ]
         or ["This hospital took part in no run."],
@@ -87,16 +80,17 @@ def _state(opened: OpenSite, one: AnsweredRun) -> str:
         return f"not known ({error.code}): {one_line(str(error))}"
 
 
-def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None, output_format: Format) -> None:
+def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None) -> None:
     from party.site.results import fetch_results  # noqa: PLC0415 - keeps --help fast
-    from party.storage.audit import AuditKind, Detail  # noqa: PLC0415 - the same
-    from pate_fed.report.run_directory import refuse_existing  # noqa: PLC0415 - the same
+    from party.storage.audit_log import Act  # noqa: PLC0415 - the same
+    from pate_fed.nodes.audit_log import Fact  # noqa: PLC0415 - the same
+    from pate_fed.run_folder import refuse_existing  # noqa: PLC0415 - the same
 
     joined = _membership(opened, one)
     target = (out or Path(f"results-{one.run.hex()[:16]}")).absolute()
     refuse_existing(target)
-    taken: dict[str, Detail] = {"run": one.run, "to": str(target)}
-    opened.records.standing.note_taken(AuditKind.RESULTS_FETCHED, taken, by=decider(None))
+    taken: dict[str, Fact] = {"run": one.run, "to": str(target)}
+    opened.records.standing.note_taken(Act.RESULTS_FETCHED, taken, by=decider(None))
     with closing(_door(joined)) as door:
         verdict = fetch_results(
             door,
@@ -115,7 +109,6 @@ def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None, output_format: 
         else "this hospital was not there at the end: its signature is not among them"
     )
     show(
-        output_format,
         {
             "run": one.run.hex(),
             "federation": joined.settings.federation,

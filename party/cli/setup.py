@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import click
 import typer
@@ -38,7 +38,7 @@ from party.site.peers import Standing, standings
 from party.site.policy import Rules
 from pate_fed.data.csv_file import read_csv
 from pate_fed.errors import PateFedError
-from pate_fed.nodes import Format, one_line, printable, read_settings, schema_of
+from pate_fed.nodes import one_line, printable, read_settings, schema_of
 from pate_fed.nodes.command_line import EXIT_FAILED, print_json
 from protocols.fingerprint_words import spoken
 from protocols.membership import Membership
@@ -117,7 +117,7 @@ class Answers:
     compared: str = ""
     by: str = ""
     data: TableAnswers = TableAnswers()
-    policy: dict[str, Any] = field(default_factory=dict)
+    policy: dict[str, object] = field(default_factory=dict)
     peers: dict[str, PeerAnswers] = field(default_factory=dict)
 
 
@@ -162,7 +162,7 @@ def setup(
         tell("\nStopped. The finished steps are kept: `pate-party setup` goes on from here.")
         raise typer.Exit(EXIT_FAILED) from None
     tell("\nThe doctor checks everything that could stop your node:")
-    code = show_examination(open_site(site), Format.TEXT)
+    code = show_examination(open_site(site))
     _tell_what_is_next(left, site, code)
     raise typer.Exit(max(code, EXIT_FAILED if left else 0))
 
@@ -227,7 +227,7 @@ def _join(sitting: _Sitting, invite: Path | None) -> None:
 
 def _has_joined(folder: Path, invite: Path) -> bool:
     """Tell whether the invitation's coordinator took our request, by our record."""
-    from party.storage.audit import AuditKind  # noqa: PLC0415 - keeps --help fast
+    from party.storage.audit_log import Act  # noqa: PLC0415 - keeps --help fast
 
     coordinator = read_invitation(invite).coordinator
     with open_records(folder) as opened:
@@ -236,8 +236,8 @@ def _has_joined(folder: Path, invite: Path) -> bool:
             known is not None
             and not known.has_left
             and any(
-                record.kind is AuditKind.JOINED and record.detail.get("membership") == known.name
-                for record in opened.audit_records()
+                record.act is Act.JOINED and record.facts.get("membership") == known.name
+                for record in opened.log.entries()
             )
         )
 

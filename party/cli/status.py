@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from party.cli.console import DEFAULT_SITE, FormatOption, SiteOption, minute, show
+from party.cli.console import DEFAULT_SITE, SiteOption
 from party.errors import EnrollmentError, PartyError, ServiceError
 from party.owner import open_site, opened_records, state_of_node
 from party.site.enrollment import ask_membership
@@ -15,7 +15,9 @@ from party.site.folder import Site
 from party.site.membership import SiteMembership
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FederationStatus, Status, read_status
-from pate_fed.nodes import Format, one_line
+from pate_fed.nodes import one_line
+from pate_fed.nodes.command_line import show
+from pate_fed.nodes.console import minute
 from protocols.fingerprint_words import spoken
 from protocols.membership import Membership
 
@@ -58,7 +60,7 @@ class _Standing:
             return f"not known: {self.answer.code}: {one_line(str(self.answer))}"
         return ""
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Return it for a program."""
         settings, membership = self.joined.settings, self.membership
         return {
@@ -85,7 +87,7 @@ class _Standing:
         )
 
 
-def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format.TEXT) -> None:
+def status(site: SiteOption = DEFAULT_SITE) -> None:
     """Show this hospital's state: memberships, data, teachers, peers, node."""
     opened = open_site(site)
     node, unread = _node(opened)
@@ -98,7 +100,6 @@ def status(site: SiteOption = DEFAULT_SITE, output_format: FormatOption = Format
     several = len(standings) > 1
     state = "" if node is None else state_of_node(opened, node)
     show(
-        output_format,
         {
             "site": str(opened.folder),
             "words": words,

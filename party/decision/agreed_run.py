@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 from party.decision.guard import Guard
 from party.decision.run_account import RunAccount
 from party.errors import Reason, RefusalError, StorageError
-from party.site.tasks import PartyTask, task_for
+from party.site.party_task import PartyTask, task_for
 from party.storage.journal import Journal
 from party.storage.ledger import LedgerStore
 from party.storage.query_journal import SketchedQueries

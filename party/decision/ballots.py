@@ -46,7 +46,7 @@ class Ballots:
         return (votes if share is None else share.add_to(votes)).counts.ravel()
 
     def _draw_noise(self, terms: RunTerms, queries: int) -> NoiseShare | None:
-        if not terms.at_parties:
+        if not terms.rule.at_parties:
             return None
         noise = noise_of(terms)
         return noise.draw(queries, terms.classes, random_bytes=self._noise_bytes)

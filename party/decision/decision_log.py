@@ -20,8 +20,8 @@ from party.errors import Reason, RefusalError, TooManyPendingError
 from party.site.records import Approval, ApprovalState, SiteRecords, Subject
 from party.storage import AuditLog
 from pate_fed.federation import RunTerms
-from protocols import wire
 from protocols.run_scope import RunScope
+from protocols.values import decode_value
 
 
 class DecisionLog:
@@ -134,4 +134,4 @@ class DecisionLog:
 
 
 def _pool_of(scope: RunScope) -> bytes:
-    return RunTerms.from_record(wire.decode_value(scope.terms)).pool_digest
+    return RunTerms.from_record(decode_value(scope.terms)).pool_digest

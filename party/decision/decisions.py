@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from party.errors import Reason
-from party.storage.audit import AuditKind, Detail
+from party.storage.audit_log import Act
 from pate_fed.federation import RunTerms
+from pate_fed.nodes.audit_log import Fact
 from protocols.run_scope import RunScope
 
 
@@ -90,35 +91,35 @@ class RunClosed:
 Decision: TypeAlias = RunAccepted | RunRefused | BatchAccepted | BatchRefused | RunClosed
 
 
-def record_of(decision: Decision) -> tuple[AuditKind, dict[str, Detail]]:
+def record_of(decision: Decision) -> tuple[Act, dict[str, Fact]]:
     """Return the entry of a decision in the audit log.
 
     The same run refused again gives the same record, so the run's id is left out.
     """
     match decision:
         case RunAccepted(run_id, terms, scope):
-            return AuditKind.RUN_ACCEPTED, {
+            return Act.RUN_ACCEPTED, {
                 "run": run_id,
                 "coordinator": scope.coordinator,
                 "terms": scope.digest,
                 "parties": len(scope.seats),
-                "mechanism": terms.mechanism,
+                "mechanism": terms.rule.mechanism,
                 "delta": repr(terms.delta),
             }
         case RunRefused(_, reason, scope):
             digest = hashlib.sha256(scope.terms).digest()
-            return AuditKind.RUN_REFUSED, {
+            return Act.RUN_REFUSED, {
                 "code": reason.value,
                 "coordinator": scope.coordinator,
                 "terms": digest,
             }
         case BatchAccepted(run_id, _, plan_digest, queries):
-            return AuditKind.BATCH_ANSWERED, {
+            return Act.BATCH_ANSWERED, {
                 "run": run_id,
                 "plan": plan_digest,
                 "queries": queries,
             }
         case BatchRefused(plan_digest, reason):
-            return AuditKind.BATCH_REFUSED, {"plan": plan_digest, "code": reason.value}
+            return Act.BATCH_REFUSED, {"plan": plan_digest, "code": reason.value}
         case RunClosed(run_id, head, compared):
-            return AuditKind.RUN_CLOSED, {"run": run_id, "head": head, "parties": len(compared)}
+            return Act.RUN_CLOSED, {"run": run_id, "head": head, "parties": len(compared)}

@@ -17,7 +17,7 @@ from party.site.membership import SiteMembership
 from party.site.records import SiteRecords
 from party.site.status_file import FederationStatus
 from party.storage import AuditLog
-from party.storage.audit import sign_head
+from party.storage.audit_log import sign_head
 from pate_fed.nodes import KeptChild
 from protocols.enrollment import read_audit_head
 from protocols.identity import PublicIdentity

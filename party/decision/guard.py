@@ -16,8 +16,8 @@ from typing import TypeVar
 import numpy as np
 
 from party.errors import Reason, RefusalError
+from party.site.party_task import Evaluation
 from party.site.policy import Policy, compared_body, is_small
-from party.site.tasks import Evaluation
 from party.storage.query_journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import (
     DistributedCountsEvent,
@@ -45,7 +45,7 @@ from protocols.forms import FORMS
 from protocols.messages import RunInquiry, RunRecord
 from protocols.rounds import ANY_SET, SetBound, bound_on
 from protocols.run_scope import RunScope
-from protocols.wire import decode_value
+from protocols.values import decode_value
 
 T = TypeVar("T", RunTerms, BatchTerms)
 
@@ -415,13 +415,13 @@ class Guard:
             raise RefusalError(Reason.UNIT, f"our quota must be {self.weights.votes}", "another")
         if terms.unit not in policy.units:
             raise RefusalError(Reason.UNIT, "the privacy unit must be one we allow", terms.unit)
-        votes = terms.unit_votes
-        quiet = (terms.sigma2 is not None and terms.sigma2 < policy.least_sigma2 * votes) or (
-            terms.sigma1 is not None and terms.sigma1 < policy.least_sigma1
+        rule, votes = terms.rule, terms.unit_votes
+        quiet = (rule.sigma2 is not None and rule.sigma2 < policy.least_sigma2 * votes) or (
+            rule.sigma1 is not None and rule.sigma1 < policy.least_sigma1
         )
         # Whatever a policy says, the others are for simulations.
         served = policy.mechanisms if policy.simulated else policy.mechanisms.intersection(DEPLOYED)
-        is_known = terms.is_evaluation or terms.mechanism in served
+        is_known = terms.is_evaluation or rule.mechanism in served
         if quiet or terms.delta > policy.most_delta or not is_known:
             raise RefusalError(Reason.MECHANISM, "noise and delta must be within policy", "not")
         if budget > policy.most_epsilon:
@@ -431,14 +431,15 @@ class Guard:
 
     def _review_noise(self, terms: RunTerms, record: RunRecord | RunInquiry) -> None:
         """Check who adds the noise, and that the parties' shares of it match the price."""
-        if terms.noise_place not in self.policy.noise_places:
+        rule = terms.rule
+        if rule.noise_place not in self.policy.noise_places:
             raise RefusalError(
-                Reason.MECHANISM, "noise must be added where our owner allows", terms.noise_place
+                Reason.MECHANISM, "noise must be added where our owner allows", rule.noise_place
             )
-        if not terms.at_parties:
+        if not rule.at_parties:
             return
         # `_review_parties` has compared these with the peers that our people checked.
-        if (terms.colluders, terms.dropouts) != (record.colluders, record.dropouts):
+        if (rule.colluders, rule.dropouts) != (record.colluders, record.dropouts):
             raise RefusalError(
                 Reason.TERMS, "noise must be divided for the colluders of the run", "others"
             )

@@ -25,7 +25,7 @@ from party.decision.faults import Decided, Faults, reason_for
 from party.decision.guard import Guard
 from party.decision.settlements import Settlements
 from party.errors import Reason
-from party.site.tasks import PartyTask
+from party.site.party_task import PartyTask
 from party.storage.journal import Journal
 from party.storage.ledger import LedgerStore
 from pate_fed.accounting import PrivacyLedger
@@ -355,7 +355,7 @@ class PartyNode:
         """
         try:
             terms = self._agreed_run.terms
-            if not terms.at_parties:
+            if not terms.rule.at_parties:
                 return self._round.state_sums(row_words=terms.classes)
             reason = Reason.ROW
         except Exception as error:

@@ -13,8 +13,8 @@ from party.site.task_review import TaskReview
 from pate_fed.data.flat_columns import NEARLY_ALL, FlatColumn
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.federation import RunTerms
 from pate_fed.nodes import printable
+from pate_fed.rule import Rule
 from pate_fed.wording import epsilon_text, percent, room_words
 
 Line = tuple[str, str]
@@ -53,12 +53,13 @@ def words_of(request: Request) -> Iterator[Line]:
             "digits of the same id",
         )
     if terms is not None:
-        sigmas = ", ".join(f"{sigma:g}" for sigma in (terms.sigma1, terms.sigma2) if sigma)
+        rule = terms.rule
+        sigmas = ", ".join(f"{sigma:g}" for sigma in (rule.sigma1, rule.sigma2) if sigma)
         kind = "counts" if terms.is_evaluation else "queries"
         yield (
             "Mechanism",
-            f"{terms.mechanism}, noise of standard deviation {sigmas or 'none'} "
-            f"added by the {terms.noise_place}; at most {terms.max_asks} {kind}{_others(terms)}",
+            f"{rule.mechanism}, noise of standard deviation {sigmas or 'none'} "
+            f"added by the {rule.noise_place}; at most {terms.caps.max_asks} {kind}{_others(rule)}",
         )
     if approval.form:
         yield "Secure sum", f"{approval.form}, sealed with {approval.suite}"
@@ -116,9 +117,9 @@ _WHY: Final[Mapping[str, str]] = {
 }
 
 
-def _others(terms: RunTerms) -> str:
+def _others(rule: Rule) -> str:
     """Name the mechanism's other parameters, if it has any."""
-    values = {name: getattr(terms, name) for name in ("vote_threshold", "confidence", "test_delta")}
+    values = {name: getattr(rule, name) for name in ("vote_threshold", "confidence", "test_delta")}
     known = [f"{name} {value:g}" for name, value in values.items() if value is not None]
     return f"; {', '.join(known)}" if known else ""
 

@@ -12,12 +12,12 @@ from party.site.peers import Pin
 from party.site.records import Approval, Subject
 from party.site.task_review import TaskReview
 from pate_fed.accounting import FormalCost, PrivacyLedger, event_additive_delta
-from pate_fed.accounting.statement import neighbors
+from pate_fed.accounting.costs import neighbors
 from pate_fed.charging import whole_charge
 from pate_fed.evaluation import neighbors_of
 from pate_fed.federation import RunTerms
 from pate_fed.pricing import charged_cost
-from protocols import wire
+from protocols.values import decode_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def proposal_of(
         return Proposal(approval, federation, None, peers, None)
     terms = None
     try:
-        terms = RunTerms.from_record(wire.decode_value(approval.terms))
+        terms = RunTerms.from_record(decode_value(approval.terms))
         cost = None
         if me in approval.seats and terms.spec.is_private:
             seat = approval.seats.index(me)
@@ -175,7 +175,7 @@ def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger, stated: FormalCost)
     charge = whole_charge(terms, seat)
     if charge is None:
         return None
-    is_seen_by_coordinator = terms.at_parties and not terms.is_evaluation
+    is_seen_by_coordinator = terms.rule.at_parties and not terms.is_evaluation
     return Cost(
         run_epsilon=stated.epsilon,
         coordinator_epsilon=charged_cost(terms, seat).epsilon if is_seen_by_coordinator else None,

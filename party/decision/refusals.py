@@ -6,18 +6,19 @@ disk. A refusal without a record is still a refusal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from enum import StrEnum
 
 from party.storage import AuditLog
-from party.storage.audit import AuditKind, Detail
-from protocols.wire import digest_of_values
+from party.storage.audit_log import Act
+from pate_fed.nodes.audit_log import Facts
+from protocols.values import digest_of_values
 
 MOST_A_DAY = 100
 """Further refusals of one day leave one record for all."""
 
 _DAY_S = 86_400
 _LABEL = "refusal on record"
-_KINDS = (AuditKind.RUN_REFUSED, AuditKind.BATCH_REFUSED)
+_KINDS = (Act.RUN_REFUSED, Act.BATCH_REFUSED)
 
 
 class Refusals:
@@ -34,13 +35,13 @@ class Refusals:
         self._log = log
         self._known: set[bytes] = set()
         self._day = self._today = 0
-        for record in log.records():
-            if record.kind in _KINDS:
-                self._count(_digest(record.kind, record.detail), at=record.at / 1000)
-            elif record.kind is AuditKind.REFUSALS_LEFT_OUT:
+        for record in log.entries():
+            if record.act in _KINDS:
+                self._count(_digest(record.act, record.facts), at=record.at / 1000)
+            elif record.act is Act.REFUSALS_LEFT_OUT:
                 self._count(b"", at=record.at / 1000)
 
-    def note(self, kind: AuditKind, detail: Mapping[str, Detail], *, at: float) -> None:
+    def note(self, kind: Act, detail: Facts, *, at: float) -> None:
         """Put a refusal on record, unless it is there already or the day is full.
 
         Args:
@@ -59,7 +60,7 @@ class Refusals:
             self._log.append(kind, detail, at=at)
             self._count(digest, at=at)
         elif today == MOST_A_DAY:
-            self._log.append(AuditKind.REFUSALS_LEFT_OUT, {"after": MOST_A_DAY}, at=at)
+            self._log.append(Act.REFUSALS_LEFT_OUT, {"after": MOST_A_DAY}, at=at)
             self._count(b"", at=at)
 
     def _count(self, digest: bytes, *, at: float) -> None:
@@ -70,7 +71,7 @@ class Refusals:
             self._known.add(digest)
 
 
-def _digest(kind: AuditKind, detail: Mapping[str, Detail]) -> bytes:
+def _digest(kind: StrEnum, detail: Facts) -> bytes:
     return digest_of_values(_LABEL, [kind.value, dict(detail)])
 
 

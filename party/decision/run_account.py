@@ -16,9 +16,9 @@ from pate_fed.charging import RunLedger, lifelong_charge, outcomes_of
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import RunTerms
 from pate_fed.releases import NoisyRelease
-from protocols import wire
 from protocols.messages import Settlement
 from protocols.rounds import PlanClaim
+from protocols.values import decode_value
 
 
 class RunAccount:
@@ -152,7 +152,9 @@ class RunAccount:
     ) -> None:
         """Settle a void batch; where we had no part in it, only its caps are used up."""
         run, ledger = self.ledger, self._store.load()
-        is_free = proven is not None and proven.gives_back(noise_at_parties=self.terms.at_parties)
+        is_free = proven is not None and proven.gives_back(
+            noise_at_parties=self.terms.rule.at_parties
+        )
         if self.state_of(entry_id) is None:
             run = run if is_free else run.pass_over(entry_id, queries)
         else:
@@ -169,7 +171,7 @@ class RunAccount:
 
     def _end_released(self, result: bytes, *, entry_id: str, queries: int) -> None:
         """Charge the release of a batch; where we had no part in it, only its caps are used up."""
-        release = NoisyRelease.from_record(wire.decode_value(result))
+        release = NoisyRelease.from_record(decode_value(result))
         released, digest = outcomes_of(release), release.digest
         if self.state_of(entry_id) is None:
             self._save(self.ledger.follow(entry_id, len(release), released, digest))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from party.storage.audit import AuditKind, AuditRecord
+from party.storage.audit_log import Act
 from party.storage.ledger import RunCharges
 from pate_fed.accounting import EntryState, FormalCost, LedgerEntry, PrivacyLedger
 from pate_fed.charging import whole_charge
 from pate_fed.federation import RunTerms
+from pate_fed.nodes.audit_log import AuditEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class RunSpending:
 
 def spending_by_run(
     ledger: PrivacyLedger,
-    records: Iterable[AuditRecord],
+    records: Iterable[AuditEntry],
     *,
     charges: Callable[[bytes], RunCharges | None],
     costs: Callable[[RunTerms], FormalCost],
@@ -62,13 +63,13 @@ def spending_by_run(
     # charge.
     last, runs, coordinators = "", dict[str, str](), dict[str, bytes]()
     for record in records:
-        match record.kind, record.detail:
-            case AuditKind.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
+        match record.act, record.facts:
+            case Act.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
                 last = run.hex()
                 coordinators[last] = coordinator
-            case AuditKind.CHARGED, {"charge": str(charge)}:
+            case Act.CHARGED, {"charge": str(charge)}:
                 runs[charge] = last if len(set(coordinators.values())) == 1 else ""
-            case AuditKind.BATCH_ANSWERED, {"run": bytes(run), "plan": bytes(plan)}:
+            case Act.BATCH_ANSWERED, {"run": bytes(run), "plan": bytes(plan)}:
                 runs[plan.hex()] = run.hex()
     accounts = {
         name: charges(bytes.fromhex(name)) if name else None for name in {*runs.values(), ""}
@@ -116,5 +117,5 @@ def _with_terms(
         room=None if whole is None else ledger.room_for(whole),
         name=terms.name,
         unit=terms.unit,
-        mechanism=terms.mechanism,
+        mechanism=terms.rule.mechanism,
     )

@@ -9,7 +9,6 @@ from party.doctor.surroundings import Surroundings
 from party.site.folder import DATABASE_FILE, IDENTITY_KEY, Site
 from party.site.membership import MEMBERSHIPS_FOLDER, NODE_KEYS, SiteMembership
 from party.site.status_file import FILE, known_status
-from pate_fed import __version__
 from pate_fed.nodes import (
     FAIL,
     GIB,
@@ -20,6 +19,7 @@ from pate_fed.nodes import (
     check_room,
     unlocked_libraries,
 )
+from pate_fed.version import __version__
 
 LEAST_MEMORY, WANTED_MEMORY = GIB, 2 * GIB
 FLOWER = "1.41"

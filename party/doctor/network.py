@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from party.doctor.surroundings import Surroundings
 from party.errors import EnrollmentError
-from party.site.membership import CA_FILE, SiteMembership
+from party.site.membership import CA_FILE, SiteMembership, place_of
 from party.site.proxy import Proxy, proxy_to
 from pate_fed.nodes import FAIL, OK, WARN, Check
 
@@ -74,8 +74,7 @@ class _Way:
 
     @property
     def _target(self) -> tuple[str, int]:
-        host, _, port = self.joined.settings.address.rpartition(":")
-        return host.strip("[]"), int(port)
+        return place_of(self.joined.settings.address)
 
     def steps(self) -> Iterator[Check]:
         host, port = self._target

@@ -12,11 +12,11 @@ from party.site.dataset import read_registered
 from party.site.folder import Site
 from party.site.records import SiteRecords
 from party.site.tasks import read_task
+from pate_fed.data.columns import canonical_cells, known_cells, read_column, sorted_names
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.flat_columns import NEARLY_ALL, flat_columns
 from pate_fed.data.table_features import fit_table_encoder
-from pate_fed.data.tables import canonical_cells, known_cells, read_column, sorted_names
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidDataError, PateFedError
 from pate_fed.nodes import FAIL, OK, WARN, Check, printable

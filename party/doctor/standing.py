@@ -33,8 +33,8 @@ from pate_fed.federation import RunTerms
 from pate_fed.nodes import FAIL, OK, WARN, Check
 from pate_fed.regular_files import read_regular
 from pate_fed.wording import plural
-from protocols import wire
 from protocols.errors import RestoredJournalError
+from protocols.values import decode_value
 
 FEW_DAYS = 30
 _NEVER_BACK = "Do not start a node on it: see the page on backing up and restoring."
@@ -291,7 +291,7 @@ def _why_unread(site: Site, one: Approval) -> str:
     try:
         pool = one.digest
         if one.terms:
-            pool = RunTerms.from_record(wire.decode_value(one.terms)).pool_digest
+            pool = RunTerms.from_record(decode_value(one.terms)).pool_digest
         if site.path("pools", pool.hex()).exists():
             read_task(site, pool)
     except Exception as error:  # a document of others: it hides no other request

@@ -16,9 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import httpx
 from flwr.app import Context, Message
@@ -39,6 +37,7 @@ from flwr.supernode.runtime import run_clientapp
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from party.errors import Reason
+from party.site.membership import CA_FILE, SiteMembership
 from pate_fed.nodes import QUIET_FLOWER
 
 LOOPBACK = "127.0.0.1"
@@ -78,49 +77,36 @@ def quiet_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, **QUIET_FLOWER, "no_proxy": exempt, "NO_PROXY": exempt}
 
 
-@dataclass(frozen=True, slots=True)
-class SuperNodeSettings:
-    """The settings of a SuperNode.
+def supernode_command(joined: SiteMembership, *, port: int) -> list[str]:
+    """Return the command line that starts a membership's SuperNode.
 
-    Attributes:
-        superlink: Address of the coordinator, host:port.
-        ca_certificate: Certificate of the federation's CA, PEM.
-        private_key: The node's EC key, in OpenSSH's format.
-        secret: File of the secret for taking tasks from it.
-        port: Port on loopback where it hands them out.
+    Args:
+        joined: The membership.
+        port: Port on loopback where the SuperNode hands its tasks out.
     """
-
-    superlink: str
-    ca_certificate: Path
-    private_key: Path
-    secret: Path
-    port: int
-
-    def command(self) -> list[str]:
-        """Return the command line that starts it."""
-        return [
-            sys.executable,
-            "-P",  # no module of the current folder
-            "-m",
-            "party.flower.supernode",
-            "--superlink",
-            self.superlink,
-            "--root-certificates",
-            str(self.ca_certificate),
-            "--auth-supernode-private-key",
-            str(self.private_key),
-            "--node-config",
-            "partition-id=0",
-            # It runs and installs nobody's code.
-            "--isolation",
-            "process",
-            "--superexec-auth-secret-file",
-            str(self.secret),
-            "--host",
-            LOOPBACK,
-            "--port",
-            str(self.port),
-        ]
+    return [
+        sys.executable,
+        "-P",  # no module of the current folder
+        "-m",
+        "party.flower.supernode",
+        "--superlink",
+        joined.settings.address,
+        "--root-certificates",
+        str(joined.path(CA_FILE)),
+        "--auth-supernode-private-key",
+        str(joined.path("node.key")),
+        "--node-config",
+        "partition-id=0",
+        # It runs and installs nobody's code.
+        "--isolation",
+        "process",
+        "--superexec-auth-secret-file",
+        str(joined.path("node.secret")),
+        "--host",
+        LOOPBACK,
+        "--port",
+        str(port),
+    ]
 
 
 def patient_invoker() -> RetryInvoker:

@@ -16,11 +16,11 @@ from contextlib import closing
 
 from party.errors import EnrollmentError, ServiceError
 from party.flower.app import build
-from party.flower.runtime import LOOPBACK, Executor, SuperNodeSettings, quiet_environment
+from party.flower.runtime import LOOPBACK, Executor, quiet_environment, supernode_command
 from party.service import PartyService
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
-from party.site.membership import CA_FILE, SiteMembership
+from party.site.membership import SiteMembership, place_of
 from party.site.proxy import proxy_to
 from pate_fed.nodes import KeptChild
 from pate_fed.nodes.forwarding import Forwarder
@@ -100,13 +100,17 @@ class _Line:
         self._stopped = stopped
         self._node = service.federation(membership.name)
         self._executor = Executor(
-            build(lambda _: _Door(service, membership.name)),
+            build(lambda _: self),
             address=f"{LOOPBACK}:{membership.settings.node_port}",
             secret=membership.node_secret,
         )
         self._supernode = _supernode(membership, is_revoked=lambda: self._node.is_revoked)
         self._node.supernode = self._supernode
         self._thread = threading.Thread(target=self._run, name=membership.name)
+
+    def receive(self, packet: bytes) -> bytes:
+        """Answer a packet of this federation; see `PartyService.receive`."""
+        return self._service.receive(packet, self._membership.name)
 
     def start(self) -> None:
         """Begin to answer."""
@@ -152,18 +156,6 @@ class _Line:
             self._stopped.wait(pause_s)
 
 
-class _Door:
-    """The service's door, for packets of one federation."""
-
-    def __init__(self, service: PartyService, name: str) -> None:
-        self._service = service
-        self._name = name
-
-    def receive(self, packet: bytes) -> bytes:
-        """See `PartyService.receive`."""
-        return self._service.receive(packet, self._name)
-
-
 def _supernode(membership: SiteMembership, *, is_revoked: Callable[[], bool]) -> KeptChild:
     """Return a federation's SuperNode, to be kept.
 
@@ -173,34 +165,27 @@ def _supernode(membership: SiteMembership, *, is_revoked: Callable[[], bool]) ->
     turned away. And while nobody listens at the coordinator's address they wait: a start costs
     seconds of a core.
     """
-    settings = SuperNodeSettings(
-        superlink=membership.settings.address,
-        ca_certificate=membership.path(CA_FILE),
-        private_key=membership.path("node.key"),
-        secret=membership.path("node.secret"),
-        port=membership.settings.node_port,
-    )
+    settings = membership.settings
     return KeptChild(
         "the SuperNode",
-        settings.command(),
+        supernode_command(membership, port=settings.node_port),
         environment={**os.environ, "FLWR_HOME": str(membership.path("flower"))},
         logger=_log,
         fault_code=ServiceError.code,
         log=membership.supernode_log,
         pauses=_PAUSES,
         backs_off=lambda _: is_revoked(),
-        may_start=lambda: _is_open(settings.superlink),
+        may_start=lambda: _is_open(settings.address),
     )
 
 
 def _is_open(address: str) -> bool:
     """Tell whether somebody listens there; behind a proxy it cannot be seen."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
+    place = place_of(address)
     try:
-        if proxy_to(host, os.environ) is not None:
+        if proxy_to(place[0], os.environ) is not None:
             return True
-        with socket.create_connection((host, int(port)), timeout=_LOOK_S):
+        with socket.create_connection(place, timeout=_LOOK_S):
             return True
     except EnrollmentError:
         return True  # the variable names no proxy: the SuperNode's own log says so

@@ -31,7 +31,7 @@ from flwr.supernode.cli.flower_supernode import flower_supernode
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.start_client_internal import _pull_and_store_message
 
-from pate_fed.nodes import wait_for_parent_to_end
+from pate_fed.nodes.kept_child import end_with_parent
 
 IDLE_S: Final = 3.0
 """Flower's sleep after an unanswered question."""
@@ -54,12 +54,7 @@ _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 2.0
 
 
 class Pace:
-    """Replaces the module `time` in Flower's SuperNode: sleeps no longer than needed.
-
-    Args:
-        clock: Seconds that only rise.
-        sleep: Sleeps.
-    """
+    """Replaces the module `time` in Flower's SuperNode: sleeps no longer than needed."""
 
     def __init__(
         self,
@@ -87,7 +82,7 @@ def main() -> None:
     threads of Flower live on. So the process ends here, and another is started.
     """
     threading.excepthook = end_with_thread
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    end_with_parent()
     quicken()
     try:
         flower_supernode()
@@ -184,11 +179,6 @@ def end_with_thread(ended: threading.ExceptHookArgs) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_END_S)  # Flower's main thread says good-bye, unless it hangs itself
     os._exit(1)
-
-
-def _follow_parent() -> None:
-    wait_for_parent_to_end()
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

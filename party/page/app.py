@@ -3,35 +3,45 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
-from functools import cache
 from importlib.resources import files
 from threading import Lock
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
-from party.errors import ApprovalError, InternalError, PartyError, code_of
+from party.errors import (
+    ApprovalError,
+    Fault,
+    InternalError,
+    PageError,
+    PartyError,
+    code_of,
+    fault_line,
+)
 from party.owner import OpenSite, open_site, state_of_node
 from party.page import views
-from party.page.gate import ENTER, STYLE, Gate
 from party.page.session import COOKIE, SESSION_LIFETIME_S, Sessions
 from party.page.training import Approvals
 from party.site.records import MOST_REASON_LETTERS, Approval, ApprovalState
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
+from party.tables import budget_table, runs_table, sent_table
 from pate_fed import wording
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
-from pate_fed.nodes import place_of
+from pate_fed.nodes.audit_log import said_of
+from pate_fed.nodes.console import minute, place_of
 from pate_fed.nodes.forwarding import as_line
+from pate_fed.nodes.web import POLICY, Shield, is_same, read_form, require_token, templates
 from protocols.errors import ProtocolError
 
 NAV: Final = (
@@ -43,12 +53,20 @@ NAV: Final = (
     ("results", "Results"),
     ("audit", "Audit log"),
 )
+STYLE: Final = "style.css"
+ENTER: Final = "enter"
+SENT_AT_ONCE: Final = 50
+CSRF_FIELD: Final = "csrf"
+MOST_FORM_BYTES: Final = 16 * 1024
+MOST_FIELDS: Final = 12
+MOST_SEARCH_LETTERS: Final = 200
 _DIGEST_LETTERS = 64
 _MOST_SKIP = 10**9
-_SEE_OTHER, _BAD, _FORBIDDEN, _CONFLICT, _BROKEN = 303, 400, 403, 409, 500
+_SEE_OTHER, _FORBIDDEN = 303, 403
 _log = logging.getLogger(__name__)
 
 Show = Callable[[Request], Response]
+Answer = Callable[[Request], Awaitable[Response]]
 
 
 def build(opened: OpenSite, *, sessions: Sessions, hosts: Collection[str], by: str) -> ASGIApp:
@@ -82,12 +100,22 @@ def build(opened: OpenSite, *, sessions: Sessions, hosts: Collection[str], by: s
     routes = [
         Route(path, pages.safe(show), methods=[method]) for path, (show, method) in shown.items()
     ]
+    open_to_all: dict[str, Show] = {
+        f"/{STYLE}": lambda _: Response(style, media_type="text/css"),
+        f"/{ENTER}": pages.enter,
+    }
     routes += [
-        Route(f"/{STYLE}", lambda _: Response(style, media_type="text/css")),
-        Route(f"/{ENTER}", pages.safe(pages.enter)),
+        Route(path, pages.safe(show, needs_session=False)) for path, show in open_to_all.items()
     ]
-    app = Starlette(routes=[Mount(f"/{sessions.room}", routes=routes)])
-    return Gate(app, sessions=sessions, hosts=hosts)
+    app = Starlette(routes=[Mount("/{room}", routes=routes)])
+    app.router.redirect_slashes = False
+    return Shield(
+        app,
+        hosts=hosts,
+        policy=POLICY,
+        most_bytes=lambda _: MOST_FORM_BYTES,
+        codes=(PageError.code, InternalError.code),
+    )
 
 
 class Pages:
@@ -149,7 +177,9 @@ class Pages:
             "request",
             one=views.request_of(opened, found),
             terms=views.terms_of(found),
-            **views.columns_of(found),
+            fit=None if found.review is None else found.review.fit,
+            most_columns=views.MOST_COLUMNS,
+            fault_line=fault_line,
             has_rows=isinstance(found.task, LearningTask),
             can_approve=not found.faults and approval.state is not ApprovalState.APPROVED,
             can_reject=approval.state is not ApprovalState.REJECTED,
@@ -176,38 +206,52 @@ class Pages:
 
     def budget(self, request: Request) -> Response:
         """Show the budget for life, and each run's charge."""
-        return self._show(request, "budget", **self._at_head(views.budget))
+        return self._show(request, "budget", **self._at_head(budget_table))
 
     def sent(self, request: Request) -> Response:
         """Show the messages that left this site."""
         skip = _number(request, "skip") or 0
-        return self._show(request, "sent", **views.sent(self._now, skip=skip))
+        found = sent_table(self._now, most=SENT_AT_ONCE, skip=skip)
+        older = skip + SENT_AT_ONCE if skip + SENT_AT_ONCE < found["rows"] else None
+        newer = max(0, skip - SENT_AT_ONCE) if skip else None
+        return self._show(request, "sent", older=older, newer=newer, **found)
 
     def results(self, request: Request) -> Response:
         """Show the runs that this hospital answered in."""
-        runs, compared = self._at_head(views.results), request.query_params.get("compare", "")
-        found = None
+        runs, compared = self._at_head(runs_table), request.query_params.get("compare", "")
+        rows: list[str] = []
+        says = ""
         if compared:
             with self._comparing:  # takes seconds of the processor
-                found = views.compare(self._now, compared)
+                rows, says = views.compare(self._now, compared)
         kept = views.evaluations(self._now)
-        return self._show(request, "results", runs=runs, evaluations=kept, found=found)
+        return self._show(request, "results", runs=runs, evaluations=kept, rows=rows, says=says)
 
     def audit(self, request: Request) -> Response:
         """Show the audit log, searched and checked."""
-        search = request.query_params.get("search", "")[: views.MOST_SEARCH_LETTERS]
-        found = views.audit(self._now, search=search, before=_number(request, "before"))
+        log, search = self._opened.log, request.query_params.get("search", "")[:MOST_SEARCH_LETTERS]
+        found, older = log.newest(words=search.split(), before=_number(request, "before"))
         is_checked = request.query_params.get("check") == "1"
         if is_checked:
-            self._opened.log.verify()  # raises, and the page says where
-        return self._show(request, "audit", is_checked=is_checked, **found)
+            log.verify()  # raises, and the page says where
+        count, head = log.end
+        return self._show(
+            request,
+            "audit",
+            is_checked=is_checked,
+            count=count,
+            head=head.hex(),
+            entries=[(one, *said_of(one)) for one in found],
+            older=older,
+            search=search,
+        )
 
     def export(self, request: Request) -> Response:
         """Send the whole audit log, checked, as a file of JSON lines."""
         del request
         self._opened.log.verify()
         what = {"what": "audit log"}
-        self._opened.records.standing.note_taken(AuditKind.EXPORTED, what, by=self._by)
+        self._opened.records.standing.note_taken(Act.EXPORTED, what, by=self._by)
         lines = (f"{as_line(table)}\n".encode("ascii") for table in self._opened.log.tables())
         headers = {"content-disposition": 'attachment; filename="audit-log.jsonl"'}
         return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
@@ -216,21 +260,21 @@ class Pages:
 
     def approve(self, request: Request) -> Response:
         """Begin an approval: teachers are trained first."""
-        form = request.scope["form"]
-        approval = self._asked(form.get("digest", ""))
+        form = request.state.form
+        approval = self._asked(str(form.get("digest", "")))
         opened = self._now
-        reason = form.get("reason", "").strip()
+        reason = str(form.get("reason", "")).strip()
         self._approvals.start(opened, opened.request(approval), by=self._by, reason=reason)
         return RedirectResponse("./", _SEE_OTHER)
 
     def reject(self, request: Request) -> Response:
         """Reject a request, or withdraw its approval."""
-        form = request.scope["form"]
-        approval = self._asked(form.get("digest", ""))
-        reason = form.get("reason", "").strip()
+        form = request.state.form
+        approval = self._asked(str(form.get("digest", "")))
+        reason = str(form.get("reason", "")).strip()
         if not reason:
             raise ApprovalError("a rejection on this page must have a reason: go back", "none")
-        words = form.get("words", "").strip()
+        words = str(form.get("words", "")).strip()
         self._opened.reject(approval, by=self._by, reason=reason, words=words)
         return RedirectResponse("decided", _SEE_OTHER)
 
@@ -248,22 +292,54 @@ class Pages:
 
     # Helpers ----------------------------------------------------------------------------------
 
-    def safe(self, show: Show) -> Show:
-        """Return a page that says its faults in words, and never in a traceback."""
+    def safe(self, show: Show, *, needs_session: bool = True) -> Answer:
+        """Return a page that says its faults in words, and never in a traceback.
 
-        def shown(request: Request) -> Response:
+        Args:
+            show: Makes it, once the request was checked.
+            needs_session: Whether it is shown in the session alone.
+        """
+
+        async def shown(request: Request) -> Response:
             try:
-                return show(request)
+                await self._check(request, needs_session=needs_session)
+                return await run_in_threadpool(show, request)
+            except HTTPException as error:
+                fault: Fault = PageError(error.detail, "more", status=error.status_code)
             except (PartyError, PateFedError, ProtocolError) as error:
-                fault, status = error, _BAD if isinstance(error, ApprovalError) else _CONFLICT
+                fault = error
             except Exception as error:
                 _log.error("a page failed: %s", place_of(error))
                 fault = InternalError("this program must not fail", place_of(error))
-                status = _BROKEN
             template = _template("fault.html.j2")
-            return HTMLResponse(template.render(code=code_of(fault), said=str(fault)), status)
+            said = template.render(code=code_of(fault), said=str(fault))
+            return HTMLResponse(said, _status_of(fault))
 
         return shown
+
+    async def _check(self, request: Request, *, needs_session: bool) -> None:
+        """Let requests of the session through, and nobody else's.
+
+        Raises:
+            PageError: it is none.
+        """
+        if not is_same(request.path_params["room"], self._sessions.room):
+            raise PageError("use the link from the terminal", "another address", status=404)
+        if not needs_session:
+            return
+        session = self._sessions.find(request.cookies.get(COOKIE, ""))
+        if session is None:
+            raise PageError(
+                "you must be signed in: type pate-party page in a terminal of this machine, and "
+                "open the link that it prints",
+                "no session, or one that is over",
+                status=403,
+            )
+        request.state.session = session
+        if request.method == "POST":
+            most = {"most_fields": MOST_FIELDS, "most_bytes": MOST_FORM_BYTES}
+            request.state.form = await read_form(request, **most, fault=PageError)
+            require_token(request.state.form, CSRF_FIELD, session.csrf, fault=PageError)
 
     @property
     def _now(self) -> OpenSite:
@@ -292,19 +368,16 @@ class Pages:
             _template(f"{page}.html.j2").render(
                 nav=NAV,
                 here="./" if page in ("waiting", "request") else page,
-                csrf=request.scope["session"].csrf,
+                csrf=request.state.session.csrf,
                 by=self._by,
                 node="never started" if status is None else state_of_node(self._now.site, status),
                 trouble="" if status is None else status.trouble,
-                paused=None if paused is None else (paused[0], views.moment(paused[1])),
+                paused=None if paused is None else (paused[0], minute(paused[1])),
                 training=newest,
                 refresh=page == "waiting" and newest is not None and not newest.is_over,
                 **values,
             )
         )
-
-    def __repr__(self) -> str:
-        return f"Pages({self._opened.site!r})"
 
 
 def _number(request: Request, name: str) -> int | None:
@@ -314,20 +387,24 @@ def _number(request: Request, name: str) -> int | None:
     return int(text) if is_number else None
 
 
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("party.page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        epsilon=wording.epsilon_text, percent=wording.percent, room=wording.room_words
-    )
-    return environment
+def _status_of(fault: Fault) -> int:
+    if isinstance(fault, PageError):
+        return fault.status
+    if isinstance(fault, InternalError):
+        return 500
+    return 400 if isinstance(fault, ApprovalError) else 409
+
+
+_TEMPLATES: Final = templates(
+    "party.page",
+    epsilon=wording.epsilon_text,
+    percent=wording.percent,
+    room=wording.room_words,
+    size=wording.size_text,
+    unit=views.UNITS.get,
+    minute=minute,
+)
 
 
 def _template(name: str) -> Any:
-    return _environment().get_template(name)
+    return _TEMPLATES.get_template(name)

@@ -39,10 +39,6 @@ class Session:
 class Sessions:
     """The link, which opens one session once; and this session.
 
-    Args:
-        clock: Unix time, in seconds.
-        random_bytes: Cryptographic random numbers.
-
     Attributes:
         room: First part of every path; secret, so that the cookie goes nowhere else.
     """
@@ -99,9 +95,6 @@ class Sessions:
     def close(self) -> None:
         """End the session."""
         self._session, self._cookie = None, b""
-
-    def __repr__(self) -> str:
-        return f"Sessions({'open' if self._session else 'closed'})"
 
 
 def _digest(text: str) -> bytes:

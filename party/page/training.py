@@ -77,6 +77,3 @@ class Approvals:
         with self._lock:
             assert self.newest is not None
             self.newest = replace(self.newest, **changes)  # type: ignore[arg-type]
-
-    def __repr__(self) -> str:
-        return f"Approvals({self.newest})"

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,25 +16,17 @@ from party.owner import OpenSite
 from party.site.document_child import read_document
 from party.site.evaluations import own_scores, task_of
 from party.site.records import ApprovalState, Subject
-from party.site.sent_words import words_of_sent
 from party.site.tasks import read_task
-from pate_fed.accounting.statement import PUBLIC_VIEW
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
+from pate_fed.nodes.console import minute
 from pate_fed.regular_files import open_regular, read_regular
-from pate_fed.wording import percent, room_words
+from pate_fed.wording import percent
 from protocols.errors import ProtocolError
-
-SENT_AT_ONCE: Final = 50
-RECORDS_AT_ONCE: Final = 50
-SEARCHED_AT_ONCE: Final = 5_000
-"""Records of the audit log that one search looks at."""
 
 MOST_COLUMNS: Final = 60
 """Columns whose ranges the page shows."""
-
-MOST_SEARCH_LETTERS: Final = 200
 
 EXPLAINED: Final[Mapping[str, str]] = {
     "Federation": "The group of hospitals whose coordinator asks.",
@@ -106,25 +96,6 @@ def terms_of(request: Request) -> list[Term]:
     ]
 
 
-def columns_of(request: Request) -> dict[str, Any]:
-    """Return the public rows beside the own ones, column by column: for this hospital's people."""
-    fit = None if request.review is None else request.review.fit
-    if fit is None:
-        return {"columns": [], "more_columns": 0}
-    shown = fit.first(MOST_COLUMNS)
-    columns = [
-        {
-            "name": one.name,
-            "public": one.public,
-            "own": one.own,
-            "remarks": one.remarks,
-            "fault": "" if one.fault is None else fault_line(one.fault),
-        }
-        for one in shown
-    ]
-    return {"columns": columns, "more_columns": len(fit.columns) - len(shown)}
-
-
 def request_of(opened: OpenSite, request: Request) -> dict[str, Any]:
     """Return a request in short."""
     one, terms = request.approval, request.proposal.terms
@@ -140,15 +111,15 @@ def request_of(opened: OpenSite, request: Request) -> dict[str, Any]:
         "faults": [fault_line(fault) for fault in request.faults],
         "digest": one.digest.hex(),
         "federation": opened.site.federation_of(one.coordinator),
-        "asked": moment(one.asked_at),
+        "asked": minute(one.asked_at),
         "state": one.state.value,
         "said": STATES[one.state.value],
         "by": one.decided_by,
-        "at": "" if one.decided_at is None else moment(one.decided_at),
+        "at": "" if one.decided_at is None else minute(one.decided_at),
         "reason": one.reason,
         "words": one.words,
         "cost": request.proposal.cost,
-        "unit": "" if terms is None else _UNITS[terms.unit],
+        "unit": "" if terms is None else UNITS[terms.unit],
     }
 
 
@@ -169,16 +140,15 @@ def decided(opened: OpenSite) -> list[dict[str, Any]]:
 
 def data_sets(opened: OpenSite) -> dict[str, Any]:
     """Return the table that was registered, and the tasks that were kept here."""
-    tasks: list[dict[str, Any]] = []
+    tasks = []
     for path in sorted(opened.site.path("pools").glob("*")):
         if len(path.name) != 64 or not set(path.name) <= set("0123456789abcdef"):
             continue
         kept = path.stat()
-        facts = _facts_of(path, kept.st_mtime_ns, kept.st_size)
-        if facts is not None:
-            digest = facts.get("task", "")
+        if (task := _kept_task(path, kept.st_mtime_ns, kept.st_size)) is not None:
+            digest = task.task
             has_teachers = bool(digest) and opened.site.path("teachers", digest).is_dir()
-            tasks.append({"digest": path.name, **facts, "has_teachers": has_teachers})
+            tasks.append((path.name, task, has_teachers))
     settings = opened.site.settings
     return {
         "table": opened.site.data,
@@ -189,8 +159,21 @@ def data_sets(opened: OpenSite) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class KeptTask:
+    """What is shown of a kept document: a fault's code, or a task and its digest in hex."""
+
+    fault: str = ""
+    task: str = ""
+    name: str = ""
+    label: str = ""
+    classes: str = ""
+    inputs: int = 0
+    columns: str = ""
+
+
 @lru_cache(maxsize=256)
-def _facts_of(path: Path, *written: int) -> Mapping[str, Any] | None:
+def _kept_task(path: Path, *written: int) -> KeptTask | None:
     """Return what is shown of a kept document; None for an evaluation, which has no teachers.
 
     A large one takes seconds to read: it is read once for each time that it was written.
@@ -199,154 +182,20 @@ def _facts_of(path: Path, *written: int) -> Mapping[str, Any] | None:
     try:
         task = read_document(read_regular(path), bytes.fromhex(path.name))
     except (TaskError, OSError):
-        return {"fault": TaskError.code}
+        return KeptTask(fault=TaskError.code)
     if not isinstance(task, LearningTask):
         return None
-    return {
-        "fault": "",
-        "task": task.digest.hex(),
-        "name": task.name,
-        "label": task.label,
-        "classes": ", ".join(task.class_names),
-        "inputs": len(task.inputs),
-        "columns": ", ".join(task.columns),
-    }
+    return KeptTask(
+        task=task.digest.hex(),
+        name=task.name,
+        label=task.label,
+        classes=", ".join(task.class_names),
+        inputs=len(task.inputs),
+        columns=", ".join(task.columns),
+    )
 
 
-def budget(opened: OpenSite) -> dict[str, Any]:
-    """Return the budget for life, and each run's charge."""
-    ledger, runs = opened.spending()
-    rows = [
-        {
-            "run": one.run,
-            "name": one.name,
-            "unit": _UNITS.get(one.unit, ""),
-            "mechanism": one.mechanism,
-            "federation": opened.site.federation_of(one.coordinator),
-            "batches": one.batches,
-            "open": one.open_batches,
-            "epsilon": one.epsilon,
-            "share": percent(one.share),
-            "room": None if one.room is None else room_words(one.room),
-            "tests": f"{one.tests_delta:.3g}" if one.tests_delta else "",
-        }
-        for one in runs
-    ]
-    used = ledger.used_share()
-    return {
-        "epsilon": f"{ledger.epsilon:g}",
-        "delta": f"{ledger.delta:g}",
-        "used": percent(used),
-        "share": min(1.0, used),
-        "batches": len(ledger.entries),
-        "for_tests": f"{ledger.additive_delta:g}" if ledger.additive_delta else "",
-        "tests": f"{ledger.charged_delta():.3g}",
-        "view": PUBLIC_VIEW,
-        "method": (
-            "exact Gaussian composition"
-            if ledger.order is None
-            else f"RDP added up over all batches at one order, {ledger.order:.3g}, fixed with the "
-            "budget"
-        ),
-        "runs": rows,
-    }
-
-
-_UNITS: Final = {"record": "one patient", "party": "one hospital"}
-
-
-def sent(opened: OpenSite, *, skip: int) -> dict[str, Any]:
-    """Return the messages that left this site, newest first, and the totals."""
-    rows, times, size = opened.sent.total()
-    found = opened.sent.newest(SENT_AT_ONCE, skip=skip)
-    return {
-        "messages": [
-            {
-                "kind": one.kind,
-                "title": words_of_sent(one.kind)[0],
-                "words": words_of_sent(one.kind)[1],
-                "federation": opened.site.federation_of(one.coordinator),
-                "run": one.run.hex(),
-                "times": one.times,
-                "size": size_words(one.size),
-                "bytes": one.size,
-                "digest": one.digest.hex(),
-                "at": moment(one.last_at),
-                "first": moment(one.first_at),
-            }
-            for one in found
-        ],
-        "rows": rows,
-        "times": times,
-        "size": size_words(size),
-        "skip": skip,
-        "older": skip + SENT_AT_ONCE if skip + SENT_AT_ONCE < rows else None,
-        "newer": None if not skip else max(0, skip - SENT_AT_ONCE),
-    }
-
-
-def audit(opened: OpenSite, *, search: str, before: int | None) -> dict[str, Any]:
-    """Return records of the audit log, newest first, that hold a text.
-
-    Args:
-        opened: The site.
-        search: The text; empty for all records.
-        before: Number of the first newer record that is left out; None for the newest.
-    """
-    count, head = opened.log.end
-    end = count if before is None else max(0, min(before - 1, count))
-    window = SEARCHED_AT_ONCE if search else RECORDS_AT_ONCE
-    first = max(1, end - window + 1)
-    tables = list(islice(opened.log.tables(first=first), max(0, end - first + 1)))
-    wanted = search.casefold()
-    found = [_record(one) for one in reversed(tables)]
-    if wanted:
-        found = [one for one in found if wanted in one["searched"]]
-    cut = len(found) > RECORDS_AT_ONCE
-    found = found[:RECORDS_AT_ONCE]
-    last = int(found[-1]["number"]) if cut else first
-    return {
-        "count": count,
-        "head": head.hex(),
-        "records": found,
-        "search": search,
-        "first": last,
-        "end": end,
-        "older": last if last > 1 else None,
-    }
-
-
-def _record(table: Mapping[str, Any]) -> dict[str, Any]:
-    facts = {
-        **{name: table[name] for name in ("before", "after") if table[name] != ""},
-        **table["facts"],
-    }
-    who = f"{table['by']}, {table['from']}" if table["by"] else "the node"
-    said = [f"{name}: {value}" for name, value in facts.items() if value != ""]
-    at = f"{str(table['at'])[:19].replace('T', ' ')} UTC"
-    searched = " ".join((str(table["number"]), at, str(table["act"]), who, *said)).casefold()
-    return {
-        "number": table["number"],
-        "at": at,
-        "act": table["act"],
-        "who": who,
-        "facts": said,
-        "searched": searched,
-    }
-
-
-def results(opened: OpenSite) -> list[dict[str, Any]]:
-    """Return the runs that this hospital answered in, newest first."""
-    return [
-        {
-            "run": one.run.hex(),
-            "federation": opened.site.federation_of(one.coordinator),
-            "at": moment(one.at),
-            "batches": one.batches,
-            "is_closed": bool(one.head),
-        }
-        for one in reversed(opened.answered_runs())
-    ]
+UNITS: Final = {"record": "one patient", "party": "one hospital"}
 
 
 def evaluations(opened: OpenSite) -> list[dict[str, str]]:
@@ -367,8 +216,11 @@ def _begins_as_evaluation(path: Path) -> bool:
         return is_evaluation(file.read(64))
 
 
-def compare(opened: OpenSite, digest: str) -> dict[str, Any]:
-    """Return how a kept student does beside this hospital's own teachers, on held-out patients.
+def compare(opened: OpenSite, digest: str) -> tuple[list[str], str]:
+    """Compare a kept student with this hospital's own teachers, on held-out patients.
+
+    Returns:
+        Facts, a line each, and the verdict.
 
     Raises:
         ApprovalError: no such evaluation is kept here.
@@ -379,16 +231,4 @@ def compare(opened: OpenSite, digest: str) -> dict[str, Any]:
     task, floor = read_task(opened.site, bytes.fromhex(digest)), opened.site.settings.data.floor
     assert isinstance(task, EvaluationTask)
     *rows, says = own_scores(opened.site, task).lines(floor=floor)
-    return {"rows": rows, "says": says}
-
-
-def moment(at: float) -> str:
-    """Return a time for people, given Unix time in seconds."""
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def size_words(size: int) -> str:
-    """Return a number of bytes for people."""
-    if size < 1000:
-        return f"{size} bytes"
-    return f"{size / 1e3:.1f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
+    return rows, says

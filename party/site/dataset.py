@@ -15,9 +15,10 @@ from pathlib import Path
 from party.errors import DataChangedError, DataError
 from party.site.folder import Site
 from pate_fed.cells import is_missing, parse_number
+from pate_fed.data.columns import MOST_CLASSES, canonical_cells, known_cells, sorted_names
 from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable, read_csv
-from pate_fed.data.tables import MOST_CLASSES, canonical_cells, known_cells, sorted_names
 from pate_fed.errors import InvalidParameterError, MissingColumnError, UnreadableFileError
+from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import open_regular
 
 FEWEST_PATIENTS = 2
@@ -169,14 +170,12 @@ def file_digest(path: Path) -> str:
         UnreadableFileError: it cannot be read.
     """
     found = hashlib.sha256()
-    try:
-        with open_regular(path, most_bytes=MAX_FILE_BYTES) as file:
-            while piece := file.read(_CHUNK_BYTES):
-                found.update(piece)
-    except OSError as error:
-        raise UnreadableFileError(
-            f"{path.name} must be a readable file", error.strerror or type(error).__name__
-        ) from error
+    with (
+        as_fault(UnreadableFileError, f"{path.name} must be a readable file"),
+        open_regular(path, most_bytes=MAX_FILE_BYTES) as file,
+    ):
+        while piece := file.read(_CHUNK_BYTES):
+            found.update(piece)
     return found.hexdigest()
 
 

@@ -56,7 +56,7 @@ def read_document(content: bytes, digest: bytes) -> AskedTask:
         task: AskedTask = kind.from_bytes(content)
     except InvalidTaskError as error:
         must = f"a pool's file must be a task: {error.must}"
-        raise TaskError(must, f"{error.code}: {error.got}") from error
+        raise TaskError(must, f"{error.code} {error.got}".rstrip()) from error
     if task.pool.digest != digest:
         raise TaskError("a task must have the pool that was asked for", "another")
     return task

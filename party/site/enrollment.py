@@ -15,9 +15,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from party.errors import EnrollmentError, PartyError, ResultsError
-from party.site.membership import CA_FILE, SiteMembership, require_address
+from party.site.membership import CA_FILE, SiteMembership, place_of
 from party.site.proxy import Proxy, proxy_to
-from pate_fed import __version__
+from pate_fed.nodes.owner_files import as_fault
+from pate_fed.version import __version__
 from protocols import wire
 from protocols.enrollment import read_audit_head
 from protocols.errors import ProtocolError
@@ -92,7 +93,7 @@ class CoordinatorDoor:
 
         Args:
             audit_head: Signed head of our audit log, for the coordinator to keep; see
-                `party.storage.audit.sign_head`. Empty to give it none.
+                `party.storage.audit_log.sign_head`. Empty to give it none.
             goes_on_from: SHA-256 of the head that it returned before, if our log holds that one.
                 Only then does it keep a newer one.
 
@@ -256,10 +257,6 @@ class CoordinatorDoor:
 def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.time) -> Membership:
     """Ask the coordinator once for this hospital's membership and the other members.
 
-    Args:
-        joined: The membership of its federation.
-        clock: Unix time, in seconds.
-
     Raises:
         EnrollmentError: see `CoordinatorDoor.join`.
     """
@@ -277,12 +274,11 @@ def require_way_out(address: str) -> None:
         SiteError: it is no address.
         EnrollmentError: `HTTPS_PROXY` names no proxy.
     """
-    require_address(address)
     _proxy(address)
 
 
 def _proxy(address: str) -> Proxy | None:
-    return proxy_to(address.rpartition(":")[0].strip("[]"), os.environ)
+    return proxy_to(place_of(address)[0], os.environ)
 
 
 def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
@@ -292,12 +288,8 @@ def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
     # This CA and no other: the machine's own trusted CAs are not asked.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
+    with as_fault(EnrollmentError, f"{CA_FILE} must be as the invitation brought it"):
         context.load_verify_locations(cafile=str(joined.path(CA_FILE)))
-    except OSError as error:
-        raise EnrollmentError(
-            f"{CA_FILE} must be as the invitation brought it", type(error).__name__
-        ) from error
     carried = None if proxy is None else httpx.Proxy(f"http://{proxy.place}", auth=proxy.login)
     return httpx.HTTPTransport(verify=context, proxy=carried, trust_env=False)
 

@@ -38,13 +38,14 @@ from party.site.training import (
     write_folder,
 )
 from party.storage import AuditLog, PartyDatabase
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from pate_fed.cells import plain
+from pate_fed.data.columns import known_cells
 from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
 from pate_fed.data.dataset import Records
-from pate_fed.data.tables import known_cells
 from pate_fed.data.task import LearningTask
 from pate_fed.nodes import write_file
+from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import read_regular
 from pate_fed.teachers import make_ensemble
 from pate_fed.teachers.teacher import INDEX_FILE
@@ -154,7 +155,7 @@ def remove_patient(
         _undo(site, json.loads(plan))
         raise
     log.append(
-        AuditKind.PATIENT_REMOVED,
+        Act.PATIENT_REMOVED,
         {
             "before": bytes.fromhex(site.data.digest),
             "after": bytes.fromhex(after),
@@ -222,11 +223,11 @@ def _require_closed(
     site: Site, log: AuditLog, is_run_open: Callable[[frozenset[bytes]], bool]
 ) -> None:
     accepted: dict[bytes, bytes] = {}
-    for record in log.records():
-        match record.kind, record.detail:
-            case AuditKind.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
+    for record in log.entries():
+        match record.act, record.facts:
+            case Act.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
                 accepted[run] = coordinator
-            case AuditKind.RUN_CLOSED, {"run": bytes(run)}:
+            case Act.RUN_CLOSED, {"run": bytes(run)}:
                 accepted.pop(run, None)
     current = {one.coordinator.fingerprint for one in site.current}
     unclosed = frozenset(accepted.values()) & current
@@ -379,13 +380,11 @@ def _stage(
     site: Site, table: Path, content: bytes, retrained: Iterable[_Retrained], plan: bytes
 ) -> None:
     """Write everything new beside the old; the plan first, so that `finish` finds the rest."""
-    try:
+    with as_fault(TeachersError, "table and teachers must be writable"):
         write_file(site.path(PLAN_FILE), plan)
         write_file(_staged(table), content, mode=table.stat().st_mode & 0o777)
         for one in retrained:
             write_folder(one.folder.with_name(f".{one.folder.name}{_NEXT}"), one.files)
-    except OSError as error:
-        raise TeachersError("table and teachers must be writable", error.strerror) from error
     # The new file must be as usable as the old one.
     data = site.data
     examine(_staged(table), label=data.label, patient_id=data.patient_id, floor=data.floor)
@@ -403,7 +402,7 @@ def _undo(site: Site, plan: Mapping[str, Any] | None) -> None:
 def _complete(site: Site, plan: Mapping[str, Any]) -> Site:
     """Put everything staged in its place; each step may be done already."""
     table = Path(plan["table"])
-    try:
+    with as_fault(TeachersError, "table and teachers must be movable"):
         if _staged(table).exists():
             _staged(table).replace(table)
         for name in plan["teachers"]:
@@ -412,8 +411,6 @@ def _complete(site: Site, plan: Mapping[str, Any]) -> Site:
             if staged.exists():
                 shutil.rmtree(folder, ignore_errors=True)
                 staged.rename(folder)
-    except OSError as error:
-        raise TeachersError("table and teachers must be movable", error.strerror) from error
     if file_digest(table) != plan["after"]:
         raise DataChangedError(f"{table.name} must be the table without the patient", "another")
     data = replace(site.settings.data, digest=plan["after"], rows=plan["rows"])
@@ -431,6 +428,6 @@ def _plan_of(content: bytes) -> dict[str, Any] | None:
 
 def _is_decided(log: AuditLog, plan: bytes) -> bool:
     return any(
-        record.kind is AuditKind.PATIENT_REMOVED and record.detail.get("plan") == plan
-        for record in log.records()
+        record.act is Act.PATIENT_REMOVED and record.facts.get("plan") == plan
+        for record in log.entries()
     )

@@ -20,15 +20,15 @@ from party.errors import DataError, TaskError
 from party.site.dataset import read_registered
 from party.site.folder import Site
 from party.site.held_out import held_out
+from party.site.party_task import Evaluation, PartyTask
 from party.site.student_child import predictions
-from party.site.tasks import Evaluation, PartyTask, read_learning_task
+from party.site.tasks import read_learning_task
 from party.site.training import load_teachers, require_current, require_label
 from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTaskError
-from pate_fed.evaluation import share_interval
+from pate_fed.evaluation import MOST_PLACES, PLACE_S, START_S, share_interval
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.planning.evaluating import MOST_PLACES, PLACE_S, START_S
 from pate_fed.queries import QueryBatch
 from pate_fed.wording import percent
 
@@ -170,11 +170,7 @@ class OwnScores:
         return (*(self._line(name, floor) for name in self.right), self.words)
 
     def as_table(self, *, floor: int) -> dict[str, object]:
-        """Return the same for programs; None where a count is too small.
-
-        Args:
-            floor: As for `lines`.
-        """
+        """Return the same for programs; None where a count is too small."""
         shown = self.patients >= floor
         counts = {
             name: right if min(right, self.patients - right) >= floor else None

@@ -11,11 +11,9 @@ import hashlib
 import shutil
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-
-import tomli_w
 
 from party.errors import MembershipError, SiteError
 from party.site.membership import (
@@ -31,7 +29,6 @@ from party.site.policy import Policy, Rules
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.nodes import (
-    VERSION_KEY,
     checked,
     digested_settings,
     read_named,
@@ -39,6 +36,8 @@ from pate_fed.nodes import (
     write_named,
 )
 from pate_fed.nodes.forwarding import Forwarding
+from pate_fed.nodes.owner_files import as_fault, make_folder
+from pate_fed.nodes.settings_file import settings_text
 from protocols.enrollment import Invitation
 from protocols.identity import PublicIdentity, SigningIdentity
 
@@ -107,7 +106,7 @@ class SiteSettings:
     delta: float = field(default=1e-5, metadata=RANGES["delta"].metadata)
     delta_for_tests: float = field(default=0.0, metadata={"ge": 0, "le": 1})
     approval: Literal["each run", "pool"] = "each run"
-    policy: dict[str, Any] = field(default_factory=dict)
+    policy: dict[str, object] = field(default_factory=dict)
     data: DataSettings = DataSettings()
     audit: Forwarding = field(default_factory=Forwarding)
     memberships: dict[str, MembershipSettings] = field(default_factory=dict)
@@ -195,16 +194,12 @@ class Site:
             SiteError: the folder exists, or cannot be made.
             StorageError: the database cannot be made.
         """
-        try:
-            folder.mkdir(mode=0o700, parents=True)
-        except FileExistsError as error:
-            raise SiteError(
-                "a site is made once, in a new folder: remove a half-made one, or take another "
-                "--site",
-                folder,
-            ) from error
-        except OSError as error:
-            raise SiteError("the folder must be one that can be made", error.strerror) from error
+        make_folder(
+            folder,
+            exists="a site is made once, in a new folder: remove a half-made one, or take another "
+            "--site",
+            fault=SiteError,
+        )
         for name in _FOLDERS:
             (folder / name).mkdir(mode=0o700)
         from party.storage import PartyDatabase  # noqa: PLC0415 - keeps --help fast
@@ -345,11 +340,7 @@ class Site:
 
     def save(self, settings: SiteSettings) -> Site:
         """Write other settings, whole or not at all; return the site that has them."""
-        table = {one.name: getattr(settings, one.name) for one in fields(settings)}
-        table["data"] = asdict(settings.data)
-        table["audit"] = asdict(settings.audit)
-        table["memberships"] = {name: asdict(one) for name, one in settings.memberships.items()}
-        content = tomli_w.dumps({VERSION_KEY: SCHEMA_VERSION, **table}).encode()
+        content = settings_text(settings, version=SCHEMA_VERSION)
         self._write(SETTINGS_FILE, content)
         return Site(self.folder, settings, hashlib.sha256(content).digest())
 
@@ -373,11 +364,9 @@ class Site:
         left = [path for path in files if path.exists()]
         if not left:
             raise SiteError("a membership must have keys to leave", "none: it left before")
-        try:
+        with as_fault(SiteError, "the keys must be removable"):
             for path in left:
                 path.unlink()
-        except OSError as error:
-            raise SiteError("the keys must be removable", error.strerror) from error
 
     def forget(self, name: str) -> Site:
         """Remove a membership whose keys no coordinator knows; return the site without it.
@@ -388,10 +377,8 @@ class Site:
         one = self.membership(name)
         held = {each: kept for each, kept in self.settings.memberships.items() if each != name}
         site = self.save(replace(self.settings, memberships=held))
-        try:
+        with as_fault(SiteError, "a membership's folder must be removable"):
             shutil.rmtree(one.path())
-        except OSError as error:
-            raise SiteError("a membership's folder must be removable", error.strerror) from error
         return site
 
     def _make_identity(self) -> None:

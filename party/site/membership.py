@@ -25,8 +25,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from party.errors import SiteError
-from party.site.proxy import is_host
 from pate_fed.nodes import read_named, write_named
+from pate_fed.nodes.owner_files import as_fault
+from pate_fed.nodes.ports import LAST_PORT, host_and_port
 from protocols.enrollment import Invitation, certificate_fingerprint, federation_fingerprint
 from protocols.errors import MalformedMessageError
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -40,7 +41,6 @@ NODE_KEYS = ("node.key", "node.secret")
 """Files of the keys of a membership's node."""
 
 FIRST_PORT = 9094
-_LAST_PORT = 2**16 - 1
 _SECRET_BYTES = 32
 _MOST_LETTERS = 40
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -62,10 +62,10 @@ class MembershipSettings:
     party: str
     address: str
     coordinator_key: str
-    node_port: int = field(default=FIRST_PORT, metadata={"ge": 1, "le": _LAST_PORT})
+    node_port: int = field(default=FIRST_PORT, metadata={"ge": 1, "le": LAST_PORT})
 
     def __post_init__(self) -> None:
-        require_address(self.address)
+        place_of(self.address)
         try:
             PublicIdentity(bytes.fromhex(self.coordinator_key))
         except (ValueError, MalformedMessageError) as error:
@@ -170,10 +170,8 @@ class SiteMembership:
         Raises:
             SiteError: they cannot be written.
         """
-        try:
+        with as_fault(SiteError, "a membership's folder must be makeable"):
             self.path().mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise SiteError("a membership's folder must be makeable", error.strerror) from error
         key = ec.generate_private_key(ec.SECP384R1())
         self._write(CA_FILE, ca_certificate.encode())
         self._write(
@@ -194,24 +192,20 @@ class SiteMembership:
         return f"SiteMembership({self.name})"
 
 
-def require_address(address: str) -> None:
-    """Refuse an address that can reach no coordinator, once: nodes would try it again and again.
+def place_of(address: str) -> tuple[str, int]:
+    """Return host and port of a coordinator: nodes would try one that is none again and again.
 
     Raises:
         SiteError: it is not "host:port" with a name or an address, and a port.
     """
-    host, _, port = address.rpartition(":")
-    is_port = port.isascii() and port.isdecimal() and 0 < int(port) <= _LAST_PORT
-    if not (host and is_port):
-        raise SiteError("address must be host:port", repr(address))
-    is_bracketed = host.startswith("[") and host.endswith("]")
-    plain = host[1:-1] if is_bracketed else host
-    if is_bracketed is not (":" in plain) or not is_host(plain.lower()):
+    place = host_and_port(address)
+    if place is None:
         raise SiteError(
             "address must be host:port, its host a name such as coordinator.example.org, or an "
             "address such as 192.0.2.7 or [2001:db8::7]",
             repr(address),
         )
+    return place
 
 
 def is_membership_name(text: str) -> bool:
@@ -238,4 +232,4 @@ def free_name(federation: str, taken: Collection[str]) -> str:
 
 def free_port(taken: Collection[int]) -> int:
     """Return a port on loopback that no other membership of the site has."""
-    return next(port for port in range(FIRST_PORT, _LAST_PORT) if port not in taken)
+    return next(port for port in range(FIRST_PORT, LAST_PORT) if port not in taken)

@@ -8,7 +8,7 @@ from typing import Any
 from party.errors import TeachersError
 from party.site.folder import Site
 from party.site.training import SHARES_FILE, read_files, read_manifest
-from pate_fed.audit.disjointness import tag_shares
+from pate_fed.audit.tags import tag_shares
 
 
 def patient_tags(site: Site, *, name: str, key: bytes) -> dict[str, Any]:

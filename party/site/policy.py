@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
 from pate_fed.accounting.formal import ROUNDING_ROOM
 from pate_fed.accounting.ranges import RANGES
-from pate_fed.accounting.statement import NoisePlace, PrivacyUnit
 from pate_fed.cells import folded, plain
 from pate_fed.mechanisms import DEPLOYED
-from protocols.envelope import DEFAULT_SUITE, SUITES
 from protocols.forms import DEPLOYED_FORMS
+from protocols.suites import DEFAULT_SUITE, SUITES
 
 _HOSPITALS: Final = RANGES["parties"].metadata
 _NOISE: Final = RANGES["sigma"].metadata | {"ge": 0}
@@ -23,7 +23,7 @@ SMALL_BATCH = 0.1
 """A small batch, as a part of the lifetime budget: a hospital can lose that much and go on."""
 
 
-def _each_of(names: Iterable[str]) -> dict[str, Any]:
+def _each_of(names: Iterable[str]) -> dict[str, object]:
     """Return the metadata of a list whose entries have these names, for its schema."""
     return {"json_schema_extra": {"items": {"type": "string", "enum": sorted(names)}}}
 

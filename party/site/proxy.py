@@ -5,19 +5,15 @@ All traffic of a hospital goes this way, and the doctor goes it first: both must
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # no stub of it
 
 from party.errors import EnrollmentError
+from pate_fed.nodes.ports import is_host
 
 _USUAL_PORT = 8080
-_MOST_LETTERS = 253
-_PART = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-_HOST = re.compile(rf"{_PART}(?:\.{_PART})*\.?")
 # Of two that are set, the first counts; a setting for plain HTTP alone is not ours.
 _VARIABLES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
@@ -79,17 +75,3 @@ def _split(address: str) -> SplitResult | None:
     except ValueError:
         return None
     return found if is_good else None
-
-
-def is_host(host: str) -> bool:
-    """Tell whether a host can be looked up at all: libraries fail on others in different ways.
-
-    Args:
-        host: A name in small letters, or an address without brackets.
-    """
-    if ":" in host or host.replace(".", "").isdigit():
-        try:
-            return bool(ip_address(host))
-        except ValueError:
-            return False
-    return len(host) <= _MOST_LETTERS and _HOST.fullmatch(host) is not None

@@ -10,8 +10,9 @@ from concurrent.futures import Future
 from party.errors import PartyError, TaskError
 from party.site.evaluations import ready_evaluation
 from party.site.folder import Site
+from party.site.party_task import PartyTask, Vote
 from party.site.student_child import predictions
-from party.site.tasks import PartyTask, Vote, party_task, read_task
+from party.site.tasks import party_task, read_task
 from party.site.training import load_teachers, ready_teachers, teachers_digest
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError

@@ -17,15 +17,16 @@ from party.errors import ApprovalError, PinError, StorageDamagedError, TooManyPe
 from party.site.peers import Pin
 from party.site.standing import Standing, is_paused, require_somebody, witness_in
 from party.storage import AuditLog, PartyDatabase
-from party.storage.audit import AuditKind, Detail
+from party.storage.audit_log import Act
 from party.storage.schema import ApprovalRow, JournalRow, PinRow
 from pate_fed.errors import PateFedError
 from pate_fed.federation import RunTerms
-from protocols import wire
+from pate_fed.nodes.audit_log import Fact
 from protocols.errors import ProtocolError
 from protocols.fields import MOST_WORDS_LETTERS
 from protocols.identity import PublicIdentity
 from protocols.membership import MOST_OPEN_RUNS
+from protocols.values import decode_value, encode_value
 
 MOST_PENDING = 20
 """Of each subject and coordinator. So that nobody can fill the disk: while so much waits, nothing
@@ -133,10 +134,7 @@ class Decided:
 class SiteRecords:
     """The decisions of a site's people, in its database.
 
-    Args:
-        database: The site's.
-        clock: Unix time, in seconds.
-        origin: Where its people act: "command line", "page".
+    Every call raises `StorageError` where nothing can be read or stored; nothing is changed then.
 
     Attributes:
         standing: Whether the site is paused, and other notes.
@@ -190,7 +188,6 @@ class SiteRecords:
         Raises:
             PinError: it does not say all that, or the name or the identity is pinned: that pin has
                 to be removed first.
-            StorageError: it could not be stored.
         """
         pin = Pin(name, body or name, identity, how, by, self._clock())
         with self._database.transaction() as connection:
@@ -213,7 +210,7 @@ class SiteRecords:
                 )
             )
             self._log.append(
-                AuditKind.PIN_ADDED,
+                Act.PIN_ADDED,
                 {
                     "name": name,
                     "body": pin.body,
@@ -232,7 +229,6 @@ class SiteRecords:
 
         Raises:
             PinError: there is none.
-            StorageError: it could not be stored.
         """
         require_somebody(by)
         with self._database.transaction() as connection:
@@ -241,7 +237,7 @@ class SiteRecords:
             if row is None:
                 raise PinError("a peer must be pinned to be removed", f"no pin of {name!r}")
             self._log.append(
-                AuditKind.PIN_REMOVED,
+                Act.PIN_REMOVED,
                 {
                     "name": name,
                     "fingerprint": row.fingerprint,
@@ -290,7 +286,6 @@ class SiteRecords:
 
         Raises:
             TooManyPendingError: as much waits as may; nothing was changed.
-            StorageError: it could not be stored.
         """
         with self._database.transaction() as connection:
             row = _row_of(connection, subject, digest, coordinator)
@@ -303,13 +298,13 @@ class SiteRecords:
                     state=_PENDING,
                     asked_at=self._clock(),
                     terms=terms,
-                    seats=wire.encode_value(list(seats)),
+                    seats=encode_value(list(seats)),
                     form=form,
                     suite=suite,
                 )
                 row = connection.execute(asked.returning(*_APPROVAL_COLUMNS)).one()
                 self._log.append(
-                    AuditKind.ASKED,
+                    Act.ASKED,
                     {
                         "subject": subject.value,
                         "digest": digest,
@@ -328,7 +323,6 @@ class SiteRecords:
 
         Raises:
             ApprovalError: it was never asked, nobody is named, or the reason is no line.
-            StorageError: it could not be stored.
         """
         key = subject, digest, coordinator
         return self._decide(*key, ApprovalState.APPROVED, by=by, reason=reason)
@@ -351,11 +345,7 @@ class SiteRecords:
         return self._decide(*key, ApprovalState.REJECTED, by=by, reason=reason, words=words)
 
     def decision(self, subject: Subject, digest: bytes, *, coordinator: bytes) -> Approval | None:
-        """Return where something stands; None if it was not asked.
-
-        Raises:
-            StorageError: it cannot be read.
-        """
+        """Return where something stands; None if it was not asked."""
         with self._database.transaction() as connection:
             row = _row_of(connection, subject, digest, coordinator)
         return None if row is None else _approval_of(row)
@@ -367,9 +357,6 @@ class SiteRecords:
             coordinator: Fingerprint of the coordinator that says so of its runs.
             open_runs: Names of its runs that have not ended; nothing is forgotten where they may be
                 cut off.
-
-        Raises:
-            StorageError: it could not be stored.
         """
         if len(open_runs) >= MOST_OPEN_RUNS:  # there may be others
             return
@@ -385,7 +372,7 @@ class SiteRecords:
                     continue
                 connection.execute(delete(ApprovalRow).where(ApprovalRow.number == row.number))
                 self._log.append(
-                    AuditKind.WITHDRAWN,
+                    Act.WITHDRAWN,
                     {"subject": row.kind, "digest": row.digest, "coordinator": coordinator},
                     at=self._clock(),
                     connection=connection,
@@ -396,20 +383,13 @@ class SiteRecords:
         digest: bytes,
         *,
         coordinator: bytes,
-        kind: AuditKind,
-        detail: Mapping[str, Detail],
+        kind: Act,
+        detail: Mapping[str, Fact],
     ) -> None:
         """Put on record that an approved run is answered.
 
-        Args:
-            digest: Of the approved thing.
-            coordinator: Fingerprint of its coordinator.
-            kind: Kind of the record.
-            detail: Its content.
-
         Raises:
             ApprovalError: nobody approved it: nothing is noted.
-            StorageError: it could not be stored.
         """
         with self._database.transaction() as connection:
             row = _row_of(connection, Subject.RUN, digest, coordinator)
@@ -478,7 +458,7 @@ class SiteRecords:
             )
             row = connection.execute(decided.returning(*_APPROVAL_COLUMNS)).one()
             self._log.append(
-                AuditKind(state.value),
+                Act(state.value),
                 {
                     "subject": subject.value,
                     "digest": digest,
@@ -495,9 +475,6 @@ class SiteRecords:
                 connection=connection,
             )
             return _approval_of(row)
-
-    def __repr__(self) -> str:
-        return f"SiteRecords({self._database!r})"
 
 
 def require_decision(*, by: str, reason: str) -> None:
@@ -528,7 +505,7 @@ def _run_name(terms: bytes) -> str:
 def _run_words(terms: bytes) -> dict[str, str]:
     """Return a run's name and its purpose, for a record; nothing if its terms cannot be read."""
     try:
-        read = RunTerms.from_record(wire.decode_value(terms))
+        read = RunTerms.from_record(decode_value(terms))
     except (PateFedError, ProtocolError):
         return {}
     return {"name": read.name, "purpose": read.purpose}
@@ -579,7 +556,7 @@ def _pin_of(row: Row[Any]) -> Pin:
 def _approval_of(row: Row[Any]) -> Approval:
     try:
         subject, state = Subject(row.kind), ApprovalState(row.state)
-        seats = tuple(wire.decode_value(row.seats))
+        seats = tuple(decode_value(row.seats))
     except (ValueError, TypeError) as error:
         raise StorageDamagedError("an approval must be as it was written", "another") from error
     return Approval(

@@ -14,10 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from party.errors import ResultsError
-from party.storage.audit import AuditKind, AuditRecord
+from party.errors import ResultsError, TaskError
+from party.site.limited_child import run_limited
+from party.storage.audit_log import Act
+from pate_fed.errors import RunDirectoryError
+from pate_fed.nodes.audit_log import AuditEntry
+from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import read_regular
-from pate_fed.report.run_directory import (
+from pate_fed.run_folder import (
     EARLIER,
     LABELS,
     MANIFEST,
@@ -28,8 +32,9 @@ from pate_fed.report.run_directory import (
     SETTINGS,
     STUDENT,
     TRANSCRIPT,
-    RunDirectory,
+    publish,
     refuse_existing,
+    whole_folder,
 )
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity
@@ -43,6 +48,10 @@ MAX_TABLE_BYTES: Final = 2**24
 
 MAX_FILE_BYTES: Final = MAX_TRANSCRIPT_BYTES
 """Of labels, transcript and model."""
+
+_PAGES: Final = "pate_fed.report.pages"
+_PAGES_S: Final = 300.0
+_PAGES_BYTES: Final = 2**32
 
 SHORTEST_ID: Final = 8
 _NEEDED: Final = frozenset({SETTINGS, MANIFEST, METRICS, PRIVACY, LABELS, TRANSCRIPT})
@@ -75,22 +84,18 @@ class AnsweredRun:
     head: bytes = b""
 
 
-def answered_runs(records: Iterable[AuditRecord]) -> tuple[AnsweredRun, ...]:
-    """Return the runs that this hospital answered in, oldest first.
-
-    Args:
-        records: Of the audit log.
-    """
+def answered_runs(records: Iterable[AuditEntry]) -> tuple[AnsweredRun, ...]:
+    """Return the runs that this hospital answered in, oldest first."""
     agreed: dict[bytes, tuple[bytes, float]] = {}
     batches: dict[bytes, int] = {}
     heads: dict[bytes, bytes] = {}
     for record in records:
-        match record.kind, record.detail:
-            case AuditKind.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
+        match record.act, record.facts:
+            case Act.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
                 agreed[run] = coordinator, record.at / 1000
-            case AuditKind.BATCH_ANSWERED, {"run": bytes(run)}:
+            case Act.BATCH_ANSWERED, {"run": bytes(run)}:
                 batches[run] = batches.get(run, 0) + 1
-            case AuditKind.RUN_CLOSED, {"run": bytes(run), "head": bytes(head)}:
+            case Act.RUN_CLOSED, {"run": bytes(run), "head": bytes(head)}:
                 heads[run] = head
     return tuple(
         AnsweredRun(run, coordinator, at, batches[run], heads.get(run, b""))
@@ -159,10 +164,10 @@ def fetch_results(
     refuse_existing(out)
     seal = b"".join(_bounded(door.results_pieces(answered.run, SEAL), SEAL, MAX_SEAL_BYTES))
     names = _sealed_names(seal, coordinator)
-    with RunDirectory.open_new(out) as directory:
-        digests = {name: _fetch(door, answered.run, name, directory.folder) for name in names}
-        transcript = _text_in(directory.folder / TRANSCRIPT)
-        lost = directory.folder / EARLIER
+    with whole_folder(out, publish) as folder:
+        digests = {name: _fetch(door, answered.run, name, folder) for name in names}
+        transcript = _text_in(folder / TRANSCRIPT)
+        lost = folder / EARLIER
         verdict = _checked(
             transcript,
             separate(_text_in(lost)) if lost.exists() else [],
@@ -171,14 +176,27 @@ def fetch_results(
             party=party,
         )
         _require_sealed(seal, transcript, digests, coordinator=coordinator)
-        (directory.folder / SEAL).write_bytes(seal)
-        # Plots take a second to load.
-        from pate_fed.report import render_annexes, render_report  # noqa: PLC0415
-
-        record = directory.read_back()
-        directory.write_annexes(render_annexes(record))
-        directory.write_report(render_report(record))
+        (folder / SEAL).write_bytes(seal)
+        _make_pages(folder)
     return verdict
+
+
+def _make_pages(folder: Path) -> None:
+    """Have the report made, by a program of its own: this one reads and draws no such files."""
+    try:
+        said = run_limited(
+            _PAGES,
+            str(folder),
+            given=b"",
+            must="the files of a run must make its report",
+            seconds=_PAGES_S,
+            most_bytes=_PAGES_BYTES,
+        )
+    except TaskError as error:
+        raise ResultsError(error.must, error.got) from error
+    if said:
+        must, got = json.loads(said)
+        raise RunDirectoryError(must, got)
 
 
 def _text_in(path: Path) -> str:
@@ -205,14 +223,11 @@ def _fetch(door: ResultsDoor, run: bytes, name: str, folder: Path) -> str:
     path, digest = folder / name, hashlib.sha256()
     if path.parent != folder:
         (folder / STUDENT).mkdir(exist_ok=True)
-    try:
-        with path.open("xb") as file:
-            most = MAX_TABLE_BYTES if path.suffix in (".json", ".toml", ".md") else MAX_FILE_BYTES
-            for piece in _bounded(door.results_pieces(run, name), name, most):
-                file.write(piece)
-                digest.update(piece)
-    except OSError as error:
-        raise ResultsError(f"{name} must be writable", error.strerror) from error
+    with as_fault(ResultsError, f"{name} must be writable"), path.open("xb") as file:
+        most = MAX_TABLE_BYTES if path.suffix in (".json", ".toml", ".md") else MAX_FILE_BYTES
+        for piece in _bounded(door.results_pieces(run, name), name, most):
+            file.write(piece)
+            digest.update(piece)
     return digest.hexdigest()
 
 

@@ -12,8 +12,9 @@ from sqlalchemy import Connection, Row, bindparam, select
 
 from party.errors import ApprovalError, StorageDamagedError
 from party.storage import AuditLog, PartyDatabase
-from party.storage.audit import AuditKind, Detail
+from party.storage.audit_log import Act
 from party.storage.schema import StandingRow
+from pate_fed.nodes.audit_log import Fact
 from pate_fed.nodes.database import put
 from protocols.identity import PublicIdentity
 
@@ -24,10 +25,8 @@ _NOTE = select(StandingRow).where(StandingRow.name == bindparam("name"))
 class Standing:
     """What holds at a site, in its database.
 
-    Args:
-        database: The site's.
-        clock: Unix time, in seconds.
-        origin: Where its people act: "command line", "page".
+    Every call raises `StorageError` where nothing can be read or stored, and one of a person
+    `ApprovalError` where nobody is named.
     """
 
     def __init__(
@@ -43,44 +42,25 @@ class Standing:
         self._origin = origin
 
     def pause(self, *, by: str) -> None:
-        """Refuse everything new from now on.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
-        """
+        """Refuse everything new from now on."""
         require_somebody(by)
-        self._note(AuditKind.PAUSED, _PAUSE, "paused", {}, by=by)
+        self._note(Act.PAUSED, _PAUSE, "paused", {}, by=by)
 
     def resume(self, *, by: str) -> None:
-        """Take part again.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
-        """
+        """Take part again."""
         require_somebody(by)
-        self._note(AuditKind.RESUMED, _PAUSE, "resumed", {}, by=by)
+        self._note(Act.RESUMED, _PAUSE, "resumed", {}, by=by)
 
     def paused(self) -> tuple[str, float] | None:
-        """Return who paused the site, and when in Unix seconds; None where it is not paused.
-
-        Raises:
-            StorageError: it cannot be read.
-        """
+        """Return who paused the site, and when in Unix seconds; None where it is not paused."""
         with self._database.transaction() as connection:
             row = _note_in(connection, _PAUSE)
             return (row.changed_by, row.changed_at) if row and is_paused(connection) else None
 
     def note_page(self, *, by: str) -> None:
-        """Put on record that somebody opened the hospital's page.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
-        """
+        """Put on record that somebody opened the hospital's page."""
         require_somebody(by)
-        self._note(AuditKind.PAGE_OPENED, "page", "opened", {}, by=by, is_decision=True)
+        self._note(Act.PAGE_OPENED, "page", "opened", {}, by=by, is_decision=True)
 
     def note_table(self, digest: str, *, by: str | None = None) -> None:
         """Put on record that another table is registered.
@@ -88,19 +68,15 @@ class Standing:
         Args:
             digest: Its SHA-256, hex; empty if there is none, which is not noted.
             by: Who of our people registered it; None where the node finds it in use.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
         """
         if by is not None:
             require_somebody(by)
         if digest:
-            detail: dict[str, Detail] = {"digest": bytes.fromhex(digest)}
+            detail: dict[str, Fact] = {"digest": bytes.fromhex(digest)}
             # The node may find it in use before its person is noted.
             is_decision = by is not None
             self._note(
-                AuditKind.DATA_CHANGED,
+                Act.DATA_CHANGED,
                 "table",
                 digest,
                 detail,
@@ -108,13 +84,8 @@ class Standing:
                 is_decision=is_decision,
             )
 
-    def note_taken(self, kind: AuditKind, detail: Mapping[str, Detail], *, by: str) -> None:
-        """Put on record that somebody takes something out of the site, before they have it.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
-        """
+    def note_taken(self, kind: Act, detail: Mapping[str, Fact], *, by: str) -> None:
+        """Put on record that somebody takes something out of the site, before they have it."""
         require_somebody(by)
         self._log.append(kind, {**detail, "by": by, "from": self._origin}, at=self._clock())
 
@@ -123,11 +94,8 @@ class Standing:
 
         Args:
             file: Digest of the settings' file.
-
-        Raises:
-            StorageError: it could not be stored.
         """
-        self._note(AuditKind.SETTINGS_CHANGED, "settings", file.hex(), {"digest": file})
+        self._note(Act.SETTINGS_CHANGED, "settings", file.hex(), {"digest": file})
 
     def note_rule(self, rule: str, value: str, *, file: bytes, by: str, before: str = "") -> None:
         """Put on record that somebody set a rule in the settings.
@@ -138,22 +106,16 @@ class Standing:
             file: Digest of the settings' file that has it.
             by: Who of our people did.
             before: Its value before; empty if that is not known.
-
-        Raises:
-            ApprovalError: nobody is named.
-            StorageError: it could not be stored.
         """
         require_somebody(by)
-        detail: dict[str, Detail] = {
+        detail: dict[str, Fact] = {
             "digest": file,
             "rule": rule,
             "value": value,
             "before": before,
             "after": value,
         }
-        self._note(
-            AuditKind.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by, is_decision=True
-        )
+        self._note(Act.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by, is_decision=True)
 
     def note_joined(self, membership: str, *, federation: bytes, identity: PublicIdentity) -> None:
         """Put on record which federation this hospital asked to join, and as whom.
@@ -162,12 +124,9 @@ class Standing:
             membership: The hospital's name for it.
             federation: The fingerprint compared with the operator, 32 bytes.
             identity: Ours.
-
-        Raises:
-            StorageError: it could not be stored.
         """
         self._note(
-            AuditKind.JOINED,
+            Act.JOINED,
             _MEMBERSHIP + membership,
             f"joined {federation.hex()} as {identity.fingerprint.hex()}",
             {
@@ -178,21 +137,13 @@ class Standing:
         )
 
     def note_left(self, membership: str, *, by: str) -> None:
-        """Put on record that the keys of a membership are about to be removed.
-
-        Raises:
-            StorageError: it could not be stored.
-        """
-        detail: dict[str, Detail] = {"membership": membership}
-        self._note(AuditKind.LEFT, _MEMBERSHIP + membership, "left", detail, by=by)
+        """Put on record that the keys of a membership are about to be removed."""
+        detail: dict[str, Fact] = {"membership": membership}
+        self._note(Act.LEFT, _MEMBERSHIP + membership, "left", detail, by=by)
 
     def note_halt(self, counter: int) -> None:
-        """Put on record that the journal stopped, because somebody saw a later one.
-
-        Raises:
-            StorageError: it could not be stored.
-        """
-        self._note(AuditKind.JOURNAL_HALTED, "halt", str(counter), {"counter": counter})
+        """Put on record that the journal stopped, because somebody saw a later one."""
+        self._note(Act.JOURNAL_HALTED, "halt", str(counter), {"counter": counter})
 
     def note_witness(self, count: int, head: bytes) -> None:
         """Put on record that the coordinator holds a head of ours that our log does not continue.
@@ -200,13 +151,10 @@ class Standing:
         Args:
             count: Number of records that we signed.
             head: Link of the last of them.
-
-        Raises:
-            StorageError: it could not be stored.
         """
         value = f"{count}:{head.hex()}"
-        detail: dict[str, Detail] = {"records": count, "head": head}
-        self._note(AuditKind.CONTRADICTED, _WITNESS, value, detail)
+        detail: dict[str, Fact] = {"records": count, "head": head}
+        self._note(Act.CONTRADICTED, _WITNESS, value, detail)
 
     def witness(self) -> tuple[tuple[int, bytes], ...]:
         """Return the head, if any, that contradicts our audit log: records, link of the last."""
@@ -215,10 +163,10 @@ class Standing:
 
     def _note(
         self,
-        kind: AuditKind,
+        kind: Act,
         name: str,
         value: str,
-        detail: Mapping[str, Detail],
+        detail: Mapping[str, Fact],
         *,
         by: str = "",
         is_decision: bool = False,
@@ -231,17 +179,13 @@ class Standing:
             at = self._clock()
             new = {"name": name, "value": value, "changed_by": by, "changed_at": at}
             put(connection, StandingRow, new)
-            known: dict[str, Detail] = {"before": "" if row is None else row.value, "after": value}
-            who: dict[str, Detail] = {"by": by, "from": self._origin} if by else {}
+            known: dict[str, Fact] = {"before": "" if row is None else row.value, "after": value}
+            who: dict[str, Fact] = {"by": by, "from": self._origin} if by else {}
             self._log.append(kind, {**known, **detail, **who}, at=at, connection=connection)
 
 
 def require_somebody(by: str) -> None:
-    """Refuse a decision that nobody answers for.
-
-    Raises:
-        ApprovalError: nobody is named.
-    """
+    """Refuse a decision that nobody answers for."""
     if not (by.strip() and by.isprintable()):
         raise ApprovalError("a decision must be somebody's", "nobody's")
 

@@ -88,7 +88,7 @@ class Status:
     trouble: str = ""
     federations: dict[str, FederationStatus] = field(default_factory=dict)
 
-    def as_record(self) -> dict[str, Any]:
+    def as_record(self) -> dict[str, object]:
         """Return it as plain values."""
         return asdict(self)
 
@@ -99,10 +99,6 @@ class Status:
 
 class LiveStatus:
     """The status that a running node writes; a failure to write it stops nothing.
-
-    Args:
-        path: The file.
-        clock: Unix time, in seconds.
 
     Attributes:
         status: The newest.

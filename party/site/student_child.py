@@ -46,10 +46,7 @@ def predictions(
     Raises:
         TaskError: the student is not one, or was not ready in its time. That depends on no input.
     """
-    from pate_fed.planning.evaluating import (  # noqa: PLC0415 - the child starts without it
-        PLACE_S,
-        START_S,
-    )
+    from pate_fed.evaluation import PLACE_S, START_S  # noqa: PLC0415 - the child starts without it
 
     inputs, width = features.shape
     rows = np.zeros((inputs if places is None else places, width), dtype=_NUMBER)

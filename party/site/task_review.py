@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from party.errors import DataError, Fault, PartyError
 from party.site.dataset import read_registered
 from party.site.document_child import AskedTask
@@ -22,7 +20,7 @@ from pate_fed.data.table_fit import TableFit, table_fit
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.partition import partition_records
+from pate_fed.shards import require_enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +41,7 @@ class TaskReview:
 
 
 def review_task(site: Site, task: AskedTask) -> TaskReview:
-    """Hold the registered table, and kept teachers, against a task: nothing is trained or written.
-
-    Args:
-        site: The hospital's folder.
-        task: The task.
-    """
+    """Hold the registered table, and kept teachers, against a task: nothing is trained or kept."""
     label = site.settings.data.label
     if isinstance(task, EvaluationTask):
         return TaskReview(label, None, tuple(_evaluation_faults(site, task)))
@@ -78,9 +71,8 @@ def _later_faults(site: Site, task: LearningTask, text: CsvTable) -> Iterator[Fa
         if folder_of(site, task).exists():
             require_current(site, task)
             return
-        records, rng = taught_records(site, task, text), np.random.default_rng(0)
-        count = site.settings.teachers
-        partition_records(records, parties=1, teachers=count, scheme="iid", rng=rng)
+        records = taught_records(site, task, text)
+        require_enough(len(set(records.unit_ids)), site.settings.teachers)
     except (PartyError, PateFedError) as error:
         yield error
 

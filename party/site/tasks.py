@@ -5,94 +5,24 @@ A stored task allows nothing by itself: the guard asks for pools that the owner 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from party.errors import Reason, RefusalError, TaskError
+from party.errors import TaskError
 from party.site.document_child import AskedTask, read_document, require_readable
 from party.site.folder import Site
+from party.site.party_task import PartyTask
 from pate_fed.data.task import MAX_TASK_BYTES, LearningTask
-from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.nodes import write_file
-from pate_fed.queries import QueryBatch, QueryPool
+from pate_fed.nodes.owner_files import as_fault
+from pate_fed.queries import QueryBatch
 from pate_fed.regular_files import read_regular
 from pate_fed.teachers import TeacherEnsemble
 
 DIGEST_BYTES = 32
-
-Vote = Callable[[QueryBatch], NDArray[np.int64]]
-"""Teachers' votes on a batch: classes, shape (teachers, queries)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """A student on the patients whom this hospital held out.
-
-    Attributes:
-        by: Columns whose groups are counted.
-        share: Share of the patients who are held out: a setting, and no secret.
-        places: Most patients that are counted; public.
-        rows: Counts them in a row for each grouping: see `EvaluationTask.rows_of`. Secret.
-    """
-
-    by: tuple[str, ...]
-    share: float
-    places: int
-    rows: Callable[[], NDArray[np.int64]] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class PartyTask:
-    """A task that a party can be asked about.
-
-    Attributes:
-        pool: The public queries that its owner approved.
-        vote: Its teachers for them.
-        classes: Number of classes that they know; None where the run's terms give it.
-        digest: Of the task document that its owner approved with the pool; `NO_TASK` in a
-            simulation, which has none.
-        teachers: Digest of the teachers as they are kept; empty in a simulation.
-        evaluation: What is counted instead of votes, where it is a private evaluation.
-    """
-
-    pool: QueryPool
-    vote: Vote = field(repr=False)
-    classes: int | None = None
-    digest: bytes = NO_TASK
-    teachers: bytes = b""
-    evaluation: Evaluation | None = None
-
-
-def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
-    """Return tasks by the digests of their pools."""
-    return {task.pool.digest: task for task in tasks}
-
-
-def task_for(terms: RunTerms, tasks: Mapping[bytes, PartyTask]) -> PartyTask:
-    """Return the task that a run asks about.
-
-    Raises:
-        RefusalError: there is none that is ready, or it is not as the terms say.
-    """
-    task = tasks.get(terms.pool_digest)
-    if task is None:
-        raise RefusalError(Reason.POOL, "teachers must be ready for the pool", "none")
-    if terms.task_digest != task.digest:
-        # Otherwise hospitals could be told of one pool in two ways, and add up votes that
-        # mean different classes.
-        raise RefusalError(Reason.TASK, "a run must be of the task that is kept here", "another")
-    if terms.is_evaluation is not (task.evaluation is not None):
-        raise RefusalError(Reason.TASK, "a run must ask what its pool is for", "another thing")
-    if task.evaluation is not None and set(terms.quotas) != {task.evaluation.places}:
-        raise RefusalError(Reason.TASK, "a run must have the evaluation's places", "others")
-    if task.classes not in (None, terms.classes):
-        raise RefusalError(Reason.TERMS, "a run must have the task's classes", "others")
-    return task
 
 
 class PoolDoor(Protocol):
@@ -132,10 +62,8 @@ def read_task(site: Site, digest: bytes) -> AskedTask:
         TaskError: there is none, or its file changed.
     """
     _require_digest(digest)
-    try:
+    with as_fault(TaskError, "the task's file must be readable"):
         content = read_regular(site.path("pools", digest.hex()), most_bytes=MAX_TASK_BYTES)
-    except OSError as error:
-        raise TaskError("the task's file must be readable", error.strerror) from error
     return read_document(content, digest)
 
 
@@ -169,10 +97,8 @@ def _require_digest(digest: bytes) -> None:
 
 
 def _keep(site: Site, digest: bytes, content: bytes) -> None:
-    try:
+    with as_fault(TaskError, "the task's file must be writable"):
         write_file(site.path("pools", digest.hex()), content)
-    except OSError as error:
-        raise TaskError("the task's file must be writable", error.strerror) from error
 
 
 def _vote(ensemble: TeacherEnsemble, batch: QueryBatch) -> NDArray[np.int64]:

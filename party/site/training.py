@@ -27,8 +27,9 @@ from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import UnreadableFileError
-from pate_fed.partition import build_manifest, partition_records
+from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import read_regular
+from pate_fed.shards import deal_to_teachers, require_disjoint, rows_by_unit
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
 
 MANIFEST_FILE = "manifest.json"
@@ -185,10 +186,8 @@ def taught_records(site: Site, task: LearningTask, text: CsvTable) -> Records:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Let one process at a time train in a site; another's teachers are then there."""
-    try:
+    with as_fault(TeachersError, "teachers must be writable"):
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise TeachersError("teachers must be writable", error.strerror) from error
     try:
         _wait_for(lock)
         yield
@@ -197,10 +196,8 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _wait_for(lock: int) -> None:
-    try:
+    with as_fault(TeachersError, "teachers must be on a disk of this machine"):
         fcntl.flock(lock, fcntl.LOCK_EX)  # removed even if the process is killed
-    except OSError as error:
-        raise TeachersError("teachers must be on a disk of this machine", error.strerror) from error
 
 
 def _train(
@@ -215,20 +212,18 @@ def _train(
     records = taught_records(site, task, text)
     rng = np.random.default_rng(int.from_bytes(random_bytes(_KEY_BYTES), "big"))
     count = site.settings.teachers
-    partition = partition_records(records, parties=1, teachers=count, scheme="iid", rng=rng)
-    build_manifest(records, partition, key=random_bytes(_KEY_BYTES))  # refuses overlapping shards
+    units = list(rows_by_unit(records.unit_ids).values())
+    shards = deal_to_teachers(units, teachers=count, rng=rng)
+    require_disjoint(records, shards)  # epsilon counts one vote per patient
     ensemble = make_ensemble(site.settings.teacher_model, task.kind)
     ensemble.fit(
-        [records.select(shard.rows) for shard in partition.shards],
+        [records.select(shard.rows) for shard in shards],
         classes=task.classes,
         rng=rng,
         public=task.pool.views,
         on_trained=None if tell is None else lambda done: tell(done, count),
     )
-    shares = [
-        list(dict.fromkeys(records.unit_ids[row] for row in shard.rows))
-        for shard in partition.shards
-    ]
+    shares = [list(dict.fromkeys(records.unit_ids[row] for row in shard.rows)) for shard in shards]
     files = {**ensemble.dump(), SHARES_FILE: json_bytes(shares)}
     _keep(folder_of(site, task), with_manifest(files, _bound_to(site, task)))
     return ensemble
@@ -296,10 +291,8 @@ def read_files(folder: Path, listed: Any) -> dict[str, bytes]:
     for name, digest in listed.items():
         if Path(name).name != name:
             raise TeachersError("a teacher's file must lie beside its manifest", "another place")
-        try:
+        with as_fault(TeachersError, f"{name} must be readable"):
             content = read_regular(folder / name)
-        except OSError as error:
-            raise TeachersError(f"{name} must be readable", type(error).__name__) from error
         if hashlib.sha256(content).hexdigest() != digest:
             raise TeachersError(f"{name} must be as it was written", "another content")
         files[name] = content
@@ -309,13 +302,11 @@ def read_files(folder: Path, listed: Any) -> dict[str, bytes]:
 def _keep(folder: Path, files: dict[str, bytes]) -> None:
     """Write a folder whole or not at all; the caller must hold the lock."""
     partial = folder.with_name(f".{folder.name}{_PARTIAL}")
-    try:
+    with as_fault(TeachersError, "teachers must be writable"):
         for left in folder.parent.glob(f".*{_PARTIAL}"):  # nobody's: a crash left it
             shutil.rmtree(left, ignore_errors=True)
         write_folder(partial, files)
         partial.rename(folder)
-    except OSError as error:
-        raise TeachersError("teachers must be writable", error.strerror) from error
 
 
 def write_folder(folder: Path, files: dict[str, bytes]) -> None:

@@ -16,7 +16,7 @@ from party.errors import (
 from party.storage.schema import Base
 from pate_fed.nodes import is_locked, take_lock
 from pate_fed.nodes.database import NodeDatabase
-from pate_fed.nodes.owner_files import OWNER_ONLY
+from pate_fed.nodes.owner_files import OWNER_ONLY, as_fault
 
 _ROOM_FILE = ".room"
 _ROOM_BYTES = 2**20
@@ -96,7 +96,7 @@ class PartyDatabase(NodeDatabase):
             return
         room = self.path.with_name(_ROOM_FILE)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
+        with as_fault(StorageError, "the disk must have room"):
             held = os.open(room, flags, OWNER_ONLY)
             try:
                 # A write goes to disk twice: ahead, and in its place.
@@ -104,8 +104,6 @@ class PartyDatabase(NodeDatabase):
             finally:
                 os.close(held)
                 room.unlink(missing_ok=True)
-        except OSError as error:
-            raise StorageError("the disk must have room", error.strerror) from error
         self.try_to_write()
 
     def forget_erased(self) -> None:

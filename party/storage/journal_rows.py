@@ -17,9 +17,9 @@ from party.errors import (
 from party.storage.engine import PartyDatabase
 from party.storage.schema import JournalRow, PlanRow
 from pate_fed.nodes.database import put
-from protocols import wire
 from protocols.errors import RestoredJournalError
 from protocols.rounds import PlanClaim, SetBound
+from protocols.values import decode_value, encode_value
 
 _THE_JOURNAL = select(JournalRow.counter, JournalRow.halted_at, JournalRow.sketch_key)
 _PLAN = select(JournalRow.counter, JournalRow.halted_at, *PlanRow.__table__.columns).select_from(
@@ -100,12 +100,12 @@ def record_of(claim: PlanClaim) -> bytes:
     bound = claim.openable
     allowed = None if bound is None or bound.allowed is None else sorted(bound.allowed)
     openable = None if bound is None else [sorted(bound.needed), allowed]
-    return wire.encode_value([openable, claim.is_free, claim.task, claim.teachers])
+    return encode_value([openable, claim.is_free, claim.task, claim.teachers])
 
 
 def claim_of(record: bytes) -> PlanClaim:
     """Read a claim that was stored."""
-    openable, is_free, task, teachers = wire.decode_value(record)
+    openable, is_free, task, teachers = decode_value(record)
     if openable is None:
         return PlanClaim(None, is_free, task, teachers)
     needed, allowed = openable

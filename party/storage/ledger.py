@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from party.errors import RecordError, StorageDamagedError, StorageError
-from party.storage.audit import AuditKind
-from party.storage.audit_log import AuditLog
+from party.storage.audit_log import Act, AuditLog
 from party.storage.engine import PartyDatabase
 from party.storage.schema import BudgetRow, ClaimRow, EntryRow, RunChargesRow, RunSetupRow
 from pate_fed.accounting import EntryState, LedgerEntry, PrivacyLedger
@@ -24,8 +23,8 @@ from pate_fed.charging import RunLedger
 from pate_fed.errors import PateFedError
 from pate_fed.federation import RunTerms
 from pate_fed.nodes.database import put
-from protocols import wire
 from protocols.errors import ProtocolError
+from protocols.values import decode_value, encode_value
 
 _BUDGET = select(BudgetRow.record)
 _NEW_BUDGET = insert(BudgetRow).values(number=1)
@@ -104,16 +103,11 @@ class LedgerStore:
 
     def charges(self, scope: bytes) -> RunCharges | None:
         """Return the charges of a run; None if it was never set up."""
-        if scope in self._charges:
-            return self._charges[scope]
-        with self._database.transaction() as connection:
-            row = connection.execute(_CHARGES, {"scope": scope}).one_or_none()
-        return None if row is None else _charges_of(row)
+        return self._charges.get(scope) or charges_in(self._database, scope)
 
     def charges_of(self, run_id: bytes) -> RunCharges | None:
         """Return the same of the run that was once set up under an id."""
-        with self._database.transaction() as connection:
-            scope = connection.scalar(_SCOPE, {"run": run_id})
+        scope = _scope_of(self._database, run_id)
         return None if scope is None else self.charges(scope)
 
     def save(self, ledger: PrivacyLedger) -> None:
@@ -139,19 +133,14 @@ class LedgerStore:
             raise StorageError("only the node may charge", "another process")
         before = self.load()
         _require_continued(before, ledger)
-        # An unchanged entry is the same object, so a charge costs two rows and not the whole.
-        changed = [
-            place
-            for place, entry in enumerate(ledger.entries)
-            if place >= len(before.entries) or entry != before.entries[place]
-        ]
+        changed = ledger.changed_since(before)
         self._saved = None  # if this fails, the state on disk counts
         self._charges.clear()
-        records, used = _entries_of(ledger, changed), repr(ledger.used_share())
+        used = repr(ledger.used_share())
         with self._database.transaction() as connection:
-            for place, record in zip(changed, records, strict=True):
-                entry = ledger.entries[place]
-                row = {"number": place, "entry_id": entry.entry_id, "record": record}
+            for place, record in changed.items():
+                entry, text = ledger.entries[place], json.dumps(record, sort_keys=True)
+                row = {"number": place, "entry_id": entry.entry_id, "record": text}
                 put(connection, EntryRow, row)
                 self._note(connection, entry, is_new=place >= len(before.entries), used=used)
             for run_id, charges in runs.items():
@@ -160,19 +149,16 @@ class LedgerStore:
         self._saved = ledger
         self._charges.update({charges.scope: charges for charges in runs.values()})
 
-    def __repr__(self) -> str:
-        return f"LedgerStore({self._database!r})"
-
     def _note(self, connection: Connection, entry: LedgerEntry, *, is_new: bool, used: str) -> None:
         at = self._clock()
         if is_new:
             charge = {"charge": entry.entry_id, "price": repr(entry.reserved)}
             charged = {**charge, "lifetime_share": used}
-            self._log.append(AuditKind.CHARGED, charged, at=at, connection=connection)
+            self._log.append(Act.CHARGED, charged, at=at, connection=connection)
         if entry.state is not EntryState.RESERVED:
             charge = {"charge": entry.entry_id, "state": entry.state.value}
             settled = {**charge, "lifetime_share": used}
-            self._log.append(AuditKind.SETTLED, settled, at=at, connection=connection)
+            self._log.append(Act.SETTLED, settled, at=at, connection=connection)
 
     def _stored_budget(self) -> str | None:
         with self._database.transaction() as connection:
@@ -192,11 +178,7 @@ class LedgerStore:
 
 
 def is_budget_fixed(database: PartyDatabase) -> bool:
-    """Tell whether a start has fixed the budget for life.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
+    """Tell whether a start has fixed the budget for life."""
     with database.transaction() as connection:
         return connection.scalar(_BUDGET) is not None
 
@@ -206,7 +188,6 @@ def read_ledger(database: PartyDatabase, *, budget: PrivacyLedger) -> PrivacyLed
 
     Raises:
         RecordError: there is none, though queries were answered.
-        StorageError: it cannot be read.
     """
     with database.transaction() as connection:
         if connection.scalar(_BUDGET) is None:
@@ -216,40 +197,36 @@ def read_ledger(database: PartyDatabase, *, budget: PrivacyLedger) -> PrivacyLed
 
 
 def charges_of(database: PartyDatabase, run_id: bytes) -> RunCharges | None:
-    """Return the charges of the run that was set up under an id, for a reader beside the node.
-
-    Raises:
-        StorageError: they cannot be read.
-    """
-    with database.transaction() as connection:
-        scope = connection.scalar(_SCOPE, {"run": run_id})
+    """Return the charges of the run that was set up under an id, for a reader beside the node."""
+    scope = _scope_of(database, run_id)
     return None if scope is None else charges_in(database, scope)
 
 
 def charges_in(database: PartyDatabase, scope: bytes) -> RunCharges | None:
-    """Return the charges of a run of this scope; None if it was never set up.
-
-    Raises:
-        StorageError: they cannot be read.
-    """
+    """Return the charges of a run of this scope; None if it was never set up."""
     with database.transaction() as connection:
         row = connection.execute(_CHARGES, {"scope": scope}).one_or_none()
     return None if row is None else _charges_of(row)
 
 
-def _row_of(charges: RunCharges) -> dict[str, Any]:
+def _scope_of(database: PartyDatabase, run_id: bytes) -> bytes | None:
+    with database.transaction() as connection:
+        return connection.scalar(_SCOPE, {"run": run_id})
+
+
+def _row_of(charges: RunCharges) -> dict[str, object]:
     ledger = charges.ledger
     return {
         "scope": charges.scope,
         "seat": charges.seat,
-        "terms": wire.encode_value(ledger.terms.as_record()),
+        "terms": encode_value(ledger.terms.as_record()),
         "record": json.dumps(ledger.to_record(), sort_keys=True),
     }
 
 
 def _charges_of(row: Row[Any]) -> RunCharges:
     try:
-        terms = RunTerms.from_record(wire.decode_value(row.terms))
+        terms = RunTerms.from_record(decode_value(row.terms))
         ledger = RunLedger.of(terms, at_party=True).with_record(json.loads(row.record))
     except (ValueError, TypeError, LookupError, PateFedError, ProtocolError) as error:
         raise StorageDamagedError("a run's charges must be readable", "others") from error
@@ -277,24 +254,5 @@ def _require_continued(before: PrivacyLedger, after: PrivacyLedger) -> None:
 
 
 def _budget_of(ledger: PrivacyLedger) -> str:
-    record: dict[str, Any] = {**ledger.to_record(), "entries": []}
+    record: dict[str, object] = {**ledger.to_record(), "entries": []}
     return json.dumps(record, sort_keys=True)
-
-
-def _entries_of(ledger: PrivacyLedger, places: Sequence[int]) -> list[str]:
-    """Return the records of some entries, JSON."""
-    if not places:
-        return []
-    record = _only(ledger, places).to_record()["entries"]
-    assert isinstance(record, list)
-    return [json.dumps(each, sort_keys=True) for each in record]
-
-
-def _only(ledger: PrivacyLedger, places: Sequence[int]) -> PrivacyLedger:
-    return PrivacyLedger(
-        ledger.epsilon,
-        ledger.delta,
-        ledger.order,
-        tuple(ledger.entries[place] for place in places),
-        additive_delta=ledger.additive_delta,
-    )

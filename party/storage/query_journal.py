@@ -308,9 +308,6 @@ class QueryJournal:
             tuple(row.query for row in rows), sketches, sum(row.is_near for row in rows)
         )
 
-    def __repr__(self) -> str:
-        return f"QueryJournal({self._database!r})"
-
 
 def _require_each_once(queries: Sequence[bytes]) -> None:
     if len(set(queries)) != len(queries):

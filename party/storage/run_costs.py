@@ -12,15 +12,15 @@ from dataclasses import asdict
 
 from sqlalchemy import bindparam, select
 
-import pate_fed
 from party.errors import StorageDamagedError
 from party.storage.engine import PartyDatabase
 from party.storage.schema import RunCostRow
+from pate_fed import version
 from pate_fed.accounting import FormalCost
 from pate_fed.federation import RunTerms
 from pate_fed.nodes.database import put
 from pate_fed.pricing import run_cost
-from protocols import wire
+from protocols.values import encode_value
 
 _RECORD = select(RunCostRow.record).where(RunCostRow.key == bindparam("key"))
 
@@ -29,9 +29,6 @@ class RunCosts:
     """`pricing.run_cost` of runs. Every process of the site may read and add them.
 
     The node, which looks at any terms that are sent, adds none: they could fill the disk.
-
-    Args:
-        database: The site's.
     """
 
     def __init__(self, database: PartyDatabase) -> None:
@@ -40,15 +37,12 @@ class RunCosts:
     def of(self, terms: RunTerms) -> FormalCost:
         """Return a run's stated cost, worked out if nobody here has asked for it before.
 
-        Args:
-            terms: The run's.
-
         Raises:
             StorageDamagedError: the stored one cannot be read.
             StorageError: it could not be read or stored.
         """
-        facts = [pate_fed.__version__, terms.as_record()]
-        key = hashlib.sha256(wire.encode_value(facts)).digest()
+        facts = [version.__version__, terms.as_record()]
+        key = hashlib.sha256(encode_value(facts)).digest()
         with self._database.transaction() as connection:
             stored = connection.scalar(_RECORD, {"key": key})
         if stored is not None:
@@ -57,9 +51,6 @@ class RunCosts:
         with self._database.transaction() as connection:
             put(connection, RunCostRow, {"key": key, "record": json.dumps(asdict(found))})
         return found
-
-    def __repr__(self) -> str:
-        return f"RunCosts({self._database!r})"
 
 
 def _cost_in(record: str) -> FormalCost:

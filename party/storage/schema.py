@@ -5,6 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Double, ForeignKey, Index, LargeBinary, String, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from pate_fed.nodes.database import AuditColumns
+
 Digest = LargeBinary(32)
 
 
@@ -132,12 +134,7 @@ class SketchRow(Base):
 
 
 class WitnessRow(Base):
-    """The highest counter that a peer signed of its journal.
-
-    Attributes:
-        peer: Its fingerprint.
-        counter: Of its journal.
-    """
+    """The highest counter that a peer signed of its journal."""
 
     __tablename__ = "witnesses"
 
@@ -179,14 +176,7 @@ class EntryRow(Base):
 
 
 class RunChargesRow(Base):
-    """The charges of one run here, over all times that it was set up.
-
-    Attributes:
-        scope: `protocols.run_scope.RunScope.digest`.
-        seat: Place of this party among all, from 0.
-        terms: Of the run, canonical CBOR.
-        record: `RunLedger.to_record`, JSON.
-    """
+    """See `party.storage.ledger.RunCharges`: terms are canonical CBOR, the ledger's record JSON."""
 
     __tablename__ = "run_charges"
 
@@ -197,12 +187,7 @@ class RunChargesRow(Base):
 
 
 class RunSetupRow(Base):
-    """An id under which a run was set up; it may have been charged nothing.
-
-    Attributes:
-        run_id: The id.
-        scope: `RunChargesRow.scope`.
-    """
+    """An id under which a run was set up; it may have been charged nothing."""
 
     __tablename__ = "run_setups"
 
@@ -227,34 +212,12 @@ class RunCostRow(Base):
 # Decisions of its people -------------------------------------------------------------------------
 
 
-class AuditRow(Base):
-    """A record of the audit log.
-
-    Attributes:
-        number: From 1.
-        body: The record, canonical CBOR.
-        link: SHA-256 of the link before and the body.
-    """
-
-    __tablename__ = "audit"
-
-    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    body: Mapped[bytes] = mapped_column(LargeBinary)
-    link: Mapped[bytes] = mapped_column(Digest)
+class AuditRow(AuditColumns, Base):
+    """An entry of the audit log."""
 
 
 class PinRow(Base):
-    """A peer that the site's own people checked.
-
-    Attributes:
-        fingerprint: Of its identity.
-        name: Its name in messages.
-        body: Whom it belongs to.
-        identity_key: Ed25519.
-        checked_how: How they checked it, in their words.
-        checked_by: Who did.
-        pinned_at: When, Unix time in seconds.
-    """
+    """See `party.site.peers.Pin`."""
 
     __tablename__ = "pins"
 
@@ -268,24 +231,7 @@ class PinRow(Base):
 
 
 class ApprovalRow(Base):
-    """Something that a person of the site has to approve.
-
-    Attributes:
-        number: In the order in which they were asked.
-        kind: "pool" or "run".
-        digest: Of the pool, or of a run's scope.
-        coordinator: Fingerprint of the coordinator that asked: it holds for no other.
-        state: "pending", "approved" or "rejected".
-        asked_at: When it was first asked, Unix time in seconds.
-        terms: Terms of the run that asked, as they came.
-        seats: Fingerprints of all parties of that run, canonical CBOR.
-        form: Secure sum of that run.
-        suite: Sealing suite of that run.
-        decided_at: When it was decided.
-        decided_by: Who did.
-        reason: Their reason, for themselves; empty where they gave none.
-        words: What they wrote for the operator, to be sent; empty where they wrote nothing.
-    """
+    """See `party.site.records.Approval`; `seats` is canonical CBOR."""
 
     __tablename__ = "approvals"
 
@@ -329,22 +275,13 @@ class StandingRow(Base):
 
 
 class SentRow(Base):
-    """A message that left the site; one that left again is the same row.
+    """See `party.storage.sent.SentMessage`; one that left again is the same row.
 
     Requests outside of runs have one row for each day and thing that they ask about. So have the
     messages of a kind beyond the most of a day.
 
     Attributes:
-        number: In the order in which they first left.
         name: Digest of the message; of a request or the rest of a day, kind, coordinator and day.
-        coordinator: Fingerprint of the coordinator that it went to.
-        kind: Name of its type in `protocols.messages`.
-        run_id: Id of its run; empty outside of runs.
-        times: How often it left.
-        size: Bytes of all times together.
-        digest: SHA-256 of the message, of a request the newest one's.
-        first_at: When it first left, Unix time in seconds.
-        last_at: When it left last.
     """
 
     __tablename__ = "sent"

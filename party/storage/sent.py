@@ -77,11 +77,7 @@ class SentMessage:
 
 
 class SentLog:
-    """What left a site, in its database.
-
-    Args:
-        database: The site's.
-    """
+    """What left a site, in its database."""
 
     def __init__(self, database: PartyDatabase) -> None:
         self._database = database
@@ -94,9 +90,6 @@ class SentLog:
             to: Fingerprint of the coordinator.
             run: Id of the run, 32 bytes; empty if there is none yet.
             at: Unix time, in seconds.
-
-        Raises:
-            StorageError: it could not be stored.
         """
         with self._database.transaction() as connection:
             for frame in frames:
@@ -115,9 +108,6 @@ class SentLog:
             frame: The request.
             to: Fingerprint of the coordinator.
             at: Unix time, in seconds.
-
-        Raises:
-            StorageError: it could not be stored.
         """
         message: Any = wire.decode(frame).message
         kind, thing, run = type(message).__name__, "", b""
@@ -148,9 +138,6 @@ class SentLog:
         with self._database.transaction() as connection:
             rows, times, size = connection.execute(_TOTAL).one()
         return rows, times or 0, size or 0
-
-    def __repr__(self) -> str:
-        return f"SentLog({self._database!r})"
 
 
 _COLUMNS = (

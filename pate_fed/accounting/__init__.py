@@ -8,6 +8,7 @@ from pate_fed.accounting.conversion import (
     convert_costly_curve,
     convert_curve,
 )
+from pate_fed.accounting.costs import FormalCost, PerInstanceCost, neighbors
 from pate_fed.accounting.counts_composition import rows_epsilon
 from pate_fed.accounting.curves import (
     event_additive_delta,
@@ -19,9 +20,8 @@ from pate_fed.accounting.curves import (
 )
 from pate_fed.accounting.distributed_bounds import distributed_label_rdp
 from pate_fed.accounting.distributed_costs import (
-    DistributedCosts,
     charged_rows_cost,
-    distributed_costs,
+    distributed_labels_cost,
     rows_cost,
 )
 from pate_fed.accounting.distributed_law import distributed_row_rdp
@@ -37,11 +37,6 @@ from pate_fed.accounting.events import (
     StableLaplaceMaxEvent,
     event_from_record,
 )
-from pate_fed.accounting.exact import (
-    exact_epsilon,
-    exact_label_rdp,
-    exact_threshold_rdp,
-)
 from pate_fed.accounting.gaussian_dp import (
     gdp_epsilon,
     gdp_log_delta,
@@ -54,40 +49,16 @@ from pate_fed.accounting.label_bounds import (
     label_rdp,
     threshold_bit_rdp,
 )
-from pate_fed.accounting.laplace_bounds import laplace_log_q, laplace_rdp, pure_dp_rdp
 from pate_fed.accounting.ledger import LedgerEntry, PrivacyLedger, order_for_life
 from pate_fed.accounting.outcome_caps import NO_OUTCOMES, OutcomeEntry, OutcomeLedger, Outcomes
-from pate_fed.accounting.pate_bounds import (
-    gnmax_log_q,
-    gnmax_total_rdp,
-    rdp_from_log_q,
-    threshold_log_q,
-    threshold_rdp,
-    threshold_total_rdp,
-    total_rdp_from_log_q,
-)
-from pate_fed.accounting.per_instance import PerInstanceCost, PerInstanceMeter
 from pate_fed.accounting.reservations import Entry, EntryState
-from pate_fed.accounting.statement import (
-    DEALT_BY_CLASS,
-    NOT_PROTECTED,
-    FormalCost,
-    delta_warning,
-    guarantee_sentence,
-    neighbors,
-    not_protected,
-    trust_sentence,
-)
 
 __all__ = [
-    "DEALT_BY_CLASS",
     "DENSE_ORDERS",
     "LABEL_METHOD",
-    "NOT_PROTECTED",
     "NO_OUTCOMES",
     "ConfidentGaussianMaxEvent",
     "ConvertedEpsilon",
-    "DistributedCosts",
     "DistributedCountsEvent",
     "DistributedGaussianMaxEvent",
     "Entry",
@@ -101,7 +72,6 @@ __all__ = [
     "OutcomeLedger",
     "Outcomes",
     "PerInstanceCost",
-    "PerInstanceMeter",
     "PrivacyEvent",
     "PrivacyLedger",
     "RenyiAccountant",
@@ -111,9 +81,8 @@ __all__ = [
     "convert_at_orders",
     "convert_costly_curve",
     "convert_curve",
-    "delta_warning",
-    "distributed_costs",
     "distributed_label_rdp",
+    "distributed_labels_cost",
     "distributed_row_rdp",
     "event_additive_delta",
     "event_approximate_rdp",
@@ -122,31 +91,15 @@ __all__ = [
     "event_label_rdp",
     "event_public_rdp",
     "event_rdp",
-    "exact_epsilon",
-    "exact_label_rdp",
-    "exact_threshold_rdp",
     "gdp_epsilon",
     "gdp_log_delta",
     "gdp_mu",
     "gdp_mu_squared",
-    "gnmax_log_q",
-    "gnmax_total_rdp",
-    "guarantee_sentence",
     "label_level_epsilon",
     "label_rdp",
-    "laplace_log_q",
-    "laplace_rdp",
     "neighbors",
-    "not_protected",
     "order_for_life",
-    "pure_dp_rdp",
-    "rdp_from_log_q",
     "rows_cost",
     "rows_epsilon",
     "threshold_bit_rdp",
-    "threshold_log_q",
-    "threshold_rdp",
-    "threshold_total_rdp",
-    "total_rdp_from_log_q",
-    "trust_sentence",
 ]

@@ -28,7 +28,7 @@ from pate_fed.accounting.events import (
 )
 from pate_fed.accounting.gaussian_dp import gdp_mu_squared
 from pate_fed.accounting.label_bounds import label_rdp, threshold_bit_rdp
-from pate_fed.accounting.laplace_bounds import pure_dp_rdp
+from pate_fed.accounting.pure_bounds import pure_dp_rdp
 from pate_fed.accounting.ranges import renyi_orders
 from pate_fed.errors import UnsupportedEventError
 
@@ -100,16 +100,7 @@ def event_approximate_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.
     rest has this RDP. Any epsilon that follows from the RDP at delta holds at delta plus that
     chance; both add up over events.
 
-    Args:
-        event: The release, past or planned.
-        orders: Renyi orders, each above 1; shape (orders,).
-
-    Returns:
-        RDP at each order, in nats; shape (orders,).
-
-    Raises:
-        UnsupportedEventError: neither table has a curve for the event.
-        InvalidParameterError: an order is not above 1.
+    Takes, returns and raises what `event_rdp` does.
 
     Source:
         Bun, Steinke 2016, section 8. https://arxiv.org/abs/1605.02065.
@@ -152,16 +143,7 @@ def event_label_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float6
 
     An event without a bound of its own uses that of `event_rdp`, which holds against everybody.
 
-    Args:
-        event: The release, past or planned.
-        orders: Renyi orders, each above 1; shape (orders,).
-
-    Returns:
-        RDP at each order, in nats; shape (orders,).
-
-    Raises:
-        UnsupportedEventError: neither table has a curve for the event.
-        InvalidParameterError: an order is not above 1.
+    Takes, returns and raises what `event_rdp` does.
     """
     return event_rdp(event, orders)
 
@@ -175,7 +157,7 @@ def _(event: GaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
 @event_label_rdp.register
 def _(event: ConfidentGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
     # The same, and section 5: the label is drawn after the bit, from fresh noise.
-    checks = event.asks * threshold_bit_rdp(orders, sigma1=event.sigma1, weight=event.weight)
+    checks = event.asks * threshold_bit_rdp(orders, sigma=event.sigma1, weight=event.weight)
     return checks + event.answers * label_rdp(orders, sigma=event.sigma2, weight=event.weight)
 
 
@@ -193,16 +175,7 @@ def event_public_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float
     The smallest valid curve: that of `event_label_rdp` where the event has one, otherwise that of
     `event_approximate_rdp`.
 
-    Args:
-        event: The release, past or planned.
-        orders: Renyi orders, each above 1; shape (orders,).
-
-    Returns:
-        RDP at each order, in nats; shape (orders,).
-
-    Raises:
-        UnsupportedEventError: no table has a curve for the event.
-        InvalidParameterError: an order is not above 1.
+    Takes, returns and raises what `event_rdp` does.
     """
     own = event_approximate_rdp.dispatch(type(event)) is not event_approximate_rdp.dispatch(object)
     return event_approximate_rdp(event, orders) if own else event_label_rdp(event, orders)
@@ -215,16 +188,7 @@ def event_charged_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.floa
     With noise at the coordinator, which is trusted, that is the public: `event_public_rdp`. With
     noise at the parties it is the coordinator, who opens every noisy row: `event_rdp`.
 
-    Args:
-        event: The release, past or planned.
-        orders: Renyi orders, each above 1; shape (orders,).
-
-    Returns:
-        RDP at each order, in nats; shape (orders,).
-
-    Raises:
-        UnsupportedEventError: no table has a curve for the event.
-        InvalidParameterError: an order is not above 1.
+    Takes, returns and raises what `event_rdp` does.
     """
     return event_public_rdp(event, orders)
 

@@ -7,17 +7,17 @@ third one, which adds up over batches and runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
 from pate_fed.accounting.conversion import ConvertedEpsilon, convert_at_orders, convert_curve
+from pate_fed.accounting.costs import PUBLIC_VIEW, ROWS_METHOD, ROWS_RDP_METHOD, FormalCost
 from pate_fed.accounting.counts_composition import rows_epsilon
 from pate_fed.accounting.curves import event_label_rdp, event_rdp
 from pate_fed.accounting.events import DistributedCountsEvent, DistributedGaussianMaxEvent
-from pate_fed.accounting.statement import PUBLIC_VIEW, ROWS_METHOD, ROWS_RDP_METHOD, FormalCost
 
 DistributedEvent = DistributedGaussianMaxEvent | DistributedCountsEvent
 
@@ -28,21 +28,8 @@ LABELS_METHOD: Final = (
 _ORDERS: Final = 9
 
 
-@dataclass(frozen=True, slots=True)
-class DistributedCosts:
-    """The largest cost of a run at its caps.
-
-    Attributes:
-        coordinator: For the opener of the noisy sums, together with the colluders allowed for.
-        public: For an observer of labels and "no answer"s only.
-    """
-
-    coordinator: FormalCost
-    public: FormalCost
-
-
-def distributed_costs(event: DistributedEvent, *, delta: float) -> DistributedCosts:
-    """Compute the formal cost in both views.
+def distributed_labels_cost(event: DistributedEvent, *, delta: float) -> FormalCost:
+    """Compute the formal cost for an observer of labels and "no answer"s only.
 
     Args:
         event: The event at the caps of the whole run: `Mechanism.worst_case_event`.
@@ -51,24 +38,24 @@ def distributed_costs(event: DistributedEvent, *, delta: float) -> DistributedCo
     Raises:
         InvalidParameterError: an argument is out of its range.
     """
-    rows = rows_cost(event, delta=delta)
     # An observer of labels alone sees no more than the rows' reader; one of counts sees as much.
-    public = FormalCost(rows.epsilon, rows.method, PUBLIC_VIEW, order=rows.order)
-    if not isinstance(event, DistributedCountsEvent):
-        charged = charged_rows_cost(event, delta=delta)
-        assert charged.order is not None
-        labels = _convert_near(event, charged.order, delta=delta)
-        if labels.epsilon < public.epsilon:
-            public = FormalCost(labels.epsilon, LABELS_METHOD, PUBLIC_VIEW, order=labels.order)
-    return DistributedCosts(rows, public)
+    rows = replace(rows_cost(event, delta=delta), holds_for=PUBLIC_VIEW)
+    if isinstance(event, DistributedCountsEvent):
+        return rows
+    charged = charged_rows_cost(event, delta=delta)
+    assert charged.order is not None
+    labels = _convert_near(event, charged.order, delta=delta)
+    if labels.epsilon >= rows.epsilon:
+        return rows
+    return FormalCost(labels.epsilon, LABELS_METHOD, PUBLIC_VIEW, order=labels.order)
 
 
 @lru_cache(maxsize=1024)
 def rows_cost(event: DistributedEvent, *, delta: float) -> FormalCost:
-    """Compute the formal cost in the coordinator's view alone.
+    """Compute the formal cost for the opener of the rows, with the colluders allowed for.
 
     Args:
-        event: As for `distributed_costs`.
+        event: As for `distributed_labels_cost`.
         delta: In (0, 1).
 
     Raises:
@@ -94,7 +81,7 @@ def charged_rows_cost(event: DistributedEvent, *, delta: float) -> FormalCost:
     Ledgers add up divergences at one order, so they need this much, which is more than `rows_cost`.
 
     Args:
-        event: As for `distributed_costs`.
+        event: As for `distributed_labels_cost`.
         delta: In (0, 1).
 
     Raises:

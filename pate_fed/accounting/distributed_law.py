@@ -55,6 +55,11 @@ _REACH: Final = 9.5
 """Standard deviations, beyond which a Gaussian has e^-45 of its peak."""
 
 
+def honest_shares(parties: int, *, colluders: int, dropouts: int) -> int:
+    """Return how many noise shares are honest and present at the worst: n - c - d."""
+    return parties - colluders - dropouts
+
+
 def share_sigma(sigma: float, shares: int) -> float:
     """Return sigma / sqrt(shares), rounded up: each share has at least its part of the variance.
 

@@ -12,16 +12,7 @@ from functools import lru_cache
 
 from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.composition import can_be_composed, labels_epsilon
-from pate_fed.accounting.distributed_costs import DistributedEvent, distributed_costs, rows_cost
-from pate_fed.accounting.events import (
-    ConfidentGaussianMaxEvent,
-    GaussianMaxEvent,
-    ImmutableMaxEvent,
-    PrivacyEvent,
-)
-from pate_fed.accounting.gaussian_dp import LARGEST_MU, gdp_epsilon, gdp_mu_squared
-from pate_fed.accounting.label_bounds import LABEL_METHOD, label_level_epsilon
-from pate_fed.accounting.statement import (
+from pate_fed.accounting.costs import (
     COMPOSED_METHOD,
     COUNTS_VIEW,
     GDP_METHOD,
@@ -30,6 +21,19 @@ from pate_fed.accounting.statement import (
     RENYI_METHOD,
     FormalCost,
 )
+from pate_fed.accounting.distributed_costs import (
+    DistributedEvent,
+    distributed_labels_cost,
+    rows_cost,
+)
+from pate_fed.accounting.events import (
+    ConfidentGaussianMaxEvent,
+    GaussianMaxEvent,
+    ImmutableMaxEvent,
+    PrivacyEvent,
+)
+from pate_fed.accounting.gaussian_dp import LARGEST_MU, gdp_epsilon, gdp_mu_squared
+from pate_fed.accounting.label_bounds import LABEL_METHOD, label_level_epsilon
 
 ROUNDING_ROOM = 1 + 1e-9
 """Factor that covers the rounding of sums over a run's batches."""
@@ -51,7 +55,7 @@ def labels_cost(event: PrivacyEvent, *, options: int, delta: float) -> FormalCos
         InvalidParameterError: an argument is out of its range.
     """
     if isinstance(event, DistributedEvent):
-        return distributed_costs(event, delta=delta).public
+        return distributed_labels_cost(event, delta=delta)
     if isinstance(event, GaussianMaxEvent):
         kinds = min(options, 3)  # all numbers of options above two have one price
         if can_be_composed(kinds, event.sigma, asks=event.asks, delta=delta, weight=event.weight):
@@ -102,13 +106,7 @@ def gdp_cost(event: PrivacyEvent, *, delta: float) -> FormalCost:
 
 
 def _label_rdp(event: GaussianMaxEvent | ConfidentGaussianMaxEvent, delta: float) -> FormalCost:
-    if isinstance(event, GaussianMaxEvent):
-        asks, answers, sigma1, sigma2 = 0, event.asks, None, event.sigma
-    else:
-        asks, answers, sigma1, sigma2 = event.asks, event.answers, event.sigma1, event.sigma2
-    found = label_level_epsilon(
-        asks, answers, sigma1=sigma1, sigma2=sigma2, delta=delta, weight=event.weight
-    )
+    found = label_level_epsilon(event, delta=delta)
     return FormalCost(found.epsilon, LABEL_METHOD, order=found.order)
 
 

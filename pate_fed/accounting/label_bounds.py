@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.accounting.conversion import ConvertedEpsilon, convert_costly_curve
+from pate_fed.accounting.events import ConfidentGaussianMaxEvent, GaussianMaxEvent
 from pate_fed.accounting.moment_maximum import (
     LARGEST_THREE_WAY,
     LARGEST_TWO_WAY,
@@ -32,7 +33,7 @@ from pate_fed.accounting.moment_maximum import (
     largest_three_way,
     largest_two_way,
 )
-from pate_fed.accounting.ranges import positive, renyi_orders, whole
+from pate_fed.accounting.ranges import positive, renyi_orders
 from pate_fed.errors import InvalidParameterError
 
 LABEL_METHOD: Final = "label-level RDP bound at the caps, converted by CKS"
@@ -58,7 +59,7 @@ def label_rdp(orders: ArrayLike, *, sigma: float, weight: float = 1.0) -> NDArra
     Raises:
         InvalidParameterError: an argument is out of its range.
     """
-    return _label_rdp(renyi_orders(orders), _ratio("sigma", sigma, weight), is_proved=True)
+    return _label_rdp(renyi_orders(orders), _ratio(sigma, weight), is_proved=True)
 
 
 def _label_rdp(
@@ -69,7 +70,7 @@ def _label_rdp(
 
 
 def threshold_bit_rdp(
-    orders: ArrayLike, *, sigma1: float, weight: float = 1.0
+    orders: ArrayLike, *, sigma: float, weight: float = 1.0
 ) -> NDArray[np.float64]:
     """Bound the RDP of one threshold check for an observer of "answered or not", for all votes.
 
@@ -78,16 +79,16 @@ def threshold_bit_rdp(
 
     Args:
         orders: Renyi orders, each above 1; shape (orders,).
-        sigma1: Standard deviation of the noise in the check, in votes; above 0.
+        sigma: Standard deviation of the noise in the check, in votes; above 0.
         weight: Votes that one neighboring change can move; above 0.
 
     Returns:
-        RDP at each order, in nats, at most order weight^2 / (2 sigma1^2); shape (orders,).
+        RDP at each order, in nats, at most order weight^2 / (2 sigma^2); shape (orders,).
 
     Raises:
         InvalidParameterError: an argument is out of its range.
     """
-    return _bit_rdp(renyi_orders(orders), _ratio("sigma1", sigma1, weight), is_proved=True)
+    return _bit_rdp(renyi_orders(orders), _ratio(sigma, weight), is_proved=True)
 
 
 def _bit_rdp(orders: NDArray[np.float64], ratio: float, *, is_proved: bool) -> NDArray[np.float64]:
@@ -96,46 +97,41 @@ def _bit_rdp(orders: NDArray[np.float64], ratio: float, *, is_proved: bool) -> N
 
 
 def label_level_epsilon(
-    asks: float,
-    answers: float,
+    event: GaussianMaxEvent | ConfidentGaussianMaxEvent,
     *,
-    sigma1: float | None,
-    sigma2: float,
     delta: float,
-    weight: float = 1.0,
-    real_counts: bool = False,
+    expected: tuple[float, float] | None = None,
 ) -> ConvertedEpsilon:
-    """Return the epsilon of this many checks and labels together, for an observer of only these.
+    """Return the epsilon of all checks and labels of an event, for an observer of only these.
 
     It is a guarantee where asks and answers are caps that were fixed before the run. The sum of
     charges is then the same constant on every path, at all orders at once, so the order may be
     optimized. Queries may be chosen adaptively.
 
     Args:
-        asks: Cap on checks; ignored without `sigma1`.
-        answers: Cap on labels.
-        sigma1: Standard deviation of the noise in the check, in votes; None for plain GNMax.
-        sigma2: Standard deviation of the noise in each count, in votes.
+        event: The whole run's, at its caps.
         delta: In (0, 1).
-        weight: Votes that one neighboring change can move in a query.
-        real_counts: Allow counts that are not whole, such as expected ones: then the result is
-            an analysis that reproduces papers, not a guarantee.
+        expected: Expected numbers of asks and answers instead of the event's, not whole: then the
+            result is an analysis that reproduces papers, not a guarantee.
 
     Raises:
         InvalidParameterError: an argument is out of its range.
     """
-    asked, answered = (
-        _count(name, value, real_counts=real_counts)
-        for name, value in (("asks", asks), ("answers", answers))
-    )
-
-    label = _ratio("sigma", sigma2, weight)
-    check = None if sigma1 is None else _ratio("sigma1", sigma1, weight)
+    check = None
+    if isinstance(event, ConfidentGaussianMaxEvent):
+        asks, answers = expected or (event.asks, event.answers)
+        check, label = _ratio(event.sigma1, event.weight), _ratio(event.sigma2, event.weight)
+    else:
+        asks, answers = expected or (0, event.asks)
+        label = _ratio(event.sigma, event.weight)
+    for name, value in (("asks", asks), ("answers", answers)):
+        if not (math.isfinite(value) and value >= 0):
+            raise InvalidParameterError(f"{name} must be finite and at least 0", value)
 
     def curve(orders: NDArray[np.float64], *, is_proved: bool = True) -> NDArray[np.float64]:
-        rdp = answered * _label_rdp(orders, label, is_proved=is_proved)
+        rdp = answers * _label_rdp(orders, label, is_proved=is_proved)
         if check is not None:
-            rdp += asked * _bit_rdp(orders, check, is_proved=is_proved)
+            rdp += asks * _bit_rdp(orders, check, is_proved=is_proved)
         return rdp
 
     return convert_costly_curve(
@@ -143,16 +139,8 @@ def label_level_epsilon(
     )
 
 
-def _count(name: str, value: float, *, real_counts: bool) -> float:
-    if not real_counts:
-        return float(whole(name, value))  # type: ignore[arg-type]  # it refuses fractions
-    if not (math.isfinite(value) and value >= 0):
-        raise InvalidParameterError(f"{name} must be finite and at least 0", value)
-    return float(value)
-
-
-def _ratio(name: str, sigma: float, weight: float) -> float:
-    return positive("weight", weight) / positive(name, sigma)
+def _ratio(sigma: float, weight: float) -> float:
+    return positive("weight", weight) / positive("sigma", sigma)
 
 
 _Supremum = Callable[..., Maximum]

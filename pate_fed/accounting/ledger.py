@@ -45,10 +45,10 @@ from pate_fed.accounting.ranges import positive, probability, renyi_orders
 from pate_fed.accounting.reservations import (
     Entry,
     EntryState,
+    Reservations,
     entry_from_record,
     entry_to_record,
     require_distinct,
-    settled,
 )
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, LedgerError
 
@@ -66,7 +66,7 @@ LedgerEntry: TypeAlias = Entry[PrivacyEvent]
 
 
 @dataclass(frozen=True, slots=True)
-class PrivacyLedger:
+class PrivacyLedger(Reservations[PrivacyEvent]):
     """A budget and everything that was reserved from it.
 
     Attributes:
@@ -143,55 +143,6 @@ class PrivacyLedger:
             )
         return replace(self, entries=entries)
 
-    def commit(
-        self, entry_id: str, spent_event: PrivacyEvent, release_digest: bytes
-    ) -> PrivacyLedger:
-        """Charge the release; the rest of the reservation is free again.
-
-        Args:
-            entry_id: An open reservation.
-            spent_event: The release, in no component more than was reserved.
-            release_digest: `NoisyRelease.digest`, 32 bytes.
-
-        Raises:
-            LedgerError: the reservation is unknown or settled, too small, or the digest has
-                another length.
-        """
-        entries = settled(
-            self.entries,
-            entry_id,
-            EntryState.COMMITTED,
-            spent=spent_event,
-            release_digest=release_digest,
-        )
-        return replace(self, entries=entries)
-
-    def cancel(self, entry_id: str) -> PrivacyLedger:
-        """Give a reservation back: its sum provably never opens. See `reservations`.
-
-        Raises:
-            LedgerError: the reservation is unknown or settled.
-        """
-        return replace(self, entries=settled(self.entries, entry_id, EntryState.CANCELLED))
-
-    def give_back(self, entry_id: str) -> PrivacyLedger:
-        """Give a reservation back on the word of others, who may all lie: see `reservations`.
-
-        Unlike a cancelled entry it stays known as such, so that its owner can bound them.
-
-        Raises:
-            LedgerError: the reservation is unknown or settled.
-        """
-        return replace(self, entries=settled(self.entries, entry_id, EntryState.RETURNED))
-
-    def forfeit(self, entry_id: str) -> PrivacyLedger:
-        """Charge a whole reservation whose step failed after a message had left a party.
-
-        Raises:
-            LedgerError: the reservation is unknown or settled.
-        """
-        return replace(self, entries=settled(self.entries, entry_id, EntryState.FORFEITED))
-
     def can_afford(self, event: PrivacyEvent) -> bool:
         """Tell whether `reserve` would accept `event`.
 
@@ -206,7 +157,7 @@ class PrivacyLedger:
         Linear in what adds up, so the shares of several charges add up to that of all: 0 for none,
         at most 1, rounded up.
         """
-        return self._share(_charges(self.entries))
+        return self._share(self._charges)
 
     def share_of(self, *events: PrivacyEvent) -> float:
         """Return the share of an empty budget that events use together, above 1 if too much.
@@ -251,7 +202,7 @@ class PrivacyLedger:
             "delta": self.delta,
             "order": self.order,
             "additive_delta": self.additive_delta,
-            "entries": [entry_to_record(entry, PrivacyEvent.as_record) for entry in self.entries],
+            "entries": [entry_to_record(one, self.amount_to_record) for one in self.entries],
         }
 
     @classmethod
@@ -274,6 +225,11 @@ class PrivacyLedger:
             order=_number(order),
             additive_delta=_number(record["additive_delta"]),
         )
+
+    @staticmethod
+    def amount_to_record(amount: PrivacyEvent) -> object:
+        """See `Reservations.amount_to_record`."""
+        return amount.as_record()
 
     def _share(self, charges: list[PrivacyEvent]) -> float:
         amount = math.fsum(_rdp_at(event, self.order) for event in charges) * _SAFETY

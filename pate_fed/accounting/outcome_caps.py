@@ -19,10 +19,10 @@ from pate_fed.accounting.ranges import whole
 from pate_fed.accounting.reservations import (
     Entry,
     EntryState,
+    Reservations,
     entry_from_record,
     entry_to_record,
     require_distinct,
-    settled,
 )
 from pate_fed.errors import InvalidParameterError, LedgerError, OutcomeCapError
 
@@ -58,7 +58,7 @@ OutcomeEntry: TypeAlias = Entry[Outcomes]
 
 
 @dataclass(frozen=True, slots=True)
-class OutcomeLedger:
+class OutcomeLedger(Reservations[Outcomes]):
     """Caps on asks and answers, and everything that was reserved from them.
 
     Attributes:
@@ -79,12 +79,12 @@ class OutcomeLedger:
     @property
     def answers(self) -> int:
         """Answers that are released, held or forfeited."""
-        return sum(each.answers for each in self._counted)
+        return sum(each.answers for each in self._charges)
 
     @property
     def asks(self) -> int:
         """Asks that are released, held or forfeited."""
-        return sum(each.asks for each in self._counted)
+        return sum(each.asks for each in self._charges)
 
     @property
     def left(self) -> Outcomes:
@@ -140,49 +140,12 @@ class OutcomeLedger:
         entry = Entry(entry_id, EntryState.RESERVED, outcomes)
         return replace(self, entries=(*self.entries, entry))
 
-    def commit(self, entry_id: str, released: Outcomes, release_digest: bytes) -> OutcomeLedger:
-        """Count the released outcomes; the rest of the reservation is free again.
-
-        Args:
-            entry_id: An open reservation.
-            released: The outcomes of the asks, in no count more than was reserved.
-            release_digest: `NoisyRelease.digest`, 32 bytes.
-
-        Raises:
-            LedgerError: the reservation is unknown or settled, too small, or the digest has
-                another length.
-        """
-        entries = settled(
-            self.entries,
-            entry_id,
-            EntryState.COMMITTED,
-            spent=released,
-            release_digest=release_digest,
-        )
-        return replace(self, entries=entries)
-
-    def cancel(self, entry_id: str) -> OutcomeLedger:
-        """Give a reservation back: its sum provably never opens. See `reservations`.
-
-        Raises:
-            LedgerError: the reservation is unknown or settled.
-        """
-        return replace(self, entries=settled(self.entries, entry_id, EntryState.CANCELLED))
-
-    def forfeit(self, entry_id: str) -> OutcomeLedger:
-        """Count a whole reservation whose step failed after a message had left a party.
-
-        Raises:
-            LedgerError: the reservation is unknown or settled.
-        """
-        return replace(self, entries=settled(self.entries, entry_id, EntryState.FORFEITED))
-
     def to_record(self) -> dict[str, object]:
         """Return the ledger as plain values that JSON keeps exactly."""
         return {
             "outcome_ledger": OUTCOME_LEDGER_VERSION,
-            "caps": _outcomes_to_record(self.caps),
-            "entries": [entry_to_record(entry, _outcomes_to_record) for entry in self.entries],
+            "caps": self.amount_to_record(self.caps),
+            "entries": [entry_to_record(one, self.amount_to_record) for one in self.entries],
         }
 
     @classmethod
@@ -203,17 +166,14 @@ class OutcomeLedger:
             entries=tuple(entry_from_record(entry, _outcomes_from_record) for entry in entries),
         )
 
-    @property
-    def _counted(self) -> list[Outcomes]:
-        return [entry.charged for entry in self.entries if entry.charged is not None]
+    @staticmethod
+    def amount_to_record(amount: Outcomes) -> object:
+        """See `Reservations.amount_to_record`."""
+        return {"asks": amount.asks, "answers": amount.answers}
 
     @property
     def _is_within(self) -> bool:
         return self.asks <= self.caps.asks and self.answers <= self.caps.answers
-
-
-def _outcomes_to_record(outcomes: Outcomes) -> dict[str, int]:
-    return {"asks": outcomes.asks, "answers": outcomes.answers}
 
 
 def _outcomes_from_record(record: object) -> Outcomes:

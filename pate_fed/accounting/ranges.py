@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -84,8 +84,8 @@ RANGES: Final[Mapping[str, Range]] = {
     "asks": _ASKS,
     "answers": _COUNT,
     "rows": _COUNT,
-    "max_asks": _ASKS,
-    "max_answers": _COUNT,
+    "max_asks": Range(1, _COUNT.most),
+    "max_answers": Range(1, _COUNT.most),
     "epsilon": _EPSILON,
     "budgets": _EPSILON,
     "delta": Range(1e-300, 1, is_open=True),
@@ -120,10 +120,12 @@ def broken_ranges(value: Any) -> Iterator[tuple[str, str, float]]:
     """Yield the name, the broken rule and the value of each number that is out of its range.
 
     Args:
-        value: A dataclass; a field may be None, and entries of a tuple no numbers.
+        value: A dataclass; a field may be one, too, or None, and entries of a tuple no numbers.
     """
     for one in fields(value):
         allowed, held = RANGES.get(one.name), getattr(value, one.name)
+        if is_dataclass(held):
+            yield from broken_ranges(held)
         if allowed is None or held is None:
             continue
         for number in held if isinstance(held, tuple) else (held,):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from pate_fed.errors import LedgerError
 
@@ -89,36 +89,99 @@ def require_distinct(entries: tuple[Entry[T], ...]) -> None:
         raise LedgerError("every entry must have a name of its own", "a repeated name")
 
 
-def settled(
-    entries: tuple[Entry[T], ...],
-    entry_id: str,
-    state: EntryState,
-    *,
-    spent: T | None = None,
-    release_digest: bytes | None = None,
-) -> tuple[Entry[T], ...]:
-    """Return the entries with one of them settled.
+class Reservations(Generic[T]):
+    """What every ledger does with its entries; each step returns a new ledger."""
 
-    Args:
-        entries: As they stand.
-        entry_id: An open reservation.
-        state: Where it goes.
-        spent: The release, where it is committed.
-        release_digest: Of the release, 32 bytes, where it is committed.
+    __slots__ = ()
 
-    Raises:
-        LedgerError: the reservation is unknown or settled, too small, or the digest has another
-            length.
-    """
-    names = [entry.entry_id for entry in entries]
-    if entry_id not in names:
-        raise LedgerError("a reservation must be known", entry_id)
-    position = names.index(entry_id)
-    entry = entries[position]
-    if entry.state is not EntryState.RESERVED:
-        raise LedgerError("a reservation must be open", f"{entry_id}, {entry.state}")
-    done = replace(entry, state=state, spent=spent, release_digest=release_digest)
-    return (*entries[:position], done, *entries[position + 1 :])
+    if TYPE_CHECKING:
+
+        @property
+        def entries(self) -> tuple[Entry[T], ...]:
+            """In the order of their reservation."""
+
+    def commit(self, entry_id: str, spent: T, release_digest: bytes) -> Self:
+        """Count a release; the rest of its reservation is free again.
+
+        Args:
+            entry_id: An open reservation.
+            spent: The release, in no component more than was reserved.
+            release_digest: `NoisyRelease.digest`, 32 bytes.
+
+        Raises:
+            LedgerError: the reservation is unknown or settled, too small, or the digest has
+                another length.
+        """
+        return self._settled(entry_id, EntryState.COMMITTED, spent, release_digest)
+
+    def cancel(self, entry_id: str) -> Self:
+        """Give a reservation back: its sum provably never opens.
+
+        Raises:
+            LedgerError: the reservation is unknown or settled.
+        """
+        return self._settled(entry_id, EntryState.CANCELLED)
+
+    def give_back(self, entry_id: str) -> Self:
+        """Give a reservation back on the word of others, who may all lie.
+
+        Unlike a cancelled entry it stays known as such, so that its owner can bound them.
+
+        Raises:
+            LedgerError: the reservation is unknown or settled.
+        """
+        return self._settled(entry_id, EntryState.RETURNED)
+
+    def forfeit(self, entry_id: str) -> Self:
+        """Count a whole reservation whose step failed after a message had left a party.
+
+        Raises:
+            LedgerError: the reservation is unknown or settled.
+        """
+        return self._settled(entry_id, EntryState.FORFEITED)
+
+    def changed_since(self, before: Self) -> dict[int, dict[str, object]]:
+        """Return the records of the entries that are new or were settled, by their places.
+
+        Raises:
+            LedgerError: an entry is not there any more.
+        """
+        if len(self.entries) < len(before.entries):
+            raise LedgerError("a ledger must keep every entry", "fewer")
+        # An unchanged entry is the same object, so this compares few.
+        return {
+            place: entry_to_record(entry, self.amount_to_record)
+            for place, entry in enumerate(self.entries)
+            if place >= len(before.entries) or entry != before.entries[place]
+        }
+
+    @staticmethod
+    def amount_to_record(amount: T) -> object:
+        """Return an amount as plain values that JSON keeps exactly."""
+        raise NotImplementedError
+
+    @property
+    def _charges(self) -> list[T]:
+        """The amounts that count now."""
+        return [entry.charged for entry in self.entries if entry.charged is not None]
+
+    def _settled(
+        self,
+        entry_id: str,
+        state: EntryState,
+        spent: T | None = None,
+        release_digest: bytes | None = None,
+    ) -> Self:
+        names = [entry.entry_id for entry in self.entries]
+        if entry_id not in names:
+            raise LedgerError("a reservation must be known", entry_id)
+        position = names.index(entry_id)
+        entry = self.entries[position]
+        if entry.state is not EntryState.RESERVED:
+            raise LedgerError("a reservation must be open", f"{entry_id}, {entry.state}")
+        done = replace(entry, state=state, spent=spent, release_digest=release_digest)
+        entries = (*self.entries[:position], done, *self.entries[position + 1 :])
+        return replace(self, entries=entries)  # type: ignore[type-var]  # ledgers are dataclasses
 
 
 def entry_to_record(entry: Entry[T], encode: Callable[[T], object]) -> dict[str, object]:

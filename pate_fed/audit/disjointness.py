@@ -9,23 +9,20 @@ under two different ids has two tags, and is not found.
 
 from __future__ import annotations
 
-import hmac
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any, Final
 
-from pate_fed.errors import DisjointnessError, InvalidAnswersError, InvalidParameterError
+from pate_fed.audit.tags import HASH, SCHEMA_VERSION
+from pate_fed.errors import DisjointnessError, InvalidAnswersError
+from pate_fed.record.manifest import PartitionProof
 
-LEAST_KEY_BYTES: Final = 16
-SCHEMA_VERSION: Final = 1
-_HASH: Final = "HMAC-SHA256, key shared by the hospitals"
 _TAG: Final = re.compile(r"[0-9a-f]{64}")
 
 
-def check_manifest(partition: Mapping[str, Any]) -> int:
+def check_manifest(partition: PartitionProof) -> int:
     """Check `partition` of a simulation's `manifest.json`.
 
     Returns:
@@ -34,61 +31,26 @@ def check_manifest(partition: Mapping[str, Any]) -> int:
     Raises:
         DisjointnessError: it contradicts itself; the error names the teacher.
     """
-    try:
-        entries = [
-            (int(one["party"]), int(one["teacher"]), one["units"], one["records"], one["digest"])
-            for one in partition["teachers"]
-        ]
-        totals = partition["units"], partition["records"]
-        repeated = int(partition["repeated_contents"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise DisjointnessError(
-            "the manifest must list each teacher's units, records and digest", type(error).__name__
-        ) from error
     names, digests = set(), dict[str, str]()
-    for party, teacher, units, records, digest in entries:
-        name = f"teacher {teacher + 1} of party {party + 1}"
+    for one in partition.teachers:
+        name = f"teacher {one.teacher + 1} of party {one.party + 1}"
         if name in names:
             raise DisjointnessError("the manifest must list each teacher once", name)
-        if not (isinstance(digest, str) and _TAG.fullmatch(digest) and 1 <= units <= records):
+        if not (_TAG.fullmatch(one.digest) and 1 <= one.units <= one.records):
             raise DisjointnessError(f"{name} must have a digest and patients", "others")
-        if digest in digests:
+        if one.digest in digests:
             raise DisjointnessError(
-                "two teachers must have different digests", f"{digests[digest]} and {name}"
+                "two teachers must have different digests", f"{digests[one.digest]} and {name}"
             )
         names.add(name)
-        digests[digest] = name
-    sums = sum(one[2] for one in entries), sum(one[3] for one in entries)
-    if sums != totals or not entries or not 0 <= repeated <= totals[1]:
+        digests[one.digest] = name
+    units = sum(one.units for one in partition.teachers)
+    records = sum(one.records for one in partition.teachers)
+    repeated = partition.repeated_contents
+    totals = partition.units, partition.records
+    if (units, records) != totals or not names or repeated > records:
         raise DisjointnessError("the manifest's totals must be those of its teachers", "others")
     return repeated
-
-
-def tag_shares(
-    shares: Mapping[str, Sequence[Sequence[str]]], *, party: str, key: bytes
-) -> dict[str, Any]:
-    """Return a hospital's tags, for `json.dumps`.
-
-    Args:
-        shares: By task, the ids of each teacher's patients.
-        party: The hospital's name.
-        key: Secret of the hospitals, at least 16 bytes.
-
-    Raises:
-        InvalidParameterError: the key is too short.
-    """
-    if len(key) < LEAST_KEY_BYTES:
-        raise InvalidParameterError(f"the key must have {LEAST_KEY_BYTES} bytes", len(key))
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "hash": _HASH,
-        "key_check": _tag(key, "check"),
-        "party": party,
-        "tasks": {
-            task: [sorted(_tag(key, f"patient\0{one}") for one in share) for share in teachers]
-            for task, teachers in shares.items()
-        },
-    }
 
 
 def require_disjoint(documents: Mapping[str, Any]) -> dict[str, int]:
@@ -146,7 +108,7 @@ def _require_tags(name: str, document: Any) -> None:
         tasks = document["tasks"].values()
         good = (
             document["schema_version"] == SCHEMA_VERSION
-            and document["hash"] == _HASH
+            and document["hash"] == HASH
             and isinstance(document["party"], str)
             and isinstance(document["key_check"], str)
             and all(
@@ -160,7 +122,3 @@ def _require_tags(name: str, document: Any) -> None:
         good = False
     if not good:
         raise InvalidAnswersError(f"{name} must hold tags of `pate-party data tags`", "others")
-
-
-def _tag(key: bytes, what: str) -> str:
-    return hmac.digest(key, f"pate-fed tag\0{what}".encode(), sha256).hex()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class Target:
     check: Check | None = None
 
     @classmethod
-    def of(cls, mechanism: Mapping[str, Any]) -> Target:
+    def of(cls, mechanism: Mapping[str, object]) -> Target:
         """Return the target of a mechanism's parameters, as in `privacy.json`.
 
         Raises:
@@ -60,8 +60,8 @@ class Target:
         noise = Noise(_number(mechanism, "sigma2"), law)
         if name in ("gnmax", "lnmax"):
             return cls(noise)
-        sigma1 = _number(mechanism, "sigma1") if name == "confident" else None
-        return cls(noise, Check(_number(mechanism, "vote_threshold"), sigma1))
+        sigma = _number(mechanism, "sigma1") if name == "confident" else None
+        return cls(noise, Check(_number(mechanism, "vote_threshold"), sigma))
 
     def ask(self, votes: NDArray[np.int64], *, asks: int, rng: np.random.Generator) -> Answers:
         """Ask a query with these votes again and again.
@@ -187,7 +187,7 @@ def votes_of_agreement(share: float, *, teachers: int, classes: int) -> NDArray[
     return row
 
 
-def _number(mechanism: Mapping[str, Any], name: str) -> float:
+def _number(mechanism: Mapping[str, object], name: str) -> float:
     value = mechanism.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidParameterError(f"the mechanism must have {name}", repr(value))

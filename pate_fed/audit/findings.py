@@ -11,22 +11,33 @@ Three attackers ask about the same query.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.accounting import RenyiAccountant
 from pate_fed.accounting.ranges import whole
-from pate_fed.audit.exposure import MOST_ASKS, Target, asks_for_error, leak_error
-from pate_fed.errors import InvalidParameterError
+from pate_fed.audit.exposure import (
+    MOST_ASKS,
+    Target,
+    asks_for_error,
+    leak_error,
+    votes_of_agreement,
+)
+from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.mechanisms import Mechanism
+from pate_fed.record import SCHEMA_VERSION, Audit, Metrics, Privacy
+from pate_fed.record.audit import Step, Way
 from pate_fed.wording import plural
 
 USUAL_NEIGHBORS: Final = 10
 """Queries close to an answered one that a hospital's policy allows by default."""
+
+AGREEMENTS: Final = (0.4, 0.6, 0.8, 0.95)
+"""Shares of votes for the top class in made-up rows."""
 
 MOST_ROWS: Final = 30
 """Most rows of votes that are attacked: an attack of one takes half a second."""
@@ -70,6 +81,25 @@ def spread_rows(votes: NDArray[np.int64], *, most: int = MOST_ROWS) -> NDArray[n
     return votes[order[np.linspace(0, len(votes) - 1, most).round().astype(np.int64)]]
 
 
+def made_up_rows(privacy: Privacy, metrics: Metrics, labels: Sequence[str]) -> NDArray[np.int64]:
+    """Return rows in place of a run's votes, from close ones to clear ones; its files hold none.
+
+    Returns:
+        One row for each of `AGREEMENTS` that is above an even share.
+
+    Raises:
+        RunDirectoryError: the files do not say how many votes or classes there were.
+    """
+    votes = sum(party.votes for party in privacy.parties)
+    # A deployment does not know the classes that nobody was given; they hold few votes.
+    classes = len(metrics.per_class or {label for label in labels if label})
+    if votes < 1 or classes < 2:
+        raise RunDirectoryError("an audited run must have votes and 2 classes", classes)
+    shares = [share for share in AGREEMENTS if share * classes > 1]
+    rows = [votes_of_agreement(share, teachers=votes, classes=classes) for share in shares]
+    return np.array(rows)
+
+
 def price(mechanism: Mechanism, asks: int, *, delta: float) -> float:
     """Return the formal epsilon of so many repetitions, one teacher's data, public view."""
     accountant = RenyiAccountant()
@@ -95,76 +125,64 @@ def asks_within(mechanism: Mechanism, *, epsilon: float, delta: float) -> int:
     return paid
 
 
-def find(case: AuditCase, rng: np.random.Generator) -> dict[str, Any]:
+def find(case: AuditCase, rng: np.random.Generator) -> Audit:
     """Attack every row in every way, and say how often one must ask.
 
     Args:
         case: Votes and means.
         rng: Draws the answers.
-
-    Returns:
-        Plain data: `rows`, `teachers`, `classes`, `error`; `ways`, each with `way`, `asks` and
-        `mean_error`; `curve`, the errors of each row by the asks between; `asks_for_error`, each
-        row's number, null beyond a million; and its `median` (null if that is beyond).
     """
     asked = {"one answer": 1, "neighbors": 1 + case.neighbors, "repetition": case.asks}
-    ways = [
-        {"way": way, "asks": asks, "mean_error": _mean_error(case, asks, rng)}
+    ways = tuple(
+        Way(way=way, asks=asks, mean_error=float(np.mean(_errors(case, asks, rng))))
         for way, asks in asked.items()
-    ]
+    )
     steps = sorted({1, case.asks, *(10**power for power in range(7) if 10**power < case.asks)})
-    curve = [{"asks": asks, "errors": _errors(case, asks, rng)} for asks in steps]
-    needed = [asks_for_error(row, case.target, error=case.error, rng=rng) for row in case.votes]
-    return {
-        "rows": len(case.votes),
-        "teachers": int(case.votes[0].sum()),
-        "classes": case.votes.shape[1],
-        "error": case.error,
-        "ways": ways,
-        "curve": curve,
-        "asks_for_error": needed,
-        "median": _median(needed),
-    }
+    curve = tuple(Step(asks=asks, errors=tuple(_errors(case, asks, rng))) for asks in steps)
+    needed = tuple(
+        asks_for_error(row, case.target, error=case.error, rng=rng) for row in case.votes
+    )
+    return Audit(
+        schema_version=SCHEMA_VERSION,
+        rows=len(case.votes),
+        teachers=int(case.votes[0].sum()),
+        classes=case.votes.shape[1],
+        error=case.error,
+        ways=ways,
+        curve=curve,
+        asks_for_error=needed,
+        median=_median(needed),
+        repeated_contents=None,
+    )
 
 
-def render(found: Mapping[str, Any]) -> str:
+def render(found: Audit) -> str:
     """Say the findings in lines."""
     lines = [
-        f"Vote leak: {plural(found['rows'], 'row')} of {found['teachers']:,} votes in "
-        f"{found['classes']} classes.",
+        f"Vote leak: {plural(found.rows, 'row')} of {found.teachers:,} votes in "
+        f"{found.classes} classes.",
         "Error: the share of votes that an attacker puts into a wrong class.",
         "",
     ]
-    for way in found["ways"]:
+    for way in found.ways:
+        priced = "" if way.epsilon is None else f" (epsilon {way.epsilon:.2f})"
         lines.append(
-            f"{way['way']:12} {way['asks']:>9,} answers: error {100 * way['mean_error']:.1f} %"
-            + _priced(way)
+            f"{way.way:12} {way.asks:>9,} answers: error {100 * way.mean_error:.1f} %{priced}"
         )
-    percent = f"{100 * found['error']:g} %"
-    if found["median"] is None:
+    percent = f"{100 * found.error:g} %"
+    if found.median is None:
         lines.append(f"For an error of {percent} more than {MOST_ASKS:,} answers are needed.")
     else:
         lines.append(
-            f"For an error of {percent} half of the rows need at most {found['median']:,} answers."
+            f"For an error of {percent} half of the rows need at most {found.median:,} answers."
         )
     lines.append("Figures of real votes are private; those of made-up rows are not.")
-    repeated = found.get("repeated_contents")
-    if repeated is not None:
+    if found.repeated_contents is not None:
         lines.append(
-            f"The manifest agrees with itself. {plural(repeated, 'record')}: the content of one of "
-            "another teacher, under another id."
+            f"The manifest agrees with itself. {plural(found.repeated_contents, 'record')}: the "
+            "content of one of another teacher, under another id."
         )
     return "\n".join(lines)
-
-
-def _priced(way: Mapping[str, Any]) -> str:
-    if "epsilon" not in way:
-        return ""
-    return f" (epsilon {way['epsilon']:.2f})"
-
-
-def _mean_error(case: AuditCase, asks: int, rng: np.random.Generator) -> float:
-    return float(np.mean(_errors(case, asks, rng)))
 
 
 def _errors(case: AuditCase, asks: int, rng: np.random.Generator) -> list[float]:

@@ -44,16 +44,16 @@ class Check:
 
     Attributes:
         vote_threshold: Threshold, in votes; finite.
-        sigma1: Standard deviation of the check's own noise on the top count, in votes; above 0
+        sigma: Standard deviation of the check's own noise on the top count, in votes; above 0
             (Confident-GNMax). None where it looks at the label's noisy counts (Threshold-GNMax).
     """
 
     vote_threshold: float
-    sigma1: float | None = None
+    sigma: float | None = None
 
     def __post_init__(self) -> None:
-        if self.sigma1 is not None:
-            positive("sigma1", self.sigma1)
+        if self.sigma is not None:
+            positive("sigma", self.sigma)
         if not np.isfinite(self.vote_threshold):
             raise InvalidParameterError("vote_threshold must be finite", self.vote_threshold)
 
@@ -69,14 +69,14 @@ class Check:
         Returns:
             Of each class, then of "no answer": shapes (classes + 1,) and (classes + 1, classes).
         """
-        if self.sigma1 is None:
+        if self.sigma is None:
             return log_outcomes(votes, noise, self.vote_threshold)
         logs, slopes = log_outcomes(votes, noise)
         top = np.arange(len(votes)) == int(votes.argmax())
-        score = float(votes.max() - self.vote_threshold) / self.sigma1
+        score = float(votes.max() - self.vote_threshold) / self.sigma
         passes, fails = scipy.special.log_ndtr([score, -score])
         density = -0.5 * score * score - _LOG_SQRT_TWO_PI
-        up, down = np.exp([density - passes, density - fails]) / self.sigma1
+        up, down = np.exp([density - passes, density - fails]) / self.sigma
         return np.append(logs + passes, fails), np.vstack([slopes + top * up, top * -down])
 
 
@@ -285,7 +285,7 @@ def _first_guess(
     assert check is not None
     # As if the check had noise in the top count alone, whose rate of answers gives that count.
     rate = (labels.sum() + 0.5) / (answers.asked + 1)
-    top = check.vote_threshold + (check.sigma1 or noise.sigma) * float(scipy.special.ndtri(rate))
+    top = check.vote_threshold + (check.sigma or noise.sigma) * float(scipy.special.ndtri(rate))
     return np.asarray(np.maximum(votes + top, 0.0))
 
 

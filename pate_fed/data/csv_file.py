@@ -8,15 +8,14 @@ from __future__ import annotations
 import csv
 import gzip
 import re
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
 from pate_fed.cells import plain
+from pate_fed.data.packed_file import open_unpacked
 from pate_fed.errors import UnreadableFileError
-from pate_fed.regular_files import open_regular
 
 MAX_LINE_BYTES = 2**20
 """Longest line that is read."""
@@ -29,9 +28,6 @@ MAX_CELLS = 30_000_000
 
 _BLOCK = 10_000
 """Rows that are moved into columns at once."""
-
-_GZIP_MAGIC = b"\x1f\x8b"
-
 
 _DECIMAL_COMMA = re.compile(r"^([+-]?\d+),(\d+)(?=$|[eE ]|[^\d,.])")
 
@@ -124,30 +120,8 @@ def read_rows(
     Raises:
         UnreadableFileError: see `read_csv`.
     """
-
-    def read(stream: IO[bytes] | gzip.GzipFile) -> CsvTable:
+    with open_unpacked(path, most_bytes=MAX_FILE_BYTES) as stream:
         return parse(stream, path.name, mended, separator=separator, header=header)
-
-    try:
-        with open_regular(path, most_bytes=MAX_FILE_BYTES) as raw:
-            packed = raw.read(2) == _GZIP_MAGIC
-            raw.seek(0)
-            if not packed:
-                return read(raw)
-            with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
-                return read(unpacked)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UnreadableFileError(
-            f"{path.name} must be a whole gzip file", "a damaged or truncated one"
-        ) from error
-    except FileNotFoundError as error:
-        raise UnreadableFileError(
-            f"{path.name} must be a readable file", "none: it does not exist"
-        ) from error
-    except OSError as error:
-        raise UnreadableFileError(
-            f"{path.name} must be a readable file", error.strerror or type(error).__name__
-        ) from error
 
 
 def parse(

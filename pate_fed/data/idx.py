@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import gzip
 import struct
-import zlib
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.data.packed_file import open_unpacked
 from pate_fed.errors import UnreadableFileError
-from pate_fed.regular_files import open_regular
 
 MAX_IDX_BYTES = 2**29
 """Most bytes of content that a header may announce."""
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _UNSIGNED_BYTES = 0x08
 
 
@@ -35,26 +33,8 @@ def read_idx(path: Path, *, axes: int) -> NDArray[np.uint8]:
         UnreadableFileError: the file is missing, no idx file of bytes with `axes` axes, damaged,
             too large, or shorter or longer than its header says.
     """
-    try:
-        with open_regular(path, most_bytes=MAX_IDX_BYTES) as raw:
-            packed = raw.read(2) == _GZIP_MAGIC
-            raw.seek(0)
-            if not packed:
-                return _read_stream(raw, path.name, axes)
-            with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
-                return _read_stream(unpacked, path.name, axes)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UnreadableFileError(
-            f"{path.name} must be a whole gzip file", "a damaged or truncated one"
-        ) from error
-    except FileNotFoundError as error:
-        raise UnreadableFileError(
-            f"{path.name} must be a readable file", "none: it does not exist"
-        ) from error
-    except OSError as error:
-        raise UnreadableFileError(
-            f"{path.name} must be a readable file", error.strerror or type(error).__name__
-        ) from error
+    with open_unpacked(path, most_bytes=MAX_IDX_BYTES) as stream:
+        return _read_stream(stream, path.name, axes)
 
 
 def _read_stream(stream: IO[bytes] | gzip.GzipFile, name: str, axes: int) -> NDArray[np.uint8]:

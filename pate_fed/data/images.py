@@ -10,13 +10,14 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.data.columns import MOST_CLASSES
 from pate_fed.data.copies import without_copies
 from pate_fed.data.csv_file import plain_or_packed
 from pate_fed.data.dataset import Dataset, Records
 from pate_fed.data.idx import read_idx
 from pate_fed.data.image_features import fit_image_encoder
-from pate_fed.data.preprocessing import ImagePreprocessing
-from pate_fed.data.tables import MOST_CLASSES, split_by_unit
+from pate_fed.data.stored_preprocessing import ImagePreprocessing
+from pate_fed.data.tables import split_by_unit
 from pate_fed.errors import InvalidDataError, UnreadableFileError
 from pate_fed.regular_files import open_regular
 

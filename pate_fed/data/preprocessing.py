@@ -6,9 +6,8 @@ rows mean the same everywhere.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +16,6 @@ import numpy as np
 
 from pate_fed.cells import Cell, cell_of, is_missing, measurement, plain
 from pate_fed.data.csv_file import CsvTable
-from pate_fed.data.image_features import ImageEncoder, Projection
 from pate_fed.data.table_features import (
     CategoryEncoder,
     NumberEncoder,
@@ -28,17 +26,12 @@ from pate_fed.errors import (
     InvalidCellError,
     InvalidDataError,
     MissingColumnError,
-    RunDirectoryError,
 )
 from pate_fed.inputs import DatasetKind, Inputs
-from pate_fed.regular_files import read_regular
 
-INPUTS_FILE = "inputs.json"
 _TRUTHS = {"True": 1.0, "False": 0.0}
 _UNKNOWN = ("NAType", "NaTType")
 """Types of the cells that stand for "not known" in data frames."""
-TENSORS_FILE = "inputs.safetensors"
-SCHEMA_VERSION = 1
 
 ColumnEncoder = NumberEncoder | CategoryEncoder
 
@@ -128,96 +121,6 @@ class TablePreprocessing(Preprocessing):
             tuple(exactly(one["name"], str) for one in fields),
             TableEncoder(tuple(_column_encoder(one, place) for place, one in enumerate(fields))),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ImagePreprocessing(Preprocessing):
-    """How images become features.
-
-    Attributes:
-        encoder: Fitted on the pool.
-    """
-
-    kind: ClassVar[DatasetKind] = "image"
-
-    encoder: ImageEncoder
-
-    def inputs_of(self, raw: Any) -> Inputs:
-        """See `Preprocessing.inputs_of`."""
-        images = np.asarray(raw)
-        stacked = images[..., None] if images.ndim == 3 else images
-        if stacked.dtype != np.uint8 or stacked.ndim != 4:
-            raise InvalidDataError(
-                "images must be bytes of shape (n, height, width) or with channels",
-                f"{images.dtype} of shape {images.shape}",
-            )
-        return Inputs(self.encoder.apply(stacked), stacked)
-
-    def write(self, directory: Path) -> dict[str, object]:
-        """See `Preprocessing.write`."""
-        from safetensors.numpy import save_file  # noqa: PLC0415 - students only
-
-        projection = self.encoder.projection
-        save_file({"mean": projection.mean, "axes": projection.axes}, directory / TENSORS_FILE)
-        return {"shape": list(self.encoder.shape)}
-
-
-def write_preprocessing(
-    directory: Path, preprocessing: Preprocessing, *, class_names: Sequence[str]
-) -> None:
-    """Write the way from raw records to inputs, and the names of the classes.
-
-    Args:
-        directory: Made if absent.
-        preprocessing: The way.
-        class_names: Names of classes 0, 1, ...
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    described = {
-        "schema_version": SCHEMA_VERSION,
-        "kind": preprocessing.kind,
-        "class_names": list(class_names),
-        **preprocessing.write(directory),
-    }
-    text = json.dumps(described, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    (directory / INPUTS_FILE).write_text(text, "utf-8")
-
-
-def read_preprocessing(directory: Path) -> tuple[Preprocessing, tuple[str, ...]]:
-    """Read a folder of `write_preprocessing`; nothing in the folder is run.
-
-    Raises:
-        RunDirectoryError: a file is missing, damaged, or of another version.
-    """
-    try:
-        described = json.loads(read_regular(directory / INPUTS_FILE))
-        if described["schema_version"] != SCHEMA_VERSION:
-            raise LookupError("schema_version")  # noqa: TRY301 - told with the others
-        names = tuple(exactly(one, str) for one in exactly(described["class_names"], list))
-        if described["kind"] == "table":
-            return TablePreprocessing.from_fields(exactly(described["columns"], list)), names
-        height, width, channels = (exactly(one, int) for one in described["shape"])
-        projection = _read_projection(directory)
-        return ImagePreprocessing(ImageEncoder((height, width, channels), projection)), names
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise RunDirectoryError(
-            f"a student's folder must hold a readable {INPUTS_FILE}", type(error).__name__
-        ) from error
-
-
-def _read_projection(directory: Path) -> Projection:
-    from safetensors import SafetensorError  # noqa: PLC0415 - students only
-    from safetensors.numpy import load_file  # noqa: PLC0415
-
-    try:
-        arrays = load_file(directory / TENSORS_FILE)
-    except SafetensorError as error:
-        raise ValueError(TENSORS_FILE) from error
-    mean, axes = arrays["mean"], arrays["axes"]
-    is_double = mean.dtype == axes.dtype == np.float64
-    if axes.ndim != 2 or mean.shape != axes.shape[:1] or not is_double:
-        raise TypeError
-    return Projection(mean, axes)
 
 
 def table_of(rows: Any) -> CsvTable:

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data.bundled import load_bundled_breast_cancer, load_bundled_digits
+from pate_fed.data.columns import read_column
 from pate_fed.data.csv_file import CsvTable, read_csv
 from pate_fed.data.dataset import Dataset
 from pate_fed.data.images import load_idx_images, load_image_folder, load_npz_images
 from pate_fed.data.known_tables import KNOWN_TABLES, read_known_table
 from pate_fed.data.parquet_file import read_parquet
 from pate_fed.data.table_features import fit_table_encoder
-from pate_fed.data.tables import Roles, find_roles, read_column, table_dataset
+from pate_fed.data.tables import Roles, find_roles, table_dataset
 from pate_fed.errors import InvalidParameterError
 
 _BUNDLED = ("digits", "breast-cancer")

@@ -10,28 +10,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cells import (
-    cell_of,
-    folded,
-    is_missing,
-    measurement,
-    parse_number,
-    plain,
-    text_of,
-)
+from pate_fed.cells import cell_of, folded, is_missing, parse_number, plain, text_of
 from pate_fed.data.column_review import copies_of_label, uses_of
+from pate_fed.data.columns import (
+    MOST_CLASSES,
+    canonical_cells,
+    known_cells,
+    read_column,
+    sorted_names,
+)
 from pate_fed.data.copies import without_copies
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import ColumnUse, Dataset, Records
 from pate_fed.data.preprocessing import TablePreprocessing
-from pate_fed.data.table_features import (
-    Column,
-    TableEncoder,
-    column_of,
-    fit_table_encoder,
-)
+from pate_fed.data.table_features import Column, TableEncoder, fit_table_encoder
 from pate_fed.errors import (
-    InvalidCellError,
     InvalidDataError,
     InvalidParameterError,
     MissingColumnError,
@@ -45,15 +38,11 @@ FEWEST_UNITS = 20
 FEWEST_OF_A_CLASS = 3
 """Fewest records of a class: one each for hospitals, pool and test."""
 
-MOST_CLASSES = 100
-"""A label with more values is a measurement or a text, not a class."""
-
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
 _PRIVATE_SHARE = 0.60
 _PRIVATE_AND_POOL_SHARE = 0.85
 _POOL_OF_PUBLIC = 0.6
 _MOST_COPIES = 0.02
-_MOSTLY = 0.6
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -359,23 +348,6 @@ def _cuts(count: int) -> tuple[int, int]:
     return first, min(second, count)
 
 
-def known_cells(text: CsvTable, name: str) -> tuple[str, ...]:
-    """Return the cells of a column without gaps.
-
-    Raises:
-        InvalidCellError: one is.
-    """
-    cells = text.column(name)
-    unknown = {cell for cell in set(cells) if is_missing(cell)}
-    for line, cell in zip(text.lines, cells, strict=True):
-        if cell in unknown:
-            raise InvalidCellError(
-                f"column {name!r} of {text.file_name} must be filled in every row",
-                f"an empty cell in line {line}",
-            )
-    return cells
-
-
 def _classes(text: CsvTable, roles: Roles) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     cells = canonical_cells(known_cells(text, roles.label))
     if roles.positive is not None:
@@ -434,74 +406,3 @@ def _one_against_all(
             f"one of them {fewest} times",
         )
     return labels, (f"not {plain(positive)}", plain(positive))
-
-
-def canonical_cells(cells: tuple[str, ...]) -> tuple[str, ...]:
-    """Write equal numbers alike (0, 0.0, 00), if all cells are numbers."""
-    numbers = {cell: parse_number(cell) for cell in set(cells)}
-    if not np.isfinite(list(numbers.values())).all():
-        return cells
-    written = {cell: text_of(cell_of(cell)) for cell in numbers}
-    return tuple(written[cell] for cell in cells)
-
-
-def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Sort names, by value if all are numbers."""
-    listed = sorted(names)
-    numbers = {name: parse_number(name) for name in listed}
-    if np.isfinite(list(numbers.values())).all():
-        listed.sort(key=lambda name: numbers[name])
-    return tuple(listed)
-
-
-def read_column(text: CsvTable, name: str) -> Column:
-    """Read a column that may be a feature.
-
-    Raises:
-        InvalidCellError: a number that is out of range, in a column of numbers.
-        InvalidDataError: numbers with several units.
-    """
-    unit, numbers = _measured(text, name)
-    cells = text.column(name)
-    if numbers:
-        cells = tuple(numbers.get(cell, cell) for cell in cells)
-    parsed = {cell: parse_number(cell) for cell in set(cells)}
-    is_numeric = all(not np.isnan(value) or is_missing(cell) for cell, value in parsed.items())
-    if is_numeric and float("inf") in parsed.values():
-        line = next(
-            line
-            for line, cell in zip(text.lines, cells, strict=True)
-            if parsed[cell] == float("inf")
-        )
-        raise InvalidCellError(
-            f"numbers in column {name!r} of {text.file_name} must be finite and below 1e100",
-            f"another in line {line}",
-        )
-    read = {cell: cell_of(cell) for cell in parsed}  # in a column of mixed text "inf" is text
-    return column_of(name, list(map(read.__getitem__, cells)), unit=unit)
-
-
-def _measured(text: CsvTable, name: str) -> tuple[str, dict[str, str]]:
-    """Return the unit of a column of measurements, and the number of each; "" and none for others.
-
-    Raises:
-        InvalidDataError: measurements in several units.
-    """
-    counted = Counter(text.column(name))
-    found = {cell: measurement(cell) for cell in counted if not is_missing(cell)}
-    known = {cell: one for cell, one in found.items() if one is not None}
-    counts = Counter[str]()
-    for cell, (_, its_unit) in known.items():
-        counts[its_unit] += counted[cell]
-    if len(known) < len(found) or not any(counts):
-        return "", {}
-    unit, most = counts.most_common(1)[0]
-    if len(counts) > 1 and most < _MOSTLY * counts.total():
-        return "", {}  # categories that begin with a number
-    if len(counts) > 1:
-        raise InvalidDataError(
-            f"numbers in column {name!r} of {text.file_name} must have one unit; convert them, or "
-            "leave the column out with --ignore",
-            f"{len(counts)} units",
-        )
-    return unit, {cell: number for cell, (number, _) in known.items()}

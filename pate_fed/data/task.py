@@ -17,27 +17,21 @@ reading takes at most 16 times its bytes, plus three times `MOST_INPUT_BYTES`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cells import cell_of, plain, text_of
-from pate_fed.data.csv_file import CsvTable, read_csv
+from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
-from pate_fed.data.preprocessing import TablePreprocessing
-from pate_fed.data.table_features import TableEncoder, fit_table_encoder
-from pate_fed.data.tables import read_column
+from pate_fed.data.table_features import TableEncoder
 from pate_fed.data.task_schema import (
     TaskSchema,
     read_rows,
-    require_column,
-    require_pool,
     rows_to_bytes,
 )
-from pate_fed.errors import InvalidDataError, InvalidTaskError
+from pate_fed.errors import InvalidTaskError
 from pate_fed.inputs import DatasetKind
 from pate_fed.public_rows import PublicRows
 from pate_fed.queries import QueryPool
@@ -68,62 +62,6 @@ class LearningTask:
     def __repr__(self) -> str:
         queries, features = self.inputs.shape
         return f"LearningTask({self.name!r}, queries={queries}, features={features})"
-
-    @classmethod
-    def from_public_table(
-        cls,
-        path: Path,
-        *,
-        label: str,
-        classes: Sequence[str],
-        name: str = "",
-        kind: DatasetKind = "table",
-        ignored: Sequence[str] = (),
-        known: Iterable[TaskSchema] = (),
-    ) -> LearningTask:
-        """Make the task of a table of public inputs, or find it among those that are known.
-
-        A known one has the same label, kind and set of classes, reads columns that the table has,
-        and was offered every other column that is of use here. Then name, order of classes and
-        encoders are those that it has had since its first pool.
-
-        Args:
-            path: The table, one input a row. Where it has the label's column, that is not read.
-            label: Column of the hospitals' tables that is predicted.
-            classes: Names of its classes, in order.
-            name: Name of a new task; empty for the file's name.
-            kind: Kind of the records.
-            ignored: Columns that are no features.
-            known: Schemas of earlier pools of this federation.
-
-        Raises:
-            UnreadableFileError: the file is no CSV file that can be read.
-            InvalidCellError: a number is out of range, or none stands in a known task's column of
-                numbers.
-            InvalidDataError: no column is of use.
-            InvalidTaskError: the names of classes or columns cannot be, or the pool is larger than
-                hospitals read.
-        """
-        text = read_csv(path)
-        for column in ignored:
-            require_column(text, column)
-        label, *class_names = (plain(one) for one in (label, *classes))
-        offered = tuple(one for one in text.header if one not in {label, *ignored})
-        if not text.lines:
-            raise InvalidTaskError(f"{text.file_name} must have public inputs", "no row")
-        schema = _known_schema(
-            text, offered, known, label=label, class_names=class_names, kind=kind
-        ) or _new_schema(
-            text,
-            offered,
-            name=name or path.name,
-            label=label,
-            class_names=tuple(class_names),
-            kind=kind,
-        )
-        task = cls(schema, schema.rows_of(text))
-        _require_size(len(task.to_bytes()))
-        return task
 
     @property
     def name(self) -> str:
@@ -187,7 +125,7 @@ class LearningTask:
         Raises:
             InvalidTaskError: it is anything else, or larger than the bounds.
         """
-        _require_size(len(content))
+        require_size(len(content))
         schema, start = _read_schema(content)
         count = content.count(b"\n", start)
         if start == len(content):
@@ -221,71 +159,15 @@ def _read_schema(content: bytes) -> tuple[TaskSchema, int]:
     return TaskSchema.read(content, len(MAGIC))
 
 
-def _require_size(size: int) -> None:
+def require_size(size: int) -> None:
+    """Refuse a document of more than `MAX_TASK_BYTES`.
+
+    Raises:
+        InvalidTaskError: it is.
+    """
     if size > MAX_TASK_BYTES:
         raise InvalidTaskError(
             f"a task must have at most {MAX_TASK_BYTES} bytes: ask fewer rows, or leave columns "
             "out with --ignore",
             size,
         )
-
-
-# Old and new ------------------------------------------------------------------------------------
-
-
-def _known_schema(
-    text: CsvTable,
-    offered: tuple[str, ...],
-    known: Iterable[TaskSchema],
-    *,
-    label: str,
-    class_names: Sequence[str],
-    kind: DatasetKind,
-) -> TaskSchema | None:
-    """Return the known schema that a table belongs to; of several the one that reads most."""
-    wanted = {text_of(cell_of(one)) for one in class_names}
-    fitting = [
-        one
-        for one in known
-        if (one.label, one.kind) == (label, kind)
-        and {text_of(cell_of(name)) for name in one.class_names} == wanted
-        and set(one.columns) <= set(offered)
-        and not _useful(text, set(offered) - {*one.columns, *one.left_out})
-    ]
-    return max(fitting, key=lambda one: (len(one.columns), one.digest), default=None)
-
-
-def _new_schema(
-    text: CsvTable,
-    offered: tuple[str, ...],
-    *,
-    name: str,
-    label: str,
-    class_names: tuple[str, ...],
-    kind: DatasetKind,
-) -> TaskSchema:
-    require_pool(len(text.lines), max(1, len(offered)))
-    columns = tuple(read_column(text, one) for one in sorted(offered))
-    fitted = fit_table_encoder(columns, np.arange(len(text.lines), dtype=np.int64))
-    used = tuple(columns[one.position] for one in fitted.encoders)
-    names = tuple(one.name for one in used)
-    cells = TablePreprocessing(names, fitted).cells(text)
-    return TaskSchema(
-        name=name,
-        kind=kind,
-        label=label,
-        class_names=class_names,
-        first=PublicRows(names, tuple(zip(*cells, strict=True))),
-        units=tuple(one.unit for one in used),
-        left_out=tuple(one for one in offered if one not in names),
-    )
-
-
-def _useful(text: CsvTable, names: set[str]) -> bool:
-    """Tell whether one of some columns says anything in this table."""
-    columns = tuple(read_column(text, name) for name in sorted(names))
-    try:
-        fit_table_encoder(columns, np.arange(len(text.lines), dtype=np.int64))
-    except InvalidDataError:
-        return False
-    return True

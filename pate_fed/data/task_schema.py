@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.cells import is_missing, measurement, parse_number, plain
+from pate_fed.data.columns import MOST_CLASSES, known_cells
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.preprocessing import TablePreprocessing, exactly
@@ -33,7 +34,6 @@ from pate_fed.data.table_features import (
     column_of,
     fit_column,
 )
-from pate_fed.data.tables import MOST_CLASSES, known_cells
 from pate_fed.errors import (
     InvalidCellError,
     InvalidParameterError,

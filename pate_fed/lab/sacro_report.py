@@ -44,7 +44,7 @@ def sacro_report(
     parameters: Mapping[str, Any],
     claim: float,
     delta: float,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return a report as SACRO-ML writes it, for `json.dumps`.
 
     Args:

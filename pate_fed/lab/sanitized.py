@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.accounting.conversion import convert_at_orders
-from pate_fed.accounting.pate_bounds import checked_tops, gnmax_log_q, threshold_rdp
 from pate_fed.accounting.ranges import positive, renyi_orders
 from pate_fed.errors import InvalidParameterError
+from pate_fed.lab.pate_bounds import checked_tops, gnmax_log_q, threshold_rdp
 from pate_fed.lab.smooth_conditions import (
     SmoothSetting,
     capped_rdp,
@@ -140,8 +140,7 @@ def instance_cost(
     setting: SmoothSetting,
     *,
     answered: ArrayLike,
-    vote_threshold: float | None = None,
-    sigma1: float | None = None,
+    check: tuple[float, float] | None = None,
     offsets: ArrayLike | None = None,
 ) -> InstanceCost:
     """Compute the cost of GNMax, Confident- or Interactive-GNMax on its votes, at one order.
@@ -155,9 +154,8 @@ def instance_cost(
         answered: 1 for each query with a released label, 0 for each refused one. The chance of an
             answer in its place gives the papers' expected cost, for analysis only. Shape
             (queries,).
-        vote_threshold: Noisy top count from which a query is answered; None where nothing was
-            checked.
-        sigma1: Standard deviation of the noise in the check; None where nothing was checked.
+        check: Noisy top count from which a query is answered, and the standard deviation of the
+            noise in that check, in votes; None where nothing was checked.
         offsets: Public whole numbers to subtract from the counts for the check, of
             Interactive-GNMax; shape (queries, classes). None for none.
 
@@ -167,9 +165,6 @@ def instance_cost(
     """
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)
     shares = shares_of(answered, len(votes))
-    if (vote_threshold is None) != (sigma1 is None):
-        raise InvalidParameterError("a check must have both threshold and sigma1", "one of them")
-    check = None if vote_threshold is None or sigma1 is None else (vote_threshold, sigma1)
     if setting.classes == 2:
         return _two_class_cost(votes, shares, setting, check, offsets)
     labels = np.flatnonzero(shares)
@@ -184,7 +179,7 @@ def instance_cost(
         listed = listed + times @ threshold_local_sensitivities(
             tops,
             vote_threshold=check[0],
-            sigma1=check[1],
+            sigma=check[1],
             order=setting.order,
             teachers=setting.teachers,
             weight=setting.weight,
@@ -255,7 +250,7 @@ def _check_costs(
     tops: NDArray[np.int64], setting: SmoothSetting, check: tuple[float, float]
 ) -> NDArray[np.float64]:
     costs = threshold_rdp(
-        tops, [setting.order], vote_threshold=check[0], sigma1=check[1], weight=setting.weight
+        tops, [setting.order], vote_threshold=check[0], sigma=check[1], weight=setting.weight
     )
     return costs[:, 0]
 

@@ -35,9 +35,9 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed.accounting.pate_bounds import rdp_from_log_q, threshold_rdp
 from pate_fed.accounting.ranges import positive, top_counts, vote_counts
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
+from pate_fed.lab.pate_bounds import rdp_from_log_q, threshold_rdp
 from pate_fed.lab.smooth_conditions import (
     SmoothConditions,
     SmoothSetting,
@@ -133,7 +133,7 @@ def threshold_local_sensitivities(
     maxima: ArrayLike,
     *,
     vote_threshold: float,
-    sigma1: float,
+    sigma: float,
     order: float,
     teachers: int,
     weight: int = 1,
@@ -148,7 +148,7 @@ def threshold_local_sensitivities(
         maxima: Top count of each query, whole numbers from `lowest` to `teachers`; of
             Interactive-GNMax the largest count after the student's rounded share was taken off.
         vote_threshold: Noisy top count from which a query is answered.
-        sigma1: Standard deviation of the noise in the check, in votes; above 0.
+        sigma: Standard deviation of the noise in the check, in votes; above 0.
         order: Renyi order, above 1.
         teachers: Votes per query, at least 1.
         weight: Votes that one neighboring change can move, at least 1.
@@ -168,7 +168,7 @@ def threshold_local_sensitivities(
         raise InvalidVotesError(f"top counts must be {lowest} to {teachers}", "others")
     # One below the lowest is a neighbor in the table, not a vote that is walked to.
     possible = np.arange(lowest - 1, teachers + 1)
-    check = {"vote_threshold": vote_threshold, "sigma1": sigma1, "weight": weight}
+    check = {"vote_threshold": vote_threshold, "sigma": sigma, "weight": weight}
     costs = threshold_rdp(possible, [order], **check)[:, 0]
     local = _table_sensitivities(costs, weight)[1:]
     return _scan(local, tops.astype(np.int64) - lowest, weight, distances(teachers, weight))

@@ -7,7 +7,7 @@ from pate_fed.mechanisms.discrete_sampling import (
 )
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
-from pate_fed.mechanisms.mechanism import Mechanism, Options, Size, Spec
+from pate_fed.mechanisms.mechanism import Mechanism, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noise_shares import ROW_SUM_FALSE_ALARM, DistributedNoise
 from pate_fed.mechanisms.noisy_max import NoisyMax
@@ -46,7 +46,6 @@ __all__ = [
     "Mechanism",
     "NoisePlan",
     "NoisyMax",
-    "Options",
     "Predictions",
     "RandomBytes",
     "Size",

@@ -17,17 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import ClassVar, Final
 
 from pate_fed.accounting.events import DistributedGaussianMaxEvent, GaussianMaxEvent, PrivacyEvent
-from pate_fed.accounting.pate_bounds import gnmax_total_rdp
 from pate_fed.accounting.ranges import in_range, whole
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
-    Options,
     Parameters,
     Size,
     Spec,
@@ -40,7 +35,8 @@ from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import pick
-from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.releases import NoisyRelease
+from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
@@ -111,18 +107,6 @@ class GaussianMax(NoisyMax):
             return DistributedGaussianMaxEvent(asks, self.sigma, self.shares, whole_votes(weight))
         return GaussianMaxEvent(asks=asks, sigma=self.sigma, weight=weight)
 
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Sum the data-dependent bound over the answered queries."""
-        answered = counts[outcomes == Outcome.ANSWERED]
-        return gnmax_total_rdp(answered, orders, sigma=self.sigma, weight=weight)
-
     def parameters(self) -> Parameters:
         """Return the parameters; the noise of the counts is "sigma2", as for all mechanisms."""
         shares: Parameters = {} if self.shares is None else {"shares": self.shares}
@@ -139,15 +123,15 @@ SIGMA2_SHARE: Final = 0.16
 """Noise per vote where every query is answered, and no better one is known."""
 
 
-def _make(options: Options) -> Mechanism:
-    return GaussianMax(options.need("sigma2"), shares=options.shares)
+def _make(rule: Rule, parties: int, _: int) -> Mechanism:
+    return GaussianMax(rule.need("sigma2"), shares=rule.shares(parties))
 
 
 def _usual(size: Size) -> Mapping[str, float]:
     return {"sigma2": SIGMA2_SHARE * size.votes}
 
 
-def _text(mechanism: Mapping[str, Any]) -> str:
+def _text(mechanism: Mapping[str, object]) -> str:
     return f"For each query {pick(mechanism)}."
 
 

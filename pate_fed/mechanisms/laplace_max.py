@@ -10,21 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import ClassVar, Final
 
 from pate_fed.accounting.events import LaplaceMaxEvent, PrivacyEvent
-from pate_fed.accounting.laplace_bounds import laplace_rdp
 from pate_fed.accounting.ranges import in_range
 from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
-from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
+from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import pick
-from pate_fed.releases import Outcome
+from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
@@ -61,19 +57,6 @@ class LaplaceMax(NoisyMax):
         """Return the event of this many asks."""
         return LaplaceMaxEvent(asks=asks, gamma=self.gamma, weight=weight)
 
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Sum the data-dependent bound over the answered queries."""
-        answered = counts[outcomes == Outcome.ANSWERED]
-        bounds = laplace_rdp(answered, orders, gamma=self.gamma, weight=weight)
-        return np.asarray(bounds.sum(axis=0))
-
     def parameters(self) -> Parameters:
         """Return the parameters; "sigma2" is the standard deviation sqrt(2) / gamma."""
         return {
@@ -90,15 +73,15 @@ def gamma_of(sigma: float) -> float:
     return math.sqrt(2) / sigma if sigma else math.inf
 
 
-def _make(options: Options) -> Mechanism:
-    return LaplaceMax(gamma_of(options.need("sigma2")))
+def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
+    return LaplaceMax(gamma_of(rule.need("sigma2")))
 
 
 def _usual(size: Size) -> Mapping[str, float]:
     return {"sigma2": SIGMA2_SHARE * size.votes}
 
 
-def _text(mechanism: Mapping[str, Any]) -> str:
+def _text(mechanism: Mapping[str, object]) -> str:
     return f"For each query {pick(mechanism, kind='Laplace noise')}."
 
 

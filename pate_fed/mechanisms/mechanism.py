@@ -1,6 +1,6 @@
 """The contract of a mechanism: the rule from summed votes to labels, and its cost.
 
-mechanism = make_mechanism("threshold", Options(vote_threshold=25, sigma2=12))
+mechanism = make_mechanism(Rule("threshold", vote_threshold=25, sigma2=12))
 reserved = mechanism.worst_case_event(34, 34)                 # before any noise is drawn
 release = mechanism.release(summed, noise=NoisePlan(), random_bytes=secrets.token_bytes,
                             max_answers=34)
@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,45 +25,11 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
+from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 Parameters = dict[str, str | float | None]
 """Parameters of a mechanism as JSON can hold them; four keys are the same for all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """All parameters of all mechanisms; each mechanism takes its own.
-
-    Attributes:
-        vote_threshold: Noisy top count from which a query is answered, in votes.
-        sigma1: Standard deviation of the noise in the check or in the test, in votes or units.
-        sigma2: Standard deviation of the noise in each count, in votes.
-        confidence: Chance from which the label of a student that learns meanwhile is kept.
-        test_delta: Of one test of stability.
-        unit_votes: Votes that one neighboring change can move, for tests of stability.
-        shares: With noise at the parties, honest shares that have to suffice: n - c - d. None
-            where the coordinator adds the noise.
-    """
-
-    vote_threshold: float | None = None
-    sigma1: float | None = None
-    sigma2: float | None = None
-    confidence: float | None = None
-    test_delta: float | None = None
-    unit_votes: int = 1
-    shares: int | None = None
-
-    def need(self, name: str) -> float:
-        """Return an option that a mechanism cannot do without.
-
-        Raises:
-            InvalidParameterError: it is not given.
-        """
-        value = getattr(self, name)
-        if value is None:
-            raise InvalidParameterError(f"{name} must be given for this mechanism", "none")
-        return float(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +56,8 @@ class Spec:
     Attributes:
         name: In settings, terms and records.
         title: As the papers write it.
-        parameters: Fields of `Options` that it needs; it takes no others.
-        make: Makes it.
+        parameters: Those of `pate_fed.rule.PARAMETERS` that it needs; it takes no others.
+        make: Makes it from a rule, the number of parties, and the votes of one privacy unit.
         usual: The default parameters.
         text: Describes the way from query to label, from the parameters of `Mechanism.parameters`.
         refused_because: Why a query gets no answer; empty for a mechanism that always answers.
@@ -105,9 +71,9 @@ class Spec:
     name: str
     title: str
     parameters: tuple[str, ...]
-    make: Callable[[Options], Mechanism]
+    make: Callable[[Rule, int, int], Mechanism]
     usual: Callable[[Size], Mapping[str, float]]
-    text: Callable[[Mapping[str, Any]], str]
+    text: Callable[[Mapping[str, object]], str]
     refused_because: str = ""
     is_private: bool = True
     at_parties: bool = False
@@ -179,27 +145,6 @@ class Mechanism(ABC):
             InvalidParameterError: a cap is not a whole number of at least 0.
         """
         return self.event(asks, min(whole("asks", asks), whole("answers", answers)), weight=weight)
-
-    @abstractmethod
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Bound the RDP of a release given its votes, as the papers do. The result is private.
-
-        Args:
-            counts: Votes of the queries looked at; shape (queries, classes).
-            outcomes: `Outcome` of each, answered or refused; shape (queries,).
-            orders: Renyi orders, each above 1; shape (orders,).
-            weight: As for `event`.
-
-        Returns:
-            RDP in nats of all of them together; shape (orders,).
-        """
 
     @abstractmethod
     def parameters(self) -> Parameters:

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
-from pate_fed.accounting.distributed_law import share_sigma
+from pate_fed.accounting.distributed_law import honest_shares, share_sigma
 from pate_fed.accounting.ranges import in_range, probability, whole
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.discrete_sampling import (
@@ -32,6 +32,7 @@ from pate_fed.mechanisms.discrete_sampling import (
     sample_discrete_gaussian,
 )
 from pate_fed.mechanisms.sampling import RandomBytes
+from pate_fed.rule import Rule
 from pate_fed.votes import NoiseShare
 
 ROW_SUM_FALSE_ALARM: Final = 1e-9
@@ -69,10 +70,25 @@ class DistributedNoise:
             )
         share_sigma(self.sigma, self.shares)  # refuses shares that are too narrow
 
+    @classmethod
+    def of(cls, rule: Rule, parties: int) -> Self:
+        """Divide the noise of a rule.
+
+        Args:
+            rule: With noise at the parties.
+            parties: All that add noise.
+
+        Raises:
+            InvalidParameterError: the coordinator adds the noise, or it cannot be divided so.
+        """
+        if not rule.at_parties:
+            raise InvalidParameterError("noise must be the parties' to add", rule.noise_place)
+        return cls(rule.need("sigma2"), parties, rule.colluders or 0, rule.dropouts or 0)
+
     @property
     def shares(self) -> int:
         """Honest shares that have to suffice: n - c - d."""
-        return self.parties - self.colluders - self.dropouts
+        return honest_shares(self.parties, colluders=self.colluders, dropouts=self.dropouts)
 
     @property
     def share_sigma(self) -> float:

@@ -12,7 +12,8 @@ from pate_fed.mechanisms import (
     tallies,
     threshold_max,
 )
-from pate_fed.mechanisms.mechanism import Mechanism, Options, Spec
+from pate_fed.mechanisms.mechanism import Mechanism, Spec
+from pate_fed.rule import Rule
 
 SPECS: Final[dict[str, Spec]] = {
     spec.name: spec
@@ -57,29 +58,32 @@ def spec_of(name: str) -> Spec:
     return SPECS[name]
 
 
-def make_mechanism(name: str, options: Options, *, simulated: bool = False) -> Mechanism:
-    """Make a mechanism by its name.
+def make_mechanism(
+    rule: Rule, *, parties: int = 0, unit_votes: int = 1, simulated: bool = False
+) -> Mechanism:
+    """Make the mechanism of a rule.
 
     Args:
-        name: One of `SPECS`.
-        options: Its parameters; it takes those it needs.
+        rule: With all the parameters that the mechanism needs.
+        parties: How many add the noise, where it is theirs to add.
+        unit_votes: Votes that one neighboring change can move, for tests of stability.
         simulated: Whether nobody's records are at stake. A mechanism that protects nobody is made
             for a simulation only.
 
     Raises:
-        InvalidParameterError: the name is unknown, not for real records or not for noise at the
-            parties, or a parameter is missing or out of its range.
+        InvalidParameterError: the mechanism is unknown, not for real records or not for noise at
+            the parties, or a parameter is missing or out of its range.
     """
-    spec = spec_of(name)
+    spec = spec_of(rule.mechanism)
     if not (spec.is_private or simulated):
         raise InvalidParameterError(
             "a mechanism for real records must have a finite price; this one is for comparison "
             "in simulations (docs/explanation/immutable-argmax.md)",
-            name,
+            rule.mechanism,
         )
-    if options.shares is not None and not spec.at_parties:
+    if rule.at_parties and not spec.at_parties:
         possible = ", ".join(specs_with("parties"))
         raise InvalidParameterError(
-            f"mechanism must be one of {possible} with noise at the parties", name
+            f"mechanism must be one of {possible} with noise at the parties", rule.mechanism
         )
-    return spec.make(options)
+    return spec.make(rule, parties, unit_votes)

@@ -86,13 +86,10 @@ def split_gaussian(
     """
     if positive("sigma", sigma) > LARGEST_SIGMA:
         raise InvalidParameterError(f"sigma must be at most {LARGEST_SIGMA:g}", sigma)
-    draws = int(np.prod(shape, dtype=np.int64))
-    words = np.frombuffer(exactly(random_bytes, draws * _WORD_BYTES), dtype="<u8")
-    # The top bit is the sign, 63 bits place the draw in the lower tail, where ndtri keeps its
-    # relative precision: (m + 1/2) / 2^64, between 2^-65 and 1/2.
-    tail = (words & np.uint64(2**63 - 1)).astype(np.float64) + 0.5
+    is_positive, tail = _signs_and_tails(shape, random_bytes)
+    # In the lower tail ndtri keeps its relative precision: (m + 1/2) / 2^64, 2^-65 to 1/2.
     magnitude = -scipy.special.ndtri(tail * 2.0**-64)
-    noise = np.where(words >> np.uint64(63), magnitude, -magnitude)
+    noise = np.where(is_positive, magnitude, -magnitude)
     scaled = noise * (sigma / GRID)
     # Half goes to even, which adding whole votes does not change: 1/GRID is even.
     on_grid = np.rint(scaled)
@@ -132,12 +129,9 @@ def sample_laplace(
     """
     if positive("gamma", gamma) < 1 / LARGEST_SIGMA:
         raise InvalidParameterError(f"gamma must be at least {1 / LARGEST_SIGMA:g}", gamma)
-    draws = int(np.prod(shape, dtype=np.int64))
-    words = np.frombuffer(exactly(random_bytes, draws * _WORD_BYTES), dtype="<u8")
-    # As for the Gaussian: a sign, and a tail (m + 1/2) / 2^63 whose log is exponential.
-    tail = (words & np.uint64(2**63 - 1)).astype(np.float64) + 0.5
-    magnitude = -np.log(tail * 2.0**-63)
-    noise = np.where(words >> np.uint64(63), magnitude, -magnitude)
+    is_positive, tail = _signs_and_tails(shape, random_bytes)
+    magnitude = -np.log(tail * 2.0**-63)  # the log of (m + 1/2) / 2^63 is exponential
+    noise = np.where(is_positive, magnitude, -magnitude)
     on_grid = np.rint(noise / (gamma * GRID)) * GRID
     return np.asarray(on_grid.reshape(shape), dtype=np.float64)
 
@@ -188,3 +182,12 @@ def exactly(random_bytes: RandomBytes, count: int) -> bytes:
     if len(drawn) != count:
         raise InvalidParameterError(f"random_bytes must give {count} bytes", len(drawn))
     return drawn
+
+
+def _signs_and_tails(
+    shape: int | tuple[int, ...], random_bytes: RandomBytes
+) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
+    """Return of a word for each draw the top bit, and m + 1/2 for m, the 63 bits below it."""
+    draws = int(np.prod(shape, dtype=np.int64))
+    words = np.frombuffer(exactly(random_bytes, draws * _WORD_BYTES), dtype="<u8")
+    return words >> np.uint64(63), (words & np.uint64(2**63 - 1)).astype(np.float64) + 0.5

@@ -21,7 +21,6 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed.accounting.curves import event_approximate_rdp
 from pate_fed.accounting.events import (
     PrivacyEvent,
     StableGaussianMaxEvent,
@@ -32,7 +31,6 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.laplace_max import gamma_of
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
-    Options,
     Parameters,
     Size,
     Spec,
@@ -42,6 +40,7 @@ from pate_fed.mechanisms.noise import NoisePlan, stable_distance
 from pate_fed.mechanisms.sampling import RandomBytes, sample_gaussian, sample_laplace
 from pate_fed.mechanisms.words import number
 from pate_fed.releases import ABSTAIN, NoisyRelease
+from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 from pate_fed.wording import chance_text, count
 
@@ -147,23 +146,6 @@ class StableMax(Mechanism):
                 f"the weight must be at most the {self.unit_votes} votes of the test's unit", weight
             )
         return self.test_event(asked)
-
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Bound the RDP on these votes: infinite where a neighbor may have another plurality."""
-        del outcomes
-        event = self.event(len(counts), 0, weight=weight)
-        highest = np.sort(counts, axis=1)[:, -2:]
-        is_stable = (highest[:, 1] - highest[:, 0] > 2 * self.unit_votes).all()
-        if not is_stable:
-            return np.full(len(orders), math.inf)
-        return event_approximate_rdp(event, orders)
 
     def parameters(self) -> Parameters:
         """Return the parameters; "sigma1" is that of the noise on d, in units."""
@@ -275,14 +257,14 @@ TEST_DELTA_SHARE: Final = 1e-3
 _REFUSED_BECAUSE: Final = "too small a lead after noise was added"
 
 
-def _make_gaussian(options: Options) -> Mechanism:
-    sigma = options.need("sigma1")
-    return StableGaussianMax(options.need("test_delta"), sigma, unit_votes=options.unit_votes)
+def _make_gaussian(rule: Rule, _: int, unit_votes: int) -> Mechanism:
+    sigma = rule.need("sigma1")
+    return StableGaussianMax(rule.need("test_delta"), sigma, unit_votes=unit_votes)
 
 
-def _make_laplace(options: Options) -> Mechanism:
-    epsilon = gamma_of(options.need("sigma1"))
-    return StableLaplaceMax(options.need("test_delta"), epsilon, unit_votes=options.unit_votes)
+def _make_laplace(rule: Rule, _: int, unit_votes: int) -> Mechanism:
+    epsilon = gamma_of(rule.need("sigma1"))
+    return StableLaplaceMax(rule.need("test_delta"), epsilon, unit_votes=unit_votes)
 
 
 def _usual(size: Size) -> Mapping[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
-    Options,
     Size,
     Spec,
     require_opened,
@@ -22,6 +21,7 @@ from pate_fed.mechanisms.mechanism import (
 )
 from pate_fed.mechanisms.words import number
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
+from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram
 
 
@@ -61,15 +61,15 @@ class Tallies(GaussianMax):
         return DistributedCountsEvent(asks, self.sigma, self.shares, whole_votes(weight))
 
 
-def _make(options: Options) -> Mechanism:
-    return Tallies(options.need("sigma2"), shares=options.shares)
+def _make(rule: Rule, parties: int, _: int) -> Mechanism:
+    return Tallies(rule.need("sigma2"), shares=rule.shares(parties))
 
 
 def _usual(_: Size) -> Mapping[str, float]:
     return {}  # its noise follows from its price
 
 
-def _text(mechanism: Mapping[str, Any]) -> str:
+def _text(mechanism: Mapping[str, object]) -> str:
     return (
         "Every hospital adds its part of noise to its own counts before they are added up. Any "
         f"{number(mechanism, 'shares')} parts together have a standard deviation of "

@@ -16,10 +16,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting.pate_bounds import gnmax_total_rdp
 from pate_fed.accounting.ranges import in_range
 from pate_fed.mechanisms.gaussian_max import GaussianMax
-from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
+from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.predictions import (
     CONFIDENCE,
@@ -30,6 +29,7 @@ from pate_fed.mechanisms.predictions import (
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import noise_added, number
 from pate_fed.releases import NoisyRelease
+from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 from pate_fed.wording import percent
 
@@ -58,20 +58,6 @@ class ThresholdMax(GaussianMax):
         GaussianMax.__post_init__(self)
         threshold = in_range("vote_threshold", self.vote_threshold)
         object.__setattr__(self, "vote_threshold", threshold)
-
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Sum the data-dependent bound of GNMax over all asks, with the threshold as an option."""
-        del outcomes  # each costs the same
-        return gnmax_total_rdp(
-            counts, orders, sigma=self.sigma, weight=weight, vote_threshold=self.vote_threshold
-        )
 
     def parameters(self) -> Parameters:
         """Return the parameters."""
@@ -125,28 +111,6 @@ class InteractiveThresholdMax(HearsStudent, ThresholdMax):
             noisy = NoisyHistogram(left, noisy.sigma, noisy.rest)
         return ThresholdMax.decide(self, noisy, max_answers=max_answers)
 
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Return the bound on what is left of the counts, of the first queries of the batch."""
-        del outcomes
-        offsets = None
-        if self.predictions is not None:
-            offsets = self.predictions.votes[: len(counts)]
-        return gnmax_total_rdp(
-            counts,
-            orders,
-            sigma=self.sigma,
-            weight=weight,
-            vote_threshold=self.vote_threshold,
-            offsets=offsets,
-        )
-
     def parameters(self) -> Parameters:
         """Return the parameters; those of a batch are not among them."""
         return {**ThresholdMax.parameters(self), "confidence": self.confidence}
@@ -159,20 +123,20 @@ Of a grid, by `benchmarks/choose_parameters.py`.
 """
 
 
-def _make(options: Options) -> Mechanism:
+def _make(rule: Rule, parties: int, _: int) -> Mechanism:
     return ThresholdMax(
-        options.need("sigma2"),
-        vote_threshold=options.need("vote_threshold"),
-        shares=options.shares,
+        rule.need("sigma2"),
+        vote_threshold=rule.need("vote_threshold"),
+        shares=rule.shares(parties),
     )
 
 
-def _make_interactive(options: Options) -> Mechanism:
+def _make_interactive(rule: Rule, parties: int, _: int) -> Mechanism:
     return InteractiveThresholdMax(
-        options.need("sigma2"),
-        vote_threshold=options.need("vote_threshold"),
-        shares=options.shares,
-        confidence=options.need("confidence"),
+        rule.need("sigma2"),
+        vote_threshold=rule.need("vote_threshold"),
+        shares=rule.shares(parties),
+        confidence=rule.need("confidence"),
     )
 
 
@@ -184,7 +148,7 @@ def _usual_interactive(size: Size) -> Mapping[str, float]:
     return {**_usual(size), "confidence": CONFIDENCE}
 
 
-def _text(mechanism: Mapping[str, Any]) -> str:
+def _text(mechanism: Mapping[str, object]) -> str:
     return (
         f"For each query {noise_added(mechanism)}. If the highest noisy count is at least "
         f"{number(mechanism, 'vote_threshold')} votes, its class is released. Otherwise the query "

@@ -32,7 +32,7 @@ def noise_added(mechanism: Mapping[str, Any], *, kind: str = "noise") -> str:
     return f"{kind} of standard deviation {sigma} votes is added to every count"
 
 
-def pick(mechanism: Mapping[str, Any], *, kind: str = "noise") -> str:
+def pick(mechanism: Mapping[str, object], *, kind: str = "noise") -> str:
     """Describe the choice of a label after noise in every count, at either place."""
     return (
         f"{noise_added(mechanism, kind=kind)}, and the class with the highest noisy count is "

@@ -13,7 +13,6 @@ from pate_fed.nodes.checks import (
     unlocked_libraries,
 )
 from pate_fed.nodes.console import (
-    CodedError,
     Format,
     error_line,
     one_line,
@@ -52,7 +51,6 @@ __all__ = [
     "VERSION_KEY",
     "WARN",
     "Check",
-    "CodedError",
     "Format",
     "JsonFormatter",
     "KeptChild",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from importlib.metadata import PackageNotFoundError
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 T = TypeVar("T")
 Around = TypeVar("Around")
@@ -92,7 +92,7 @@ def exit_code(checks: Iterable[Check]) -> int:
     return max((_EXIT_CODES[check.state] for check in checks), default=0)
 
 
-def table_of_checks(checks: Iterable[Check]) -> dict[str, Any]:
+def table_of_checks(checks: Iterable[Check]) -> dict[str, object]:
     """Return a doctor's findings, for programs."""
     found = list(checks)
     return {

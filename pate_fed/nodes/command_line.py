@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from pate_fed import __version__
+from pate_fed.errors import CodedError, said
 from pate_fed.nodes.console import (
-    CodedError,
+    Format,
     error_line,
     one_line,
     place_of,
@@ -27,13 +27,68 @@ from pate_fed.nodes.console import (
     wants_json,
 )
 from pate_fed.nodes.logs import log_line
+from pate_fed.version import __version__
+from protocols.errors import ProtocolError
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range(6)
 
 _INTERRUPTED: Final = 130  # Typer's return value after Ctrl-C, without a word
 
-Fault = Callable[[str, object], CodedError]
+Fault = Callable[[str, object], CodedError | ProtocolError]
 """Makes an error from a rule and the value that broke it."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FORMAT: Final = "pate_fed.format"
+"""Where a command's context has its `--format`."""
+
+
+class _Showing(TyperCommand):
+    """A command that takes `--format`, by which `show` prints its result."""
+
+    def __init__(self, name: str | None, *, params: list[click.Parameter], **others: Any) -> None:
+        chosen = TyperOption(
+            param_decls=["--format"],
+            type=click.Choice([one.value for one in Format]),
+            default=Format.TEXT.value,
+            show_default=True,
+            help="Output format.",
+            expose_value=False,
+            callback=lambda context, _, value: context.meta.update({FORMAT: value}),
+        )
+        is_there = any("--format" in one.opts for one in params)
+        super().__init__(name, params=params if is_there else [*params, chosen], **others)
+
+
+class Commands(typer.Typer):
+    """Commands under one name.
+
+    Args:
+        about: Their purpose, for the help.
+        settings: Of the program as a whole.
+    """
+
+    def __init__(self, about: str, **settings: Any) -> None:
+        super().__init__(
+            help=about,
+            no_args_is_help=True,
+            pretty_exceptions_enable=False,
+            suggest_commands=False,  # Click suggests them, too
+            **settings,
+        )
+        if not settings:  # without a callback a group of one command would lose its name
+            self.callback(help=about)(lambda: None)
+
+    def command(  # type: ignore[override]  # ours take no other options of Typer's
+        self, name: str | None = None, *, shows: bool = True
+    ) -> Callable[[F], F]:
+        """Add a command.
+
+        Args:
+            name: Its name, if it is not the function's.
+            shows: Whether it calls `show`, and takes `--format` for it.
+        """
+        return super().command(name, cls=_Showing if shows else TyperCommand)
 
 
 class _CommandList(TyperGroup):
@@ -94,15 +149,12 @@ class CommandLine:
         self._internal = internal
         self._interrupt = interrupt
         self._code_of = code_of
-        self.app = typer.Typer(
+        self.app = Commands(
+            about,
             name=program,
             cls=_CommandList,
-            help=about,
             rich_markup_mode="markdown",  # "rich" hides text in brackets, such as defaults
-            pretty_exceptions_enable=False,
-            suggest_commands=False,  # Click suggests them, too
             add_completion=False,
-            no_args_is_help=True,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
         version_option = typer.Option(
@@ -132,13 +184,13 @@ class CommandLine:
         except Exception as error:
             self.fail(self._internal("this program must not fail", place_of(error)))
 
-    def fail(self, error: CodedError, exit_code: int | None = None) -> NoReturn:
+    def fail(self, error: CodedError | ProtocolError, exit_code: int | None = None) -> NoReturn:
         """Print one line and leave."""
         code, as_json = self._code_of(error), wants_json(sys.argv[1:])
         line = error_line(error, program=self._program, code=code, as_json=as_json)
         if sys.argv[1:2] == [self._service]:
-            said = f"{one_line(error.must)}, got {one_line(error.got)}"
-            line = log_line(f"[{code}] {said}", level=logging.ERROR, code=code)
+            line = one_line(said(error.must, error.got))
+            line = log_line(f"[{code}] {line}", level=logging.ERROR, code=code)
         typer.echo(line, err=True)
         sys.exit(self.exit_code_of(error) if exit_code is None else exit_code)
 
@@ -157,7 +209,21 @@ class CommandLine:
             raise typer.Exit
 
 
-def print_json(content: dict[str, Any]) -> None:
+def show(content: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """Print a command's result: one JSON object, or lines for people."""
+    if prints_json():
+        print_json(content)
+    else:
+        print_lines(lines)
+
+
+def prints_json() -> bool:
+    """Tell whether the running command was told to print JSON."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(FORMAT) == Format.JSON
+
+
+def print_json(content: Mapping[str, Any]) -> None:
     """Print one JSON object on one line."""
     typer.echo(json.dumps(content, sort_keys=True, allow_nan=False))
 
@@ -166,19 +232,6 @@ def print_lines(lines: Iterable[str]) -> None:
     """Print lines for people, without characters that steer the terminal."""
     for line in lines:
         typer.echo(printable(line))
-
-
-def read_head(text: str, *, usage: Callable[[str, object], Exception]) -> tuple[int, bytes]:
-    """Return the count and link of a log's head, as `verify` printed it.
-
-    Raises:
-        Exception: the error that `usage` makes: it is none.
-    """
-    count, _, digits = text.partition(":")
-    try:
-        return int(count), bytes.fromhex(digits)
-    except ValueError:
-        raise usage("a head must be COUNT:HEX, as it was printed", "another text") from None
 
 
 def _said_once(error: click.UsageError) -> str:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+
+from pate_fed.errors import CodedError, said
+from protocols.errors import ProtocolError
 
 
 class Format(StrEnum):
@@ -18,18 +21,6 @@ class Format(StrEnum):
 
     TEXT = "text"
     JSON = "json"
-
-
-class CodedError(Protocol):
-    """An error of ours: a rule and the value that broke it; neither holds a secret.
-
-    Attributes:
-        must: The rule.
-        got: The value that broke it.
-    """
-
-    must: str
-    got: str
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
@@ -44,7 +35,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
     )
 
 
-def error_line(error: CodedError, *, program: str, code: str, as_json: bool) -> str:
+def error_line(error: CodedError | ProtocolError, *, program: str, code: str, as_json: bool) -> str:
     """Say an error in one line.
 
     Args:
@@ -55,7 +46,7 @@ def error_line(error: CodedError, *, program: str, code: str, as_json: bool) -> 
     """
     if as_json:
         return json.dumps({"code": code, "must": error.must, "got": error.got})
-    return f"{program}: {code}: {one_line(error.must)}, got {one_line(error.got)}"
+    return f"{program}: {code}: {one_line(said(error.must, error.got))}"
 
 
 def one_line(text: str) -> str:
@@ -66,6 +57,11 @@ def one_line(text: str) -> str:
 def printable(text: str) -> str:
     """Replace characters that could steer a terminal by spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def minute(at: float) -> str:
+    """Say a moment, given Unix time in seconds, for people."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def place_of(error: BaseException) -> str:

@@ -24,6 +24,7 @@ from sqlalchemy import (
     Engine,
     ExceptionContext,
     Insert,
+    LargeBinary,
     MetaData,
     QueuePool,
     create_engine,
@@ -32,11 +33,11 @@ from sqlalchemy import (
     make_url,
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
-from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import LRUCache
 
-from pate_fed.nodes.owner_files import OWNER_ONLY
+from pate_fed.nodes.owner_files import OWNER_ONLY, as_fault
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -54,6 +55,22 @@ _PRAGMAS: Final = (
 )
 _COMPILED: Final = LRUCache[Any, Any](500)
 _MUST: Final = "the database must be there and writable"
+
+
+class AuditColumns:
+    """Columns of a node's table of entries.
+
+    Attributes:
+        number: From 1.
+        body: The entry, canonical CBOR.
+        link: SHA-256 of the link before and the body.
+    """
+
+    __tablename__ = "audit"
+
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    body: Mapped[bytes] = mapped_column(LargeBinary)
+    link: Mapped[bytes] = mapped_column(LargeBinary(32))
 
 
 class NodeDatabase:
@@ -201,15 +218,13 @@ class NodeDatabase:
         take itself for the last one, and remove the write-ahead log. Source:
         https://www.sqlite.org/howtocorrupt.html, section 2.2.
         """
-        try:
+        with as_fault(self.fault, "the database must be writable"):
             if is_new:
                 _make_file(file)
             elif not file.exists():
                 raise self.fault(self.emptied, "no file")
             if not os.access(file, os.R_OK | os.W_OK, effective_ids=True):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        except OSError as error:
-            raise self.fault("the database must be writable", error.strerror) from error
 
     def _bring_up_to_date(self, connection: Connection, *, is_new: bool, upgrades: bool) -> None:
         found = self._version_in(connection, is_new=is_new)
@@ -262,7 +277,10 @@ class NodeDatabase:
         from alembic.config import Config  # noqa: PLC0415 - every command would wait for Alembic
 
         config = Config()
-        config.set_main_option("script_location", str(files(cls.package) / "migrations"))
+        config.set_main_option("script_location", str(files(__package__) / "migrations"))
+        config.set_main_option("version_locations", str(files(cls.package) / "migrations"))
+        config.set_main_option("path_separator", "os")
+        config.attributes["tables"] = cls.tables
         return config
 
     # Faults -----------------------------------------------------------------------------------

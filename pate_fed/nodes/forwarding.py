@@ -17,18 +17,21 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes.console import one_line, place_of
 from pate_fed.nodes.owner_files import OWNER_ONLY, write_file
 from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
+
+if TYPE_CHECKING:
+    from pate_fed.nodes.audit_log import AuditLog
 
 MOST_AT_ONCE: Final = 500
 """Entries of one look at the log."""
@@ -73,20 +76,6 @@ class Forwarding:
             raise InvalidSettingError("file must be an absolute path", repr(self.file))
 
 
-class CopiedLog(Protocol):
-    """An audit log that can be copied."""
-
-    @property
-    def end(self) -> tuple[int, bytes]:
-        """Number of entries, and link of the last of them."""
-
-    def goes_on_from(self, count: int, head: bytes) -> bool:
-        """Tell whether the log goes on from the entries of a head."""
-
-    def tables(self, *, first: int = 1) -> Iterator[dict[str, Any]]:
-        """Return the entries from one on as tables of JSON, with `number`, `at`, `act`, `link`."""
-
-
 Deliver = Callable[[Sequence[Mapping[str, Any]]], tuple[int, str]]
 """Delivers entries; returns their number, and the fault that stopped it, if there was one."""
 
@@ -101,7 +90,7 @@ class Forwarder:
         program: Name of this program in syslog.
     """
 
-    def __init__(self, settings: Forwarding, log: CopiedLog, *, places: Path, program: str) -> None:
+    def __init__(self, settings: Forwarding, log: AuditLog, *, places: Path, program: str) -> None:
         self._log = log
         self._places = places
         self._targets: dict[str, Deliver] = {}
@@ -156,16 +145,13 @@ class Forwarder:
         elif before and not fault:
             _log.warning("audit entries are copied again to %s", name)
 
-    def __repr__(self) -> str:
-        return f"Forwarder({', '.join(self._targets)})"
 
-
-def as_line(table: Mapping[str, Any]) -> str:
+def as_line(table: Mapping[str, object]) -> str:
     """Return an entry as one line of ASCII, without its end, whatever texts it holds."""
     return json.dumps(table, sort_keys=True, allow_nan=False)
 
 
-def syslog_message(table: Mapping[str, Any], *, program: str, host: str) -> bytes:
+def syslog_message(table: Mapping[str, object], *, program: str, host: str) -> bytes:
     """Return an entry as one message of RFC 5424; one that is too long loses its texts.
 
     Args:
@@ -183,7 +169,7 @@ def syslog_message(table: Mapping[str, Any], *, program: str, host: str) -> byte
     return message.encode("ascii")
 
 
-def _to_file(path: Path, tables: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
+def _to_file(path: Path, tables: Sequence[Mapping[str, object]]) -> tuple[int, str]:
     done = 0
     try:
         descriptor = os.open(path, _FLAGS, OWNER_ONLY)
@@ -216,7 +202,7 @@ def _write_line(descriptor: int, line: bytes) -> None:
 
 
 def _to_syslog(
-    address: str, tables: Sequence[Mapping[str, Any]], *, program: str
+    address: str, tables: Sequence[Mapping[str, object]], *, program: str
 ) -> tuple[int, str]:
     done = 0
     family, target = _address_of(address)

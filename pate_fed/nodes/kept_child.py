@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from pate_fed.nodes.console import place_of
-from pate_fed.nodes.logs import pass_on
+from pate_fed.nodes.logs import pass_on, write_logs_as_json
 from pate_fed.nodes.owner_files import OWNER_ONLY
 
 _END_S: Final = 20.0
@@ -190,6 +191,27 @@ class KeptChild:
             process.wait()
         if process.stdin is not None:
             process.stdin.close()
+
+
+def become_child(ours: str) -> None:
+    """Be a kept child that logs as its parent does, and is told to end when the parent has ended.
+
+    Args:
+        ours: The package whose lines are all kept.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # our parent blocks signals
+    write_logs_as_json(ours)
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """Have this process told to end, by SIGTERM, when its parent has ended."""
+
+    def follow() -> None:
+        wait_for_parent_to_end()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def wait_for_parent_to_end() -> None:

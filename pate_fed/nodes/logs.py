@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pate_fed.nodes.console import place_of
 
@@ -87,7 +87,7 @@ class Calm(logging.Filter):
         return True
 
 
-def facts(event: str, **known: str | float) -> Mapping[str, Any]:
+def facts(event: str, **known: str | float) -> Mapping[str, object]:
     """Return the `extra` of a log line: the event and its facts, for programs.
 
     Args:

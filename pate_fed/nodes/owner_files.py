@@ -7,12 +7,28 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from pate_fed.regular_files import read_regular
 
 OWNER_ONLY: Final = 0o600
+
+
+@contextmanager
+def as_fault(fault: Callable[[str, object], Exception], must: str) -> Iterator[None]:
+    """Report an `OSError` of the body by a node's error, in the system's words.
+
+    Args:
+        fault: Makes the error.
+        must: The rule.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise fault(must, error.strerror or type(error).__name__) from error
 
 
 def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
@@ -45,16 +61,33 @@ def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
     _sync_folder(path.parent)
 
 
+def make_folder(folder: Path, *, exists: str, fault: Callable[[str, object], Exception]) -> None:
+    """Make a node's folder, its owner's alone.
+
+    Args:
+        folder: Where.
+        exists: The rule of the fault where it is there already.
+        fault: Makes the error.
+
+    Raises:
+        Exception: a `fault`: it is there, or cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except FileExistsError as error:
+        raise fault(exists, folder) from error
+    except OSError as error:
+        raise fault("the folder must be one that can be made", error.strerror) from error
+
+
 def read_named(path: Path, name: str, *, fault: type[Exception]) -> bytes:
     """Read a file of a node's folder.
 
     Raises:
         Exception: a `fault` that gives the file's `name`: it cannot be read.
     """
-    try:
+    with as_fault(fault, f"{name} must be readable"):
         return read_regular(path)
-    except OSError as error:
-        raise fault(f"{name} must be readable", error.strerror) from error
 
 
 def write_named(path: Path, name: str, content: bytes, *, fault: type[Exception]) -> None:
@@ -63,10 +96,20 @@ def write_named(path: Path, name: str, content: bytes, *, fault: type[Exception]
     Raises:
         Exception: a `fault` that gives the file's `name`: it cannot be written.
     """
-    try:
+    with as_fault(fault, f"{name} must be writable"):
         write_file(path, content)
-    except OSError as error:
-        raise fault(f"{name} must be writable", error.strerror) from error
+
+
+def write_new(path: Path, lines: Iterable[str], *, fault: type[Exception]) -> None:
+    """Write a new file that its owner alone may read, as `--out` names it.
+
+    Raises:
+        Exception: a `fault`: it is there, or cannot be made.
+    """
+    with as_fault(fault, "--out must be a new file in an existing folder"):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with os.fdopen(os.open(path, flags, OWNER_ONLY), "w", encoding="utf-8") as file:
+            file.writelines(lines)
 
 
 def _sync_folder(folder: Path) -> None:

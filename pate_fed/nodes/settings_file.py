@@ -171,6 +171,13 @@ def record_of(value: object, *, leave_out: Mapping[str, Any] | None = None) -> d
     return known.dump_python(value, mode="json", exclude=dict(leave_out or {}))  # type: ignore[no-any-return]
 
 
+def settings_text(settings: object, *, version: int) -> bytes:
+    """Return a settings file's bytes, which `read_settings` reads."""
+    import tomli_w  # noqa: PLC0415 - commands that only read need none
+
+    return tomli_w.dumps({VERSION_KEY: version, **record_of(settings)}).encode()
+
+
 def typed_in(kind: type[T], given: Mapping[str, object], *, fault: type[Exception]) -> T:
     """Return values that a person typed as a dataclass: a number may be a text.
 

@@ -1,8 +1,7 @@
 """The queries that a budget affords, before anything is spent: settings, previews."""
 
 from pate_fed.planning.defaults import DEFAULTS, usual_mechanism
-from pate_fed.planning.plan import plan
-from pate_fed.planning.request import PlanRequest
+from pate_fed.planning.plan import PlanRequest, plan
 from pate_fed.planning.resolving import resolve, resolve_for, terms_of
 from pate_fed.planning.settings import RunSettings
 from pate_fed.planning.sums import SumForm, Sums, advised_sum

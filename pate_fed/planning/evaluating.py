@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from pate_fed.accounting.statement import PrivacyUnit
-from pate_fed.charging import noise_of, share_for_life
+from pate_fed.accounting.costs import PrivacyUnit
+from pate_fed.charging import noise_of
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
+from pate_fed.evaluation import MOST_PLACES
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import TALLIES
+from pate_fed.planning.budgets import share_for_life
 from pate_fed.planning.options import require_in_range
-from pate_fed.planning.sums import SumForm
+from pate_fed.planning.sums import SumForm, divided
 from pate_fed.pricing import charged_cost
+from pate_fed.rule import Caps, Rule
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 
 PLACES: Final = 2000
 """Places for held-out patients at each hospital, if the operator says nothing."""
-
-MOST_PLACES: Final = 1_000_000
-
-START_S: Final = 60.0
-PLACE_S: Final = 0.05
-"""Seconds that a hospital takes until it is ready: to begin, and for each place, free or not."""
 
 _STEP: Final = 1e-3
 _MOST_SIGMA: Final = 1e6
@@ -94,21 +91,16 @@ class EvaluationShape:
             task_digest=self.task_digest,
             classes=self.columns,
             weights=(TeacherWeights.equal(settings.places),) * self.parties,
-            mechanism=TALLIES,
-            vote_threshold=None,
-            sigma1=None,
-            sigma2=sigma,
-            confidence=None,
-            test_delta=None,
-            noise_place="parties",
+            rule=replace(self._rule(settings, form), sigma2=sigma),
             unit=settings.unit,
-            max_asks=self.rows,
-            max_answers=self.rows,
+            caps=Caps(self.rows, self.rows, self.rows),
             budgets=(settings.epsilon,) * self.parties,
             delta=settings.delta,
-            colluders=settings.colluders,
-            dropouts=self.parties - form.threshold(self.parties),
         )
+
+    def _rule(self, settings: EvaluationSettings, form: SumForm) -> Rule:
+        rule = Rule(TALLIES, noise_place="parties", colluders=settings.colluders)
+        return divided(rule, self.parties, form)
 
     def least_noise(self, settings: EvaluationSettings, *, form: SumForm) -> float:
         """Return the least noise that costs at most the settings' epsilon.
@@ -125,13 +117,7 @@ class EvaluationShape:
             BudgetExhaustedError: no noise is enough.
         """
         settings.check(parties=self.parties)
-        shares = form.threshold(self.parties) - settings.colluders
-        if shares < 1:
-            raise InvalidSettingError(
-                f"--colluders must leave one of {self.parties} hospitals that is honest and "
-                "present",
-                settings.colluders,
-            )
+        shares = self._rule(settings, form).shares(self.parties) or 1
 
         def fits(sigma: float) -> bool:
             terms = self.terms(settings, sigma, form=form)

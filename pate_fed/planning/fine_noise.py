@@ -23,15 +23,16 @@ def delta_slack(terms: RunTerms, *, epsilon: float) -> float | None:
     """
     if not terms.spec.is_private:
         return None
-    counts = terms.max_asks * terms.classes
-    if terms.at_parties:
+    rule, asks = terms.rule, terms.caps.most.asks
+    counts = asks * terms.classes
+    if rule.at_parties:
         drawn = counts * len(terms.weights) * noise_of(terms).variation
         return (1 + math.exp(min(epsilon, 700.0))) * drawn
     drawn = 0.0
-    if terms.sigma2 is not None:
-        drawn += counts * _variation(terms, terms.sigma2)
-    if terms.sigma1 is not None:
-        drawn += terms.max_asks * _variation(terms, terms.sigma1)
+    if rule.sigma2 is not None:
+        drawn += counts * _variation(terms, rule.sigma2)
+    if rule.sigma1 is not None:
+        drawn += asks * _variation(terms, rule.sigma1)
     return (1 + math.exp(min(epsilon, 700.0))) * drawn
 
 

@@ -34,14 +34,15 @@ def outlook_of(settings: RunSettings, dataset: Dataset) -> str:
     Returns:
         A sentence; empty for images, and where no noise is known.
     """
-    if dataset.kind != "table" or not (settings.sigma2 and settings.queries and settings.parties):
+    sigma, asks = settings.rule.sigma2, settings.caps.max_asks
+    if dataset.kind != "table" or not (sigma and asks and settings.parties):
         return ""
-    answers = min(settings.queries, settings.max_answers or settings.queries)
+    answers = min(asks, settings.caps.max_answers or asks)
     found = evidence(
         dataset.pool.features,
         votes=settings.votes,
         queries=answers,
-        sigma=settings.sigma2,
+        sigma=sigma,
         classes=dataset.classes,
     )
     records = len(dataset.private) / settings.parties

@@ -1,39 +1,24 @@
-"""The offers of a plan: a threshold with its noise, the queries that it affords, and their price.
-
-The place of the noise is an argument: a `Split` where the parties add it, None where the
-coordinator does.
-"""
+"""The offers of a plan: a threshold with its noise, the queries that it affords, their price."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pate_fed.accounting import FormalCost, distributed_row_rdp, neighbors
-from pate_fed.accounting.calibration import most_queries
 from pate_fed.charging import noise_of
-from pate_fed.errors import (
-    BudgetExhaustedError,
-    InvalidParameterError,
-    InvalidSettingError,
-    NarrowNoiseError,
-    UnfitSumError,
-)
-from pate_fed.federation import NO_TASK, RunTerms
-from pate_fed.mechanisms import DistributedNoise, ThresholdMax
+from pate_fed.errors import InvalidParameterError, NarrowNoiseError
+from pate_fed.federation import RunTerms
+from pate_fed.mechanisms import DistributedNoise, make_mechanism
 from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
-from pate_fed.planning.request import PlanRequest
-from pate_fed.planning.sums import Sums
-from pate_fed.pricing import (
-    budget_share,
-    charged_cost,
-    likely_noise,
-    public_cost,
-    tightest_cost,
-)
-from pate_fed.votes import TeacherWeights
+from pate_fed.planning.budgets import likely_noise
+from pate_fed.planning.planner import Planner
+from pate_fed.pricing import charged_cost, public_cost
+from pate_fed.rule import Rule
+
+MOST_QUERIES: Final = 10_000
+"""More queries than anybody plans."""
 
 _THRESHOLDS: Final = (0.5, 0.58, 0.66)
 _SIGMAS: Final = (0.16, 0.2, 0.25)
@@ -46,93 +31,16 @@ _POINTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """How noise at the parties is divided among them.
-
-    Attributes:
-        parties: All that add noise.
-        colluders: Parties whose noise an attacker may know.
-        dropouts: Parties that may be lost before the sum opens.
-    """
-
-    parties: int
-    colluders: int
-    dropouts: int
-
-    @property
-    def shares(self) -> int:
-        """Noise shares that have to suffice."""
-        return self.parties - self.colluders - self.dropouts
-
-    @property
-    def least_sigma(self) -> float:
-        """The smallest sigma whose shares are wide enough, in whole votes."""
-        return float(math.ceil(math.sqrt(self.shares)))
-
-    def noise(self, sigma: float) -> DistributedNoise:
-        """Divide noise of that sigma.
-
-        Raises:
-            NarrowNoiseError: it is too little.
-        """
-        try:
-            return DistributedNoise(sigma, self.parties, self.colluders, self.dropouts)
-        except InvalidParameterError as error:
-            raise NarrowNoiseError(f"--sigma2 must be wide enough: {error.must}", sigma) from error
-
-
-def split_of(request: PlanRequest, advice: Mapping[str, Any], sums: Sums) -> Split | None:
-    """Return the division of the noise; None where the coordinator adds it.
-
-    Args:
-        request: The federation.
-        advice: Its secure sum, as `advised_sum` says.
-        sums: Forms that may be advised.
-
-    Raises:
-        UnfitSumError: no secure sum fits, and noise at the parties needs one.
-        InvalidSettingError: too many colluders.
-    """
-    if request.noise == "coordinator":
-        return None
-    if advice["form"] is None:
-        raise UnfitSumError("--noise parties must come with a secure sum that fits", advice["why"])
-    form = sums[advice["form"]]
-    colluders = 1 if request.colluders is None else request.colluders
-    most = form.most_colluders(request.parties)
-    if not 1 <= colluders <= most:
-        raise InvalidSettingError(
-            f"--colluders must be from 1 to {most} with --sum {form.name} of {request.parties} "
-            "hospitals",
-            colluders,
-        )
-    # As many are lost as the sum can do without, more than expected: it does not ask first.
-    split = Split(request.parties, colluders, request.parties - form.threshold(request.parties))
-    if split.shares < 1:
-        raise InvalidSettingError(
-            f"--colluders must leave one of {request.parties} hospitals that is honest and present",
-            colluders,
-        )
-    return split
-
-
-@dataclass(frozen=True, slots=True)
 class Offer:
     """A threshold and its noise, with as many queries as they afford.
 
     Attributes:
-        request: The federation and its budget.
-        split: Division of the noise; None where the coordinator adds it.
-        vote_threshold: In votes.
-        sigma: In votes.
+        planner: The federation and its budget, with the offered rule.
         queries: How many.
         seen: The mechanism's behavior on simulated votes.
     """
 
-    request: PlanRequest
-    split: Split | None
-    vote_threshold: float
-    sigma: float
+    planner: Planner
     queries: int
     seen: Preview
 
@@ -141,19 +49,14 @@ class Offer:
         """Expected number of right answers."""
         return self.queries * self.seen.right_rate
 
-    def terms(self, queries: int | None = None) -> RunTerms:
-        """Return the terms of its run, or of one of this many queries."""
-        asks = self.queries if queries is None else queries
-        return _terms(self.request, self.split, self.vote_threshold, self.sigma, asks)
-
     def as_table(self) -> dict[str, Any]:
         """Return it as plain data: the keys are the same for both places of the noise."""
-        terms, request = self.terms(), self.request
-        costs = [charged_cost(terms, seat) for seat in range(request.parties)]
+        terms = self.planner.terms(self.queries)
+        costs = [charged_cost(terms, seat) for seat in range(len(terms.weights))]
         used = [cost.epsilon / budget for cost, budget in zip(costs, terms.budgets, strict=True)]
         seat = used.index(max(used))
         views = {"public": public_cost(terms, seat)}
-        if self.split is not None:
+        if terms.rule.at_parties:
             views = {"coordinator": costs[seat], **views}
         return {
             "queries": self.queries,
@@ -161,12 +64,12 @@ class Offer:
             "expected_right": self.right,
             "expected_accuracy": self.seen.accuracy,
             "mechanism": {
-                "name": terms.mechanism,
-                "vote_threshold": self.vote_threshold,
-                "sigma2": self.sigma,
+                "name": terms.rule.mechanism,
+                "vote_threshold": terms.rule.vote_threshold,
+                "sigma2": terms.rule.sigma2,
             },
             "prices": {view: _price(cost, terms) for view, cost in views.items()},
-            "noise_share": None if self.split is None else self._share(terms),
+            "noise_share": self._share(terms) if terms.rule.at_parties else None,
             "parties": [
                 {
                     "party": f"party-{place + 1}",
@@ -191,7 +94,7 @@ class Offer:
             {
                 "asked": asked,
                 "answers": asked * self.seen.answer_rate,
-                "epsilon": charged_cost(self.terms(asked), seat).epsilon,
+                "epsilon": charged_cost(self.planner.terms(asked), seat).epsilon,
             }
             for asked in sorted(steps)
         ]
@@ -209,98 +112,79 @@ class Offer:
         }
 
 
-def best_offer(request: PlanRequest, split: Split | None) -> dict[str, Any]:
+def best_offer(planner: Planner, *, teacher_accuracy: float) -> dict[str, Any]:
     """Return the best offer as a table, with its cost over answers.
 
     It has the most right answers, of those whose labels are hardly worse than the best.
+
+    Args:
+        planner: The federation; open parameters of its threshold are chosen.
+        teacher_accuracy: Assumed share of teachers that are right on an average query.
 
     Raises:
         BudgetExhaustedError: not a single query.
         NarrowNoiseError: the given noise is too little to be shared.
         InvalidSettingError: the hospitals cannot vote in this way.
     """
+    settings, most = planner.settings, planner.settings.caps.max_asks or MOST_QUERIES
     counts = simulated_votes(
-        votes=request.votes, classes=request.classes, teacher_accuracy=request.teacher_accuracy
+        votes=settings.votes, classes=planner.classes, teacher_accuracy=teacher_accuracy
     )
     seen = [
-        (sigma, threshold, preview(ThresholdMax(drawn, vote_threshold=threshold), counts))
-        for sigma in _sigmas(request, split)
-        for drawn in [sigma if split is None else split.noise(sigma).sum_sigma(request.parties)]
-        for threshold in _tried(request.vote_threshold, _THRESHOLDS, request.votes)
+        (rule, preview(make_mechanism(rule.at_coordinator(drawn)), counts))
+        for sigma in _sigmas(planner)
+        for drawn in [_drawn(replace(settings.rule, sigma2=sigma), settings.parties or 0)]
+        for threshold in _tried(settings.rule.vote_threshold, _THRESHOLDS, settings.votes)
+        for rule in [replace(settings.rule, sigma2=sigma, vote_threshold=threshold)]
     ]
-    most = max(found.accuracy for *_, found in seen)
-    good = [each for each in seen if each[2].accuracy >= _KEPT * most]
+    best = max(found.accuracy for _, found in seen)
+    good = [each for each in seen if each[1].accuracy >= _KEPT * best]
     # A threshold costs nothing, and as many queries fit as noise is squared.
-    of_one = likely_noise(_terms(request, split, 0.0, 1.0, 1))
-    sigma, threshold, found = max(
-        good,
-        key=lambda each: min((each[0] / of_one) ** 2, request.most_queries) * each[2].right_rate,
-    )
-    queries = _affordable(request, split, sigma, first=(sigma / of_one) ** 2)
-    best = Offer(request, split, threshold, sigma, queries, found)
-    if not queries:
-        raise _nothing_affordable(best)
-    table = best.as_table()
+    of_one = likely_noise(planner.with_rule(good[0][0]).terms(1))
+
+    def likely_queries(rule: Rule) -> float:
+        return (rule.need("sigma2") / of_one) ** 2
+
+    def likely_right(offer: tuple[Rule, Preview]) -> float:
+        return min(likely_queries(offer[0]), most) * offer[1].right_rate
+
+    rule, found = max(good, key=likely_right)
+    offered = planner.with_rule(rule)
+    offer = Offer(offered, offered.affordable(most, first=likely_queries(rule)), found)
+    table = offer.as_table()
     seat = int(table["decides"]["party"].removeprefix("party-")) - 1
-    return {**table, "epsilon_over_answers": best.curve(seat)}
+    return {**table, "epsilon_over_answers": offer.curve(seat)}
 
 
-def _sigmas(request: PlanRequest, split: Split | None) -> list[float]:
-    sigmas = _tried(request.sigma2, _SIGMAS, request.votes)
-    if split is None:
+def _sigmas(planner: Planner) -> list[float]:
+    rule = planner.settings.rule
+    sigmas = _tried(rule.sigma2, _SIGMAS, planner.settings.votes)
+    if not rule.at_parties or rule.sigma2 is not None:
         return sigmas
-    if request.sigma2 is None:
-        sigmas = sorted({max(sigma, split.least_sigma) for sigma in sigmas})
-    return sigmas
+    # Wide enough to be shared, in whole votes.
+    return sorted({max(sigma, float(math.ceil(planner.narrowest_noise))) for sigma in sigmas})
 
 
 def _tried(value: float | None, shares: tuple[float, ...], votes: int) -> list[float]:
     return [share * votes for share in shares] if value is None else [value]
 
 
-def _affordable(request: PlanRequest, split: Split | None, sigma: float, *, first: float) -> int:
-    def share(queries: int) -> float:
-        return budget_share(_terms(request, split, 0.0, sigma, queries))
+def _drawn(rule: Rule, parties: int) -> float:
+    """Return the noise in each count when all parties add theirs.
 
-    return most_queries(share, budget=1.0, most=request.most_queries, first=first)
-
-
-def _nothing_affordable(offer: Offer) -> BudgetExhaustedError:
-    requested, budget = tightest_cost(offer.terms(1))
-    return BudgetExhaustedError(requested=requested, budget=budget)
-
-
-def _terms(
-    request: PlanRequest, split: Split | None, threshold: float, sigma: float, queries: int
-) -> RunTerms:
-    weights = request.weights or (1,) * request.parties
+    Raises:
+        NarrowNoiseError: it is too little to be shared.
+    """
+    sigma = rule.need("sigma2")
+    if not rule.at_parties:
+        return sigma
     try:
-        return RunTerms(
-            name="plan",
-            pool_digest=bytes(32),
-            task_digest=NO_TASK,
-            classes=request.classes,
-            weights=tuple(TeacherWeights.equal(request.teachers, weight=each) for each in weights),
-            mechanism=ThresholdMax.name,
-            vote_threshold=threshold,
-            sigma1=None,
-            sigma2=sigma,
-            confidence=None,
-            test_delta=None,
-            noise_place=request.noise,  # type: ignore[arg-type]  # checked with all else
-            unit=request.unit,  # type: ignore[arg-type]  # checked with all else
-            max_asks=queries,
-            max_answers=queries,
-            budgets=request.budgets,
-            delta=request.delta,
-            colluders=None if split is None else split.colluders,
-            dropouts=None if split is None else split.dropouts,
-        )
+        return DistributedNoise.of(rule, parties).sum_sigma(parties)
     except InvalidParameterError as error:
-        raise InvalidSettingError(f"the run must be possible: {error.must}", error.got) from error
+        raise NarrowNoiseError(f"--sigma2 must be wide enough: {error.must}", sigma) from error
 
 
-def _price(cost: FormalCost, terms: RunTerms) -> dict[str, Any]:
+def _price(cost: FormalCost, terms: RunTerms) -> dict[str, object]:
     return {
         "epsilon": cost.epsilon,
         "delta": terms.delta,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pate_fed.accounting.ranges import broken_ranges, shown
 from pate_fed.errors import InvalidSettingError
@@ -23,4 +23,7 @@ def require_in_range(settings: Any) -> None:
 
 def option_of(setting: str) -> str:
     """Return the command line's name of a setting."""
-    return "--" + setting.removesuffix("_s").replace("_", "-")
+    return _SPELLED.get(setting) or "--" + setting.removesuffix("_s").replace("_", "-")
+
+
+_SPELLED: Final = {"max_asks": "--queries", "noise_place": "--noise", "form": "--sum"}

@@ -7,12 +7,57 @@ from them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from pate_fed.errors import UnfitSumError
-from pate_fed.planning.offers import Split, best_offer, split_of
-from pate_fed.planning.request import PlanRequest
-from pate_fed.planning.sums import Sums, advised_sum
+from pate_fed.accounting.ranges import in_range
+from pate_fed.errors import InvalidParameterError, InvalidSettingError, UnfitSumError
+from pate_fed.mechanisms.preview import ASSUMED_ACCURACY
+from pate_fed.planning.offers import best_offer
+from pate_fed.planning.planner import Planner
+from pate_fed.planning.settings import RunSettings
+from pate_fed.planning.sums import SumAdvice, SumForm, Sums, advised_sum
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A federation and its budget, with what nobody knows before its run.
+
+    Attributes:
+        settings: Parties, teachers, unit, budgets; a threshold, its open parameters to be chosen;
+            at most so many queries.
+        classes: Number of classes.
+        teacher_accuracy: Assumed share of teachers that are right on an average query.
+        expected_dropouts: Hospitals that may be lost in a batch, at the worst.
+        form: Secure sum; None for the one that fits.
+    """
+
+    settings: RunSettings
+    classes: int
+    teacher_accuracy: float = ASSUMED_ACCURACY
+    expected_dropouts: int = 0
+    form: str | None = None
+
+    def __post_init__(self) -> None:
+        self.settings.check_alone()
+        for name in ("classes", "expected_dropouts"):
+            try:
+                in_range(name, getattr(self, name))
+            except InvalidParameterError as error:
+                raise InvalidSettingError(f"--{error.must}", error.got) from error
+        if self.expected_dropouts >= self.parties:
+            raise InvalidSettingError(
+                f"--expected-dropouts must be below {self.parties}", self.expected_dropouts
+            )
+        if not 1 / self.classes < self.teacher_accuracy < 1:
+            raise InvalidSettingError(
+                "--teacher-accuracy must lie between that of guessing and 1", self.teacher_accuracy
+            )
+
+    @property
+    def parties(self) -> int:
+        """Number of hospitals."""
+        return self.settings.parties or 0
 
 
 def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
@@ -30,37 +75,52 @@ def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
         InvalidSettingError: too many colluders, or the hospitals cannot vote in this way.
     """
     advice = sum_for(request, sums)  # refuses an unfit one before the long computation
-    split = split_of(request, advice, sums)
-    best = best_offer(request, split)
+    form = None if advice["form"] is None else sums[advice["form"]]
+    if request.settings.rule.at_parties:
+        _require_withstood(request, form, why=advice["why"])
+    planner = Planner.of(request.settings, request.classes, form)
+    best = best_offer(planner, teacher_accuracy=request.teacher_accuracy)
+    settings, rule, parties = planner.settings, planner.settings.rule, request.parties
     return {
         "schema_version": 1,
-        "noise": request.noise,
-        "parties": request.parties,
-        "teachers": request.parties * request.teachers,
-        "votes": request.votes,
+        "noise": rule.noise_place,
+        "parties": parties,
+        "teachers": settings.all_teachers,
+        "votes": settings.votes,
         "classes": request.classes,
-        "budget": {"epsilon": max(request.budgets), "delta": request.delta},
-        "requested_queries": request.queries,
-        "unit": request.unit,
+        "budget": {"epsilon": max(settings.party_epsilons or ()), "delta": settings.delta},
+        "requested_queries": settings.caps.max_asks,
+        "unit": settings.unit,
         "neighbors": best["decides"]["neighbors"],
         "assumed_teacher_accuracy": request.teacher_accuracy,
         "sum": advice,
-        "view": "public" if split is None else "coordinator",
-        "shares": None if split is None else _shares(split),
+        "view": "coordinator" if rule.at_parties else "public",
+        "shares": {
+            "parties": parties,
+            "colluders": rule.colluders,
+            "dropouts": rule.dropouts,
+            "suffice": rule.shares(parties),
+        }
+        if rule.at_parties
+        else None,
         "best": best,
     }
 
 
-def _shares(split: Split) -> dict[str, int]:
-    return {
-        "parties": split.parties,
-        "colluders": split.colluders,
-        "dropouts": split.dropouts,
-        "suffice": split.shares,
-    }
+def _require_withstood(request: PlanRequest, form: SumForm | None, *, why: str) -> None:
+    """Refuse noise at the parties that no secure sum hides, or not from so many colluders."""
+    if form is None:
+        raise UnfitSumError("--noise parties must come with a secure sum that fits", why)
+    colluders, most = request.settings.rule.colluders, form.most_colluders(request.parties)
+    if not 1 <= (colluders or 1) <= most:
+        raise InvalidSettingError(
+            f"--colluders must be from 1 to {most} with --sum {form.name} of {request.parties} "
+            "hospitals",
+            colluders,
+        )
 
 
-def sum_for(request: PlanRequest, sums: Sums) -> dict[str, Any]:
+def sum_for(request: PlanRequest, sums: Sums) -> SumAdvice:
     """Return a federation's secure sum: the given one, or else the one that fits.
 
     Returns:

@@ -6,10 +6,11 @@ it in once the data are known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
 from pate_fed.data import DatasetKind, DataSource
 from pate_fed.errors import InvalidSettingError
 from pate_fed.federation import MOST_PURPOSE, is_purpose
@@ -17,8 +18,10 @@ from pate_fed.mechanisms import SPECS, Spec, specs_with
 from pate_fed.partition import PartitionScheme
 from pate_fed.planning.options import option_of, require_in_range
 from pate_fed.planning.sums import Sums, require_enough
+from pate_fed.rule import CAPS, PARAMETERS, Caps, Rule
 
 if TYPE_CHECKING:
+    from pate_fed.record import Settings
     from pate_fed.students.facts import LabelFacts
 
 
@@ -29,21 +32,14 @@ class RunSettings:
     Attributes:
         data: Where the records come from.
         suite: Sealing suite of the run, the same for all hospitals.
+        rule: The way from votes to labels.
+        caps: The most that it asks and answers, and queries of a batch; `max_answers` ends a
+            simulation.
         parties: Number of parties.
         teachers: Teachers per party.
         party_teachers: Teachers of each party instead, if the numbers differ.
         partition: Way to divide the records among parties.
-        queries: Queries to ask.
         select: Way to choose queries from the pool; None for the one that suits the data.
-        mechanism: One of `SPECS`.
-        vote_threshold: Noisy top count from which a query is answered, in votes.
-        sigma1: Standard deviation of the noise of a check of its own, in votes; of a test of
-            stability, in units.
-        sigma2: Standard deviation of the noise of each count, in votes.
-        confidence: Chance from which the student's own label is kept.
-        test_delta: Of one test of stability.
-        noise: Who adds it: "coordinator" or "parties".
-        colluders: With noise at the parties, hospitals whose noise an attacker may know.
         form: Secure sum.
         unit: Privacy unit.
         weights: For each hospital in the data's order, the votes that each of its teachers casts;
@@ -51,8 +47,6 @@ class RunSettings:
         delta: In (0, 1).
         epsilon: Budget of every hospital's units.
         party_epsilons: Budget of each hospital, instead.
-        max_answers: Answers after which a simulation ends; None for all queries.
-        batch_size: Queries per batch.
         teacher_model: Kind of teacher.
         device: torch's name of the device where convolutional teachers and students learn.
         class_balance: How teachers share their votes out over the classes.
@@ -70,28 +64,19 @@ class RunSettings:
 
     data: DataSource
     suite: str
+    rule: Rule
+    caps: Caps = CAPS
     parties: int | None = None
     teachers: int | None = None
     party_teachers: tuple[int, ...] | None = None
     partition: PartitionScheme | None = None
-    queries: int | None = None
     select: str | None = None
-    mechanism: str = "threshold"
-    vote_threshold: float | None = None
-    sigma1: float | None = None
-    sigma2: float | None = None
-    confidence: float | None = None
-    test_delta: float | None = None
-    noise: str = "coordinator"
-    colluders: int | None = None
     form: str = "additive"
-    unit: str | None = None
+    unit: PrivacyUnit | None = None
     weights: tuple[int, ...] | None = None
     delta: float = 1e-5
     epsilon: float = 5.0
     party_epsilons: tuple[float, ...] | None = None
-    max_answers: int | None = None
-    batch_size: int | None = None
     teacher_model: str = "auto"
     device: str = "cpu"
     class_balance: str = "auto"
@@ -115,14 +100,25 @@ class RunSettings:
             InvalidSettingError: a number is out of its range, or two options contradict.
             ProtocolError: fewer parties than a secure sum needs.
         """
-        require_in_range(self)
+        self.check_alone()
         if self.parties is not None:
             require_enough(self.parties, form=self.form, sums=sums)
-        if self.max_answers is not None and self.max_answers < 1:
-            raise InvalidSettingError("--max-answers must be at least 1", self.max_answers)
-        self._check_parts(sums)
-        if self.vote_threshold is not None and self.vote_threshold < 0:
-            raise InvalidSettingError("--vote-threshold must be at least 0", self.vote_threshold)
+        if self.rule.at_parties and not sums[self.form].hides_vectors:
+            raise InvalidSettingError(
+                "--noise parties must hide the votes: one hospital's noise is too little for it",
+                "--sum plain",
+            )
+
+    def check_alone(self) -> None:
+        """Refuse wrong settings that show without data, whatever the secure sum.
+
+        Raises:
+            InvalidSettingError: a number is out of its range, or two options contradict.
+        """
+        require_in_range(self)
+        self._check_rule()
+        if self.weights == ():
+            raise InvalidSettingError("--weights must be at least 1 each", "none")
         if self.partition == "column" and self.data.name == "csv" and not self.data.hospital_column:
             raise InvalidSettingError("--partition column needs --hospital COLUMN", "none")
         if not is_purpose(self.purpose):
@@ -136,9 +132,9 @@ class RunSettings:
     def _check_evaluation(self) -> None:
         if self.evaluate not in ("public", "private"):
             raise InvalidSettingError("--evaluate must be public or private", self.evaluate)
-        if self.evaluate == "private" and self.noise != "coordinator":
+        if self.evaluate == "private" and self.rule.at_parties:
             raise InvalidSettingError(
-                "--evaluate private needs --noise coordinator, which adds its noise", self.noise
+                "--evaluate private needs --noise coordinator, which adds its noise", "parties"
             )
         for name in ("evaluation_epsilon", "evaluate_by"):
             if self.evaluate == "public" and getattr(self, name):
@@ -146,46 +142,36 @@ class RunSettings:
         if len(set(self.evaluate_by)) < len(self.evaluate_by):
             raise InvalidSettingError("--evaluate-by must name a column once", "one twice")
 
-    def _check_parts(self, sums: Sums) -> None:
-        """Refuse options of other mechanisms, and lists that do not fit."""
-        self._check_noise(sums)
-        spec = self.spec
-        for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
-            if getattr(self, name) is not None and name not in spec.parameters:
+    def _check_rule(self) -> None:
+        """Refuse parameters and caps of other mechanisms, and of the other place of the noise."""
+        rule, caps = self.rule, self.caps
+        place = rule.noise_place
+        if place not in get_args(NoisePlace):
+            raise InvalidSettingError("--noise must be coordinator or parties", place)
+        if rule.colluders is not None and not rule.at_parties:
+            raise InvalidSettingError("--colluders is for --noise parties", place)
+        possible = specs_with(place)
+        if rule.mechanism not in possible:
+            raise InvalidSettingError(
+                f"--mechanism with --noise {place} must be {' or '.join(possible)}", rule.mechanism
+            )
+        for name in PARAMETERS:
+            if getattr(rule, name) is not None and name not in self.spec.parameters:
                 has = " and ".join(
                     f"--mechanism {other}"
-                    for other, each in specs_with(self.noise).items()
+                    for other, each in possible.items()
                     if name in each.parameters
                 )
-                must = f"is for {has}" if has else f"is not for --noise {self.noise}"
-                raise InvalidSettingError(f"{option_of(name)} {must}", self.mechanism)
-        if self.max_answers is not None and not spec.may_refuse:
+                must = f"is for {has}" if has else f"is not for --noise {place}"
+                raise InvalidSettingError(f"{option_of(name)} {must}", rule.mechanism)
+        if rule.vote_threshold is not None and rule.vote_threshold < 0:
+            raise InvalidSettingError("--vote-threshold must be at least 0", rule.vote_threshold)
+        if caps.max_answers is not None and not self.spec.may_refuse:
             raise InvalidSettingError(
-                "--max-answers needs a mechanism that may give no answer", self.mechanism
+                "--max-answers needs a mechanism that may give no answer", rule.mechanism
             )
-        if self.test_delta is not None and not self.test_delta < self.delta:
-            raise InvalidSettingError("--test-delta must be below --delta", "another")
-        if self.weights == ():
-            raise InvalidSettingError("--weights must be at least 1 each", "none")
-
-    def _check_noise(self, sums: Sums) -> None:
-        """Refuse settings that contradict noise at the parties, or that only it allows."""
-        if self.noise not in ("coordinator", "parties"):
-            raise InvalidSettingError("--noise must be coordinator or parties", self.noise)
-        if self.noise == "coordinator":
-            if self.colluders is not None:
-                raise InvalidSettingError("--colluders is for --noise parties", self.noise)
-            return
-        if self.mechanism not in specs_with(self.noise):
-            raise InvalidSettingError(
-                f"--mechanism with --noise parties must be {' or '.join(specs_with(self.noise))}",
-                self.mechanism,
-            )
-        if not sums[self.form].hides_vectors:
-            raise InvalidSettingError(
-                "--noise parties must hide the votes: one hospital's noise is too little for it",
-                "--sum plain",
-            )
+        if rule.test_delta is not None and not rule.test_delta < self.delta:
+            raise InvalidSettingError("--test-delta must be below --delta", rule.test_delta)
 
     def _check_data_options(self) -> None:
         data = self.data
@@ -216,7 +202,7 @@ class RunSettings:
     @property
     def spec(self) -> Spec:
         """The `Spec` of its mechanism."""
-        return SPECS[self.mechanism]
+        return SPECS[self.rule.mechanism]
 
     @property
     def asks_by_student(self) -> bool:
@@ -263,70 +249,34 @@ class RunSettings:
 
         return LabelFacts(
             votes=self.votes,
-            sigma=self.sigma2 or 0.0,
+            sigma=self.rule.sigma2 or 0.0,
             shared_out=shares_out(self.class_balance, kind),
             prevalence=self.prevalence,
         )
 
-    def as_table(self) -> dict[str, object]:
-        """Return the settings for `run.toml`; file names without their folders."""
-        data = self.data
-        return {
+    def as_record(self, **others: object) -> Settings:
+        """Return the settings for `run.toml`, with others that a run knows better."""
+        from pate_fed.record import Settings  # noqa: PLC0415 - takes a moment
+
+        data, rule, caps = self.data, self.rule, self.caps
+        known = {
+            **{one.name: getattr(self, one.name) for one in fields(self)},
+            **{name: getattr(rule, name) for name in ("mechanism", *PARAMETERS, "colluders")},
+            "noise": rule.noise_place,
+            "queries": caps.max_asks,
+            "max_answers": caps.max_answers,
+            "batch_size": caps.batch_size,
+            "teachers": self.teachers or self.party_teachers,
+            "teacher": self.teacher_model,
             "data": data.name,
-            "source": {
-                "file": None if data.data_file is None else Path(data.data_file).name,
-                "label": data.label_column,
-                "patient_id": data.patient_column,
-                "hospital": data.hospital_column,
-                "ignored": list(data.ignored_columns),
-                "positive": data.positive,
-                "separator": data.separator,
-                "decimal": data.decimal,
-            },
-            "federation": {
-                "parties": self.parties,
-                "teachers": self.teachers or (self.party_teachers and list(self.party_teachers)),
-                "weights": self.weights and list(self.weights),
-                "partition": self.partition,
-                "patients": self.patients,
-                "sum": self.form,
-                "suite": self.suite,
-                "engine": self.engine,
-            },
-            "queries": {
-                "count": self.queries,
-                "select": self.select,
-                "batch_size": self.batch_size,
-            },
-            "mechanism": {
-                "name": self.mechanism,
-                "vote_threshold": self.vote_threshold,
-                "sigma1": self.sigma1,
-                "sigma2": self.sigma2,
-                "confidence": self.confidence,
-                "test_delta": self.test_delta,
-                "noise": self.noise,
-                "colluders": self.colluders,
-                "max_answers": self.max_answers,
-            },
-            "budget": {
-                "epsilon": self.epsilon,
-                "party_epsilons": self.party_epsilons and list(self.party_epsilons),
-                "delta": self.delta,
-                "unit": self.unit,
-            },
-            "models": {
-                "teacher": self.teacher_model,
-                "device": self.device,
-                "class_balance": self.class_balance,
-                "prevalence": self.prevalence and list(self.prevalence),
-                "student": self.student,
-            },
-            "evaluation": {
-                "patients": self.evaluate,
-                "epsilon": self.evaluation_epsilon,
-                "by": list(self.evaluate_by) or None,
-            },
-            "seed": self.seed,
-            "purpose": self.purpose or None,
+            "file": None if data.data_file is None else Path(data.data_file).name,
+            "label": data.label_column,
+            "patient_id": data.patient_column,
+            "hospital": data.hospital_column,
+            "ignore": data.ignored_columns,
+            "positive": data.positive,
+            "separator": data.separator,
+            "decimal": data.decimal,
+            **others,
         }
+        return Settings(**{name: known[name] for name in Settings.model_fields if name in known})

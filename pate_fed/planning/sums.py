@@ -7,7 +7,11 @@ argument, `protocols.forms.FORMS`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Protocol, TypedDict
+
+from pate_fed.errors import InvalidSettingError
+from pate_fed.rule import Rule
 
 
 class SumForm(Protocol):
@@ -50,9 +54,45 @@ def require_enough(parties: int, *, form: str, sums: Sums) -> None:
     min(hiding, key=lambda each: each.smallest).require_enough(parties)
 
 
-def advised_sum(
-    parties: int, *, dropouts: int, sums: Sums, form: str | None = None
-) -> dict[str, Any]:
+def divided(rule: Rule, parties: int, form: SumForm) -> Rule:
+    """Return a rule with all that divides the noise among the parties, if they add it.
+
+    As many may be lost as the sum can do without, more than expected: it does not ask first.
+
+    Raises:
+        InvalidSettingError: no hospital is left that is honest and present.
+    """
+    if not rule.at_parties:
+        return rule
+    dropouts = parties - form.threshold(parties)
+    whole = replace(rule, colluders=rule.colluders or 1, dropouts=dropouts)
+    if (whole.shares(parties) or 0) < 1:
+        raise InvalidSettingError(
+            f"--colluders must leave one of {parties} hospitals that is honest and present",
+            whole.colluders,
+        )
+    return whole
+
+
+class SumAdvice(TypedDict):
+    """A secure sum that fits.
+
+    Attributes:
+        form: Its name; None where none fits.
+        hides_from: Hospitals that may collude with the coordinator without seeing others' votes.
+        survives: Hospitals that a batch can do without.
+        exchanges: Of each batch.
+        why: In words.
+    """
+
+    form: str | None
+    hides_from: int
+    survives: int
+    exchanges: int
+    why: str
+
+
+def advised_sum(parties: int, *, dropouts: int, sums: Sums, form: str | None = None) -> SumAdvice:
     """Return the secure sum that fits this many hospitals and lost ones.
 
     Args:
@@ -60,11 +100,6 @@ def advised_sum(
         dropouts: Most hospitals that a batch may lose.
         sums: Forms that may be advised.
         form: Look at this one only; None for the first that fits.
-
-    Returns:
-        "form" (null where none fits); "hides_from" (hospitals that may collude with the coordinator
-        without seeing another's votes); "survives" (hospitals that a batch can do without);
-        "exchanges" per batch; "why" in words.
     """
     offered = [each for each in sums.values() if each.hides_vectors and form in (None, each.name)]
     survived = {
@@ -84,7 +119,7 @@ def advised_sum(
     return {"form": None, "hides_from": 0, "survives": survives, "exchanges": 0, "why": why}
 
 
-def _table(form: SumForm, sums: Sums, *, parties: int, survives: int) -> dict[str, Any]:
+def _table(form: SumForm, sums: Sums, *, parties: int, survives: int) -> SumAdvice:
     colluders = form.most_colluders(parties)
     hides = f"hides votes from the coordinator with up to {colluders} of"
     hiding = [each for each in sums.values() if each.hides_vectors]

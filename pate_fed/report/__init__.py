@@ -6,33 +6,21 @@ from pate_fed.report.html import plain_page, render_report
 from pate_fed.report.model_card import render_model_card
 from pate_fed.report.public_edition import write_public_edition
 from pate_fed.report.run_directory import (
-    ANNEXES,
-    EARLIER,
-    SEAL,
-    TRANSCRIPT,
+    FinishedRun,
     RunDirectory,
-    RunRecord,
-    forget_unfinished,
     keep_audit,
     read_run,
-    refuse_existing,
     replace_report,
 )
 from pate_fed.report.summary import render_summary
 
 __all__ = [
-    "ANNEXES",
-    "EARLIER",
-    "SEAL",
-    "TRANSCRIPT",
+    "FinishedRun",
     "RunDirectory",
-    "RunRecord",
-    "forget_unfinished",
     "keep_audit",
     "plain_page",
     "public_record",
     "read_run",
-    "refuse_existing",
     "render_annexes",
     "render_model_card",
     "render_report",

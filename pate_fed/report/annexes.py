@@ -5,12 +5,12 @@ What the run knows is filled in; every other field is blank and marked. Each ann
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pate_fed import wording
-from pate_fed.report import editions, html, price_words, quality_words, sent_words
-from pate_fed.report.run_directory import RunRecord
+from pate_fed.record.privacy import Output
+from pate_fed.report import html, price_words, quality_words, sent_words
+from pate_fed.report.run_directory import FinishedRun
 
 _MOST_NAMED = 8
 """Most hospitals that an annex names: it has to fit a page."""
@@ -38,38 +38,35 @@ class Risk(NamedTuple):
     rest: str
 
 
-def render_annexes(run: RunRecord) -> str:
+def render_annexes(run: FinishedRun) -> str:
     """Render the annexes of a run; the same run gives the same bytes.
 
     Returns:
         An HTML page that needs no other file.
     """
     return html.ENVIRONMENT.get_template("annexes.html.j2").render(
-        simulated=_is_simulated(run),
-        public_edition=editions.is_public(run),
-        begun_on=run.manifest["begun_on"],
-        run_id=run.manifest.get("run_id", ""),
+        simulated=run.is_simulated,
+        public_edition=run.manifest.is_public,
+        begun_on=run.manifest.begun_on,
+        run_id=run.manifest.run_id,
         assessment=_assessment(run),
         risks=_risks(run),
         health_data=_health_data(run),
     )
 
 
-def _is_simulated(run: RunRecord) -> bool:
-    return wording.is_simulated(run.metrics, run.privacy)
-
-
-def _assessment(run: RunRecord) -> list[Field]:
+def _assessment(run: FinishedRun) -> list[Field]:
     """Answer Art. 35(7) (a), (b) and (d) of the GDPR; `_risks` answers (c)."""
+    purpose = run.settings.purpose or ""
     return [
         Field("Controllers (Art. 26)", _hospitals(run), "names, contact, agreement"),
         Field("Processors (Art. 28)", "the coordinator, a server that relays messages, adds the "
               "votes up and trains the student", "its operator, contract"),
-        Field("Purpose", _purpose(run), "" if _purpose(run) else "purpose, legitimate interest"),
+        Field("Purpose", purpose, "" if purpose else "purpose, legitimate interest"),
         Field("Legal basis (Art. 6, 9(2), 89)", "", "e.g. Art. 9(2)(j) and national law"),
         Field("What is done", _processing(run)),
         Field("Data and data subjects", _data(run), "categories, number of patients, period"),
-        Field("Recipients", "; ".join(f"{one['output']}: {one['seen_by']}" for one in _seen(run))),
+        Field("Recipients", "; ".join(f"{one.output}: {one.seen_by}" for one in _seen(run))),
         Field("Storage and deletion", "the hospitals keep records and teachers; the coordinator "
               "keeps labels, student, and fingerprints, keys and signatures of messages",
               "periods"),
@@ -85,17 +82,17 @@ def _assessment(run: RunRecord) -> list[Field]:
     ]  # fmt: skip
 
 
-def _risks(run: RunRecord) -> list[Risk]:
+def _risks(run: FinishedRun) -> list[Risk]:
     """Answer Art. 35(7)(c)."""
-    at_parties = price_words.is_at_parties(run.privacy)
+    at_parties = run.privacy.at_parties
     return [
         Risk("A reader of labels or student learns about a patient", _cost(run),
-             f"δ = {wording.delta_text(run.privacy['delta'])}; general facts about patients"),
+             f"δ = {wording.delta_text(run.privacy.delta)}; general facts about patients"),
         Risk("The coordinator learns exact sums of votes",
              "each hospital adds noise before anything leaves it" if at_parties else
              "votes are hidden: it sees those of one hospital only if all teachers agree, or if "
              "too many other hospitals collude with it"
-             if run.privacy["sum"] != "plain" else
+             if run.privacy.sum != "plain" else
              "nothing: it saw all votes",
              "colluding hospitals" if at_parties else "no ε holds against it: contract, audit"),
         Risk("Messages are intercepted or changed", "TLS, signatures, a chain of fingerprints",
@@ -107,13 +104,13 @@ def _risks(run: RunRecord) -> list[Risk]:
     ]  # fmt: skip
 
 
-def _health_data(run: RunRecord) -> list[Field]:
+def _health_data(run: FinishedRun) -> list[Field]:
     """Describe the use as an application under the European Health Data Space asks for it."""
     return [
         Field("Applicant, health data user", "", "name, contact, affiliation"),
         Field("Data holders", _hospitals(run), "contacts"),
         Field("Permit, request (Art. 67 to 69)", "", "number, date, access body"),
-        Field("Purpose (Art. 53)", _purpose(run), "which item of Art. 53(1)"),
+        Field("Purpose (Art. 53)", run.settings.purpose or "", "which item of Art. 53(1)"),
         Field("Prohibited uses (Art. 54)", "the card forbids decisions about a person with the "
               "student", "confirm"),
         Field("Legal basis", "", "GDPR Art. 6, 9(2); national law; ethics approval"),
@@ -122,87 +119,81 @@ def _health_data(run: RunRecord) -> list[Field]:
               "a student that learned from them leave the federation", "why these columns"),
         Field("Opt-out (Art. 71)", "", "how patients who opted out were left out before training"),
         Field("Processing environment (Art. 73)", "each hospital computes at home; the coordinator "
-              "gets hidden votes" if run.privacy["sum"] != "plain" else
+              "gets hidden votes" if run.privacy.sum != "plain" else
               "each hospital computes at home; the coordinator gets votes in the clear",
               "environment, who had access"),
         Field("Safeguards", _measures(run)),
-        Field("Output", f"{wording.plural(run.metrics['queries']['answered'], 'label')} and "
-              f"{wording.plural(run.metrics['queries']['refused'], '“no answer”', '“no answer”s')} "
+        Field("Output", f"{wording.plural(run.metrics.queries.answered, 'label')} and "
+              f"{wording.plural(run.metrics.queries.refused, '“no answer”', '“no answer”s')} "
               "for public inputs; a student; no record, no count of patients"),
         Field("Output check", f"{_cost(run)}. Public edition: made from a list of allowed fields",
               "who checked, date, released or not"),
         Field("Publication (Art. 61)", "the report in its public edition; the student's card",
               "where, when"),
-        Field("Remaining risk", f"{wording.plural(len(run.privacy['unprotected']), 'gap')} in the "
+        Field("Remaining risk", f"{wording.plural(len(run.privacy.unprotected), 'gap')} in the "
               "report's section “What remains risky”", "accepted by, date"),
     ]  # fmt: skip
 
 
-def _purpose(run: RunRecord) -> str:
-    return str(run.settings.get("purpose", ""))
-
-
-def _hospitals(run: RunRecord) -> str:
-    count = wording.plural(run.metrics["parties"], "hospital")
-    if _is_simulated(run):
+def _hospitals(run: FinishedRun) -> str:
+    count = wording.plural(run.metrics.parties, "hospital")
+    if run.is_simulated:
         return f"{count}, made up: a rehearsal"
-    names = [str(party["party"]) for party in run.privacy["parties"]]
+    names = [party.party for party in run.privacy.parties]
     more = " and others (privacy.json: parties)" if len(names) > _MOST_NAMED else ""
     return f"{count}: {', '.join(names[:_MOST_NAMED])}{more}"
 
 
-def _processing(run: RunRecord) -> str:
-    queries, listed = run.metrics["queries"], sent_words.senders(run.sent)
+def _processing(run: FinishedRun) -> str:
+    queries, listed = run.metrics.queries, sent_words.senders(run.sent)
     sent = f" Each hospital sent {sent_words.each_text(listed)} (sent.csv)." if listed else ""
-    learns = "A student learns from them." if run.metrics["student"] else "No model learned."
+    learns = "A student learns from them." if run.metrics.student else "No model learned."
     return (
-        f"Each hospital trains models (teachers) on its records, {run.metrics['teachers']:,} in "
-        f"all. They vote on {queries['asked']:,} public inputs; the sum of all votes gets noise, "
-        f"and {wording.plural(queries['answered'], 'label')} came out. "
+        f"Each hospital trains models (teachers) on its records, {run.metrics.teachers:,} in "
+        f"all. They vote on {queries.asked:,} public inputs; the sum of all votes gets noise, "
+        f"and {wording.plural(queries.answered, 'label')} came out. "
         f"{learns}{sent}"
     )
 
 
-def _data(run: RunRecord) -> str:
-    source = run.settings.get("source")
-    label = source.get("label") if isinstance(source, Mapping) else None
-    data = run.metrics["data"]
+def _data(run: FinishedRun) -> str:
+    label, data = run.settings.label, run.metrics.data
     counted = (
-        f"{wording.plural(data['patients']['private'], 'patient')}, "
-        f"{wording.plural(data['records']['private'], 'record')}"
+        f"{wording.plural(data.patients.private, 'patient')}, "
+        f"{wording.plural(data.records.private, 'record')}"
         if data
         else "records of patients; their number is known to each hospital alone"
     )
     return f"{counted}{f'; target: {label}' if label else ''}"
 
 
-def _seen(run: RunRecord) -> list[dict[str, Any]]:
-    return [one for one in run.privacy["outputs"] if "nobody" not in one["seen_by"]]
+def _seen(run: FinishedRun) -> list[Output]:
+    return [one for one in run.privacy.outputs if "nobody" not in one.seen_by]
 
 
-def _cost(run: RunRecord) -> str:
+def _cost(run: FinishedRun) -> str:
     privacy = run.privacy
-    formal = privacy["views"]["public"]["formal"]
-    if formal["epsilon"] is None:
+    if privacy.views.public.epsilon is None:
         return "no finite ε holds"
     return (
-        f"ε = {wording.epsilon_text(formal['epsilon'])}, δ = {wording.delta_text(privacy['delta'])}"
-        f"; unit {wording.short_unit(privacy)}, neighbors differ in these records alone; "
+        f"ε = {wording.epsilon_text(privacy.views.public.epsilon)}, "
+        f"δ = {wording.delta_text(privacy.delta)}; unit {price_words.short_unit(privacy)}, "
+        "neighbors differ in these records alone; "
         f"public view; method {price_words.headline_method(privacy)}"
     )
 
 
-def _measures(run: RunRecord) -> str:
+def _measures(run: FinishedRun) -> str:
     privacy = run.privacy
-    place = "each hospital" if price_words.is_at_parties(privacy) else "the coordinator"
+    place = "each hospital" if privacy.at_parties else "the coordinator"
     return (
         f"{_cost(run)}; noise added at {place}; "
-        f"secure sum: {privacy['sum']}; each hospital decides on each run by its policy, and keeps "
+        f"secure sum: {privacy.sum}; each hospital decides on each run by its policy, and keeps "
         "an audit log; signed transcript"
     )
 
 
-def _quality(run: RunRecord) -> str:
-    if run.metrics["scores"]["student"] is None:
+def _quality(run: FinishedRun) -> str:
+    if run.metrics.scores.student is None:
         return "nothing: its accuracy was not measured"
     return f"accuracy {quality_words.accuracy_text(run.metrics)}"

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
 
 import jinja2
 from markupsafe import Markup, escape
 
 from pate_fed import wording
 from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
+from pate_fed.record import Audit, Manifest, Metrics, Privacy
+from pate_fed.record.metrics import EvaluationScores
 from pate_fed.report import (
     editions,
     plots,
@@ -24,7 +26,7 @@ from pate_fed.report import (
     sent_words,
 )
 from pate_fed.report.quality_words import YARDSTICKS
-from pate_fed.report.run_directory import RunRecord
+from pate_fed.report.run_directory import FinishedRun
 
 
 def _percent(share: float | None) -> str:
@@ -78,7 +80,7 @@ _LONGEST_OPEN = 400
 """Longest entry of the manifest, in letters, that stands open in the page."""
 
 
-def render_report(run: RunRecord, *, notes: list[str] | None = None) -> str:
+def render_report(run: FinishedRun, *, notes: list[str] | None = None) -> str:
     """Render the report of a run; the same run gives the same bytes.
 
     Args:
@@ -92,77 +94,57 @@ def render_report(run: RunRecord, *, notes: list[str] | None = None) -> str:
     metrics, privacy = run.metrics, run.privacy
     notes = [] if notes is None else notes
     pictures = _pictures(run, notes)
-    classes, spec = _classes(metrics), spec_of(privacy["mechanism"]["name"])
-    simulated = wording.is_simulated(metrics, privacy)
+    spec, simulated = spec_of(privacy.mechanism.name), run.is_simulated
     return ENVIRONMENT.get_template("report.html.j2").render(
+        run=run,
         m=metrics,
         p=privacy,
         simulated=simulated,
-        data=run.settings.get("data"),
-        begun_on=run.manifest["begun_on"],
-        federation=run.manifest.get("federation", ""),
         has_own_data=publication_words.has_own_data(run),
-        public_edition=editions.is_public(run),
+        public_edition=run.manifest.is_public,
         no_edition=editions.no_public_edition(run),
-        run_id=run.manifest.get("run_id") or "without an id",
-        transcript_head=run.manifest.get("transcript_head") or "none",
-        version=run.manifest.get("pate_fed", ""),
-        words=_words(run),
-        **_subject(run),
+        words=_words(privacy),
+        classes_text=_classes_text(run),
         files=publication_words.files(run),
-        measured=simulated or any(share is not None for share in metrics["accuracy"].values()),
-        measured_of={
-            name: quality_words.accuracy_of(metrics, name) for name in ("labels", *dict(YARDSTICKS))
-        },
-        e_majority=_majority(metrics["evaluation"]),
+        measured=simulated or metrics.is_measured,
+        accuracy_of=partial(quality_words.accuracy_of, metrics),
+        e_majority=_majority(metrics.evaluation),
         released=_released(run),
-        secrecy=wording.secrecy_text(privacy, simulated=simulated),
-        unit=wording.unit_text(privacy),
-        short_unit=wording.short_unit(privacy),
-        neighbors=privacy["neighboring_definition"].rstrip(". "),
+        secrecy=price_words.secrecy_text(privacy, simulated=simulated),
+        unit=price_words.unit_text(privacy),
+        short_unit=price_words.short_unit(privacy),
+        neighbors=privacy.neighboring_definition.rstrip(". "),
         mechanism=spec.title,
-        mechanism_text=spec.text(privacy["mechanism"]),
+        mechanism_text=spec.text(privacy.mechanism.as_json()),
         refused_because=spec.refused_because,
         nobody=NOBODY_IS_PROTECTED,
-        protects_nobody=price_words.protects_nobody(privacy),
-        method=price_words.headline_method(privacy),
-        removal=privacy["views"]["public"]["removal"],
-        not_covered=price_words.not_covered(privacy),
-        fixed=price_words.fixed_text(privacy),
-        rounds=price_words.rounds_text(privacy),
-        charged=price_words.charged_text(privacy),
-        caps=price_words.caps_text(privacy),
-        at_parties=price_words.is_at_parties(privacy),
-        charged_view=price_words.charged_view(privacy),
-        parties=privacy["parties"],
-        alike=price_words.are_alike(privacy["parties"]),
-        most_open=price_words.MOST_OPEN_HOSPITALS,
+        price_words=price_words,
         longest_open=_LONGEST_OPEN,
-        uneven=price_words.are_uneven(privacy["parties"]),
-        own_budgets=price_words.differ(privacy["parties"], "budget"),
-        spread=price_words.spread,
         alarms=list(map(_unbroken, quality_words.alarms(metrics))),
         better_alone=_unbroken(quality_words.better_alone(metrics)),
-        by_class=quality_words.by_class(metrics),
-        student_kind=metrics["student"],
-        classes=classes,
+        interval_of=quality_words.interval_of,
+        classes=_classes(metrics),
         max_classes=plots.MAX_CLASSES,
         states=wording.LEDGER_STATES,
         **pictures,
-        warnings=[*metrics["warnings"], *notes],
-        audit=run.audit,
-        digests=run.digests,
-        # Who has the seed of a simulation's split can repeat its draws: no reader needs that.
-        manifest=list(
-            wording.flatten({key: run.manifest[key] for key in run.manifest if key != "split"})
-        ),
-        manifest_lists=list(wording.lists_of_tables(run.manifest)),
-        settings=list(wording.flatten(run.settings)),
+        warnings=[*metrics.warnings, *notes],
+        **_manifest_rows(run.manifest),
+        settings=list(wording.flatten(run.settings.as_json())),
         effort=_effort(metrics),
         **_sent(run),
-        labels=len(run.labels),
         sources=_SOURCES,
     )
+
+
+def _manifest_rows(manifest: Manifest) -> dict[str, object]:
+    """List the manifest; who has the keys of a simulation's split can repeat its draws."""
+    table = {name: value for name, value in manifest.as_json().items() if name != "split"}
+    if manifest.is_public:
+        table = {name: value for name, value in table.items() if value not in (None, [], {})}
+    return {
+        "manifest": list(wording.flatten(table)),
+        "manifest_lists": list(wording.lists_of_tables(table)),
+    }
 
 
 def plain_page(notes: Sequence[str]) -> str:
@@ -181,7 +163,7 @@ def plain_page(notes: Sequence[str]) -> str:
     )
 
 
-def _pictures(run: RunRecord, notes: list[str]) -> dict[str, Markup]:
+def _pictures(run: FinishedRun, notes: list[str]) -> dict[str, Markup]:
     """Draw all plots, by their names in the template; one that fails is empty, and noted."""
     plots_of: dict[str, Callable[[], str]] = {
         "accuracy_plot": lambda: _accuracy_plot(run.metrics),
@@ -208,38 +190,32 @@ _EFFORT: Mapping[str, str] = {
 }
 
 
-def _effort(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _effort(metrics: Metrics) -> list[tuple[str, str]]:
+    exchanges = metrics.exchanges.as_json() if metrics.exchanges else {}
     rows = [
         (f"{table}: {_EFFORT.get(name, name)}", text)
-        for table in ("exchanges", "seconds")
-        for name, text in wording.flatten(metrics[table])
+        for table, content in (("exchanges", exchanges), ("seconds", metrics.seconds))
+        for name, text in wording.flatten(content)
     ]
-    for name, text in wording.flatten(metrics["bytes"]):
-        size = f"{int(text):,} ({wording.size_text(int(text))})" if text.isdecimal() else text
-        rows.append((f"bytes: {_EFFORT.get(name, name)}", size))
-    return rows
+    return rows + [
+        (f"bytes: {_EFFORT.get(name, name)}", f"{size:,} ({wording.size_text(size)})")
+        for name, size in sorted(metrics.bytes or ())
+    ]
 
 
-def _subject(run: RunRecord) -> dict[str, Any]:
-    """Say what the run was about: purpose, target and hospitals; "" where nobody knows."""
-    source = run.settings.get("source")
-    source = source if isinstance(source, Mapping) else {}
-    names = [name for name, _, _ in wording.class_rows(run.metrics)] or source.get("classes", ())
-    listed = [str(name) for name in names[:MOST_CLASSES]]
+def _classes_text(run: FinishedRun) -> str:
+    """Name the classes; "" where nobody knows."""
+    names = [name for name, _, _ in quality_words.class_rows(run.metrics)]
+    names = names or list(run.settings.classes)
     more = f" and {len(names) - MOST_CLASSES} more" if len(names) > MOST_CLASSES else ""
-    return {
-        "purpose": run.settings.get("purpose", ""),
-        "target": source.get("label", ""),
-        "classes_text": ", ".join(listed) + more,
-        "hospitals": ", ".join(str(party["party"]) for party in run.privacy["parties"]),
-    }
+    return ", ".join(names[:MOST_CLASSES]) + more
 
 
-def _sent(run: RunRecord) -> dict[str, Any]:
+def _sent(run: FinishedRun) -> dict[str, object]:
     """Say what left the hospitals; "" and nothing where no packet is on record."""
     listed = sent_words.senders(run.sent)
-    metrics, sent = run.metrics, run.metrics["bytes"].get("from_parties")
-    mean = sent / metrics["parties"] if sent and metrics["parties"] else 0
+    parties, sent = run.metrics.parties, run.metrics.bytes and run.metrics.bytes.from_parties
+    mean = sent / parties if sent and parties else 0
     said = f"{wording.size_text(mean)} on average" if mean else ""
     return {
         "senders": listed,
@@ -252,17 +228,16 @@ def _sent(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def _majority(evaluation: Mapping[str, Any] | None) -> float | None:
+def _majority(evaluation: EvaluationScores | None) -> float | None:
     """Return the share of the most common class among held-out patients."""
-    groups = (evaluation or {}).get("class") or {}
-    return max((row["share"] for row in groups.values()), default=None)
+    groups = evaluation.by_class if evaluation else {}
+    return max((row.share for row in groups.values() if row.share is not None), default=None)
 
 
-def _words(run: RunRecord) -> list[tuple[str, str]]:
+def _words(privacy: Privacy) -> list[tuple[str, str]]:
     """Explain each technical word that the page uses, a sentence each."""
-    at_parties = price_words.is_at_parties(run.privacy)
-    adder = "each hospital adds" if at_parties else "the coordinator adds"
-    unit = wording.short_unit(run.privacy)
+    adder = "each hospital adds" if privacy.at_parties else "the coordinator adds"
+    unit = price_words.short_unit(privacy)
     return [
         ("Query", "one public input that the hospitals are asked to label."),
         ("Teacher", "a model that a hospital trained on its own records and keeps there."),
@@ -295,22 +270,21 @@ def _words(run: RunRecord) -> list[tuple[str, str]]:
     ]
 
 
-def _classes(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    rows = wording.class_rows(metrics)
+def _classes(metrics: Metrics) -> list[tuple[str, int, int]]:
+    rows = quality_words.class_rows(metrics)
     if len(rows) > plots.MAX_CLASSES:  # the plot shows the first ones
         rows.sort(key=lambda row: -row[1] - row[2])
     return rows
 
 
-def _released(run: RunRecord) -> list[tuple[str, int]]:
+def _released(run: FinishedRun) -> list[tuple[str, int]]:
     """Count released labels by class, of all classes that the run had."""
     counts = Counter(label for _, label in run.labels if label)
-    source = run.settings.get("source")
-    known = source.get("classes", ()) if isinstance(source, Mapping) else ()
+    known = run.settings.classes
     return [(name, counts[name]) for name in dict.fromkeys((*known, *sorted(counts)))]
 
 
-def _accuracy_plot(metrics: Mapping[str, Any]) -> str:
+def _accuracy_plot(metrics: Metrics) -> str:
     rows = [quality_words.accuracy_of(metrics, key) for key, _ in YARDSTICKS]
     rows = [row for row in rows if row.share is not None] or rows[:1]
     says = "; ".join(f"{row.name}: {wording.percent(row.share)}" for row in rows)
@@ -330,12 +304,11 @@ def _classes_plot(classes: list[tuple[str, int, int]]) -> str:
     )
 
 
-def _leak_plot(audit: Mapping[str, Any] | None) -> str:
+def _leak_plot(audit: Audit | None) -> str:
     if audit is None:
         return ""
     says = "; ".join(
-        f"{wording.plural(one['asks'], 'answer')}: "
-        f"{wording.percent(sum(one['errors']) / len(one['errors']))}"
-        for one in audit["curve"]
+        f"{wording.plural(one.asks, 'answer')}: {wording.percent(one.mean_error)}"
+        for one in audit.curve
     )
-    return plots.leak_plot(audit["curve"], summary=f"Mean error of an attacker by answers. {says}.")
+    return plots.leak_plot(audit.curve, summary=f"Mean error of an attacker by answers. {says}.")

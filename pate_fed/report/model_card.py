@@ -6,12 +6,10 @@ data beyond the released labels: no per-instance number, and no yardstick of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from pate_fed import wording
 from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
-from pate_fed.report import editions, price_words, quality_words
+from pate_fed.record import Metrics, Privacy, Settings
+from pate_fed.report import price_words, quality_words
 
 _SIMULATED = """\
 > **Simulated.** This student comes from a rehearsal on one computer. The privacy numbers hold for
@@ -23,26 +21,19 @@ _NOBODY = f"**{NOBODY_IS_PROTECTED}.**\n\n"
 _NO_LIMITS = "- see the known limitations of pate_fed\n"
 
 
-def render_model_card(
-    metrics: Mapping[str, Any], privacy: Mapping[str, Any], settings: Mapping[str, Any]
-) -> str:
+def render_model_card(metrics: Metrics, privacy: Privacy, settings: Settings) -> str:
     """Write the model card of a run's student.
-
-    Args:
-        metrics: Content of `metrics.json`.
-        privacy: Content of `privacy.json`.
-        settings: The resolved settings.
 
     Returns:
         Markdown; names that came from data are escaped.
     """
-    simulated = wording.is_simulated(metrics, privacy)
+    simulated = metrics.simulated or privacy.simulated
     parts = [
         "# Student model\n\n",
         _SIMULATED if simulated else "",
         "".join(f"> **{_escape(said)}**\n\n" for said in quality_words.public_alarms(metrics)),
         _what_it_is(metrics, settings),
-        _NOBODY if price_words.protects_nobody(privacy) else "",
+        _NOBODY if privacy.protects_nobody else "",
         _use(settings),
         _accuracy(metrics, privacy),
         _privacy(privacy),
@@ -52,29 +43,24 @@ def render_model_card(
     return "".join(parts).rstrip("\n") + "\n"
 
 
-def _what_it_is(metrics: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    queries, source = metrics["queries"], _source(settings)
-    names = [name for name, _, _ in wording.class_rows(metrics)] or source.get("classes", ())
+def _what_it_is(metrics: Metrics, settings: Settings) -> str:
+    queries = metrics.queries
+    names = [name for name, _, _ in quality_words.class_rows(metrics)] or settings.classes
     classes = ", ".join(map(_escape, names)) or "not listed"
-    target = f"- target: {_escape(source['label'])}\n" if source.get("label") else ""
-    kind = f"- kind: {_escape(metrics['student']['kind'])}\n" if metrics["student"] else ""
+    target = f"- target: {_escape(settings.label)}\n" if settings.label else ""
+    kind = f"- kind: {_escape(metrics.student.kind)}\n" if metrics.student else ""
     return (
-        f"A classifier trained on {wording.plural(queries['answered'], 'label')} that "
-        f"{wording.plural(metrics['parties'], 'hospital')} released together (PATE) for public "
+        f"A classifier trained on {wording.plural(queries.answered, 'label')} that "
+        f"{wording.plural(metrics.parties, 'hospital')} released together (PATE) for public "
         f"inputs. It has seen no private records.\n\n"
         f"{target}- classes: {classes}\n{kind}"
-        f"- queries: {queries['asked']:,} asked, {queries['answered']:,} answered, "
-        f"{queries['refused']:,} without an answer\n"
-        f"- teachers: {metrics['teachers']:,}, each trained on records of its own\n\n"
+        f"- queries: {queries.asked:,} asked, {queries.answered:,} answered, "
+        f"{queries.refused:,} without an answer\n"
+        f"- teachers: {metrics.teachers:,}, each trained on records of its own\n\n"
     )
 
 
-def _source(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    source = settings.get("source")
-    return source if isinstance(source, Mapping) else {}
-
-
-def _accuracy(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> str:
+def _accuracy(metrics: Metrics, privacy: Privacy) -> str:
     rows = [("student, on held-out public test inputs", quality_words.accuracy_text(metrics))]
     if held_out := quality_words.held_out_text(metrics, privacy):
         rows.append(("student, on patients whom hospitals kept back", held_out))
@@ -83,57 +69,58 @@ def _accuracy(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> str:
     return f"## Accuracy\n\n| model | accuracy |\n| --- | --- |\n{lines}\n{_by_class(metrics)}"
 
 
-def _by_class(metrics: Mapping[str, Any]) -> str:
-    rows, scores = quality_words.by_class(metrics), metrics["scores"]["student"]
-    if not rows:
+def _by_class(metrics: Metrics) -> str:
+    scores = metrics.scores.student
+    if scores is None or not scores.per_class:
         return ""
     lines = "".join(
-        f"| {_escape(row.name)} | {row.records:,} | {_share(row.recall, row.recall_interval)} | "
-        f"{_share(row.precision, row.precision_interval)} |\n"
-        for row in rows
+        f"| {_escape(name)} | {row.records:,} | {_share(row.recall, row.records)} | "
+        f"{_share(row.precision, row.decided)} |\n"
+        for name, row in scores.per_class.items()
     )
     return (
         "| class | test inputs | found (recall) | right when said (precision) |\n"
         f"| --- | --- | --- | --- |\n{lines}\n"
         "In brackets: 95 % intervals. The student also states how sure it is of each answer. This "
-        f"probability is off by {wording.percent(scores['calibration_error'])} on average: do not "
+        f"probability is off by {wording.percent(scores.calibration_error)} on average: do not "
         "use it as a patient's risk.\n\n"
     )
 
 
-def _share(share: float | None, interval: Sequence[float] | None) -> str:
+def _share(share: float | None, records: int) -> str:
     if share is None:
         return "none"
+    interval = quality_words.interval_of(share, records)
     return f"{wording.percent(share)} ({quality_words.span_text(interval)})"
 
 
-def _privacy(privacy: Mapping[str, Any]) -> str:
-    public = privacy["views"]["public"]["formal"]
-    operator = privacy["views"]["coordinator"]["formal"]
-    removal, not_covered = price_words.removal_text(privacy), price_words.not_covered(privacy)
-    spec = spec_of(privacy["mechanism"]["name"])
+def _privacy(privacy: Privacy) -> str:
+    public = privacy.views.public
+    operator = privacy.views.coordinator
+    removal, not_covered = price_words.removal_text(privacy), privacy.views.public.not_covered
+    spec = spec_of(privacy.mechanism.name)
     rows = [
-        ("epsilon", _rounded_up(public["epsilon"])),
-        ("delta", wording.delta_text(privacy["delta"])),
-        ("privacy unit", wording.unit_text(privacy)),
-        ("neighbors", privacy["neighboring_definition"]),
+        ("epsilon", _rounded_up(public.epsilon)),
+        ("delta", wording.delta_text(privacy.delta)),
+        ("privacy unit", price_words.unit_text(privacy)),
+        ("neighbors", privacy.neighboring_definition),
         ("view", "public: all who see the released labels, this model included"),
-        ("method", f"{public['method']}; holds for {public['holds_for']}"),
+        ("method", f"{public.method}; holds for {public.holds_for}"),
         *([("had a hospital cast no vote", removal)] if removal else []),
         *([("not covered", not_covered)] if not_covered else []),
         (
             "coordinator's view",
             "no epsilon: you must trust it"
-            if operator["epsilon"] is None
-            else f"epsilon {wording.epsilon_text(operator['epsilon'])} ({operator['method']})",
+            if operator.epsilon is None
+            else f"epsilon {wording.epsilon_text(operator.epsilon)} ({operator.method})",
         ),
         (
             "mechanism",
-            f"{spec.title}. {spec.text(privacy['mechanism'])}",
+            f"{spec.title}. {spec.text(privacy.mechanism.as_json())}",
         ),
-        ("noise", f"at the {privacy['noise']['place']}; source: {privacy['noise']['source']}"),
-        ("in words", privacy["guarantee"]),
-        ("trust", privacy["threat_model"]),
+        ("noise", f"at the {privacy.noise.place}; source: {privacy.noise.source}"),
+        ("in words", privacy.guarantee),
+        ("trust", privacy.threat_model),
     ]
     lines = "".join(f"| {name} | {_escape(text)} |\n" for name, text in rows)
     return f"## Privacy\n\n| item | value |\n| --- | --- |\n{lines}\n"
@@ -143,8 +130,8 @@ def _rounded_up(epsilon: float | None) -> str:
     return "no bound" if epsilon is None else f"{wording.epsilon_text(epsilon)}, rounded up"
 
 
-def _use(settings: Mapping[str, Any]) -> str:
-    purpose = settings.get("purpose")
+def _use(settings: Settings) -> str:
+    purpose = settings.purpose
     stated = (
         _escape(purpose) if purpose else "nobody stated one; state it before you use this model"
     )
@@ -157,38 +144,27 @@ def _use(settings: Mapping[str, Any]) -> str:
     )
 
 
-def _limits(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> str:
+def _limits(metrics: Metrics, privacy: Privacy) -> str:
     known = [
-        f"it learned from {wording.plural(metrics['queries']['answered'], 'label')}, and some of "
+        f"it learned from {wording.plural(metrics.queries.answered, 'label')}, and some of "
         "them may be wrong: noise was added on purpose",
         "it knows public inputs and released labels only: on groups of patients that are rare "
         "there it may be wrong more often",
     ]
-    if metrics["scores"]["student"] is None:
+    if metrics.scores.student is None:
         known.append("nobody measured its accuracy")
     limits = "".join(f"- {one}\n" for one in known)
-    gaps = "".join(f"- {_escape(limit)}\n" for limit in privacy["unprotected"])
+    gaps = "".join(f"- {_escape(limit)}\n" for limit in privacy.unprotected)
     return f"## Known limits\n\n{limits}\n## Not protected\n\n{gaps or _NO_LIMITS}\n"
 
 
-def _settings(settings: Mapping[str, Any]) -> str:
+def _settings(settings: Settings) -> str:
     """List the settings that anybody may see: a card goes where its student goes."""
-    allowed = editions.PUBLIC | editions.PUBLIC_WITH_POOL
     rows = "".join(
         f"| {_escape(name)} | {_escape(text)} |\n"
-        for name, text in wording.flatten(_chosen(settings))
-        if editions.is_listed(f"run.{name}", allowed)
+        for name, text in wording.flatten(settings.public_edition(with_pool=True).as_json())
     )
     return f"## Settings\n\n| setting | value |\n| --- | --- |\n{rows}"
-
-
-def _chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out settings that are None: they do not apply."""
-    return {
-        name: _chosen(value) if isinstance(value, Mapping) else value
-        for name, value in settings.items()
-        if value is not None
-    }
 
 
 def _escape(text: object) -> str:

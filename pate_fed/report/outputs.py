@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from pate_fed.record.privacy import Output
+
 if TYPE_CHECKING:
     from pate_fed.report.tables import UsedRun
 
@@ -13,7 +15,7 @@ POST_PROCESSING: Final = (
     "released labels costs no further privacy."
 )
 
-_PUBLIC, _OPERATOR = "views.public.formal", "views.coordinator.formal"
+_PUBLIC, _OPERATOR = "views.public", "views.coordinator"
 _NOTHING = "no epsilon: you must trust the coordinator"
 
 
@@ -24,34 +26,37 @@ def trust_model(used: Sequence[UsedRun]) -> str:
         "central": somebody holds an exact sum. "distributed": each hospital adds its noise before
         anything leaves it.
     """
-    return "distributed" if all(run.terms.at_parties for run in used) else "central"
+    return "distributed" if all(run.terms.rule.at_parties for run in used) else "central"
 
 
-def outputs(used: Sequence[UsedRun]) -> list[dict[str, str]]:
-    """List what the runs made, from most to least secret: "output", "seen_by", "bounded_by"."""
+def outputs(used: Sequence[UsedRun]) -> tuple[Output, ...]:
+    """List what the runs made, from most to least secret."""
     hidden = all(run.form.hides_vectors for run in used)
     noisy = trust_model(used) == "distributed"
     nobody = "nobody outside the hospital"
-    return [
-        _row("a hospital's records and teachers", nobody, "they never leave the hospital"),
-        _row(
+    rows = (
+        ("a hospital's records and teachers", nobody, "they never leave the hospital"),
+        (
             "one hospital's votes",
             f"{nobody}, except as the next column says" if hidden else "the coordinator",
             _hidden_votes(noisy=noisy) if hidden else _NOTHING,
         ),
-        _row(
+        (
             "exact sum of all votes on a query",
             "nobody" if noisy else "the coordinator, in memory until the batch is released",
             "it exists nowhere" if noisy else _NOTHING,
         ),
-        _row(
+        (
             "noisy vote counts",
             "the coordinator",
             _OPERATOR if noisy else _NOTHING,
         ),
-        _row('labels and "no answer"', "the coordinator, all hospitals, readers", _PUBLIC),
-        _row("student and its card", "its users", f"{_PUBLIC} (post-processing)"),
-    ]
+        ('labels and "no answer"', "the coordinator, all hospitals, readers", _PUBLIC),
+        ("student and its card", "its users", f"{_PUBLIC} (post-processing)"),
+    )
+    return tuple(
+        Output(output=output, seen_by=seen, bounded_by=bound) for output, seen, bound in rows
+    )
 
 
 def _hidden_votes(*, noisy: bool) -> str:
@@ -69,7 +74,3 @@ def _hidden_votes(*, noisy: bool) -> str:
         "teachers agree on a query, it knows every vote on that query. "
         f"If {colluding}, all these colluders learn the votes"
     )
-
-
-def _row(output: str, seen_by: str, bounded_by: str) -> dict[str, str]:
-    return {"output": output, "seen_by": seen_by, "bounded_by": bounded_by}

@@ -13,13 +13,15 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from markupsafe import escape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from pate_fed.record.audit import Step
 
 STUDENT_COLOR = "#0b5f6b"
 ANSWERED_COLOR = "#0b5f6b"
@@ -181,19 +183,19 @@ def results_plot(
         return _svg(figure, name="results", title="Results", summary=summary)
 
 
-def leak_plot(curve: Sequence[Mapping[str, Any]], *, summary: str) -> str:
+def leak_plot(curve: Sequence[Step], *, summary: str) -> str:
     """Draw an audit's errors over the answers that an attacker gets.
 
     Args:
-        curve: As in `audit.json`: each with "asks" and "errors".
+        curve: As in `audit.json`.
         summary: The picture's content in words, for those who cannot see it.
     """
     points = [
         (
             "error: share of votes in a wrong class",
             "mean of rows, and their range",
-            math.log10(one["asks"]),
-            one["errors"],
+            math.log10(one.asks),
+            one.errors,
         )
         for one in curve
     ]

@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from pate_fed import wording
+from pate_fed.record import Privacy
+from pate_fed.record.privacy import PartyCost
 
 MOST_OPEN_HOSPITALS = 8
 """Most hospitals whose table is open in the page; a longer one is folded."""
 
 
-def is_at_parties(privacy: Mapping[str, Any]) -> bool:
-    """Tell whether the hospitals added the noise."""
-    return bool(privacy["noise"]["place"] == "parties")
+def unit_text(privacy: Privacy) -> str:
+    """Name the privacy unit."""
+    weight = privacy.unit_votes
+    votes = "1 vote" if weight == 1 else f"up to {weight} votes"
+    if privacy.privacy_unit == "party":
+        return f"one whole hospital with all its records (party): {votes} on each query"
+    return f"one patient with all rows (record): {votes} on each query"
 
 
-def charged_view(privacy: Mapping[str, Any]) -> str:
-    """Name the view of the budgets: that of the receiver of the hospitals' messages."""
-    return "coordinator" if is_at_parties(privacy) else "public"
+def short_unit(privacy: Privacy) -> str:
+    """Name the privacy unit in a word or two."""
+    return "one whole hospital" if privacy.privacy_unit == "party" else "one patient's records"
 
 
-def protects_nobody(privacy: Mapping[str, Any]) -> bool:
-    """Tell whether the mechanism has no price at all."""
-    return bool(privacy["dp_flavor"] == "none")
+def secrecy_text(privacy: Privacy, *, simulated: bool) -> str:
+    """State in one sentence which secrets of a hospital stayed hidden.
+
+    In a simulation one machine held everything, so the sentence speaks of the protocol only.
+    """
+    if privacy.sum == "plain":
+        if simulated:
+            return (
+                "The protocol hides every hospital's records, but shows its votes to the "
+                "coordinator."
+            )
+        return "Every hospital hid its records, but showed its votes to the coordinator."
+    total = "noisy sum" if privacy.trust_model == "distributed" else "sum"
+    if simulated:
+        return f"The protocol shows the coordinator no records, and no votes except their {total}."
+    return f"The coordinator saw no records, and no votes except their {total}."
 
 
-def not_covered(privacy: Mapping[str, Any]) -> str | None:
-    """Return a part of a simulation that the public number does not cover; None without one."""
-    said: str | None = privacy["views"]["public"]["formal"].get("not_covered")
-    return said
-
-
-def headline_method(privacy: Mapping[str, Any]) -> str:
+def headline_method(privacy: Privacy) -> str:
     """Name the method of the public number, as `short_method` does."""
-    return short_method(privacy["views"]["public"]["formal"]["method"])
+    return short_method(privacy.views.public.method)
 
 
 def short_method(method: str) -> str:
@@ -42,34 +54,33 @@ def short_method(method: str) -> str:
     return method.removesuffix(", converted by CKS")
 
 
-def removal_text(privacy: Mapping[str, Any]) -> str:
+def removal_text(privacy: Privacy) -> str:
     """Write the smaller number of a hospital that casts no vote; "" where none is proved."""
-    public = privacy["views"]["public"]
-    if (removal := public["removal"]) is None:
+    if (removal := privacy.views.removal) is None:
         return ""
-    epsilon = f"epsilon {wording.epsilon_text(removal['epsilon'])}, same delta, unit, view"
-    if removal["method"] == public["formal"]["method"]:
+    epsilon = f"epsilon {wording.epsilon_text(removal.epsilon)}, same delta, unit, view"
+    if removal.method == privacy.views.public.method:
         return f"{epsilon}, method"
-    return f"{epsilon}; method: {short_method(removal['method'])}"
+    return f"{epsilon}; method: {short_method(removal.method)}"
 
 
-def fixed_text(privacy: Mapping[str, Any]) -> str:
+def fixed_text(privacy: Privacy) -> str:
     """Say when the caps, and with them the number, were fixed."""
-    if len(privacy["runs"]) < 2:
+    if len(privacy.runs) < 2:
         return "which were fixed before the run"
     return "which were fixed for each run before its own first query"
 
 
-def rounds_text(privacy: Mapping[str, Any]) -> str:
+def rounds_text(privacy: Privacy) -> str:
     """Say on which round a simulation stands, and what each cost; "" for a first round."""
-    runs = privacy["runs"]
-    if not privacy["simulated"] or len(runs) < 2:
+    runs = privacy.runs
+    if not privacy.simulated or len(runs) < 2:
         return ""
-    each = ", ".join(f"{_cost_text(run['epsilon'])} for {run['run']}" for run in runs)
-    together = _cost_text(privacy["views"]["public"]["formal"]["epsilon"])
+    each = ", ".join(f"{_cost_text(one.epsilon)} for {one.run}" for one in runs)
+    together = _cost_text(privacy.views.public.epsilon)
     return (
-        f"This run stands on {runs[-2]['run']}: epsilon {each}, {together} together at delta "
-        f"{wording.delta_text(privacy['delta'])}."
+        f"This run stands on {runs[-2].run}: epsilon {each}, {together} together "
+        f"at delta {wording.delta_text(privacy.delta)}."
     )
 
 
@@ -77,52 +88,44 @@ def _cost_text(epsilon: float | None) -> str:
     return "without a bound" if epsilon is None else wording.epsilon_text(epsilon)
 
 
-def caps_text(privacy: Mapping[str, Any]) -> str:
+def caps_text(privacy: Privacy) -> str:
     """Name the caps that end the run."""
-    asks, answers = (
-        wording.count(privacy["mechanism"][name]) for name in ("max_asks", "max_answers")
+    caps = privacy.mechanism
+    return (
+        f"queries looked at: at most {wording.count(caps.max_asks)}; "
+        f"answers: at most {wording.count(caps.max_answers)}"
     )
-    return f"queries looked at: at most {asks}; answers: at most {answers}"
 
 
-def charged_text(privacy: Mapping[str, Any]) -> str:
+def charged_text(privacy: Privacy) -> str:
     """Say how many of the queries that the run's cost counts were charged."""
-    if privacy["charged"] is None:
+    if privacy.charged is None:
         return "nothing, because no finite epsilon holds"
-    asks = sum(entry["charged"] for entry in privacy["ledger"])
-    most = wording.plural(privacy["mechanism"]["max_asks"], "query", "queries")
-    return f"{wording.count(asks)} of {most} ({wording.percent(privacy['charged'])})"
+    asks = sum(entry.charged for entry in privacy.ledger)
+    most = wording.plural(privacy.mechanism.max_asks, "query", "queries")
+    return f"{wording.count(asks)} of {most} ({wording.percent(privacy.charged)})"
 
 
-def are_alike(parties: Sequence[Mapping[str, Any]]) -> bool:
+def are_alike(parties: Sequence[PartyCost]) -> bool:
     """Tell whether all hospitals are equal but for their names."""
-    first = _facts(parties[0]) if parties else {}
-    return all(_facts(party) == first for party in parties)
+    return len({party.facts for party in parties}) <= 1
 
 
-def differ(parties: Sequence[Mapping[str, Any]], key: str) -> bool:
-    """Tell whether hospitals differ in "budget" or "epsilon"."""
-    return len({party[key] for party in parties}) > 1
+def differ(numbers: Iterable[float | None]) -> bool:
+    """Tell whether hospitals differ in a number."""
+    return len(set(numbers)) > 1
 
 
-def are_uneven(parties: Sequence[Mapping[str, Any]]) -> bool:
+def are_uneven(parties: Sequence[PartyCost]) -> bool:
     """Tell whether the run may cost hospitals differently, or one unit there moves other votes."""
-    return differ(parties, "epsilon") or differ(parties, "unit_votes")
+    return len({(party.epsilon, party.unit_votes) for party in parties}) > 1
 
 
-def spread(parties: Sequence[Mapping[str, Any]], key: str) -> str:
-    """Write the range of hospitals' epsilons: "1 to 5", or "5" where all are equal.
-
-    Args:
-        parties: At least one.
-        key: "budget" or "epsilon".
-    """
-    values = [party[key] for party in parties]
-    if None in values:
+def spread(epsilons: Iterable[float | None]) -> str:
+    """Write the range of one epsilon or more: "1 to 5", or "5" where all are equal."""
+    values = list(epsilons)
+    known = [epsilon for epsilon in values if epsilon is not None]
+    if len(known) < len(values):
         return "no bound"
-    ends = dict.fromkeys(wording.epsilon_text(end) for end in (min(values), max(values)))
+    ends = dict.fromkeys(wording.epsilon_text(end) for end in (min(known), max(known)))
     return " to ".join(ends)
-
-
-def _facts(party: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in party.items() if key != "party"}

@@ -14,16 +14,8 @@ from pate_fed.report.editions import public_record
 from pate_fed.report.html import render_report
 from pate_fed.report.model_card import render_model_card
 from pate_fed.report.publication_words import has_own_data
-from pate_fed.report.run_directory import (
-    MANIFEST,
-    METRICS,
-    MODEL_CARD,
-    PRIVACY,
-    SEALED,
-    STUDENT,
-    RunDirectory,
-    read_run,
-)
+from pate_fed.report.run_directory import RunDirectory, read_run
+from pate_fed.run_folder import MODEL_CARD, SEALED, STUDENT
 
 _CARD = f"{STUDENT}/{MODEL_CARD}"
 
@@ -47,10 +39,7 @@ def write_public_edition(
     run = read_run(run_dir)
     public = public_record(run, agreed=agreed)
     with RunDirectory.open_new(out) as directory:
-        directory.write_settings(public.settings)
-        directory.write_json(MANIFEST, public.manifest)
-        directory.write_json(METRICS, public.metrics)
-        directory.write_json(PRIVACY, public.privacy)
+        directory.write_record(public.settings, public.manifest, public.metrics, public.privacy)
         directory.write_labels(public.labels)
         # A student of the user's own patients holds rows of theirs, which no epsilon covers.
         for name in SEALED:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pate_fed import wording
-from pate_fed.report.run_directory import (
+from pate_fed.report.run_directory import FinishedRun
+from pate_fed.run_folder import (
     ANNEXES,
     AUDIT,
     EARLIER,
@@ -19,7 +19,6 @@ from pate_fed.report.run_directory import (
     SETTINGS,
     STUDENT,
     TRANSCRIPT,
-    RunRecord,
 )
 
 _OWN_DATA = ("csv", "images")
@@ -33,14 +32,13 @@ class FileWords(NamedTuple):
     may_be_published: str
 
 
-def has_own_data(run: RunRecord) -> bool:
+def has_own_data(run: FinishedRun) -> bool:
     """Tell whether a simulation took its records from a file of the user."""
-    data = run.settings.get("data")  # a public edition names it only where the records are public
-    is_left_out = data is None and run.manifest.get("edition") == "public" and _is_simulated(run)
-    return data in _OWN_DATA or is_left_out
+    data = run.settings.data  # a public edition names it only where the records are public
+    return data in _OWN_DATA or (data is None and run.manifest.is_public and run.is_simulated)
 
 
-def files(run: RunRecord) -> list[FileWords]:
+def files(run: FinishedRun) -> list[FileWords]:
     """List the files of a run and its pages; the student's as one."""
     found = {name.partition("/")[0] for name in run.digests}
     labels, student = _of_labels(run)
@@ -74,23 +72,15 @@ _TRAFFIC = "no: only auditors get it; it tells who sent how much, no message con
 _CHECKS = "no: only auditors get it; they check the other files with it"
 
 
-def _is_simulated(run: RunRecord) -> bool:
-    return wording.is_simulated(run.metrics, run.privacy)
-
-
-def _is_seeded(run: RunRecord) -> bool:
-    return run.settings.get("seed") is not None
-
-
-def _of_labels(run: RunRecord) -> tuple[str, str]:
+def _of_labels(run: FinishedRun) -> tuple[str, str]:
     """Say it of labels and of the student, which learned from them."""
-    if run.privacy["views"]["public"]["formal"]["epsilon"] is None:
+    if run.privacy.views.public.epsilon is None:
         refused = "no: nothing bounds how much it reveals"
         return refused, refused
-    if _is_seeded(run):
+    if run.settings.seed is not None:
         refused = "no: the seed makes its noise predictable"
         return refused, refused
-    if not _is_simulated(run):
+    if not run.is_simulated:
         said = "yes, if everybody may see the public inputs"
         return said, said
     said = "yes, if everybody may see the public pool"

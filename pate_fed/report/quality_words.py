@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, NamedTuple
 
 from pate_fed import wording
+from pate_fed.record import Metrics, Privacy
+from pate_fed.record.metrics import EvaluationScores, HospitalScores, Quality, StudentScores
 from pate_fed.report.scores import wilson_interval
 
-YARDSTICKS = (
+Model = Literal["student", "best_single_party", "teacher_mean", "pooled", "labels"]
+
+YARDSTICKS: Final[tuple[tuple[Model, str], ...]] = (
     ("student", "Student (this run)"),
     ("best_single_party", "Best single hospital"),
     ("teacher_mean", "Average teacher"),
@@ -37,108 +42,89 @@ class Accuracy(NamedTuple):
     auc: float | None
 
 
-class ClassQuality(NamedTuple):
-    """A class of the test inputs, and how the student does on it; shares, None without a case."""
-
-    name: str
-    records: int
-    recall: float | None
-    recall_interval: Sequence[float] | None
-    precision: float | None
-    precision_interval: Sequence[float] | None
-
-
-def accuracy_of(metrics: Mapping[str, Any], key: str) -> Accuracy:
+def accuracy_of(metrics: Metrics, key: Model) -> Accuracy:
     """Return an accuracy on the test inputs; of "labels" on the queries that were answered."""
-    share = metrics["accuracy"][key]
     if key == "labels":
-        true = [row["answered"] for row in metrics["per_class"].values()]
+        true = [row.answered for row in metrics.per_class.values()]
         records, most = sum(true), max(true, default=0)
-        return _accuracy("Released labels", share, records, most / records if records else None)
-    scores, student = metrics["scores"][key] or {}, metrics["scores"]["student"]
-    records = (metrics["data"] or {"records": {"test": 0}})["records"]["test"]
-    majority = None
-    if student is not None:
-        records, majority = student["records"], student["majority"]
-    return _accuracy(dict(YARDSTICKS)[key], share, records, majority)._replace(
-        balanced=scores.get("balanced_accuracy"), auc=scores.get("auc")
-    )
+        majority, share = most / records if records else None, metrics.label_accuracy
+        return Accuracy("Released labels", share, interval_of(share, records), majority, None, None)
+    name, student = dict(YARDSTICKS)[key], metrics.scores.student
+    majority = student.majority if student else None
+    scores: Quality | None = getattr(metrics.scores, key)
+    if scores is None:
+        return Accuracy(name, None, None, majority, None, None)
+    records = student.records if student else metrics.data.records.test if metrics.data else 0
+    interval = interval_of(scores.accuracy, records)
+    return Accuracy(name, scores.accuracy, interval, majority, scores.balanced_accuracy, scores.auc)
 
 
-def _accuracy(name: str, share: float | None, records: int, majority: float | None) -> Accuracy:
-    return Accuracy(name, share, _interval(share, records), majority, None, None)
-
-
-def _interval(share: float | None, records: int) -> tuple[float, float] | None:
+def interval_of(share: float | None, records: int) -> tuple[float, float] | None:
+    """Return the 95 % interval of a share of so many; None where it is unknown."""
     if share is None or not records:
         return None
     return wilson_interval(round(share * records), records)
 
 
-def alarms(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Say what must be read before any other result, worst first; nothing if all is well.
-
-    Args:
-        metrics: Content of `metrics.json`.
-    """
+def alarms(metrics: Metrics) -> Iterator[str]:
+    """Say what must be read before any other result, worst first; nothing if all is well."""
     yield from public_alarms(metrics)
     if said := better_alone(metrics):
         yield said
 
 
-def better_alone(metrics: Mapping[str, Any]) -> str:
+def better_alone(metrics: Metrics) -> str:
     """Say that the best hospital's own model beats the student; "" if it does not."""
-    student, best = metrics["accuracy"]["student"], metrics["accuracy"]["best_single_party"]
-    if student is None or best is None or student >= best:
+    student, best = metrics.scores.student, metrics.scores.best_single_party
+    if student is None or best is None or student.accuracy >= best.accuracy:
         return ""
-    best_said, student_said = (
-        _with_interval(metrics, key) for key in ("best_single_party", "student")
-    )
+    best_said = _with_interval(metrics, "best_single_party")
+    student_said = _with_interval(metrics, "student")
     return (
         f"A hospital does better alone: the best one is right on {best_said}, the student on "
         f"{student_said}. For that hospital the student is not worth its privacy cost."
     )
 
 
-def _with_interval(metrics: Mapping[str, Any], key: str) -> str:
+def _with_interval(metrics: Metrics, key: Model) -> str:
     found = accuracy_of(metrics, key)
     said = f" (95 %: {span_text(found.interval)})" if found.interval else ""
     return f"{wording.percent(found.share)}{said}"
 
 
-def public_alarms(metrics: Mapping[str, Any]) -> Iterator[str]:
+def public_alarms(metrics: Metrics) -> Iterator[str]:
     """Say those that follow from the labels, the student and public test inputs alone."""
-    if metrics["student"] is None:
-        queries = metrics["queries"]
-        asked = wording.plural(queries["asked"], "query", "queries")
-        labels = wording.plural(queries["answered"], "label")
+    if metrics.student is None:
+        queries = metrics.queries
+        asked = wording.plural(queries.asked, "query", "queries")
+        labels = wording.plural(queries.answered, "label")
         why = (
             f"none could be trained from {labels}. Labels and cost stand."
-            if queries["answered"]
+            if queries.answered
             else f"of {asked} none was answered. Asking has its privacy cost all the same, as "
             "stated below."
         )
         yield f"There is no student: {why}"
-    scores = metrics["scores"]["student"]
+    scores = metrics.scores.student
     if scores is not None:
         yield from _against_a_constant(scores)
 
 
-def accuracy_text(metrics: Mapping[str, Any]) -> str:
+def accuracy_text(metrics: Metrics) -> str:
     """Write the student's accuracy, interval and ranking, and the accuracy of a constant."""
-    accuracy, scores = metrics["accuracy"], metrics["scores"]["student"]
-    if metrics["student"] is None:
+    scores = metrics.scores.student
+    if metrics.student is None:
         return "none"
     if scores is None:
-        return wording.percent(accuracy["student"])
+        return wording.percent(None)
     return (
-        f"{wording.percent(scores['accuracy'])} (95 %: {interval_text(scores)}), "
+        f"{wording.percent(scores.accuracy)} (95 %: {interval_text(scores)}), "
         f"{ranking_text(scores)}; always guessing the most common class "
-        f"{wording.percent(scores['majority'])}"
+        f"{wording.percent(scores.majority)}"
     )
 
 
-def labels_text(metrics: Mapping[str, Any]) -> str:
+def labels_text(metrics: Metrics) -> str:
     """Write the share of right labels with its interval and the most common class."""
     found = accuracy_of(metrics, "labels")
     if found.interval is None or found.majority is None:
@@ -149,21 +135,21 @@ def labels_text(metrics: Mapping[str, Any]) -> str:
     )
 
 
-def held_out_text(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> str:
+def held_out_text(metrics: Metrics, privacy: Privacy) -> str:
     """Write the accuracy on held-out patients with its price; "" where nobody asked for it."""
-    found, price = metrics["evaluation"], privacy["evaluation"]
+    found, price = metrics.evaluation, privacy.evaluation
     if found is None or price is None:
         return ""
     return (
-        f"student {wording.percent(found['accuracy'])} (95 %: {interval_text(found)}) on patients "
-        f"whom hospitals kept back; costs epsilon {wording.epsilon_text(price['epsilon'])} at "
-        f"delta {wording.delta_text(price['delta'])}"
+        f"student {wording.percent(found.accuracy)} (95 %: {interval_text(found)}) on patients "
+        f"whom hospitals kept back; costs epsilon {wording.epsilon_text(price.epsilon)} at "
+        f"delta {wording.delta_text(price.delta)}"
     )
 
 
-def interval_text(scores: Mapping[str, Any]) -> str:
+def interval_text(scores: HospitalScores | EvaluationScores) -> str:
     """Write the interval of an accuracy: "78.1 to 80.3 %"."""
-    return span_text(scores["accuracy_interval"])
+    return span_text(scores.accuracy_interval)
 
 
 def span_text(interval: Sequence[float] | None) -> str:
@@ -174,11 +160,9 @@ def span_text(interval: Sequence[float] | None) -> str:
     return f"{100 * low:.1f} to {wording.percent(high)}"
 
 
-def ranking_text(scores: Mapping[str, Any]) -> str:
+def ranking_text(scores: StudentScores) -> str:
     """Write balanced accuracy and AUC: "balanced 73.0 %, AUC 0.808"."""
-    return (
-        f"balanced {wording.percent(scores['balanced_accuracy'])}, AUC {area_text(scores['auc'])}"
-    )
+    return f"balanced {wording.percent(scores.balanced_accuracy)}, AUC {area_text(scores.auc)}"
 
 
 def area_text(area: float | None) -> str:
@@ -186,34 +170,17 @@ def area_text(area: float | None) -> str:
     return "not measured" if area is None else f"{area:.3f}"
 
 
-def by_class(metrics: Mapping[str, Any]) -> list[ClassQuality]:
-    """List the classes of the test inputs; none where nobody measured."""
-    scores = metrics["scores"]["student"]
-    rows = {} if scores is None else scores["per_class"]
-    return [
-        ClassQuality(
-            name,
-            row["records"],
-            row["recall"],
-            _interval(row["recall"], row["records"]),
-            row["precision"],
-            _interval(row["precision"], row["decided"]),
-        )
-        for name, row in rows.items()
-    ]
-
-
-def _against_a_constant(scores: Mapping[str, Any]) -> Iterator[str]:
-    majority, accuracy = scores["majority"], scores["accuracy"]
-    if scores["decided_classes"] == 1:
-        [said] = [name for name, row in scores["per_class"].items() if row["precision"] is not None]
+def _against_a_constant(scores: StudentScores) -> Iterator[str]:
+    majority, accuracy = scores.majority, scores.accuracy
+    if scores.decided_classes == 1:
+        [said] = [name for name, row in scores.per_class.items() if row.precision is not None]
         yield (
             f"The student is of no use: it says {said!r} of every test input. Its "
             f"accuracy of {wording.percent(accuracy)} is the share of that class."
         )
     elif accuracy <= majority:
-        constant = 1 / sum(1 for row in scores["per_class"].values() if row["records"])
-        finds = scores["balanced_accuracy"] > constant
+        constant = 1 / sum(1 for row in scores.per_class.values() if row.records)
+        finds = scores.balanced_accuracy > constant
         yield (
             f"Always saying the most common class is right as often or more often: "
             f"{wording.percent(majority)} against {wording.percent(accuracy)}. "
@@ -224,3 +191,14 @@ def _against_a_constant(scores: Mapping[str, Any]) -> Iterator[str]:
                 else f"Nor does it tell classes apart: {ranking_text(scores)}."
             )
         )
+
+
+def class_rows(metrics: Metrics) -> list[tuple[str, int, int]]:
+    """List class name, answered and refused, names with numbers in them in counting order."""
+    rows = [(name, counts.answered, counts.refused) for name, counts in metrics.per_class.items()]
+    return sorted(rows, key=lambda row: _counting_order(row[0]))
+
+
+def _counting_order(name: str) -> list[tuple[int, int, str]]:
+    parts = re.split(r"([0-9]+)", name)
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part]

@@ -25,65 +25,43 @@ step: a directory under its final name is a finished run. It stays readable by i
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import hashlib
 import io
 import json
 import os
-import shutil
 import tempfile
-import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
-
-import numpy as np
-import tomli_w
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pate_fed.cells import csv_line, read_cell
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.regular_files import open_regular, read_regular
-from pate_fed.report.renaming import exchange, publish, sync
-
-if TYPE_CHECKING:
-    from pate_fed.report.shapes import Shape
-
-SETTINGS = "run.toml"
-MANIFEST = "manifest.json"
-METRICS = "metrics.json"
-PRIVACY = "privacy.json"
-LABELS = "labels.csv"
-TRANSCRIPT = "transcript.jsonl"
-EARLIER = "earlier-setups.jsonl"
-SENT = "sent.csv"
-SEAL = "seal.json"
-AUDIT = "audit.json"
-REPORT = "report.html"
-ANNEXES = "annexes.html"
-STUDENT = "student"
-MODEL_CARD = "model_card.md"
-
-SEALED = (
-    SETTINGS,
+from pate_fed.run_folder import (
+    ANNEXES,
+    AUDIT,
+    LABELS,
     MANIFEST,
     METRICS,
     PRIVACY,
-    LABELS,
-    TRANSCRIPT,
-    EARLIER,
+    REPORT,
     SENT,
-    f"{STUDENT}/student.json",
-    f"{STUDENT}/model.skops",
-    f"{STUDENT}/model.safetensors",
-    f"{STUDENT}/inputs.json",
-    f"{STUDENT}/inputs.safetensors",
-    f"{STUDENT}/{MODEL_CARD}",
+    SETTINGS,
+    STUDENT,
+    TRANSCRIPT,
+    exchange,
+    publish,
+    refuse_existing,
+    sync,
+    whole_folder,
+    writing,
 )
-"""Paths of all files that a seal may name; a student has one of the two models, or none."""
+
+if TYPE_CHECKING:
+    from pate_fed.record import Audit, Manifest, Metrics, Privacy, RecordTable, Settings
 
 _LABELS_HEADER = ["query_id", "label"]
 _ROW, _DRAWN_IN, _REINFORCED = "row", "drawn_in", "reinforced"
@@ -135,8 +113,8 @@ class RunDirectory:
         """
         target = Path(path)
         refuse_existing(target)
-        with cls._open(target, publish) as directory:
-            yield directory
+        with whole_folder(target, publish) as folder:
+            yield cls(folder)
 
     @classmethod
     @contextmanager
@@ -152,61 +130,22 @@ class RunDirectory:
         target = Path(path)
         if not target.is_dir() or target.is_symlink():
             raise RunDirectoryError("a run directory must be a folder", target)
-        with cls._open(target, exchange) as directory:
-            yield directory
-
-    @classmethod
-    @contextmanager
-    def _open(cls, target: Path, finish: Callable[[Path, Path], None]) -> Iterator[Self]:
-        made: list[Path] = []
-        folder: Path | None = None
-        try:
-            with _writing(target):
-                _make_parents(target, made)
-                # Known before it is made: Ctrl-C in between leaves nothing either.
-                for name in _partial_names(target):
-                    folder = name
-                    try:
-                        name.mkdir(mode=0o700)
-                        break
-                    except FileExistsError:
-                        folder = None  # somebody else's
-            assert folder is not None
+        with whole_folder(target, exchange) as folder:
             yield cls(folder)
-            with _writing(target):
-                finish(folder, target)
-        except BaseException:
-            if folder is not None:
-                # The first error is the one to tell; a leftover names itself partial.
-                shutil.rmtree(folder, ignore_errors=True)
-            for parent in reversed(made):
-                with contextlib.suppress(OSError):  # no longer empty: then it is not ours alone
-                    parent.rmdir()
-            raise
 
-    def write_settings(self, settings: Mapping[str, object]) -> None:
-        """Write `run.toml`; a setting that is None is left out, since TOML knows no null."""
-        try:
-            text = tomli_w.dumps(_toml_table(settings))
-        except (TypeError, ValueError) as error:
-            raise InvalidParameterError("settings must be TOML values", error) from error
-        self._write(SETTINGS, text)
+    def write_record(self, *tables: RecordTable) -> None:
+        """Write each table into its file."""
+        for table in tables:
+            self._write(table.FILE, table.as_text())
 
     def write_json(self, name: str, content: Mapping[str, object]) -> None:
         """Write one JSON object: keys sorted, two spaces, a newline at the end.
 
-        Args:
-            name: A file name such as `METRICS`.
-            content: Tables, lists, text, booleans, None and finite numbers; NumPy scalars become
-                Python numbers.
-
         Raises:
-            InvalidParameterError: something else is in it, or a number is not finite.
+            InvalidParameterError: it holds other values, or a number is not finite.
         """
         try:
-            text = json.dumps(
-                content, indent=2, sort_keys=True, allow_nan=False, default=_plain_number
-            )
+            text = json.dumps(content, indent=2, sort_keys=True, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InvalidParameterError(
                 f"{name} must hold finite numbers, text, lists and tables", error
@@ -279,11 +218,11 @@ class RunDirectory:
     def student_directory(self) -> Path:
         """Make `student/`, where the model and its card go, and return it."""
         student = self.folder / STUDENT
-        with _writing(student):
+        with writing(student):
             student.mkdir(exist_ok=True)
         return student
 
-    def read_back(self) -> RunRecord:
+    def read_back(self) -> FinishedRun:
         """Read the files written so far, as `read_run` will: the report is made of this."""
         return read_run(self.folder)
 
@@ -294,83 +233,47 @@ class RunDirectory:
         if PurePath(name).name != name:
             raise InvalidParameterError("a file of the run directory must be a plain name", name)
         with (
-            _writing(self.folder / name),
+            writing(self.folder / name),
             (self.folder / name).open("x", encoding="utf-8", newline="") as file,
         ):
             file.write(text)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class RunRecord:
+class FinishedRun:
     """The content of a run directory.
 
     Attributes:
-        settings: `run.toml`.
-        manifest: `manifest.json`.
-        metrics: `metrics.json`, its shape checked.
-        privacy: `privacy.json`, its shape checked.
+        settings, manifest, metrics, privacy: Its record.
         labels: Query id and class name, or "" for "no answer", in the order of `labels.csv`.
-        audit: `audit.json`, its shape checked; None if nobody audited the run.
         digests: SHA-256 in hex of every file but the report, by its path in the directory.
         sent: The packets of `sent.csv`; none where it is absent.
+        audit: `audit.json`; None if nobody audited the run.
         drawn_in: Name of the earlier run that drew a label, by query id.
         reinforced: Class name that a student kept for a query without an answer, by query id.
     """
 
-    settings: Mapping[str, Any]
-    manifest: Mapping[str, Any]
-    metrics: Mapping[str, Any]
-    privacy: Mapping[str, Any]
+    settings: Settings
+    manifest: Manifest
+    metrics: Metrics
+    privacy: Privacy
     labels: tuple[tuple[str, str], ...]
     digests: Mapping[str, str]
     sent: tuple[SentPacket, ...] = ()
-    audit: Mapping[str, Any] | None = None
+    audit: Audit | None = None
     drawn_in: Mapping[str, str] = field(default_factory=dict)
     reinforced: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"RunRecord(labels={len(self.labels)}, files={len(self.digests)})"
+        return f"FinishedRun(labels={len(self.labels)}, files={len(self.digests)})"
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether either file says that the run was a simulation."""
+        return self.metrics.simulated or self.privacy.simulated
 
 
-def refuse_existing(path: str | os.PathLike[str]) -> None:
-    """Refuse a place where no new run directory can be written; call it before any work.
-
-    Raises:
-        RunDirectoryError: something is there already, even a dangling link, or the nearest folder
-            above is no folder or not writable.
-    """
-    target = Path(path)
-    if os.path.lexists(target):
-        raise RunDirectoryError("the run directory must not exist yet", target)
-    above = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        raise RunDirectoryError("the run directory must lie in a writable folder", above)
-
-
-def _prefix(target: Path) -> str:
-    """Return the first part of the name of the folder in which a run directory is written."""
-    return f".{target.name[:64]}.partial-"
-
-
-def _partial_names(target: Path) -> Iterator[Path]:
-    """Yield names of folders in which to write a run directory; nobody else alive has the first."""
-    for number in count():
-        yield target.parent / f"{_prefix(target)}{os.getpid()}-{number}"
-
-
-def forget_unfinished(path: str | os.PathLike[str]) -> None:
-    """Remove the leftover of a process that was killed while it wrote a run directory.
-
-    Only for a path that no other process writes. A finished run directory is left as it is.
-    """
-    target = Path(path)
-    with contextlib.suppress(OSError):  # it is not there, or it is finished
-        target.rmdir()
-    for left in target.parent.glob(f"{_prefix(target)}*"):
-        shutil.rmtree(left, ignore_errors=True)
-
-
-def read_run(path: str | os.PathLike[str]) -> RunRecord:
+def read_run(path: str | os.PathLike[str]) -> FinishedRun:
     """Read a finished run directory, strictly.
 
     Raises:
@@ -380,21 +283,25 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
     folder = Path(path)
     if not folder.is_dir():
         raise RunDirectoryError("a run directory must be a folder", folder)
-    from pate_fed.report import shapes  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.record import (  # noqa: PLC0415 - keeps --help fast
+        Audit,
+        Manifest,
+        Metrics,
+        Privacy,
+        Settings,
+    )
 
-    manifest = _read_json(folder / MANIFEST, shapes.Manifest)
-    metrics = _read_json(folder / METRICS, shapes.Metrics)
-    privacy = _read_json(folder / PRIVACY, shapes.Privacy)
     labels, drawn_in, reinforced = _read_labels(folder / LABELS)
-    return RunRecord(
-        settings=_read_settings(folder / SETTINGS),
-        manifest=manifest,
-        metrics=metrics,
-        privacy=privacy,
+    audit = folder / AUDIT
+    return FinishedRun(
+        settings=Settings.of_toml(_read_text(folder / SETTINGS)),
+        manifest=Manifest.read(_read_text(folder / MANIFEST)),
+        metrics=Metrics.read(_read_text(folder / METRICS)),
+        privacy=Privacy.read(_read_text(folder / PRIVACY)),
         labels=labels,
         digests=digests_of(folder),
         sent=_read_sent(folder / SENT),
-        audit=_read_json(folder / AUDIT, shapes.Audit) if (folder / AUDIT).exists() else None,
+        audit=Audit.read(_read_text(audit)) if audit.exists() else None,
         drawn_in=drawn_in,
         reinforced=reinforced,
     )
@@ -409,21 +316,17 @@ def replace_report(path: str | os.PathLike[str], page: str, *, name: str = REPOR
     _replace(Path(path), name, page)
 
 
-def keep_audit(path: str | os.PathLike[str], found: Mapping[str, object]) -> None:
+def keep_audit(path: str | os.PathLike[str], found: Audit) -> None:
     """Put the findings of an audit into a finished run directory, in place of earlier ones.
-
-    Args:
-        path: The run directory.
-        found: The findings, for `json.dumps`.
 
     Raises:
         RunDirectoryError: the directory cannot be written.
     """
-    _replace(Path(path), AUDIT, json.dumps(found, indent=2, sort_keys=True) + "\n")
+    _replace(Path(path), AUDIT, found.as_text())
 
 
 def _replace(folder: Path, name: str, text: str) -> None:
-    with _writing(folder / name):
+    with writing(folder / name):
         descriptor, new = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
@@ -437,42 +340,6 @@ def _replace(folder: Path, name: str, text: str) -> None:
         sync(folder)
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise RunDirectoryError(f"{path.name} must be writable", reason) from error
-
-
-def _make_parents(target: Path, made: list[Path]) -> None:
-    missing = [folder for folder in target.absolute().parents if not folder.exists()]
-    for folder in reversed(missing):
-        folder.mkdir()
-        made.append(folder)
-
-
-def _plain_number(value: object) -> object:
-    if isinstance(value, np.bool_ | np.integer | np.floating):
-        return value.item()
-    raise TypeError(f"a value of type {type(value).__name__}")
-
-
-def _toml_table(table: Mapping[str, object]) -> dict[str, object]:
-    return {str(key): _toml_value(value) for key, value in table.items() if value is not None}
-
-
-def _toml_value(value: object) -> object:
-    if isinstance(value, Mapping):
-        return _toml_table(value)
-    if isinstance(value, list | tuple):
-        return [_toml_value(entry) for entry in value]
-    if isinstance(value, PurePath):
-        return str(value)
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _read_text(path: Path) -> str:
     try:
         return read_regular(path).decode("utf-8")
@@ -483,35 +350,6 @@ def _read_text(path: Path) -> str:
         )
     except UnicodeDecodeError as error:
         raise RunDirectoryError(f"{path.name} must be UTF-8", "other bytes") from error
-
-
-def _read_json(path: Path, shape: type[Shape]) -> dict[str, Any]:
-    from pate_fed.report.shapes import check  # noqa: PLC0415 - keeps --help fast
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"the number {constant}")
-
-    text = _read_text(path)
-    try:
-        content = json.loads(text, parse_constant=refuse)
-    except json.JSONDecodeError as error:
-        raise RunDirectoryError(
-            f"{path.name} must be JSON", f"{error.msg} in line {error.lineno}"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise RunDirectoryError(f"{path.name} must be JSON", error) from error
-    if not isinstance(content, dict):
-        raise RunDirectoryError(f"{path.name} must hold an object", type(content).__name__)
-    check(path.name, text, shape)
-    return content
-
-
-def _read_settings(path: Path) -> dict[str, Any]:
-    text = _read_text(path)
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise RunDirectoryError(f"{path.name} must be TOML", error) from error
 
 
 def _read_labels(

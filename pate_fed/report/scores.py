@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pate_fed.record.metrics import ClassScores, HospitalScores, Quality, StudentScores
 
 _CONFIDENCE: Final = 0.95
 _BINS: Final = 10
@@ -19,7 +21,7 @@ def scores_of(
     class_names: Sequence[str],
     *,
     hospitals: Sequence[str] | None = None,
-) -> dict[str, Any]:
+) -> StudentScores:
     """Score a model's chances on records that it never saw.
 
     Args:
@@ -27,64 +29,47 @@ def scores_of(
         labels: True classes; int64, shape (records,), at least one.
         class_names: Names of the classes.
         hospitals: Hospital of each record, or None.
-
-    Returns:
-        "records"; "accuracy", "accuracy_interval" (95 %, Wilson); "majority", the share of the
-        largest class; "balanced_accuracy", the mean recall of the classes that occur; "auc", the
-        area under the curve (for more than two classes the mean over each class against all
-        others; None where one class occurs); "calibration_error", the mean distance in ten equal
-        bins between the chance of the decided class and how often it is right; "per_class", by
-        name, with "records", "recall", "decided" (how often it is said) and "precision" (shares
-        None without a case); "by_hospital", by name, with "records", "accuracy",
-        "accuracy_interval" and "majority"; "decided_classes", how many classes it ever decides for.
     """
     decided = chances.argmax(axis=1)
     right = decided == labels
     counts = np.bincount(labels, minlength=len(class_names))
+    owners = np.array(hospitals or (), dtype=object)
     recalls = [_share(right[labels == place]) for place in range(len(class_names))]
     known = [recall for recall in recalls if recall is not None]
-    return {
-        "records": len(labels),
-        "accuracy": float(right.mean()),
-        "accuracy_interval": list(wilson_interval(int(right.sum()), len(labels))),
-        "majority": float(counts.max() / len(labels)),
-        "balanced_accuracy": float(np.mean(known)),
-        "auc": _area(chances, labels),
-        "calibration_error": _calibration_error(chances.max(axis=1), right),
-        "decided_classes": len(np.unique(decided)),
-        "per_class": {
-            name: {
-                "records": int(counts[place]),
-                "recall": recalls[place],
-                "decided": int((decided == place).sum()),
-                "precision": _share(right[decided == place]),
-            }
+    return StudentScores(
+        **dict(_hits(right, labels)),
+        balanced_accuracy=float(np.mean(known)),
+        auc=_area(chances, labels),
+        calibration_error=_calibration_error(chances.max(axis=1), right),
+        decided_classes=len(np.unique(decided)),
+        per_class={
+            name: ClassScores(
+                records=int(counts[place]),
+                recall=recalls[place],
+                decided=int((decided == place).sum()),
+                precision=_share(right[decided == place]),
+            )
             for place, name in enumerate(class_names)
         },
-        "by_hospital": {}
-        if hospitals is None
-        else {
-            name: _scores_at(right, labels, np.array([one == name for one in hospitals]))
-            for name in sorted(set(hospitals))
+        by_hospital={
+            name: _hits(right[owners == name], labels[owners == name])
+            for name in sorted(set(owners))
         },
-    }
+    )
 
 
-def _scores_at(
-    right: NDArray[np.bool_], labels: NDArray[np.int64], rows: NDArray[np.bool_]
-) -> dict[str, Any]:
-    """Score the records of one hospital."""
-    records, hits = int(rows.sum()), int(right[rows].sum())
-    return {
-        "records": records,
-        "accuracy": hits / records,
-        "accuracy_interval": list(wilson_interval(hits, records)),
-        "majority": float(np.bincount(labels[rows]).max() / records),
-    }
+def _hits(right: NDArray[np.bool_], labels: NDArray[np.int64]) -> HospitalScores:
+    records, hits = len(labels), int(right.sum())
+    return HospitalScores(
+        records=records,
+        accuracy=hits / records,
+        accuracy_interval=wilson_interval(hits, records),
+        majority=float(np.bincount(labels).max() / records),
+    )
 
 
-def quality_of(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> dict[str, float | None]:
-    """Return "accuracy", "balanced_accuracy" and "auc" of scores, higher for likelier classes.
+def quality_of(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> Quality:
+    """Return the quality of scores, higher for likelier classes.
 
     Args:
         scores: Finite; float64, shape (records, classes).
@@ -97,11 +82,11 @@ def quality_of(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> dict[s
     lead = lead / lead.sum(axis=1, keepdims=True)
     if scores.shape[1] == 2:
         lead = scores - scores[:, ::-1]
-    return {
-        "accuracy": float(right.mean()),
-        "balanced_accuracy": float(np.mean(recalls)),
-        "auc": _area(lead, labels),
-    }
+    return Quality(
+        accuracy=float(right.mean()),
+        balanced_accuracy=float(np.mean(recalls)),
+        auc=_area(lead, labels),
+    )
 
 
 def wilson_interval(right: int, records: int) -> tuple[float, float]:

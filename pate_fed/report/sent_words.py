@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pate_fed import wording
-from pate_fed.report.run_directory import RunRecord, SentPacket
+from pate_fed.report.run_directory import FinishedRun, SentPacket
 
 _HIDDEN_VOTES = "its hidden votes on a batch of public inputs: alone they look like random numbers"
 _CLEAR_VOTES = "its votes on a batch of public inputs, in the clear (--sum plain)"
@@ -60,13 +60,13 @@ class Sender(NamedTuple):
     size: int
 
 
-def kinds(run: RunRecord) -> list[Kind]:
+def kinds(run: FinishedRun) -> list[Kind]:
     """List what hospitals sent, in the order in which the kinds first came."""
     counts: Counter[tuple[str, ...]] = Counter(packet.kinds for packet in run.sent)
     sizes: Counter[tuple[str, ...]] = Counter()
     for packet in run.sent:
         sizes[packet.kinds] += packet.size
-    votes = {"MaskedVector": _CLEAR_VOTES} if run.privacy["sum"] == "plain" else {}
+    votes = {"MaskedVector": _CLEAR_VOTES} if run.privacy.sum == "plain" else {}
     return [
         Kind(
             " + ".join(dict.fromkeys(names)),
@@ -91,11 +91,11 @@ def senders(sent: Sequence[SentPacket]) -> list[Sender]:
     return [Sender(name, packets[name], sizes[name]) for name in sorted(packets)]
 
 
-def is_whole(run: RunRecord) -> bool:
+def is_whole(run: FinishedRun) -> bool:
     """Tell whether the list begins with the run: else the coordinator was started again."""
     first = {packet.hospital: packet.kinds for packet in reversed(run.sent)}
     begun = all("KeyStatement" in kinds for kinds in first.values())
-    return begun and not run.manifest.get("earlier_setups")
+    return begun and not run.manifest.earlier_setups
 
 
 def each_text(listed: Sequence[Sender]) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
 
 from rich.cells import cell_len, chop_cells
 
 from pate_fed import wording
+from pate_fed.record import Metrics, Privacy
 from pate_fed.report import price_words, quality_words
-from pate_fed.report.run_directory import REPORT
+from pate_fed.run_folder import REPORT
 
 LINES = 24
 COLUMNS = 80
@@ -19,15 +19,8 @@ COLUMNS = 80
 _NAME_WIDTH = 14
 
 
-def render_summary(
-    metrics: Mapping[str, Any], privacy: Mapping[str, Any], run_dir: str | os.PathLike[str]
-) -> str:
+def render_summary(metrics: Metrics, privacy: Privacy, run_dir: str | os.PathLike[str]) -> str:
     """Write the result of a run.
-
-    Args:
-        metrics: Content of `metrics.json`.
-        privacy: Content of `privacy.json`.
-        run_dir: Path of the run directory.
 
     Returns:
         Plain text of at most `LINES` lines and `COLUMNS` columns, without a line end at the end
@@ -44,56 +37,56 @@ def render_summary(
         body += _row("held-out", held_out, lines=2) if held_out else []
         body += _cost(privacy, most=most)
         room = LINES - len(head) - len(body) - len(end)
-        if room >= bool(metrics["warnings"]):
+        if room >= bool(metrics.warnings):
             break
-    return "\n".join(head + body + _warnings(metrics["warnings"], room) + end)
+    return "\n".join(head + body + _warnings(metrics.warnings, room) + end)
 
 
-def _head(metrics: Mapping[str, Any], privacy: Mapping[str, Any]) -> list[str]:
-    queries, simulated = metrics["queries"], wording.is_simulated(metrics, privacy)
+def _head(metrics: Metrics, privacy: Privacy) -> list[str]:
+    queries, simulated = metrics.queries, metrics.simulated or privacy.simulated
     text = (
-        f"{wording.plural(metrics['parties'], 'hospital')} with "
-        f"{wording.plural(metrics['teachers'], 'teacher')} labeled {queries['answered']:,} of "
-        f"{wording.plural(queries['asked'], 'public query', 'public queries')}. "
-        f"{wording.secrecy_text(privacy, simulated=simulated)}"
+        f"{wording.plural(metrics.parties, 'hospital')} with "
+        f"{wording.plural(metrics.teachers, 'teacher')} labeled {queries.answered:,} of "
+        f"{wording.plural(queries.asked, 'public query', 'public queries')}. "
+        f"{price_words.secrecy_text(privacy, simulated=simulated)}"
     )
     lines = ["SIMULATED RUN"] if simulated else []
     return [*lines, *_wrap(text, COLUMNS), ""]
 
 
-def _alarms(metrics: Mapping[str, Any], *, most: int) -> list[str]:
+def _alarms(metrics: Metrics, *, most: int) -> list[str]:
     said = list(quality_words.alarms(metrics))[: 1 if most == 1 else None]
     return [line for each in said for line in _row("!", each, lines=most)]
 
 
-def _learned(metrics: Mapping[str, Any], *, most: int) -> list[str]:
-    accuracy, queries = metrics["accuracy"], metrics["queries"]
-    counts = [f"{queries['answered']:,} answered", f"{queries['refused']:,} without an answer"]
-    counts += [f"{queries[key]:,} {name}" for key, name in _RARE_COUNTS if queries[key]]
-    yardsticks = (
-        f"released labels {wording.percent(accuracy['labels'])}, "
-        f"best single hospital {wording.percent(accuracy['best_single_party'])}, "
-        f"average teacher {wording.percent(accuracy['teacher_mean'])}, "
-        f"all records without privacy {wording.percent(accuracy['pooled'])}"
+def _learned(metrics: Metrics, *, most: int) -> list[str]:
+    queries = metrics.queries
+    counts = [f"{queries.answered:,} answered", f"{queries.refused:,} without an answer"]
+    rare = (
+        (queries.reinforced, "of these labeled by the student"),
+        (queries.not_asked, "not asked"),
+        (queries.void, "lost in void batches"),
     )
+    counts += [f"{count:,} {name}" for count, name in rare if count]
+    compared: tuple[tuple[str, quality_words.Model], ...] = (
+        ("released labels", "labels"),
+        ("best single hospital", "best_single_party"),
+        ("average teacher", "teacher_mean"),
+        ("all records without privacy", "pooled"),
+    )
+    shares = {name: quality_words.accuracy_of(metrics, key).share for name, key in compared}
     lines = _row("Queries", ", ".join(counts))
-    is_left_out = metrics["simulated"] and metrics["data"] is None and accuracy["student"] is None
+    is_left_out = metrics.simulated and metrics.data is None and metrics.scores.student is None
     known = "in the private edition only" if is_left_out else quality_words.accuracy_text(metrics)
-    said = f"student {known}"
-    lines += _row("Accuracy", said, lines=min(most, 2))
-    is_known = any(share is not None for name, share in accuracy.items() if name != "student")
-    return lines + (_row("compare", yardsticks) if is_known else [])
+    lines += _row("Accuracy", f"student {known}", lines=min(most, 2))
+    if any(share is not None for share in shares.values()):
+        said = ", ".join(f"{name} {wording.percent(share)}" for name, share in shares.items())
+        lines += _row("compare", said)
+    return lines
 
 
-_RARE_COUNTS = (
-    ("reinforced", "of these labeled by the student"),
-    ("not_asked", "not asked"),
-    ("void", "lost in void batches"),
-)
-
-
-def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
-    operator = privacy["views"]["coordinator"]["formal"]
+def _cost(privacy: Privacy, *, most: int) -> list[str]:
+    operator = privacy.views.coordinator
     lines = _row(
         "Privacy cost",
         f"{_epsilon(privacy)}, public view; method: {price_words.headline_method(privacy)}",
@@ -103,57 +96,57 @@ def _cost(privacy: Mapping[str, Any], *, most: int) -> list[str]:
         lines += _row("rounds", said, lines=most)
     if said := price_words.removal_text(privacy):
         lines += _row("no vote cast", said, lines=min(most, 2))
-    if price_words.not_covered(privacy) is not None:
+    if privacy.views.public.not_covered is not None:
         lines += _row("not covered", _DEALT, lines=1)
-    votes = wording.plural(privacy["unit_votes"], "vote")
-    lines += _row("unit", f"{wording.short_unit(privacy)}, at most {votes} on each query")
-    lines += _row("neighbors", privacy["neighboring_definition"], lines=most)
-    if operator["epsilon"] is None:
+    votes = wording.plural(privacy.unit_votes, "vote")
+    lines += _row("unit", f"{price_words.short_unit(privacy)}, at most {votes} on each query")
+    lines += _row("neighbors", privacy.neighboring_definition, lines=most)
+    if operator.epsilon is None:
         lines += _row("coordinator", "no guarantee against it: you must trust it")
     else:
         lines += _row(
             "coordinator",
-            f"epsilon {wording.epsilon_text(operator['epsilon'])} in its view, same delta, unit "
-            f"and neighbors; method: {operator['method']}",
+            f"epsilon {wording.epsilon_text(operator.epsilon)} in its view, same delta, unit "
+            f"and neighbors; method: {operator.method}",
             lines=max(most, 2),
         )
     lines += _row("budget", _budget(privacy))
-    void = [entry for entry in privacy["ledger"] if entry["state"] != "committed"]
+    void = [entry for entry in privacy.ledger if entry.state != "committed"]
     if void:
-        states = ", ".join(f"{entry['batch']} {entry['state']}" for entry in void)
+        states = ", ".join(f"{entry.batch} {entry.state}" for entry in void)
         lines += _row("void batches", states)
     return lines
 
 
-def _epsilon(privacy: Mapping[str, Any]) -> str:
-    epsilon = privacy["views"]["public"]["formal"]["epsilon"]
+def _epsilon(privacy: Privacy) -> str:
+    epsilon = privacy.views.public.epsilon
     if epsilon is None:
         return "epsilon without a bound"
-    most = " where it is largest" if price_words.differ(privacy["parties"], "epsilon") else ""
-    delta = wording.delta_text(privacy["delta"])
+    most = " where it is largest" if price_words.differ(privacy.epsilons) else ""
+    delta = wording.delta_text(privacy.delta)
     return f"epsilon {wording.epsilon_text(epsilon)}{most} at delta {delta}"
 
 
 _DEALT = "dealing records out by their class (--partition dirichlet)"
 
 
-def _budget(privacy: Mapping[str, Any]) -> str:
-    if price_words.protects_nobody(privacy):
+def _budget(privacy: Privacy) -> str:
+    if privacy.protects_nobody:
         return "none is kept: this mechanism protects nobody"
-    budget, parties = privacy["budget"], privacy["parties"]
-    epsilon = wording.epsilon_text(budget["epsilon"])
-    if price_words.differ(parties, "budget"):
-        epsilon = price_words.spread(parties, "budget")
-    delta = wording.delta_text(budget["delta"])
-    if price_words.is_at_parties(privacy):
+    budget = privacy.budget
+    epsilon = wording.epsilon_text(budget.epsilon)
+    if price_words.differ(privacy.budgets):
+        epsilon = price_words.spread(privacy.budgets)
+    delta = wording.delta_text(budget.delta)
+    if privacy.at_parties:
         return f"epsilon {epsilon} at delta {delta} in the coordinator's view, same unit, neighbors"
-    if "kept_for_tests" in budget:
-        kept = wording.delta_text(budget["kept_for_tests"])
+    if budget.kept_for_tests is not None:
+        kept = wording.delta_text(budget.kept_for_tests)
         delta += f" ({kept} kept for tests of stability)"
     return f"epsilon {epsilon} at delta {delta}, same unit, neighbors and view"
 
 
-def _warnings(warnings: list[str], room: int) -> list[str]:
+def _warnings(warnings: Sequence[str], room: int) -> list[str]:
     """Show as many warnings as fit, and say how many more there are."""
     lines: list[str] = []
     for number, warning in enumerate(warnings):

@@ -1,46 +1,44 @@
-"""The tables of a run: content of `metrics.json` and `privacy.json`, as plain values."""
+"""The record of a run that has ended: `metrics.json` and `privacy.json`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting import (
-    DEALT_BY_CLASS,
-    FormalCost,
-    OutcomeEntry,
-    PerInstanceCost,
-    event_additive_delta,
-    guarantee_sentence,
-    neighbors,
-    not_protected,
-    trust_sentence,
-)
-from pate_fed.accounting.statement import REMOVAL_NEIGHBORS
-from pate_fed.charging import RunLedger, caps_of, charge_of, mechanism_of
+from pate_fed.accounting import FormalCost, event_additive_delta, neighbors
+from pate_fed.accounting.costs import PerInstanceCost
+from pate_fed.charging import RunLedger, charge_of, mechanism_of
 from pate_fed.federation import RunTerms
 from pate_fed.planning.fine_noise import delta_slack
 from pate_fed.planning.sums import SumForm
-from pate_fed.pricing import charged_cost, cost_of_runs, most_exposed, removal_cost
+from pate_fed.pricing import charged_cost, most_exposed, removal_cost
+from pate_fed.record import SCHEMA_VERSION, Metrics, Privacy
+from pate_fed.record import metrics as measured
+from pate_fed.record import privacy as priced
 from pate_fed.releases import NoisyRelease, Outcome
 from pate_fed.report.outputs import POST_PROCESSING, outputs, trust_model
-from pate_fed.rounds import cost_of_rounds, delta_of_rounds, order_of_rounds
+from pate_fed.report.statement import (
+    DEALT_BY_CLASS,
+    REMOVAL_NEIGHBORS,
+    guarantee_sentence,
+    not_protected,
+    trust_sentence,
+)
+from pate_fed.rounds import cost_of_rounds, cost_of_runs, delta_of_rounds, order_of_rounds
 
 if TYPE_CHECKING:
     from pate_fed.students import Student
-
-SCHEMA_VERSION = 1
 
 _NO_VOTES = "not computed: the hospitals added the noise, so nobody saw the votes"
 _DEPLOYED = "not computed: it depends on the votes, and a deployment writes nothing down that does"
 _LATER_ROUND = "not computed: the votes of the earlier rounds are gone"
 _TRUSTED = FormalCost(math.inf, "trusted")
-_NO_YARDSTICKS: Mapping[str, None] = dict.fromkeys(("teacher_mean", "best_single_party", "pooled"))
+_YARDSTICKS = ("teacher_mean", "best_single_party", "pooled")
 
 Answers = list[tuple[int, int, Outcome]]
 """Pool index, released class (or `ABSTAIN`) and outcome of each query, in the order asked."""
@@ -120,9 +118,9 @@ class EndedRun:
 
     def charged_cost(self, seat: int) -> FormalCost:
         """Return the same in the view that this run charges."""
-        if not self.terms.at_parties:
+        if not self.terms.rule.at_parties:
             return self.public_cost(seat)
-        if not all(terms.at_parties for terms in self.used_terms):
+        if not all(terms.rule.at_parties for terms in self.used_terms):
             return _TRUSTED
         return self._cost_of_used(seat, at_coordinator=True)
 
@@ -152,7 +150,7 @@ class EndedRun:
 
 def metrics_table(
     *,
-    data: Mapping[str, Any] | None,
+    data: measured.Data | None,
     parties: int,
     teachers: int,
     truth: Truth | None,
@@ -162,101 +160,75 @@ def metrics_table(
     void: int,
     reinforced: int,
     student: Student | None,
-    scores: Mapping[str, Any] | None,
-    yardsticks: Mapping[str, Mapping[str, float | None]],
+    scores: measured.StudentScores | None,
+    yardsticks: Mapping[str, measured.Quality],
     sent: int,
     received: int,
     exchanges: Mapping[str, int],
     batches: int,
     seconds: Mapping[str, float],
-    warnings: list[str],
+    warnings: Iterable[str],
     earlier_runs: Mapping[str, int] | None = None,
-    evaluation: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+    evaluation: measured.EvaluationScores | None = None,
+) -> Metrics:
     """Return the content of `metrics.json`.
 
-    Args:
-        data: From `data_table`; None in a deployment.
-        parties: How many there were.
-        teachers: Number of all teachers.
-        truth: The pool's true classes, which a simulation knows; None in a deployment.
-        pool: Size of the pool.
-        queries: The planned number.
-        outcomes: Their outcomes.
-        void: Queries of void batches.
-        reinforced: Refused queries that the student labelled.
-        student: The student, if there is one.
-        scores: Its scores on test records, from `scores_of`; None in a deployment.
-        yardsticks: Quality of models to compare the student with; empty in a deployment.
-        sent: Bytes to parties.
-        received: Bytes from parties.
-        exchanges: How often, by stage.
-        batches: How many were asked.
-        seconds: How long each stage took.
-        warnings: For people.
-        earlier_runs: Number of outcomes drawn in each earlier run.
-        evaluation: Scores on patients whom hospitals held out, from `EvaluationPlan.scores`.
+    Numbers have the meaning that `Metrics` states: `pool` is a size, `void` and `reinforced` count
+    queries, `sent` and `received` bytes. Only a simulation has `data`, `truth`, `scores` and
+    `yardsticks`, which are models to compare the student with.
     """
     earlier = dict(earlier_runs or {})
     answered = [(index, label) for index, label, outcome in outcomes if outcome is Outcome.ANSWERED]
     refused = [index for index, _, outcome in outcomes if outcome is Outcome.REFUSED]
     looked_at = len(answered) + len(refused)
     right = [truth.labels[index] == label for index, label in answered] if truth else []
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "simulated": truth is not None,
-        "data": None if data is None else dict(data),
-        "accuracy": {
-            "student": None if scores is None else scores["accuracy"],
-            "labels": float(np.mean(right)) if right else None,
-            **_NO_YARDSTICKS,
-            **{name: quality["accuracy"] for name, quality in yardsticks.items()},
-        },
-        "student": None if student is None else {"kind": student.name, "reason": student.reason},
-        "scores": {
-            "student": scores,
-            **_NO_YARDSTICKS,
-            **{name: dict(quality) for name, quality in yardsticks.items()},
-        },
-        "evaluation": None if evaluation is None else dict(evaluation),
-        "queries": {
-            "pool": pool,
-            "asked": looked_at,
-            "answered": len(answered),
-            "refused": len(refused),
-            "not_asked": len(queries) - looked_at - void,
-            "void": void,
-            "reinforced": reinforced,
-            "from_store": sum(earlier.values()),
-        },
-        "earlier_runs": earlier,
-        "parties": parties,
-        "teachers": teachers,
-        "batches": batches,
-        "exchanges": {
-            "setup": exchanges["setup"],
-            "per_batch": exchanges["batches"] // max(batches, 1),
-            "closing": exchanges["closing"],
-        },
-        "per_class": {} if truth is None else _per_class(truth, answered, refused),
-        "seconds": {name: round(value, 3) for name, value in seconds.items()},
-        "bytes": {
-            "to_parties": sent,
-            "from_parties": received,
-        },
-        "warnings": warnings,
-    }
+    return Metrics(
+        schema_version=SCHEMA_VERSION,
+        simulated=truth is not None,
+        data=data,
+        label_accuracy=float(np.mean(right)) if right else None,
+        student=None
+        if student is None
+        else measured.StudentKind(kind=student.name, reason=student.reason),
+        scores=measured.Scores(
+            student=scores, **{name: yardsticks.get(name) for name in _YARDSTICKS}
+        ),
+        evaluation=evaluation,
+        queries=measured.Queries(
+            pool=pool,
+            asked=looked_at,
+            answered=len(answered),
+            refused=len(refused),
+            not_asked=len(queries) - looked_at - void,
+            void=void,
+            reinforced=reinforced,
+            from_store=sum(earlier.values()),
+        ),
+        earlier_runs=earlier,
+        parties=parties,
+        teachers=teachers,
+        batches=batches,
+        exchanges=measured.Exchanges(
+            setup=exchanges["setup"],
+            per_batch=exchanges["batches"] // max(batches, 1),
+            closing=exchanges["closing"],
+        ),
+        per_class={} if truth is None else _per_class(truth, answered, refused),
+        seconds={name: round(value, 3) for name, value in seconds.items()},
+        bytes=measured.SentBytes(to_parties=sent, from_parties=received),
+        warnings=tuple(warnings),
+    )
 
 
 def _per_class(
     truth: Truth, answered: list[tuple[int, int]], refused: list[int]
-) -> dict[str, dict[str, int]]:
+) -> dict[str, measured.OutcomeCounts]:
     """Count by the true class, which only a simulation knows."""
     classes = len(truth.class_names)
     answers = _counts(truth.labels[[index for index, _ in answered]], classes)
     refusals = _counts(truth.labels[refused], classes)
     return {
-        name: {"answered": int(answers[place]), "refused": int(refusals[place])}
+        name: measured.OutcomeCounts(answered=int(answers[place]), refused=int(refusals[place]))
         for place, name in enumerate(truth.class_names)
     }
 
@@ -265,13 +237,7 @@ def _counts(labels: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
     return np.bincount(labels.astype(np.int64), minlength=classes)
 
 
-def privacy_table(
-    *,
-    ended: EndedRun,
-    sealing: str,
-    seed: int | None,
-    simulated: bool,
-) -> dict[str, Any]:
+def privacy_table(*, ended: EndedRun, sealing: str, seed: int | None, simulated: bool) -> Privacy:
     """Return the content of `privacy.json`.
 
     Args:
@@ -281,77 +247,88 @@ def privacy_table(
         simulated: Whether it was a simulation.
     """
     terms, seat = ended.terms, ended.most_exposed
-    ledger = _ledger(ended)
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "simulated": simulated,
-        "delta": ended.delta,
-        "dp_flavor": "(epsilon, delta)" if terms.spec.is_private else "none",
-        "privacy_unit": terms.unit,
-        "unit_votes": _unit_votes(ended, seat),
-        "neighboring_definition": neighbors(terms.unit, weight=_unit_votes(ended, seat)),
-        "mechanism": {
-            **mechanism_of(terms).parameters(),
-            "max_asks": terms.max_asks,
-            "max_answers": terms.max_answers,
-        },
-        "noise": {
-            "place": terms.noise_place,
-            "source": noise_source(seed),
-            "delta_slack": _slack(ended, seat),
-        },
-        "budget": {
-            "epsilon": max(ended.budgets or terms.budgets),
-            # Epsilons and deltas of all rounds add up to it.
-            "delta": math.fsum(used.delta for used in ended.used_terms)
-            if ended.budgets
-            else terms.delta,
-            "order_of_rounds": (
-                order_of_rounds(ended.used_terms[0], seat, unit=terms.unit)
-                if simulated and terms.spec.is_private
-                else None
-            ),
-            **_tests_delta(ended, seat),
-        },
-        "views": {
-            "public": {
-                "formal": _public_view(ended, seat),
-                "removal": _removal(ended, seat),
-            },
-            "coordinator": {"formal": _coordinator_view(ended, seat)},
-        },
-        "runs": _runs(ended, seat),
-        "parties": _parties(ended),
-        "per_instance": _per_instance(ended, simulated=simulated),
-        # Of the queries that epsilon counts, however few were asked.
-        "charged": (
-            sum(batch["charged"] for batch in ledger) / terms.max_asks
-            if terms.spec.is_private
-            else None
+    return Privacy(
+        schema_version=SCHEMA_VERSION,
+        simulated=simulated,
+        delta=ended.delta,
+        dp_flavor="(epsilon, delta)" if terms.spec.is_private else "none",
+        privacy_unit=terms.unit,
+        unit_votes=_unit_votes(ended, seat),
+        neighboring_definition=neighbors(terms.unit, weight=_unit_votes(ended, seat)),
+        mechanism=_mechanism(terms),
+        noise=priced.AddedNoise(
+            place=terms.rule.noise_place, source=noise_source(seed), delta_slack=_slack(ended, seat)
         ),
-        "ledger": ledger,
-        "evaluation": None,
-        "sum": ended.form.name,
-        "guarantee": guarantee(ended),
-        "trust_model": trust_model(ended.used),
-        "outputs": outputs(ended.used),
-        "post_processing": POST_PROCESSING,
-        "threat_model": f"{' '.join(_once(trust(run) for run in ended.used))} {sealing}".rstrip(),
-        "unprotected": _once(
+        budget=_budget(ended, seat, simulated=simulated),
+        views=priced.Views(
+            public=_public_bound(ended, seat),
+            removal=_removal(ended),
+            coordinator=_coordinator_bound(ended, seat),
+        ),
+        runs=tuple(
+            priced.RunBound(
+                run=used.name,
+                delta=used.delta,
+                **dict(_number(cost_of_runs([used], seat, unit=terms.unit))),
+            )
+            for used in ended.used_terms
+        ),
+        parties=tuple(_parties(ended)),
+        per_instance=_per_instance(ended, simulated=simulated),
+        # Of the queries that epsilon counts, however few were asked.
+        charged=ended.ledger.used_share() if terms.spec.is_private else None,
+        ledger=tuple(_ledger(ended)),
+        evaluation=None,
+        sum=ended.form.name,
+        guarantee=guarantee(ended),
+        trust_model=trust_model(ended.used),
+        outputs=outputs(ended.used),
+        post_processing=POST_PROCESSING,
+        threat_model=f"{' '.join(_once(trust(run) for run in ended.used))} {sealing}".rstrip(),
+        unprotected=_once(
             gap
             for run in ended.used
             for gap in not_protected(
                 simulated=simulated,
                 unit=run.terms.unit,
                 votes_in_the_clear=not run.form.hides_vectors,
-                noise_place=run.terms.noise_place,
+                noise_place=run.terms.rule.noise_place,
             )
         ),
-    }
+    )
 
 
-def _once(said: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(said))
+def _once(said: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(said))
+
+
+def _mechanism(terms: RunTerms) -> priced.UsedMechanism:
+    """Return rule and caps as the record has them."""
+    return priced.UsedMechanism.model_validate({
+        **mechanism_of(terms).parameters(),
+        "max_asks": terms.caps.most.asks,
+        "max_answers": terms.caps.most.answers,
+    })  # fmt: skip
+
+
+def _budget(ended: EndedRun, seat: int, *, simulated: bool) -> priced.Budget:
+    terms = ended.terms
+    # Epsilons and deltas of all rounds add up to it.
+    budgeted = ended.used_terms if ended.budgets else (terms,)
+    in_order = simulated and terms.spec.is_private
+    return priced.Budget(
+        epsilon=max(ended.budgets or terms.budgets),
+        delta=math.fsum(used.delta for used in budgeted),
+        order_of_rounds=order_of_rounds(ended.used_terms[0], seat, unit=terms.unit)
+        if in_order
+        else None,
+        kept_for_tests=None
+        if terms.rule.test_delta is None
+        else math.fsum(
+            event_additive_delta(charge_of(used, used.caps.most, weight=used.unit_votes_at(seat)))
+            for used in budgeted
+        ),
+    )
 
 
 def _slack(ended: EndedRun, seat: int) -> float | None:
@@ -363,39 +340,16 @@ def _slack(ended: EndedRun, seat: int) -> float | None:
     return math.fsum(known) if len(known) == len(slacks) else None
 
 
-def _runs(ended: EndedRun, seat: int) -> list[dict[str, Any]]:
-    """List all runs whose labels are used, each with its part of the public number."""
-    return [
-        {
-            "run": terms.name,
-            **_number(cost_of_runs([terms], seat, unit=ended.terms.unit)),
-            "delta": terms.delta,
-        }
-        for terms in ended.used_terms
-    ]
-
-
-def _tests_delta(ended: EndedRun, seat: int) -> dict[str, float]:
-    """Return the part of delta that is kept for tests of stability, where there are some."""
-    if ended.terms.test_delta is None:
-        return {}
-    budgeted = ended.used_terms if ended.budgets else (ended.terms,)
-    kept = (
-        event_additive_delta(charge_of(terms, caps_of(terms), weight=terms.unit_votes_at(seat)))
-        for terms in budgeted
-    )
-    return {"kept_for_tests": math.fsum(kept)}
-
-
-def _public_view(ended: EndedRun, seat: int) -> dict[str, Any]:
+def _public_bound(ended: EndedRun, seat: int) -> priced.PublicBound:
     formal = ended.public_cost(seat)
-    said = {**_number(formal), "holds_for": formal.holds_for}
-    if ended.is_dealt_by_class:
-        said["not_covered"] = DEALT_BY_CLASS
-    return said
+    return priced.PublicBound(
+        holds_for=formal.holds_for,
+        not_covered=DEALT_BY_CLASS if ended.is_dealt_by_class else None,
+        **dict(_number(formal)),
+    )
 
 
-def _removal(ended: EndedRun, seat: int) -> dict[str, Any] | None:
+def _removal(ended: EndedRun) -> priced.RemovalBound | None:
     """Return the smaller number of a hospital that casts no vote; None where none is proved.
 
     Not for patients: a teacher without a patient's records votes, too, and perhaps differently.
@@ -403,35 +357,35 @@ def _removal(ended: EndedRun, seat: int) -> dict[str, Any] | None:
     first, *others = ended.used_terms
     if others or {first.unit, ended.terms.unit} != {"party"}:
         return None
-    if (cost := removal_cost(first, seat)) is None:
+    if (cost := removal_cost(first, ended.most_exposed)) is None:
         return None
-    return {
-        **_number(cost),
-        "privacy_unit": ended.terms.unit,
-        "neighboring_definition": REMOVAL_NEIGHBORS,
-    }
+    return priced.RemovalBound(
+        privacy_unit=ended.terms.unit,
+        neighboring_definition=REMOVAL_NEIGHBORS,
+        **dict(_number(cost)),
+    )
 
 
-def _coordinator_view(ended: EndedRun, seat: int) -> dict[str, Any]:
+def _coordinator_bound(ended: EndedRun, seat: int) -> priced.CoordinatorBound:
     """Describe the coordinator's own view: no number where it is trusted with a sum."""
-    if not all(terms.at_parties for terms in ended.used_terms):
-        return _number(_TRUSTED)
+    if not all(terms.rule.at_parties for terms in ended.used_terms):
+        return priced.CoordinatorBound(**dict(_number(_TRUSTED)))
     cost = ended.charged_cost(seat)
-    return {**_number(cost), "holds_for": cost.holds_for}
+    return priced.CoordinatorBound(holds_for=cost.holds_for, **dict(_number(cost)))
 
 
-def _per_instance(ended: EndedRun, *, simulated: bool) -> dict[str, Any]:
+def _per_instance(ended: EndedRun, *, simulated: bool) -> priced.PerInstance:
     """Return the cost on the actual votes; a deployment never writes it down."""
     instance = ended.instance if simulated and not ended.budgets else None
     if instance is None:
-        why = _NO_VOTES if ended.terms.at_parties else _LATER_ROUND if simulated else _DEPLOYED
-        return {"epsilon": None, "order": None, "method": why, "releasable": False}
-    return {
-        "epsilon": instance.epsilon if math.isfinite(instance.epsilon) else None,
-        "order": instance.order,
-        "method": instance.method,
-        "releasable": instance.releasable,
-    }
+        why = _NO_VOTES if ended.terms.rule.at_parties else _LATER_ROUND if simulated else _DEPLOYED
+        return priced.PerInstance(epsilon=None, order=None, method=why, releasable=False)
+    return priced.PerInstance(
+        epsilon=instance.epsilon if math.isfinite(instance.epsilon) else None,
+        order=instance.order,
+        method=instance.method,
+        releasable=instance.releasable,
+    )
 
 
 def guarantee(ended: EndedRun) -> str:
@@ -454,55 +408,40 @@ def _unit_votes(ended: EndedRun, seat: int) -> int:
     return max(replace(terms, unit=unit).unit_votes_at(seat) for terms in ended.used_terms)
 
 
-def _number(cost: FormalCost) -> dict[str, Any]:
-    """Return a cost as a JSON value: None where it is not finite."""
-    return {
-        "epsilon": cost.epsilon if math.isfinite(cost.epsilon) else None,
-        "method": cost.method,
-    }
+def _number(cost: FormalCost) -> priced.Bound:
+    """Return a cost as a bound: no number where it is not finite."""
+    epsilon = cost.epsilon if math.isfinite(cost.epsilon) else None
+    return priced.Bound(epsilon=epsilon, method=cost.method)
 
 
-def _parties(ended: EndedRun) -> list[dict[str, Any]]:
+def _parties(ended: EndedRun) -> list[priced.PartyCost]:
     """Return each party's possible cost for its own units; sorted by name."""
-    terms = ended.terms
-    rows = []
-    for seat, (name, weights) in enumerate(zip(ended.parties, terms.weights, strict=True)):
-        rows.append(
-            {
-                "party": name,
-                "teachers": weights.teachers,
-                "votes": weights.votes,
-                "unit_votes": _unit_votes(ended, seat),
-                "budget": ended.budget(seat),
-                **_number(ended.charged_cost(seat)),
-            }
+    rows = [
+        priced.PartyCost(
+            party=name,
+            teachers=weights.teachers,
+            votes=weights.votes,
+            unit_votes=_unit_votes(ended, seat),
+            budget=ended.budget(seat),
+            **dict(_number(ended.charged_cost(seat))),
         )
-    return sorted(rows, key=lambda row: str(row["party"]))
+        for seat, (name, weights) in enumerate(zip(ended.parties, ended.terms.weights, strict=True))
+    ]
+    return sorted(rows, key=lambda row: row.party)
 
 
-def _ledger(ended: EndedRun) -> list[dict[str, Any]]:
+def _ledger(ended: EndedRun) -> Iterator[priced.Booked]:
     """List the batches of a run: the state of each reservation, and the queries that it charged."""
-    rows = []
     for batch, entry in enumerate(ended.ledger.outcomes.entries):
         release = ended.releases.get(batch)
         # The possible cost of a void batch stays charged, but nothing of it was released.
-        rows.append(
-            {
-                "batch": batch,
-                "state": entry.state.value,
-                "asked": 0 if release is None else release.asked,
-                "answered": 0 if release is None else release.answered,
-                "charged": _charged(ended.ledger, entry),
-            }
+        yield priced.Booked(
+            batch=batch,
+            state=entry.state.value,
+            asked=0 if release is None else release.asked,
+            answered=0 if release is None else release.answered,
+            charged=ended.ledger.charged(entry),
         )
-    return rows
-
-
-def _charged(ledger: RunLedger, entry: OutcomeEntry) -> int:
-    """Count the queries that a batch charged to the hospitals."""
-    if entry.spent is not None:
-        return ledger.paid_for(entry.entry_id, entry.spent).asks
-    return 0 if entry.charged is None else entry.charged.asks
 
 
 def noise_source(seed: int | None) -> str:
@@ -521,7 +460,7 @@ def trust(run: UsedRun) -> str:
             f"(--sum {form.name}), so the coordinator saw them. It also had to add the noise. For "
             "comparison only."
         )
-    sentence = trust_sentence(terms.noise_place)
+    sentence = trust_sentence(terms.rule.noise_place)
     parties = len(terms.weights)
     colluders = form.most_colluders(parties)
     if not colluders:
@@ -532,7 +471,7 @@ def trust(run: UsedRun) -> str:
     # Noise that the hospitals added stays in what colluders know.
     known = (
         "they know the noisy sum of the votes of the hospitals that do not collude."
-        if terms.at_parties
+        if terms.rule.at_parties
         else "they know the sum of the votes of the hospitals that do not collude. If this sum "
         "shows that these hospitals all agree, the colluders also know how each of them voted."
     )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from pate_fed.federation import MOST_VOID_BATCHES, RunTerms
+from pate_fed.record import Privacy
+from pate_fed.record.privacy import Booked
 
 
-def slack_warnings(privacy: Mapping[str, Any]) -> list[str]:
+def slack_warnings(privacy: Privacy) -> list[str]:
     """Warn where the computer's noise could add noticeably to delta."""
-    slack = privacy["noise"]["delta_slack"]
-    if slack is None or slack <= privacy["delta"] / 10:
+    slack = privacy.noise.delta_slack
+    if slack is None or slack <= privacy.delta / 10:
         return []
     return [
         f"The computer's noise could add up to {slack:.1e} to delta: choose a larger delta "
@@ -24,7 +25,7 @@ def end_warnings(
     terms: RunTerms,
     *,
     is_over: bool,
-    ledger: Sequence[Mapping[str, Any]],
+    ledger: Sequence[Booked],
     queries: int,
     void: int,
     voids: int,
@@ -41,18 +42,19 @@ def end_warnings(
     """
     if not terms.spec.is_private:
         return ["This mechanism protects nobody: no finite epsilon holds. For comparison only."]
-    asked, answered = (sum(row[what] for row in ledger) for what in ("asked", "answered"))
+    asked, answered = sum(row.asked for row in ledger), sum(row.answered for row in ledger)
     if asked + void >= queries or not is_over:
         return []
-    if voids and asked < terms.max_asks and answered < terms.max_answers:
+    most = terms.caps.most
+    if voids and asked < most.asks and answered < most.answers:
         return [
             f"The run ended after {asked} of {queries} queries because {voids} of its batches "
             "were void: the worst case of a void batch counts against the caps, unless its sum "
             f"can never open, and after {MOST_VOID_BATCHES} void ones a run is over."
         ]
     return [
-        f"The run ended at a cap, after {asked} of {queries} queries: at most {terms.max_asks} "
-        f"queries and {terms.max_answers} answers were allowed, fixed before the run."
+        f"The run ended at a cap, after {asked} of {queries} queries: at most {most.asks} "
+        f"queries and {most.answers} answers were allowed, fixed before the run."
     ]
 
 

@@ -248,16 +248,17 @@ def read_student(directory: Path) -> Student:
     """
     described = read_description(directory)
     name = described.get("student")
-    sizes = described.get("features"), described.get("classes")
+    features, classes = described.get("features"), described.get("classes")
     if (
         not isinstance(name, str)
         or name not in STUDENTS
-        or not all(type(size) is int and size >= 1 for size in sizes)
+        or type(features) is not int
+        or type(classes) is not int
+        or min(features, classes) < 1
     ):
         raise RunDirectoryError(
             f"{DESCRIPTION_FILE} must name a student, its features and classes", "less"
         )
-    features, classes = (int(size or 0) for size in sizes)
     student = make_student(name, "table")
     model: Model
     if described.get("form") == ConstantModel.form:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 import torch
@@ -271,17 +271,18 @@ class ConvModel(Model):
         return {"width": self.width, "channels": self.net.layers[0].in_channels}
 
 
-def read_convolution(directory: Path, described: dict[str, Any]) -> ConvModel:
+def read_convolution(directory: Path, described: dict[str, object]) -> ConvModel:
     """Read a convolutional network.
 
     Raises:
         RunDirectoryError: the file is missing, damaged, or no network of ours.
     """
     require_form(described, ConvModel.form)
-    sizes = [described.get(name) for name in ("channels", "classes", "width")]
-    if not all(type(size) is int and 1 <= size <= 1024 for size in sizes):
+    named = (described.get(name) for name in ("channels", "classes", "width"))
+    sizes = [size for size in named if type(size) is int and 1 <= size <= 1024]
+    if len(sizes) < 3:
         raise RunDirectoryError(f"{DESCRIPTION_FILE} must give the network's sizes", "others")
-    channels, classes, width = (int(size or 0) for size in sizes)
+    channels, classes, width = sizes
     net = ConvNet(channels, classes, width, torch.Generator())
     try:
         net.load_state_dict(load_file(directory / TENSORS_FILE))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -51,7 +51,7 @@ class Pictures(NamedTuple):
 class ImageStudent(Student):
     """A student that looks at images, and becomes a convolutional network."""
 
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
+    def read_model(self, directory: Path, described: dict[str, object]) -> Model:
         """See `Student.read_model`."""
         return read_convolution(directory, described)
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.one_thread import one_thread
 from pate_fed.students.logistic import deciding
-from pate_fed.students.model import Model, SklearnModel, read_sklearn
+from pate_fed.students.model import Model, SklearnModel
 from pate_fed.students.student import Lesson, Student
 
 PENALTIES: Final = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -35,10 +34,6 @@ class KernelRidgeStudent(Student):
     """
 
     name: ClassVar[str] = "kernel-ridge"
-
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
-        """See `Student.read_model`."""
-        return read_sklearn(directory, described)
 
     def _learn(
         self,

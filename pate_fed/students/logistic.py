@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from pate_fed.class_shares import share_offsets
 from pate_fed.one_thread import one_thread
 from pate_fed.students.facts import LabelFacts
-from pate_fed.students.model import Model, SklearnModel, read_sklearn
+from pate_fed.students.model import Model, SklearnModel
 from pate_fed.students.student import Lesson, Student
 
 _USUAL = 0.3
@@ -26,10 +25,6 @@ class LogisticStudent(Student):
     """
 
     name: ClassVar[str] = "logistic"
-
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
-        """See `Student.read_model`."""
-        return read_sklearn(directory, described)
 
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - takes a second

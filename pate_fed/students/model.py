@@ -58,7 +58,7 @@ class ConstantModel(Model):
         return {"label": self.label}
 
     @classmethod
-    def read(cls, described: dict[str, Any]) -> ConstantModel:
+    def read(cls, described: dict[str, object]) -> ConstantModel:
         """Read it from its description.
 
         Raises:
@@ -118,7 +118,7 @@ class SklearnModel(Model):
         return {"offsets": offsets}
 
 
-def read_sklearn(directory: Path, described: dict[str, Any]) -> SklearnModel:
+def read_sklearn(directory: Path, described: dict[str, object]) -> SklearnModel:
     """Read a model that holds trusted types only.
 
     Args:
@@ -150,7 +150,7 @@ def _are_offsets(offsets: Any, classes: int) -> bool:
     )
 
 
-def require_form(described: dict[str, Any], form: str) -> None:
+def require_form(described: dict[str, object], form: str) -> None:
     """Refuse a description of a model of another form.
 
     Raises:
@@ -160,7 +160,7 @@ def require_form(described: dict[str, Any], form: str) -> None:
         raise RunDirectoryError(f"{DESCRIPTION_FILE} must describe a model", "another form")
 
 
-def read_description(directory: Path) -> dict[str, Any]:
+def read_description(directory: Path) -> dict[str, object]:
     """Read a student's description.
 
     Raises:

@@ -137,12 +137,13 @@ def _add_inputs(graph: _Graph, preprocessing: Preprocessing, features: int) -> s
         if isinstance(encoder, CategoryEncoder):
             graph.inputs[name] = (TensorProto.STRING, 1)
             listed = list(encoder.categories)
-            places: dict[str, Any] = {
-                "keys_strings": listed,
-                "values_int64s": list(range(len(listed))),
-            }
             place = graph.add(
-                "LabelEncoder", [name], domain="ai.onnx.ml", default_int64=-1, **places
+                "LabelEncoder",
+                [name],
+                domain="ai.onnx.ml",
+                default_int64=-1,
+                keys_strings=listed,
+                values_int64s=list(range(len(listed))),
             )
             each = graph.constant(np.arange(len(listed))[None, :])
             parts.append(graph.add("Cast", [graph.add("Equal", [place, each])], to=_DOUBLE))

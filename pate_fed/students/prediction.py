@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.cells import csv_line
 from pate_fed.data.images import read_images
-from pate_fed.data.preprocessing import ImagePreprocessing
 from pate_fed.data.sources import read_table
+from pate_fed.data.stored_preprocessing import ImagePreprocessing
 from pate_fed.students.trained import load_student
 
 
@@ -42,7 +41,7 @@ class Predictions:
             rows.append((name, label, *(f"{chance:.4f}" for chance in chances)))
         return "".join(map(csv_line, rows))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the same as plain data."""
         return {
             "class_names": list(self.class_names),

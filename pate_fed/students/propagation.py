@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from pate_fed.inputs import DatasetKind
 from pate_fed.students.logistic import deciding
-from pate_fed.students.model import ConstantModel, Model, SklearnModel, read_sklearn
+from pate_fed.students.model import ConstantModel, Model, SklearnModel
 from pate_fed.students.student import Lesson, Student
 from pate_fed.students.supervised import make_classifier
 
@@ -44,10 +43,6 @@ class PropagationStudent(Student):
     def __init__(self, kind: DatasetKind) -> None:
         super().__init__()
         self._kind = kind
-
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
-        """See `Student.read_model`."""
-        return read_sklearn(directory, described)
 
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         inputs, labels, classes = lesson.pool.features, lesson.labels, lesson.classes

@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from pate_fed.array_models import DESCRIPTION_FILE, SCHEMA_VERSION
 from pate_fed.errors import InvalidParameterError, NoLabelError
 from pate_fed.inputs import Inputs
 from pate_fed.students.facts import LabelFacts
-from pate_fed.students.model import ConstantModel, Model
+from pate_fed.students.model import ConstantModel, Model, read_sklearn
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,9 +191,8 @@ class Student(ABC):
         text = json.dumps(description, indent=2, sort_keys=True) + "\n"
         (directory / DESCRIPTION_FILE).write_text(text, "utf-8")
 
-    @abstractmethod
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
-        """Read a model that one of its kind saved.
+    def read_model(self, directory: Path, described: dict[str, object]) -> Model:
+        """Read a model that one of its kind saved: of scikit-learn, if its kind does not override.
 
         Args:
             directory: The folder.
@@ -202,6 +201,7 @@ class Student(ABC):
         Raises:
             RunDirectoryError: a file is missing or damaged, or the model is of another form.
         """
+        return read_sklearn(directory, described)
 
     @abstractmethod
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:

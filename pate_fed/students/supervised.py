@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pate_fed.inputs import DatasetKind
 from pate_fed.students.logistic import deciding
-from pate_fed.students.model import Model, SklearnModel, read_sklearn
+from pate_fed.students.model import Model, SklearnModel
 from pate_fed.students.student import Lesson, Student
 
 
@@ -25,10 +24,6 @@ class SupervisedStudent(Student):
     def __init__(self, kind: DatasetKind) -> None:
         super().__init__()
         self._kind = kind
-
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
-        """See `Student.read_model`."""
-        return read_sklearn(directory, described)
 
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         classifier = make_classifier(self._kind, rng=rng)

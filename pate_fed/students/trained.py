@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.preprocessing import Preprocessing, read_preprocessing
+from pate_fed.data.preprocessing import Preprocessing
+from pate_fed.data.stored_preprocessing import read_preprocessing
 from pate_fed.errors import RunDirectoryError
 from pate_fed.inputs import DatasetKind
 from pate_fed.students.choice import read_student

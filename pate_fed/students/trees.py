@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from pate_fed.one_thread import one_thread
 from pate_fed.students.logistic import deciding
-from pate_fed.students.model import Model, SklearnModel, read_sklearn
+from pate_fed.students.model import Model, SklearnModel
 from pate_fed.students.student import Lesson, Student
 
 _LEAST_LEAF = 15
@@ -20,10 +19,6 @@ class ForestStudent(Student):
     """A random forest on the labeled inputs, the student of the 2018 paper for tables."""
 
     name: ClassVar[str] = "forest"
-
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
-        """See `Student.read_model`."""
-        return read_sklearn(directory, described)
 
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         from sklearn.ensemble import RandomForestClassifier  # noqa: PLC0415 - takes a second
@@ -42,10 +37,6 @@ class BoostingStudent(Student):
     """Small boosted trees on the labeled inputs."""
 
     name: ClassVar[str] = "boosting"
-
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
-        """See `Student.read_model`."""
-        return read_sklearn(directory, described)
 
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415 - a second

@@ -186,14 +186,14 @@ class TeacherEnsemble(ABC):
         if not self._voters:
             raise InvalidParameterError("teachers must be trained before they are kept", "none")
         files: dict[str, bytes] = {}
-        listed: list[dict[str, Any]] = []
+        listed: list[dict[str, object]] = []
         for place, voter in enumerate(self._voters, start=1):
-            entry: dict[str, Any] = {}
+            entry: dict[str, object] = {}
             if voter.label is not None:
                 entry["label"] = voter.label
             else:
-                entry["file"] = f"teacher-{place:04d}.{self.suffix}"
-                files[entry["file"]] = self._dump(voter.model)
+                entry["file"] = name = f"teacher-{place:04d}.{self.suffix}"
+                files[name] = self._dump(voter.model)
             for name in ("direction", "offsets"):
                 values = getattr(voter, name)
                 if values is not None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from protocols import wire
+from protocols.values import digest_of_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Contribution:
         """Its entry in a settlement, 32 bytes."""
         if not self.dealing:
             return self.vector
-        return wire.digest_of_values("contribution", [self.vector, self.dealing, self.reveal])
+        return digest_of_values("contribution", [self.vector, self.dealing, self.reveal])
 
     @property
     def without_reveal(self) -> Self:
@@ -55,4 +55,4 @@ def opening_digest(verdict_digest: bytes, dealing_digests: Sequence[bytes]) -> b
         verdict_digest: Digest of the `Verdict`.
         dealing_digests: Digest of each survivor's `Dealing`, in seat order.
     """
-    return wire.digest_of_values("opening", [verdict_digest, list(dealing_digests)])
+    return digest_of_values("opening", [verdict_digest, list(dealing_digests)])

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE, suite_named
+from protocols.envelope import suite_named
 from protocols.errors import (
     ConflictingMessageError,
     HistoryError,
@@ -42,13 +42,13 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.rounds.batch.at_coordinator import CoordinatorBatch, CoordinatorBlame
-from protocols.rounds.closing import CoordinatorClosing
+from protocols.rounds.closing.at_coordinator import CoordinatorClosing
 from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal
 from protocols.rounds.history import newest
-from protocols.rounds.inquiry import CoordinatorInquiry
+from protocols.rounds.inquiry.at_coordinator import CoordinatorInquiry
 from protocols.rounds.live_run import LiveRun
 from protocols.rounds.seating import require_run
-from protocols.rounds.setup import CoordinatorSetup
+from protocols.rounds.setup.at_coordinator import CoordinatorSetup
 from protocols.rounds.states import (
     COORDINATOR_TRANSITIONS,
     CoordinatorState,
@@ -56,6 +56,7 @@ from protocols.rounds.states import (
     subject_of,
 )
 from protocols.secure_sum import SecureSum
+from protocols.suites import DEFAULT_SUITE
 from protocols.transcript import counter_in
 from protocols.wire import Signed
 

@@ -15,10 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from protocols.forms import FORMS
+from protocols.forms import FORMS, Form
 from protocols.identity import PublicIdentity
 from protocols.rounds.bounds import PlanClaim
-from protocols.secure_sum import SecureSum
 
 MOST_UNSERVED = 16
 """Most plans of one run that a party abandons or closes without serving them. It bounds the disk
@@ -42,7 +41,7 @@ class RunNote:
     keys: tuple[bytes, ...]
 
     @property
-    def sum_form(self) -> type[SecureSum]:
+    def sum_form(self) -> type[Form]:
         """The secure sum of the run."""
         return FORMS[self.form]
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import (
     BadSignatureError,
     ConflictingMessageError,
@@ -47,10 +46,10 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.rounds.batch.at_party import PartyBatch
-from protocols.rounds.blame import PartyBlame
+from protocols.rounds.blame.at_party import PartyBlame
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
-from protocols.rounds.closing import PartyClosing
-from protocols.rounds.inquiry import PartyInquiry
+from protocols.rounds.closing.at_party import PartyClosing
+from protocols.rounds.inquiry.at_party import PartyInquiry
 from protocols.rounds.journal import RoundJournal
 from protocols.rounds.lost_runs import LostRuns
 from protocols.rounds.seating import (
@@ -61,10 +60,11 @@ from protocols.rounds.seating import (
     require_run,
     verify_handed_over,
 )
-from protocols.rounds.setup import PartySetup
+from protocols.rounds.setup.at_party import PartySetup
 from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state, subject_of
 from protocols.rounds.verdicts import take_proof
 from protocols.secure_sum import SecureSum
+from protocols.suites import DEFAULT_SUITE
 from protocols.wire import Signed
 
 Frames = tuple[bytes, ...]

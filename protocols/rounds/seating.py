@@ -14,10 +14,12 @@ from protocols.pair_keys import PairRoots
 from protocols.rounds.journal import RoundJournal, RunNote
 from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript
+from protocols.values import digest_of_values
 from protocols.wire import Signed
 
 COORDINATOR = "coordinator"
 """How errors name the coordinator."""
+ROLE_PARTY = "party"
 LEAST_PARTIES = 3
 """Floor of every set that a party serves (rule R2): a policy may raise it, nothing lowers it."""
 
@@ -190,4 +192,4 @@ def require_enough_heads(
 
 def setup_digest(confirmation_digests: Sequence[bytes]) -> bytes:
     """Digest of all parties' confirmations, in seat order: the transcript's "setup" entry."""
-    return wire.digest_of_values("setup", list(confirmation_digests))
+    return digest_of_values("setup", list(confirmation_digests))

@@ -22,14 +22,14 @@ from protocols.errors import (
     UnexpectedMessageError,
 )
 from protocols.fields import DIGEST_BYTES
+from protocols.forms import Form
 from protocols.identity import PublicIdentity
 from protocols.messages import Certificate, Refusal, Settlement, VectorHead, Verdict
 from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.journal import RoundJournal
-from protocols.rounds.plans import PartyPlan
+from protocols.rounds.party_plan import PartyPlan
 from protocols.rounds.seating import COORDINATOR, SeatedRun, verify_handed_over
 from protocols.rounds.verdicts import require_certificate
-from protocols.secure_sum import SecureSum
 from protocols.wire import Signed
 
 
@@ -37,7 +37,7 @@ def certificate_of(
     settlement: Settlement,
     *,
     identities: Mapping[bytes, PublicIdentity],
-    form: type[SecureSum],
+    form: type[Form],
     known: Verdict | None = None,
 ) -> Verdict | None:
     """Check the certificate of a settlement; return the verdict that it proves, None without one.
@@ -125,7 +125,7 @@ def proven_claim(
     settlement: Settlement,
     *,
     identities: Mapping[bytes, PublicIdentity],
-    form: type[SecureSum],
+    form: type[Form],
     known: Verdict | None = None,
     y_bytes: int | None = None,
 ) -> PlanClaim | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -22,8 +22,8 @@ from coordinator.errors import CoordinatorError, RunEndedError, SetupError
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
+from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore
 from pate_fed.accounting import EntryState, PrivacyLedger
 from pate_fed.charging import RunLedger, charge_of, outcomes_of
@@ -32,14 +32,15 @@ from pate_fed.federation import NO_TASK, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import ABSTAIN, NoisyRelease
 from pate_fed.votes import TeacherWeights
-from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import ProtocolError
 from protocols.messages import Plan
 from protocols.rounds import MemoryCoordinatorJournal, PartyState
-from protocols.wire import decode_value
+from protocols.suites import DEFAULT_SUITE
+from protocols.values import decode_value
 from tests.support.bad_network import BadNetwork, Clock, KilledError, Schedule, Snapshot
 from tests.support.bad_network_witness import WATCHED, Witness
 from tests.support.bad_sums import LIFETIME_S, NOW, QUICK_SUITE, Stream, identities
+from tests.support.rules import run_terms, with_other
 from tests.support.stores import CopiedDatabase, CopiedPartyDatabase, run_in_memory
 
 CLASSES = 3
@@ -402,7 +403,7 @@ class Runs:
     def run_terms(self, members: tuple[Member, ...]) -> RunTerms:
         """The terms of every run."""
         has_threshold, parties = self.mechanism == "threshold", len(members)
-        terms = RunTerms(
+        terms = run_terms(
             name="run",
             classes=CLASSES,
             pool_digest=_pool_digest(),
@@ -410,11 +411,7 @@ class Runs:
             weights=(WEIGHTS,) * parties,
             mechanism=self.mechanism,
             vote_threshold=0.6 * TEACHERS * parties if has_threshold else None,
-            sigma1=None,
             sigma2=SIGMA,
-            confidence=None,
-            test_delta=None,
-            noise_place="coordinator",
             unit="record",
             max_asks=100,
             max_answers=100,
@@ -423,7 +420,7 @@ class Runs:
         )
         if not self.at_parties:
             return terms
-        return replace(
+        return with_other(
             terms,
             noise_place="parties",
             colluders=1,

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from coordinator.runs.transport import Silence
 from party.storage import Journal
 from protocols import wire
-from protocols.envelope import SUITES
 from protocols.errors import (
     LocalProtocolError,
     ProtocolError,
@@ -30,6 +29,7 @@ from protocols.identity import SigningIdentity
 from protocols.messages import Plan, Refusal, RunOffer, RunRecord
 from protocols.ring import Words
 from protocols.rounds import CoordinatorRound, MemoryCoordinatorJournal, PartyRound, PartyState
+from protocols.suites import SUITES
 from tests.support.bad_network import BadNetwork, Clock, KilledError, Schedule, Snapshot
 from tests.support.bad_network_witness import WATCHED, Witness
 from tests.support.stores import CopiedPartyDatabase

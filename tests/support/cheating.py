@@ -29,7 +29,7 @@ from protocols.prg import expand
 from protocols.ring import Words
 from protocols.rounds import PartyRound, PartyState
 from protocols.rounds.contribution import Contribution
-from protocols.rounds.opening import STAGE
+from protocols.rounds.opening.at_party import STAGE
 from protocols.rounds.verdicts import verdict_macs
 from protocols.secure_sum import SecureSum
 from protocols.shamir import Shamir, elements_to_secrets, split_shares

@@ -9,10 +9,12 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -21,8 +23,8 @@ from sqlalchemy import insert
 from starlette.testclient import TestClient
 
 from coordinator.console import build
-from coordinator.database import Act, Actor, AuditEntry, MemberRow, RunRow, RunState
-from coordinator.database.audit_log import _CHAIN
+from coordinator.database import Act, MemberRow, RunRow, RunState
+from coordinator.database.audit_log import AuditLog
 from coordinator.database.schema import AuditRow
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
@@ -30,8 +32,10 @@ from coordinator.people import Role
 from coordinator.people.one_time_codes import code_at
 from coordinator.runs.hospitals import HospitalAnswer
 from coordinator.runs.open_run import results_of
+from pate_fed.nodes.audit_log import AuditEntry
 from pate_fed.report import RunDirectory
-from pate_fed.report.run_directory import MANIFEST, METRICS
+from pate_fed.rule import Caps, Rule
+from pate_fed.run_folder import MANIFEST, METRICS
 from protocols.identity import SigningIdentity
 from tests.support.sample_run import fill, sample_settings
 
@@ -156,11 +160,8 @@ def add_runs(
         "epsilon": 5.0,
         "delta": 1e-5,
         "unit": "record",
-        "noise": "coordinator",
-        "batch_size": 20,
-        "mechanism": "gnmax",
-        "sigma2": 12.5,
-        "vote_threshold": None,
+        "rule": asdict(Rule("gnmax", sigma2=12.5)),
+        "caps": asdict(Caps(queries, queries, 20)),
         "form": "additive",
     }
     request = {
@@ -207,22 +208,25 @@ def add_runs(
 def add_entries(coordinator: Coordinator, count: int, *, subject: str = "North") -> None:
     """Audit entries of some person, as they are written one by one."""
     database, rows = coordinator._database, []
+    first, link = coordinator.audit_log.end
     with database.transaction() as connection:
-        first, link = _CHAIN.end(connection)
         for number in range(count):
-            entry = AuditEntry(
-                first + number + 1,
-                round(NOW.timestamp() + number) * 1000,
-                Act.PAUSED,
-                Actor("anna", "command line"),
-                f"{subject}{number % 97}",
-                {"state": "running"},
-                {"state": "paused"},
-            )
-            body = entry.to_bytes()
-            link = _CHAIN._link(link, body)
-            rows.append({"number": entry.number, "body": body, "link": link})
+            facts = {
+                **{"by": "anna", "from": "command line", "subject": f"{subject}{number % 97}"},
+                **{"before": {"state": "running"}, "after": {"state": "paused"}},
+            }
+            at = round(NOW.timestamp() + number) * 1000
+            body = AuditEntry(first + number + 1, at, Act.PAUSED, facts).to_bytes()
+            link = AuditLog.link(link, body)
+            rows.append({"number": first + number + 1, "body": body, "link": link})
         connection.execute(insert(AuditRow), rows)
+
+
+def newest_acts(
+    coordinator: Coordinator, *, words: Sequence[str] = (), most: int = 50
+) -> list[dict[str, Any]]:
+    """The newest entries of the audit log that hold some words, newest first."""
+    return coordinator.audit_log.newest(words=words, most=most)[0]
 
 
 def add_results(coordinator: Coordinator, run: str) -> None:

@@ -27,13 +27,14 @@ from coordinator.operator import Coordinator
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.flower import app as flower_app
-from party.flower.runtime import Executor, SuperNodeSettings
+from party.flower.runtime import Executor, supernode_command
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
+from party.site.party_task import PartyTask, Vote, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, Vote, tasks_of
 from party.storage import Journal, LedgerStore
 from pate_fed.accounting import PrivacyLedger
+from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.queries import QueryBatch
@@ -141,16 +142,10 @@ class Hospital:
     def start(self) -> None:
         """Start its SuperNode and take what comes."""
         site = self.site
-        settings = SuperNodeSettings(
-            superlink=site.membership().settings.address,
-            ca_certificate=site.membership().path("ca.crt"),
-            private_key=site.membership().path("node.key"),
-            secret=site.membership().path("node.secret"),
-            port=site.membership().settings.node_port,
-        )
+        joined = site.membership()
         log = site.path("log", "supernode").open("ab")
         self.process = subprocess.Popen(
-            settings.command(),
+            supernode_command(joined, port=joined.settings.node_port),
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -336,7 +331,7 @@ def deployed(
 ) -> Iterator[Deployed]:
     """Make a federation in a folder; ends every process of its own."""
     queries = write_public_table(folder / "public.csv", rows=rows)
-    task = LearningTask.from_public_table(queries, label=LABEL, classes=classes)
+    task = make_task(queries, label=LABEL, classes=classes)
     made = Deployed(folder, make_home(folder / "federation", database=database), task, queries)
     try:
         yield made

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from party.site.tasks import Evaluation, tasks_of
+from party.site.party_task import Evaluation, tasks_of
 from pate_fed.data.dataset import Records
 from pate_fed.data.task_schema import TaskSchema
 from pate_fed.evaluation import CertaintyBins, EvaluationPlan

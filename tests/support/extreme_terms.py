@@ -14,7 +14,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,12 +25,15 @@ from party.site.policy import Policy
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.accounting.composition import MOST_ASKS
 from pate_fed.accounting.ranges import RANGES
-from pate_fed.charging import RunLedger, lifelong_charge, share_for_life
+from pate_fed.charging import RunLedger, lifelong_charge
 from pate_fed.errors import PateFedError
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import SPECS, Size, specs_with
-from pate_fed.pricing import charged_cost, cost_of_runs, removal_cost, run_cost
+from pate_fed.planning.budgets import share_for_life
+from pate_fed.pricing import charged_cost, removal_cost, run_cost
+from pate_fed.rounds import cost_of_runs
 from pate_fed.votes import TeacherWeights
+from tests.support.rules import run_terms, with_other
 
 MOST_BYTES: Final = 2**30
 """Memory beside that of the modules within which every price must be found."""
@@ -56,15 +59,15 @@ def _terms(name: str, place: str) -> RunTerms:
     spec = SPECS[name]
     options = {**spec.usual(Size(60, 1, 1e-5))}
     may_refuse, at_parties = spec.may_refuse, place == "parties"
-    return RunTerms(
+    return run_terms(
         name="extreme",
         pool_digest=bytes(32),
         task_digest=NO_TASK,
         classes=3,
         weights=(TeacherWeights.equal(20),) * 3,
         mechanism=name,
-        **{one: options.get(one) for one in _OPTIONS},  # type: ignore[arg-type]
-        noise_place=place,  # type: ignore[arg-type]
+        **options,
+        noise_place=place,
         unit="record",
         max_asks=5 if may_refuse else 3,
         max_answers=3,
@@ -75,29 +78,26 @@ def _terms(name: str, place: str) -> RunTerms:
     )
 
 
-_OPTIONS: Final = ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta")
-
-
 def changes(terms: RunTerms, together: int) -> Iterator[dict[str, Any]]:
     """Yield changes of this many fields at once to ends of their ranges, if terms allow them."""
     ends = [
         {one.name: end}
-        for one in fields(terms)
-        if one.name in RANGES and getattr(terms, one.name) not in (None, ())
-        for end in _ends(one.name, terms)
+        for table in (terms, terms.rule, terms.caps)
+        for one in fields(table)
+        if one.name in RANGES and getattr(table, one.name) not in (None, ())
+        for end in _ends(one.name, getattr(table, one.name))
     ]
     for several in itertools.combinations(ends, together):
-        changed = {name: end for one in several for name, end in one.items()}
-        if len(changed) == together and _are_terms(terms, changed):
-            yield changed
+        found = {name: end for one in several for name, end in one.items()}
+        if len(found) == together and _are_terms(terms, found):
+            yield found
 
 
-def _ends(name: str, terms: RunTerms) -> list[Any]:
+def _ends(name: str, held: Any) -> list[Any]:
     if name == "weights":
         few = (TeacherWeights.equal(1),) * 3
         many = TeacherWeights.equal(1, weight=2**29), *(TeacherWeights.equal(2**28),) * 2
         return [few, many, (TeacherWeights.equal(333),) * 3]
-    held = getattr(terms, name)
     least, most = RANGES[name].least, RANGES[name].largest
     if isinstance(held, tuple):
         return [(least,) * len(held), (most,) * len(held)]
@@ -108,22 +108,21 @@ def _ends(name: str, terms: RunTerms) -> list[Any]:
     return [least, *inner, most]
 
 
-def _are_terms(terms: RunTerms, changed: dict[str, Any]) -> bool:
-    changed = _with_caps(changed, terms)
+def _are_terms(terms: RunTerms, ends: dict[str, Any]) -> bool:
     try:
-        replace(terms, **changed)
+        with_other(terms, **_with_caps(ends, terms))
     except PateFedError:
         return False
     return True
 
 
-def _with_caps(changed: dict[str, Any], terms: RunTerms) -> dict[str, Any]:
+def _with_caps(ends: dict[str, Any], terms: RunTerms) -> dict[str, Any]:
     """Let caps fit each other where one alone is changed."""
-    answers = changed.get("max_answers", terms.max_answers)
-    asks = changed.get("max_asks", max(answers, terms.max_asks))
+    answers = ends.get("max_answers", terms.caps.most.answers)
+    asks = ends.get("max_asks", max(answers, terms.caps.most.asks))
     if not terms.spec.may_refuse:
-        answers = asks = changed.get("max_asks", answers)
-    return {**changed, "max_asks": asks, "max_answers": answers}
+        answers = asks = ends.get("max_asks", answers)
+    return {**ends, "max_asks": asks, "max_answers": answers}
 
 
 def price(terms: RunTerms) -> dict[str, float | str]:
@@ -170,7 +169,7 @@ def hostile_terms() -> Iterator[RunTerms]:
         ):
             most = min(asks, int(RANGES["max_asks"].most))
             with contextlib.suppress(PateFedError):
-                yield replace(
+                yield with_other(
                     usual,
                     sigma2=sigma,
                     max_asks=most,
@@ -201,15 +200,19 @@ def main(kind: str, together: str) -> None:
         for terms in hostile_terms():
             start = _limited(MOST_REVIEW_S)
             found = {"review": review(terms)}
-            case = {name: str(getattr(terms, name)) for name in ("sigma2", "max_asks", "classes")}
-            case |= {"noise": terms.noise_place, "weight": str(terms.unit_votes_at(0))}
+            case = {"sigma2": str(terms.rule.sigma2), "max_asks": str(terms.caps.max_asks)}
+            case |= {
+                "classes": str(terms.classes),
+                "noise": terms.rule.noise_place,
+                "weight": str(terms.unit_votes_at(0)),
+            }
             print(json.dumps({"case": case, "found": found, "s": time.process_time() - start}))
         return
     usual = usual_terms()[kind]
-    for changed in [{}, *changes(usual, int(together))]:
+    for ends in [{}, *changes(usual, int(together))]:
         start = _limited(MOST_CPU_S)
-        prices = price(replace(usual, **_with_caps(changed, usual)))
-        case = {name: str(end)[:40] for name, end in changed.items()}
+        prices = price(with_other(usual, **_with_caps(ends, usual)))
+        case = {name: str(end)[:40] for name, end in ends.items()}
         line = {"case": case, "found": prices, "s": time.process_time() - start}
         print(json.dumps(line), flush=True)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,15 @@ from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.transport import Silence, Transport
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
+from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore, PartyDatabase
 from party.storage.ledger import RunCharges
 from party.storage.query_journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import OutcomeEntry, PrivacyLedger, order_for_life
 from pate_fed.charging import RunLedger
 from pate_fed.federation import NO_TASK, RunTerms
+from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.mechanisms import RandomBytes, keyed_stream, spec_of
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
@@ -38,6 +38,7 @@ from protocols.plain import PlainSum
 from protocols.rounds import PlanClaim
 from protocols.secure_sum import SecureSum
 from tests.support.copied import Copies
+from tests.support.rules import run_terms, with_other
 from tests.support.stores import run_in_memory
 
 NOW = 1_000.0
@@ -349,6 +350,7 @@ class Federation:
                 pool=self.pool,
                 terms=self.run_terms,
                 simulated=simulated,
+                meter=PerInstanceMeter.of,
                 lifetime_s=lifetime_s,
                 patience_s=patience_s,
                 store=self._open_store,
@@ -380,6 +382,7 @@ class Federation:
                 pool=self.pool,
                 terms=self.run_terms,
                 simulated=True,
+                meter=PerInstanceMeter.of,
                 lifetime_s=3600,
                 store=lambda _: store,
                 random_bytes=secrets.token_bytes,
@@ -420,7 +423,7 @@ class Federation:
 
     def change_terms(self, **changed: Any) -> RunTerms:
         """Have the coordinator go on by other terms than its rule and its ledger were made of."""
-        terms = replace(self.run.terms, **changed)
+        terms = with_other(self.run.terms, **changed)
         object.__setattr__(self.run._context, "terms", terms)
         self.run._decider._terms = terms
         return terms
@@ -515,14 +518,13 @@ class Federation:
             "weights": weights,
             "mechanism": mechanism,
             **_parameters(mechanism, total_votes=sum(each.votes for each in weights)),
-            "noise_place": "coordinator",
             "unit": "record",
             "max_asks": 100,
             "max_answers": self.terms.get("max_asks", 100),
             "budgets": (5.0,) * len(members),
             "delta": 1e-5,
         }
-        return RunTerms(**{**fields, **self._at_parties, **self.terms})
+        return run_terms(**{**fields, **self._at_parties, **self.terms})
 
     def ask(self, *indices: int) -> NoisyRelease:
         """Ask one batch."""

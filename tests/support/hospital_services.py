@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.database import Database, RunStore
-from coordinator.federation.certificates import make_ca
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.transport import Transport
 from party.cli.policy import LIFETIME_RULES
@@ -21,17 +20,24 @@ from party.site.folder import SETTINGS_FILE, Site
 from party.site.records import SiteRecords, Subject
 from party.site.tasks import fetch_task
 from party.storage import AuditLog, LedgerStore
-from party.storage.audit import AuditRecord
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import RunTerms
+from pate_fed.nodes.audit_log import AuditEntry
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
-from protocols.enrollment import Invitation
 from protocols.identity import SigningIdentity
 from protocols.secure_sum import SecureSum
-from tests.support.hospital_site import LABEL, NOW, PATIENT, public_task, write_own_table
+from tests.support.hospital_site import (
+    LABEL,
+    NOW,
+    PATIENT,
+    invitation_of,
+    public_task,
+    write_own_table,
+)
+from tests.support.rules import run_terms
 from tests.support.stores import run_in_memory
 
 TEACHERS = 4
@@ -71,19 +77,14 @@ class Hospitals:
             "classes": len(self.task.class_names),
             "weights": tuple(member.weights for member in members),
             "mechanism": "gnmax",
-            "vote_threshold": None,
-            "sigma1": None,
             "sigma2": 4.0,
-            "confidence": None,
-            "test_delta": None,
-            "noise_place": "coordinator",
             "unit": "record",
             "max_asks": 12,
             "max_answers": 12,
             "budgets": (5.0,) * len(members),
             "delta": 1e-5,
         }
-        return RunTerms(**{**fields, **self.changes})
+        return run_terms(**{**fields, **self.changes})
 
     def run(
         self,
@@ -159,33 +160,18 @@ def decide_budget(site: Site) -> None:
             records.standing.note_rule(name, value, file=digest, by="M. Curie")
 
 
-def audit_of(site: Site) -> list[AuditRecord]:
+def audit_of(site: Site) -> list[AuditEntry]:
     """The audit log of a site, checked."""
     with site.open_database() as database:
         log = AuditLog(database)
         log.verify()
-        return list(log.records())
+        return list(log.entries())
 
 
 def ledger_of(site: Site) -> PrivacyLedger:
     """What a site was charged, as whoever looks on reads it."""
     with site.open_database() as database:
         return LedgerStore(database).load()
-
-
-def invitation_of(
-    coordinator: SigningIdentity, party: str, *, federation: str = "lung study"
-) -> Invitation:
-    """An invitation of a coordinator that nobody can reach."""
-    return Invitation(
-        federation=federation,
-        party=party,
-        address="127.0.0.1:1",
-        ca_certificate=make_ca(federation, now=NOW).certificate.decode(),
-        coordinator_key=coordinator.public.key,
-        token=bytes(16),
-        expires_at=2**31,
-    )
 
 
 def join_another(hospitals: Hospitals, federation: str = "heart study") -> Hospitals:
@@ -195,7 +181,7 @@ def join_another(hospitals: Hospitals, federation: str = "heart study") -> Hospi
     for place, site in enumerate(hospitals.sites):
         party = site.membership(hospitals.membership).settings.party
         hospitals.sites[place] = site.add(
-            invitation_of(coordinator, f"{party} clinic", federation=federation)
+            invitation_of(coordinator.public, f"{party} clinic", federation=federation)
         )
     joined = hospitals.sites[0].membership_at(coordinator.public)
     assert joined is not None
@@ -223,15 +209,7 @@ def make_hospitals(
     coordinator = coordinator or SigningIdentity.generate()
     sites = []
     for seed, (name, port) in enumerate(zip(names, ports, strict=True), start=FIRST_SEED):
-        invitation = Invitation(
-            federation="lung study",
-            party=name,
-            address=address,
-            ca_certificate=ca or make_ca("lung study", now=NOW).certificate.decode(),
-            coordinator_key=coordinator.public.key,
-            token=bytes(16),
-            expires_at=2**31,
-        )
+        invitation = invitation_of(coordinator.public, name, address=address, ca=ca)
         site = Site.create(folder / name, invitation)
         site = site.save(
             replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,9 +14,11 @@ from coordinator.federation.certificates import make_ca
 from party.site.folder import IDENTITY_KEY, Site
 from party.site.membership import NODE_KEYS
 from party.site.status_file import FederationStatus, Status
+from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from protocols.enrollment import Invitation
-from protocols.identity import SigningIdentity
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.membership import Membership
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LABEL, PATIENT = "sick", "patient"
@@ -24,16 +27,45 @@ SLUG = "lung-study"
 """What a site calls its membership of the federation below."""
 
 
-def invitation(*, address: str = "coordinator.example.org:8443", ca: bytes = b"") -> Invitation:
-    """An invitation of nobody's, whose CA is good."""
+def invitation_of(
+    coordinator: PublicIdentity,
+    party: str = "North",
+    *,
+    federation: str = "lung study",
+    address: str = "127.0.0.1:1",
+    ca: str = "",
+) -> Invitation:
+    """An invitation whose CA is good; nobody can reach its coordinator."""
     return Invitation(
-        federation="lung study",
-        party="North",
+        federation=federation,
+        party=party,
         address=address,
-        ca_certificate=(ca or make_ca("lung study", now=NOW).certificate).decode(),
-        coordinator_key=SigningIdentity.generate().public.key,
+        ca_certificate=ca or make_ca(federation, now=NOW).certificate.decode(),
+        coordinator_key=coordinator.key,
         token=bytes(16),
-        expires_at=int(NOW.timestamp()) + 3600,
+        expires_at=2**31,
+    )
+
+
+def membership_of(
+    party: bytes, peers: Mapping[str, PublicIdentity] | None = None, **changed: Any
+) -> Membership:
+    """A coordinator's answer to a hospital, as its door takes it."""
+    named = dict(peers or {})
+    fields: dict[str, Any] = {
+        "federation": "lung study",
+        "state": "member",
+        "teachers": 10,
+        "answered_at": int(NOW.timestamp()),
+        "audit_head": b"",
+        "open_runs": (),
+        **changed,
+    }
+    return Membership(
+        party=party,
+        peer_names=tuple(named),
+        peer_keys=tuple(identity.key for identity in named.values()),
+        **fields,
     )
 
 
@@ -43,10 +75,16 @@ def key_files(site: Site) -> list[Path]:
     return [site.path(IDENTITY_KEY), *nodes]
 
 
-def make_site(folder: Path, *, teachers: int = 4, address: str = "", ca: bytes = b"") -> Site:
+def make_site(
+    folder: Path,
+    *,
+    teachers: int = 4,
+    address: str = "coordinator.example.org:8443",
+    ca: bytes = b"",
+) -> Site:
     """A site that joined nobody."""
-    invited = invitation(address=address or "coordinator.example.org:8443", ca=ca)
-    site = Site.create(folder, invited)
+    coordinator = SigningIdentity.generate().public
+    site = Site.create(folder, invitation_of(coordinator, address=address, ca=ca.decode()))
     return site.save(replace(site.settings, teachers=teachers))
 
 
@@ -86,4 +124,4 @@ def public_task(folder: Path, *, classes: tuple[str, ...] = ("no", "yes")) -> Le
         lines.append(f"{rng.uniform(20, 80):.3f},{'male' if rng.random() < 0.5 else 'female'}")
     path = folder / "public.csv"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return LearningTask.from_public_table(path, label=LABEL, classes=classes)
+    return make_task(path, label=LABEL, classes=classes)

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.errors import Reason
+from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
-from party.site.tasks import PartyTask, tasks_of
 from party.storage import Journal, LedgerStore, PartyDatabase
 from party.storage.query_journal import NearQueries, QueryJournal, SketchedQueries
 from pate_fed.accounting import PrivacyLedger
@@ -38,10 +38,9 @@ from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.dealing import Labels, read_disclosure
-from protocols.envelope import SUITES, open_shares
+from protocols.envelope import open_shares
 from protocols.errors import WrongShareError
 from protocols.fields import DIGEST_BYTES, VERDICT_MAC_BYTES, Message
-from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
 from protocols.messages import (
     Certificate,
@@ -68,10 +67,14 @@ from protocols.rounds import (
     verdicts,
 )
 from protocols.rounds.batch import at_party
-from protocols.rounds.opening import STAGE
+from protocols.rounds.opening.at_party import STAGE
 from protocols.rounds.verdicts import VERDICT_STAGE
 from protocols.secure_sum import SecureSum
 from protocols.shamir import SHARE_BYTES, Elements, Shamir, elements_to_secrets, split_shares
+from protocols.suites import SUITES
+from protocols.sums import SUMS
+from protocols.values import encode_value
+from tests.support.rules import run_terms
 
 CLASSES = 3
 TEACHERS = 7
@@ -191,7 +194,7 @@ class World:
             known_peers=self._pins,
             guard=Guard(policy=self.policy, weights=WEIGHTS, checked_peers=bodies),
             tasks=tasks_of(PartyTask(self.pool, vote)),
-            forms={name: make() for name, make in FORMS.items() if make.hides_vectors},
+            forms={name: make() for name, make in SUMS.items() if make.hides_vectors},
             journal=hospital.journal,
             ledger=hospital.ledger,
             random_bytes=secrets.token_bytes,
@@ -207,19 +210,14 @@ class World:
             "classes": CLASSES,
             "weights": (WEIGHTS,) * parties,
             "mechanism": "gnmax",
-            "vote_threshold": None,
-            "sigma1": None,
             "sigma2": 4.0,
-            "confidence": None,
-            "test_delta": None,
-            "noise_place": "coordinator",
             "unit": "record",
             "max_asks": 1_000,
             "max_answers": 1_000,
             "budgets": (EPSILON,) * parties,
             "delta": 1e-5,
         }
-        return RunTerms(**(fields | changed))
+        return run_terms(**(fields | changed))
 
     # What the attacker learns -----------------------------------------------------------------
 
@@ -339,7 +337,7 @@ class Run:
     ) -> None:
         self.world = world
         self.places = tuple(sorted(places))
-        self.form: SecureSum = FORMS[form]()
+        self.form: SecureSum = SUMS[form]()
         self.federation = federation
         self.identity = world.coordinators[federation]
         people = [world.hospitals[place].identity for place in self.places]
@@ -419,7 +417,7 @@ class Run:
         """
         self._exchange(dict.fromkeys(self.places, self.coordinator.setup.offer.frame))
         record = self.coordinator.setup.make_record(
-            terms=wire.encode_value(self.terms.as_record()),
+            terms=encode_value(self.terms.as_record()),
             colluders=self.colluders,
             dropouts=self.parties - self.threshold,
         )
@@ -444,7 +442,7 @@ class Run:
             batch=0,
             words=asked.words,
             expires_at=int(self.world.now) + 3_000,
-            terms=wire.encode_value(asked.as_record()),
+            terms=encode_value(asked.as_record()),
         )
         self.plan_digest = wire.decode(self.plan_frame).digest
         return self.plan_frame
@@ -469,7 +467,7 @@ class Run:
             previous_head=self.node(like).transcript_head,
             words=other.words,
             expires_at=int(self.world.now) + 3_000,
-            terms=wire.encode_value(asked.as_record()),
+            terms=encode_value(asked.as_record()),
         )
         other.plan_frame = self.sign(plan)
         other.plan_digest = wire.digest_of(plan)

@@ -14,7 +14,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,7 @@ from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
 from pate_fed.charging import lifelong_charge, outcomes_of
 from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.nodes import Format
+from pate_fed.nodes.command_line import FORMAT
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire
 from protocols.additive import AdditiveSum
@@ -45,6 +46,7 @@ from protocols.messages import (
     Verdict,
 )
 from protocols.transcript_verifier import verify_transcript
+from protocols.values import decode_value
 from tests.support.federation import messages
 
 FORMS = {form.name: form for form in (AdditiveSum, MaskedSum)}
@@ -182,7 +184,7 @@ class Said:
             match message:
                 case Plan():
                     digest = wire.digest_of(message)
-                    terms = BatchTerms.from_record(wire.decode_value(message.terms))
+                    terms = BatchTerms.from_record(decode_value(message.terms))
                     self.plans.setdefault(digest, terms)
                     self.heard[name].add(digest)
                 case Settlement():
@@ -203,7 +205,7 @@ class Said:
     def releases(self) -> dict[bytes, NoisyRelease]:
         """What was released, by plan; of a plan that was settled twice, one of the two."""
         return {
-            plan: NoisyRelease.from_record(wire.decode_value(result))
+            plan: NoisyRelease.from_record(decode_value(result))
             for plan, settled in self.settlements.items()
             for state, result in settled
             if state == "released"
@@ -250,8 +252,9 @@ def shown_by_status(coordinator: Coordinator, name: str) -> tuple[str, Mapping[s
     printed = []
     for output_format in (Format.TEXT, Format.JSON):
         command = click.Context(click.Command("status"))
+        command.meta[FORMAT] = output_format
         with redirect_stdout(io.StringIO()) as out, command:
-            status(name, home=coordinator.home.folder, output_format=output_format)
+            status(name, home=coordinator.home.folder)
         printed.append(out.getvalue())
     [table] = json.loads(printed[1])["runs"]
     return printed[0], table
@@ -326,15 +329,15 @@ def _coordinator_charges(seen: Seen) -> Iterator[Violation]:
             if plan in releases or plan in shared
         ]
         # Where nobody is known to have shared, a void batch may have been charged, or not.
-        void = progress["void"] - sum(plan in said.closed for plan in mine)
+        void = progress.void - sum(plan in said.closed for plan in mine)
         unsure = void - sum(plan in shared and plan not in releases for plan in mine)
         terms = said.plans[mine[0]].run
         low = _share(terms, paid)
         high = _share(terms, [*paid, *[_worst(size)] * unsure])
-        if progress["share"] < low * (1 - 1e-9):
-            yield Violation(Fault.LOST, f"{one.run.name} says {progress['share']}, cost {low}")
-        if progress["share"] > high * (1 + 1e-9):
-            yield Violation(Fault.DOUBLED, f"{one.run.name} says {progress['share']}, cost {high}")
+        if progress.share < low * (1 - 1e-9):
+            yield Violation(Fault.LOST, f"{one.run.name} says {progress.share}, cost {low}")
+        if progress.share > high * (1 + 1e-9):
+            yield Violation(Fault.DOUBLED, f"{one.run.name} says {progress.share}, cost {high}")
         if one.labels is not None:
             committed = sum(state == EntryState.COMMITTED.value for state in one.batches)
             told = sum(plan in releases for plan in mine)
@@ -358,7 +361,7 @@ def _worst(queries: int) -> Outcomes:
 
 def _share(terms: RunTerms, paid: Iterable[Outcomes]) -> float:
     """What a run was charged of its cost: every ask costs the same, whatever came out."""
-    return sum(outcomes.asks for outcomes in paid) / terms.max_asks
+    return sum(outcomes.asks for outcomes in paid) / terms.caps.most.asks
 
 
 # Answers --------------------------------------------------------------------------------------
@@ -427,8 +430,8 @@ def _labels(seen: Seen) -> Iterator[Violation]:
         changed = [index for index in told if one.labels.get(index) != told[index]]
         if changed:
             yield Violation(Fault.LABELS, f"{one.run.name}: queries {changed}")
-        if one.run.progress["answered"] != len(one.labels):
-            yield Violation(Fault.LABELS, f"{one.run.name} counts {one.run.progress['answered']}")
+        if one.run.progress.answered != len(one.labels):
+            yield Violation(Fault.LABELS, f"{one.run.name} counts {one.run.progress.answered}")
         unheard = set(one.labels) - set(told)
         # Whoever ended the run heard of all of it.
         if unheard and not one.run.reason:
@@ -459,7 +462,7 @@ def _states(seen: Seen) -> Iterator[Violation]:
         run = one.run
         rests = run.state in (*ENDED, RunState.WAITING, RunState.PAUSED)
         is_whole = run.state is RunState.DONE and (
-            run.progress["answered"] + run.progress["refused"] == run.progress["queries"]
+            run.progress.answered + run.progress.refused == run.progress.queries
         )
         if not rests or not (is_whole or run.reason):
             yield Violation(Fault.SILENT, f"{run.name} is {run.state.value}: {run.reason!r}")
@@ -470,8 +473,8 @@ def _states(seen: Seen) -> Iterator[Violation]:
         of_run = {key: value for key, value in one.table.items() if key != "hospitals"}
         if of_run != run.as_table() or names != sorted(each.name for each in one.request.parties):
             yield Violation(Fault.SILENT, f"{run.name} is not what its table shows: {one.table}")
-        if not all(math.isfinite(value) for value in run.progress.values()):
-            yield Violation(Fault.SILENT, f"{run.name} counts {dict(run.progress)}")
+        if not all(math.isfinite(value) for value in asdict(run.progress).values()):
+            yield Violation(Fault.SILENT, f"{run.name} counts {run.progress}")
 
 
 def messages_in(packet: bytes) -> list[Any]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.runs.transport import Silence, Transport
-from protocols import wire
+from protocols.values import decode_value, encode_value
 from tests.support.killing import PARTIES, MortalFederation
 
 MOST_LIVES = 60
@@ -44,7 +44,7 @@ class PipeTransport(Transport):
 
 
 def write_message(file: int, content: list[Any]) -> None:
-    body = wire.encode_value(content)
+    body = encode_value(content)
     view = memoryview(len(body).to_bytes(_LENGTH_BYTES, "big") + body)
     while view:
         view = view[os.write(file, view) :]
@@ -54,7 +54,7 @@ def read_message(file: int) -> Any:
     """Read one message; None where its writer died."""
     head = _read(file, _LENGTH_BYTES)
     body = None if head is None else _read(file, int.from_bytes(head, "big"))
-    return None if body is None else wire.decode_value(body)
+    return None if body is None else decode_value(body)
 
 
 def _read(file: int, size: int) -> bytes | None:

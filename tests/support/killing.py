@@ -27,6 +27,7 @@ from pate_fed.queries import QueryBatch
 from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.messages import MaskedVector, Settlement
+from protocols.values import decode_value
 from tests.support.federation import (
     FORMS,
     SIGMA,
@@ -268,7 +269,7 @@ class MortalFederation(Federation):
         for packet in self.transport.packets:
             for message in messages(packet):
                 if isinstance(message, Settlement) and message.state == "released":
-                    found[message.plan_digest] = wire.decode_value(message.result)
+                    found[message.plan_digest] = decode_value(message.result)
         return list(found.values())
 
     def ys(self) -> dict[tuple[bytes, bytes], set[bytes]]:

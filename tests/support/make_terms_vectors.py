@@ -27,13 +27,13 @@ PREDICTIONS = [[0.25, 0.5, 0.25], [1.0, 0.0, 0.0]]
 RELEASE = {"labels": [2, -1, 0, -1], "outcomes": [0, 1, 0, 2]}
 
 
-def _terms(**changed: Any) -> Row:
-    return {
-        "name": "run-7",
-        "pool_digest": digest_of_pool(POOL),
-        "task_digest": TASK,
-        "classes": 3,
-        "weights": [[[1, 5]], [[1, 3], [2, 1]], [[3, 2]]],
+_THRESHOLD: Row = {
+    "name": "run-7",
+    "pool_digest": digest_of_pool(POOL),
+    "task_digest": TASK,
+    "classes": 3,
+    "weights": [[[1, 5]], [[1, 3], [2, 1]], [[3, 2]]],
+    "rule": {
         "mechanism": "threshold",
         "vote_threshold": 12.0,
         "sigma1": None,
@@ -41,16 +41,27 @@ def _terms(**changed: Any) -> Row:
         "confidence": None,
         "test_delta": None,
         "noise_place": "coordinator",
-        "unit": "record",
-        "max_asks": 10,
-        "max_answers": 6,
-        "budgets": [1.0, 2.5, 8.0],
-        "delta": 1e-6,
         "colluders": None,
         "dropouts": None,
-        "purpose": "",
-        **changed,
+    },
+    "unit": "record",
+    "caps": {"max_asks": 10, "max_answers": 6, "batch_size": 4},
+    "budgets": [1.0, 2.5, 8.0],
+    "delta": 1e-6,
+    "purpose": "",
+}
+
+
+def _terms(base: Row = _THRESHOLD, **changed: Any) -> Row:
+    """Terms with other values, each in the map that has it."""
+    inner = {
+        table: {
+            **base[table],
+            **{name: changed.pop(name) for name in base[table] if name in changed},
+        }
+        for table in ("rule", "caps")
     }
+    return {**base, **inner, **changed}
 
 
 _CHECKED_STABLE = {"vote_threshold": None, "sigma2": None, "sigma1": 2.0, "test_delta": 1e-7}
@@ -97,7 +108,11 @@ def _counts(**changed: Any) -> Row:
 
 
 def _without(record: Row, name: str) -> Row:
-    return {key: value for key, value in record.items() if key != name}
+    return {
+        key: _without(value, name) if key in ("rule", "caps") else value
+        for key, value in record.items()
+        if key != name
+    }
 
 
 def good_terms() -> dict[str, dict[str, Row]]:
@@ -127,6 +142,11 @@ def _spoiled_run_terms() -> dict[str, Any]:
         "a field is missing": _without(_terms(), "unit"),
         "colluders are missing, not null": _without(_terms(), "colluders"),
         "a field too many": _terms(extra=1),
+        "a field of the rule too many": _terms(rule={**_THRESHOLD["rule"], "extra": 1}),
+        "a field of the caps too many": _terms(caps={**_THRESHOLD["caps"], "extra": 1}),
+        "the rule is a list": _terms(rule=list(_THRESHOLD["rule"].values())),
+        "the rule is flat": {**_without(_terms(), "rule"), **_THRESHOLD["rule"]},
+        "the caps are null": _terms(caps=None),
         "tallies with noise at the coordinator": _terms(mechanism="tallies", **_ALWAYS_ANSWERS),
         "a price, which follows from all else": _terms(pricing="gdp"),
         "a cap on refusals": _terms(max_refusals=8),
@@ -155,20 +175,24 @@ def _spoiled_run_terms() -> dict[str, Any]:
         "sigma is a whole number": _terms(sigma2=3),
         "threshold is no number": _terms(vote_threshold=math.nan),
         "confidence above 1": _terms(mechanism="interactive-threshold", confidence=1.5),
-        "test delta of a half": {**RUN_TERMS["stable-gaussian"], "test_delta": 0.5},
+        "test delta of a half": _terms(RUN_TERMS["stable-gaussian"], test_delta=0.5),
         "unknown noise place": _terms(noise_place="nowhere"),
         "colluders with noise at the coordinator": _terms(colluders=1),
         "drop-outs with noise at the coordinator": _terms(dropouts=0),
-        "noise at the parties without colluders": {**at_parties, "colluders": None},
-        "noise at the parties with 0 colluders": {**at_parties, "colluders": 0},
-        "no honest share left": {**at_parties, "dropouts": 3},
-        "noise at the parties for lnmax": {**at_parties, "mechanism": "lnmax"},
-        "noise at the parties for confident": {**RUN_TERMS["confident"], **_AT_PARTIES},
+        "noise at the parties without colluders": _terms(at_parties, colluders=None),
+        "noise at the parties with 0 colluders": _terms(at_parties, colluders=0),
+        "no honest share left": _terms(at_parties, dropouts=3),
+        "noise at the parties for lnmax": _terms(at_parties, mechanism="lnmax"),
+        "noise at the parties for confident": _terms(RUN_TERMS["confident"], **_AT_PARTIES),
         "unknown unit": _terms(unit="ward"),
         "no answers": _terms(max_answers=0),
         "no asks": _terms(max_asks=0, max_answers=0),
-        "a cap on answers of gnmax": {**gnmax, "max_answers": 9},
+        "a cap on answers of gnmax": _terms(gnmax, max_answers=9),
         "more answers than asks": _terms(max_answers=11),
+        "asks are null": _terms(max_asks=None),
+        "a cap is a float": _terms(max_asks=10.0),
+        "batches of no query": _terms(batch_size=0),
+        "the size of a batch is null": _terms(batch_size=None),
         "budgets of two parties": _terms(budgets=[1.0, 1.0]),
         "a budget of 0": _terms(budgets=[1.0, 0.0, 1.0]),
         "a budget is infinite": _terms(budgets=[1.0, math.inf, 1.0]),
@@ -191,6 +215,7 @@ def _spoiled_rest() -> dict[str, dict[str, Any]]:
             "a field is missing": _without(_batch(), "predictions_digest"),
             "a field too many": _batch(batch=0),
             "no query": _batch(indices=[]),
+            "more queries than a batch has": _batch(indices=[4, 0, 1, 2, 3]),
             "a query twice": _batch(indices=[4, 0, 4]),
             "a negative position": _batch(indices=[4, -1]),
             "a position is a float": _batch(indices=[4.0]),
@@ -231,7 +256,7 @@ def _spoiled_encodings() -> dict[str, bytes]:
     delta = cbor("classes") + b"\x03"
     return {
         "keys in the order of the fields": bytes([0xA0 | len(entries)]) + b"".join(entries),
-        "a key twice": bytes([true[0] + 1]) + true[1:] + cbor("vote_threshold") + cbor(12.0),
+        "a key twice": bytes([true[0] + 1]) + true[1:] + cbor("unit") + cbor("record"),
         "length of the map in two bytes": bytes([0xB8, len(entries)]) + true[1:],
         "map of indefinite length": b"\xbf" + true[1:] + b"\xff",
         "a number in two bytes": true.replace(delta, cbor("classes") + b"\x18\x03"),

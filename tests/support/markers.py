@@ -1,9 +1,8 @@
-"""Cases that only exhaustive runs try, and cases that take turns."""
+"""Cases that only exhaustive runs try: values of what other cases try, never a rule."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import Any
 from zlib import crc32
 
@@ -14,52 +13,80 @@ def more(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - as `pytest
     """Return a case of a parametrized test, for `make test-exhaustive` alone.
 
     Args:
-        values: What the test is given.
+        values: What the test is given: a size, a seed, never a rule.
         id: The case's name.
     """
     return pytest.param(*values, id=id, marks=pytest.mark.exhaustive)
 
 
-def sampled(cases: int) -> pytest.MarkDecorator:
-    """Try so many cases of a parametrized test; exhaustive runs try all of them.
+def sampled(*values: str, cases: int = 1) -> pytest.MarkDecorator:
+    """Try each row of each table of a test once; exhaustive runs try all combinations.
+
+    A table is what one `parametrize`, or one fixture, gives. Rows of a refusal, a state or a code
+    are rules, and none is left out.
 
     Args:
-        cases: How many, at least 1; see `leave_to_exhaustive_runs`.
+        values: Parameters that are values (sizes, seeds, settings): rows of their tables take
+            turns, and only exhaustive runs try all of them.
+        cases: How many to try at least, where that is more.
     """
-    return pytest.mark.sampled(cases)
+    return pytest.mark.sampled(*values, cases=cases)
 
 
 def leave_to_exhaustive_runs(items: Sequence[pytest.Item]) -> None:
     """Leave cases of tests that are `sampled` to exhaustive runs.
 
-    Cases are chosen one by one: the first of those that add most values of the test's parameters
-    to the values already tried. Where to begin follows from the test's name, so that tests with
-    the same parameters do not all leave out the same case.
+    Cases are chosen one by one: the first of those that add most rows of rules, then most rows of
+    values. Where to begin follows from the test's name, so that tests with the same tables do not
+    all leave out the same case.
 
     Args:
         items: All collected tests.
     """
-    tests: dict[str, tuple[int, list[pytest.Function]]] = {}
+    tests: dict[str, list[pytest.Function]] = {}
     for item in items:
-        sampling = item.get_closest_marker("sampled")
-        if sampling is not None and item.get_closest_marker("exhaustive") is None:
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("exhaustive"):
             assert isinstance(item, pytest.Function)
-            tests.setdefault(item.nodeid.partition("[")[0], (sampling.args[0], []))[1].append(item)
-    for name, (number, cases) in tests.items():
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, cases in tests.items():
         begin = crc32(name.encode()) % len(cases)
-        cases[:] = cases[begin:] + cases[:begin]
-        seen: set[tuple[str, int]] = set()
-        for _ in range(min(number, len(cases))):
-            chosen = max(cases, key=lambda case: len(_values(case) - seen))
-            seen |= _values(chosen)
-            cases.remove(chosen)
-        for case in cases:
+        for case in _left_out(cases[begin:] + cases[:begin]):
             case.add_marker("exhaustive")
 
 
-def _values(case: pytest.Function) -> set[tuple[str, int]]:
-    """Return the objects that a case is given, by their parameters' names."""
-    return {(name, id(value)) for name, value in case.callspec.params.items()}
+def _left_out(cases: list[pytest.Function]) -> list[pytest.Function]:
+    sampling = cases[0].get_closest_marker("sampled")
+    assert sampling is not None
+    rows = {case: _rows(case) for case in cases}
+    rules = {
+        row
+        for row in set().union(*rows.values())
+        if not any(name in sampling.args for name, _ in row)
+    }
+    tried: set[_Row] = set()
+    number = 0
+    while cases and (number < sampling.kwargs["cases"] or not rules <= tried):
+        new = {case: rows[case] - tried for case in cases}
+        chosen = max(cases, key=lambda case: (len(new[case] & rules), len(new[case])))
+        tried |= rows[chosen]
+        cases.remove(chosen)
+        number += 1
+    return cases
+
+
+_Row = frozenset[tuple[str, int]]
+"""What a row of a table gives: each parameter's name, and which object."""
+
+
+def _rows(case: pytest.Function) -> set[_Row]:
+    """Return the rows that a case is made of, one of each table."""
+    given = dict(case.callspec.params) if hasattr(case, "callspec") else {}
+    tables = [mark.args[0] for mark in case.iter_markers("parametrize")]
+    named = [names.split(",") if isinstance(names, str) else names for names in tables]
+    rows = [
+        frozenset((name.strip(), id(given.pop(name.strip()))) for name in names) for names in named
+    ]
+    return {*rows, *(frozenset([(name, id(value))]) for name, value in given.items())}
 
 
 def has_mark(test: Callable[..., object], name: str) -> bool:
@@ -69,75 +96,3 @@ def has_mark(test: Callable[..., object], name: str) -> bool:
         if mark.name == "parametrize" and isinstance(mark.args[-1], list | tuple):
             marks += [one for case in mark.args[-1] for one in getattr(case, "marks", ())]
     return any(mark.name == name for mark in marks)
-
-
-def in_turn(
-    *axes: tuple[str, Sequence[Any]], every: int = 2, indirect: Sequence[str] = ()
-) -> pytest.MarkDecorator:
-    """Try so many of the cases that every value of an axis meets every value of each other one.
-
-    Exhaustive runs try all of them. Cases are chosen by their places: a sum that `every` divides.
-    An axis of `every` values thus takes turns over the cases of the others.
-
-    Args:
-        axes: Names and cases, each as `pytest.mark.parametrize` has them.
-        every: Which part of the cases is tried: half of them, a third ...
-        indirect: Names that are fixtures.
-    """
-    return _cases(axes, lambda places: sum(places) % every == 0, indirect)
-
-
-def each_once(
-    *axes: tuple[str, Sequence[Any]], indirect: Sequence[str] = ()
-) -> pytest.MarkDecorator:
-    """Try every value of the longest axis once, with the values of the others in turn.
-
-    Exhaustive runs try all cases. Shorter axes take turns like digits: all pairs of two axes of two
-    values meet within four values of the longest.
-
-    Args:
-        axes: Names and cases, each as `pytest.mark.parametrize` has them.
-        indirect: Names that are fixtures.
-    """
-    longest = max(range(len(axes)), key=lambda place: len(axes[place][1]))
-
-    def is_next(places: tuple[int, ...]) -> bool:
-        turn = places[longest]
-        for number, (place, (_, values)) in enumerate(zip(places, axes, strict=True)):
-            if number != longest:
-                if place != turn % len(values):
-                    return False
-                turn //= len(values)
-        return True
-
-    return _cases(axes, is_next, indirect)
-
-
-def _cases(
-    axes: Sequence[tuple[str, Sequence[Any]]],
-    is_tried: Callable[[tuple[int, ...]], bool],
-    indirect: Sequence[str],
-) -> pytest.MarkDecorator:
-    """Leave all cases whose places are not tried to exhaustive runs."""
-    names = [name.strip() for axis, _ in axes for name in axis.split(",")]
-    cases = []
-    for places in product(*(range(len(values)) for _, values in axes)):
-        chosen = [
-            each if isinstance(each, type(pytest.param())) else pytest.param(*_as_tuple(each))
-            for each in (values[place] for (_, values), place in zip(axes, places, strict=True))
-        ]
-        marks = [mark for each in chosen for mark in each.marks]
-        if not is_tried(places):
-            marks.append(pytest.mark.exhaustive)
-        given = [value for each in chosen for value in each.values]
-        said = [each.id or "-".join(map(_name, each.values)) for each in chosen]
-        cases.append(pytest.param(*given, marks=marks, id="-".join(said)))
-    return pytest.mark.parametrize(names, cases, indirect=list(indirect))
-
-
-def _as_tuple(case: Any) -> tuple[Any, ...]:
-    return case if isinstance(case, tuple) else (case,)
-
-
-def _name(value: Any) -> str:
-    return str(getattr(value, "__name__", value))

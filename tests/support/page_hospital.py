@@ -15,7 +15,8 @@ from party.site.folder import Site
 from party.site.records import Subject
 from pate_fed.federation import RunTerms
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
+from protocols.values import encode_value
 from tests.support.hospital_services import Hospitals, records_of
 
 HOSTILE = '<script>alert("x")</script>'
@@ -29,7 +30,7 @@ def asked(hospitals: Hospitals, *, name: str, terms: RunTerms | None = None) -> 
     digest = hashlib.sha256(name.encode()).digest()
     details: dict[str, Any] = {
         "coordinator": hospitals.coordinator.public.fingerprint,
-        "terms": wire.encode_value(terms.as_record()),
+        "terms": encode_value(terms.as_record()),
         "seats": tuple(one.identity.fingerprint for one in members),
         "form": "additive",
         "suite": DEFAULT_SUITE,

@@ -37,10 +37,10 @@ from coordinator.runs.worker import RunWorker
 from party.service import PartyService
 from party.site.folder import Site
 from pate_fed.data.task import LearningTask
-from pate_fed.planning import RunSettings
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
 from protocols.membership import JoinRequest
+from protocols.suites import DEFAULT_SUITE
+from tests.support.asking import asked_run
 from tests.support.deployed import true_class
 from tests.support.door import Door
 from tests.support.forks import FORKS
@@ -48,6 +48,7 @@ from tests.support.hospital_services import Hospitals, make_hospitals
 from tests.support.hospital_site import LABEL
 from tests.support.invariants import HospitalSeen, Seen, runs_seen
 from tests.support.mortal_hospital import Fate, MortalHospital, exchanges_in, plans_voted_on
+from tests.support.rules import run_settings
 
 TEACHERS = 10
 QUERIES, BATCH = 6, 2
@@ -358,8 +359,9 @@ class ProcessFederation:
             "epsilon": 100.0,
             **changed,
         }
-        settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
-        return self.coordinator.ask(
+        settings = run_settings(data=source_of("public.csv", LABEL), **chosen)
+        return asked_run(
+            self.coordinator,
             name,
             self.tasks[task or name],
             settings,

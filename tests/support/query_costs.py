@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pate_fed.accounting.pate_bounds import gnmax_log_q, rdp_from_log_q
+from pate_fed.lab.pate_bounds import gnmax_log_q, rdp_from_log_q
 
 
 def gnmax_rdp(

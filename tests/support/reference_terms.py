@@ -60,9 +60,11 @@ _LEARNING = {"interactive-threshold", "interactive"}
 _ALWAYS_ANSWERING = {"gnmax", "lnmax", "counts", "immutable", "tallies"}
 _REQUIRED = {
     "unit": str, "delta": float, "budgets": list, "classes": int,
-    "weights": list, "max_asks": int, "mechanism": str, "max_answers": int, "noise_place": str,
+    "weights": list, "rule": dict, "caps": dict,
     "pool_digest": bytes, "task_digest": bytes, "name": str, "purpose": str,
 }  # fmt: skip
+_OF_RULE = {"mechanism": str, "noise_place": str}
+_OF_CAPS = {"max_asks": int, "max_answers": int, "batch_size": int}
 _MAY_BE_NULL = {
     "sigma1": float, "sigma2": float, "dropouts": int, "colluders": int, "confidence": float,
     "test_delta": float, "vote_threshold": float,
@@ -77,7 +79,9 @@ def read_batch_terms(data: bytes) -> Record:
     terms = _map(_value(data), {"run": dict, "indices": list, "predictions_digest": bytes})
     run, digest = _run_terms(terms["run"]), terms["predictions_digest"]
     _different(terms["indices"])
-    require(not digest or (len(digest) == 32 and run["mechanism"] in _LEARNING), "a digest")
+    require(len(terms["indices"]) <= min(run["caps"]["batch_size"], 4096), "a batch's size")
+    learns = run["rule"]["mechanism"] in _LEARNING
+    require(not digest or (len(digest) == 32 and learns), "a digest")
     return terms
 
 
@@ -133,18 +137,18 @@ def _outcomes(outcomes: list[Any]) -> None:
 
 
 def _run_terms(value: Any) -> Record:
-    require(type(value) is dict, "a map")
-    nulls = {name for name in _MAY_BE_NULL if value.get(name, 0) is None}
+    terms = _map(value, _REQUIRED)
+    nulls = {name for name in _MAY_BE_NULL if terms["rule"].get(name, 0) is None}
     given = {name: kind for name, kind in _MAY_BE_NULL.items() if name not in nulls}
-    terms = _map(value, _REQUIRED | given | dict.fromkeys(nulls, type(None)))
+    rule = _map(terms["rule"], _OF_RULE | given | dict.fromkeys(nulls, type(None)))
     require(len(terms["pool_digest"]) == 32 and terms["classes"] >= 2, "pool and classes")
     require(len(terms["task_digest"]) == 32, "a task, or 32 zeros")
     _name(terms["name"])
     _weights(terms["weights"])
-    _mechanism(terms)
-    _noise(terms)
+    _mechanism(rule)
+    _noise(rule, parties=len(terms["weights"]))
     require(terms["unit"] in ("record", "party"), "a known unit")
-    _caps(terms)
+    _caps(_map(terms["caps"], _OF_CAPS), answers_always=rule["mechanism"] in _ALWAYS_ANSWERING)
     parties = len(terms["weights"])
     budgets = terms["budgets"]
     require(len(budgets) == parties and all(_positive(one) for one in budgets), "budgets")
@@ -182,33 +186,33 @@ def _weights(parties: list[Any]) -> None:
     require(total < 2**30, "votes that fit the ring")
 
 
-def _mechanism(terms: Record) -> None:
-    require(terms["mechanism"] in _OWN, "a known mechanism")
+def _mechanism(rule: Record) -> None:
+    require(rule["mechanism"] in _OWN, "a known mechanism")
     for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"):
-        present = terms[name] is not None
-        require(present == (name in _OWN[terms["mechanism"]]), "what the mechanism has")
-    sigmas = [terms[name] for name in ("sigma1", "sigma2") if terms[name] is not None]
+        present = rule[name] is not None
+        require(present == (name in _OWN[rule["mechanism"]]), "what the mechanism has")
+    sigmas = [rule[name] for name in ("sigma1", "sigma2") if rule[name] is not None]
     require(all(map(_positive, sigmas)), "sigmas")
-    require(math.isfinite(terms["vote_threshold"] or 0.0), "a finite threshold")
-    require(0 <= (terms["confidence"] or 0.0) <= 1, "a chance")
-    require(terms["test_delta"] is None or 0 < terms["test_delta"] < 0.5, "a chance below 1/2")
+    require(math.isfinite(rule["vote_threshold"] or 0.0), "a finite threshold")
+    require(0 <= (rule["confidence"] or 0.0) <= 1, "a chance")
+    require(rule["test_delta"] is None or 0 < rule["test_delta"] < 0.5, "a chance below 1/2")
 
 
-def _noise(terms: Record) -> None:
-    at_parties = terms["noise_place"] == "parties"
-    require(at_parties or terms["noise_place"] == "coordinator", "a known place")
-    both = terms["colluders"], terms["dropouts"]
+def _noise(rule: Record, *, parties: int) -> None:
+    at_parties = rule["noise_place"] == "parties"
+    require(at_parties or rule["noise_place"] == "coordinator", "a known place")
+    both = rule["colluders"], rule["dropouts"]
     require(all((one is not None) == at_parties for one in both), "with noise at the parties")
     if at_parties:
         colluders, dropouts = both
         require(colluders >= 1 and dropouts >= 0, "their ranges")
-        require(len(terms["weights"]) - colluders - dropouts >= 1, "an honest share")
-        require(terms["mechanism"] in _AT_PARTIES, "noise that parties can add")
-    require(at_parties or terms["mechanism"] != "tallies", "noise of counts at the parties")
+        require(parties - colluders - dropouts >= 1, "an honest share")
+        require(rule["mechanism"] in _AT_PARTIES, "noise that parties can add")
+    require(at_parties or rule["mechanism"] != "tallies", "noise of counts at the parties")
 
 
-def _caps(terms: Record) -> None:
-    asks, answers = terms["max_asks"], terms["max_answers"]
+def _caps(caps: Record, *, answers_always: bool) -> None:
+    asks, answers = caps["max_asks"], caps["max_answers"]
     require(1 <= answers <= asks, "caps")
-    always = terms["mechanism"] in _ALWAYS_ANSWERING
-    require(answers == asks or not always, "caps that fit")
+    require(caps["batch_size"] >= 1, "a query in a batch")
+    require(answers == asks or not answers_always, "caps that fit")

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from party.storage import Journal, PartyDatabase
 from protocols.additive import AdditiveSum
-from protocols.envelope import DEFAULT_SUITE
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.plain import PlainSum
 from protocols.rounds import CoordinatorRound, PartyRound, RoundJournal
 from protocols.secure_sum import SecureSum
+from protocols.suites import DEFAULT_SUITE
 from tests.support.copied import Copies
 
 NOW = 1_000.0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
-from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
-from pate_fed.report import RunDirectory, RunRecord, read_run
+from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.record import Metrics, Privacy, Settings
+from pate_fed.report import FinishedRun, RunDirectory, read_run
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _ANSWERED = (3, 2, 3, 2, 2, 2, 3, 2, 1, 2)
@@ -31,13 +33,7 @@ def sample_metrics() -> dict[str, Any]:
             "columns": [],
             "outlook": "",
         },
-        "accuracy": {
-            "student": 0.8418,
-            "labels": 0.9545,
-            "teacher_mean": 0.5312,
-            "best_single_party": 0.6734,
-            "pooled": 0.9663,
-        },
+        "label_accuracy": 0.9545,
         "student": {"kind": "propagation", "reason": "few labels reach further over a graph"},
         "scores": {
             "student": sample_scores(),
@@ -54,9 +50,12 @@ def sample_metrics() -> dict[str, Any]:
             "not_asked": 0,
             "void": 0,
             "reinforced": 0,
+            "from_store": 0,
         },
+        "earlier_runs": {},
         "parties": 50,
         "teachers": 50,
+        "batches": 2,
         "exchanges": {"setup": 3, "per_batch": 1, "closing": 1},
         "per_class": {
             name: {"answered": answered, "refused": refused}
@@ -131,7 +130,6 @@ def sample_privacy(method: str = COMPOSED_METHOD) -> dict[str, Any]:
         "mechanism": {
             "name": "threshold",
             "vote_threshold": 27.5,
-            "sigma1": None,
             "sigma2": 7.75,
             "max_asks": 30,
             "max_answers": 30,
@@ -148,20 +146,18 @@ def sample_privacy(method: str = COMPOSED_METHOD) -> dict[str, Any]:
         },
         "views": {
             "public": {
-                "formal": {
-                    **number,
-                    "holds_for": 'everyone who sees the released labels and every "no answer"',
-                },
-                "removal": {
-                    "epsilon": 3.456789,
-                    "method": method,
-                    "privacy_unit": "party",
-                    "neighboring_definition": "Two cases: a hospital votes, or casts no vote.",
-                }
-                if is_private
-                else None,
+                **number,
+                "holds_for": 'everyone who sees the released labels and every "no answer"',
             },
-            "coordinator": {"formal": {"epsilon": None, "method": "trusted"}},
+            "removal": {
+                "epsilon": 3.456789,
+                "method": method,
+                "privacy_unit": "party",
+                "neighboring_definition": "Two cases: a hospital votes, or casts no vote.",
+            }
+            if is_private
+            else None,
+            "coordinator": {"epsilon": None, "method": "trusted"},
         },
         "runs": [{"run": "rehearsal", **number, "delta": _DELTA}],
         "parties": [{**party, **number} for party in sample_parties()],
@@ -208,15 +204,9 @@ def sample_settings() -> dict[str, Any]:
     """Content of a `run.toml`."""
     return {
         "data": "digits",
-        "parties": 50,
-        "teachers": 1,
-        "partition": "iid",
-        "queries": 30,
-        "select": "medoids",
-        "unit": "party",
-        "engine": "local",
+        **{"parties": 50, "teachers": 1, "partition": "iid", "form": "additive"},
+        **{"queries": 30, "select": "medoids", "unit": "party"},
         "seed": 7,
-        "sum": "additive",
     }
 
 
@@ -225,10 +215,17 @@ def sample_manifest() -> dict[str, Any]:
     return {
         "schema_version": 1,
         "begun_on": "2026-03-09",
+        "pate_fed": "0.1.0",
+        "python": "3.11.7",
         "seed": 7,
-        "versions": {"pate_fed": "0.1.0", "python": "3.11.7", "flwr": "1.41.0", "numpy": "2.4.6"},
-        "hashes": {"query_pool": "5d" * 32, "partition": "c0" * 32},
-        "transcript": {"head": "a7" * 32, "messages": 253},
+        "suite": "mlkem768-x25519-hkdf-sha256-aes-256-gcm",
+        "versions": {"flwr": "1.41.0", "numpy": "2.4.6"},
+        "pool_sha256": "5d" * 32,
+        "run_id": "c0" * 32,
+        "transcript_head": "a7" * 32,
+        "heads_compared": [],
+        "not_heard": [],
+        "earlier_setups": [],
     }
 
 
@@ -248,7 +245,7 @@ def fill(
     settings: dict[str, Any] | None = None,
 ) -> None:
     """Write everything but the report."""
-    run.write_settings(settings or sample_settings())
+    run.write_record(settings_of(settings or sample_settings()))
     run.write_json("manifest.json", sample_manifest())
     run.write_json("metrics.json", metrics or sample_metrics())
     run.write_json("privacy.json", privacy or sample_privacy())
@@ -257,8 +254,23 @@ def fill(
     (run.student_directory() / "model_card.md").write_text("# Student\n", encoding="utf-8")
 
 
-def write_sample(path: Path, **changed: Any) -> RunRecord:
+def write_sample(path: Path, **changed: Any) -> FinishedRun:
     """Write a whole run without a report and read it."""
     with RunDirectory.open_new(path) as run:
         fill(run, **copy.deepcopy(changed))
     return read_run(path)
+
+
+def settings_of(content: dict[str, Any]) -> Settings:
+    """The record that `run.toml` of this content is read as."""
+    return Settings.read(json.dumps(content))
+
+
+def metrics_of(content: dict[str, Any]) -> Metrics:
+    """The record that `metrics.json` of this content is read as."""
+    return Metrics.read(json.dumps(content))
+
+
+def privacy_of(content: dict[str, Any]) -> Privacy:
+    """The record that `privacy.json` of this content is read as."""
+    return Privacy.read(json.dumps(content))

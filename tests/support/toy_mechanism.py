@@ -12,10 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.events import PrivacyEvent
 from pate_fed.accounting.ranges import positive, whole
-from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
+from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
+from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
@@ -56,25 +57,13 @@ class ToyMax(NoisyMax):
         """Say what so many asks cost."""
         return ToyEvent(whole("asks", asks), self.sigma, weight)
 
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Return what holds whatever the votes."""
-        del outcomes
-        return event_rdp(self.event_of_asks(len(counts), weight), orders)
-
     def parameters(self) -> Parameters:
         """Return the parameters."""
         return {"name": self.name, "vote_threshold": None, "sigma1": None, "sigma2": self.sigma}
 
 
-def _make(options: Options) -> Mechanism:
-    return ToyMax(options.need("sigma2"))
+def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
+    return ToyMax(rule.need("sigma2"))
 
 
 def _usual(size: Size) -> Mapping[str, float]:

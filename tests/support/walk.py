@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from protocols import wire
 from protocols.additive import AdditiveSum
-from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import RefusedError
 from protocols.identity import SigningIdentity
 from protocols.rounds import Blame, CoordinatorState, PartyState
 from protocols.secure_sum import SecureSum
+from protocols.suites import DEFAULT_SUITE
 from tests.support.rounds import MemoryRun
 
 WORDS = 6

@@ -37,12 +37,13 @@ from party.site.folder import Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FederationStatus, Status, read_status
 from party.site.training import ready_teachers
+from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.planning import RunSettings
-from protocols.envelope import DEFAULT_SUITE
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
+from protocols.suites import DEFAULT_SUITE
+from tests.support.asking import asked_run
 from tests.support.connect_proxy import ConnectProxy, connect_proxy
 from tests.support.hospital_services import (
     NAMES,
@@ -56,6 +57,7 @@ from tests.support.hospital_site import LABEL, PATIENT, write_own_table
 from tests.support.invariants import HospitalSeen, Seen, runs_seen, shown_by_status
 from tests.support.loopback_home import ROOT, environment, free_ports, installed, make_home
 from tests.support.mortal_hospital import exchanges_in, plans_voted_on
+from tests.support.rules import run_settings
 
 NORTH, SOUTH, WEST = NAMES
 PROXIED = WEST
@@ -399,9 +401,9 @@ class WholeFederation:
             "epsilon": 100.0,
             **changed,
         }
-        settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
+        settings = run_settings(data=source_of("public.csv", LABEL), **chosen)
         with closing(Coordinator(self.home)) as coordinator:
-            coordinator.ask(name, task, settings, source="public.csv", patience_s=3600.0)
+            asked_run(coordinator, name, task, settings, source="public.csv", patience_s=3600.0)
         return task
 
     def approve(self, task: LearningTask | EvaluationTask) -> None:
@@ -426,7 +428,7 @@ class WholeFederation:
         rows = [f"{rng.uniform(20, 80):.6f},{sexes[rng.integers(2)]}" for _ in range(40)]
         path = self.folder / f"{name}.csv"
         path.write_text("\n".join(("age,sex", *rows)) + "\n", encoding="utf-8")
-        return LearningTask.from_public_table(path, label=LABEL, classes=CLASSES)
+        return make_task(path, label=LABEL, classes=CLASSES)
 
     def _knows_tasks(self, hospital: Hospital) -> bool:
         return hospital.standing.tasks == len(self._tasks)
@@ -446,7 +448,7 @@ class WholeFederation:
 
     def answered(self, name: str) -> int:
         """How many queries of a run have their label."""
-        return int(self.run(name).progress.get("answered", 0))
+        return int(self.run(name).progress.answered)
 
     def wait_for_run(self, name: str, holds: Callable[[Run], bool]) -> Run:
         """Wait until something holds for a run."""

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from party import service
 from party.cli import main
+from party.site.party_task import PartyTask
 from party.site.ready_tasks import ReadyTasks
-from party.site.tasks import PartyTask, read_task
+from party.site.tasks import read_task
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.queries import QueryBatch

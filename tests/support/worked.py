@@ -20,11 +20,11 @@ from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.worker import RunWorker
 from party.site.folder import Site
-from pate_fed.data.task import LearningTask
-from pate_fed.planning import RunSettings
+from pate_fed.data.new_task import make_task
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
 from protocols.membership import JoinRequest
+from protocols.suites import DEFAULT_SUITE
+from tests.support.asking import asked_run
 from tests.support.deployed import (
     CLASSES,
     LABEL,
@@ -34,6 +34,7 @@ from tests.support.deployed import (
     write_public_table,
 )
 from tests.support.door import Door
+from tests.support.rules import run_settings
 
 QUERIES = 12
 
@@ -88,7 +89,7 @@ class Worked:
         home: FederationHome | None = None,
     ) -> None:
         self.queries = write_public_table(folder / "public.csv")
-        self.task = LearningTask.from_public_table(self.queries, label=LABEL, classes=CLASSES)
+        self.task = make_task(self.queries, label=LABEL, classes=CLASSES)
         if home is None:
             settings = FederationSettings("lung study", "127.0.0.1:8443")
             home = FederationHome.create(folder / "federation", settings, now=datetime.now(UTC))
@@ -155,8 +156,9 @@ class Worked:
             "epsilon": 100.0,
             **changed,
         }
-        settings = RunSettings(data=source_of("public.csv", LABEL), **chosen)
-        return self.coordinator.ask(
+        settings = run_settings(data=source_of("public.csv", LABEL), **chosen)
+        return asked_run(
+            self.coordinator,
             name,
             self.task,
             settings,

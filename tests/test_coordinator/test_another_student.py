@@ -17,10 +17,10 @@ from coordinator.lost_results import give_student_to
 from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.transcripts import check_transcript
-from pate_fed import load_student
 from pate_fed.errors import RunDirectoryError
 from pate_fed.planning.evaluating import EvaluationSettings
 from pate_fed.report import RunDirectory, read_run
+from pate_fed.students.trained import load_student
 from tests.support.command import Command, leftovers, pate_fed, small_run, write_table
 from tests.support.worked import Worked
 
@@ -77,14 +77,14 @@ def test_a_student_takes_the_place_of_another_and_nothing_is_charged(
         True,
     )
     check_transcript(run)  # sealed anew
-    assert read_run(run).settings["models"]["student"] == "forest"
+    assert read_run(run).settings.student == "forest"
     rows = {"age": [30.0, 70.0], "weight": [60.0, 60.0]}
     assert list(load_student(run / "student").predict(rows)) == ["no", "yes"]
     assert leftovers(run.parent, run) == []
     assert [one.ledger.load() for one in ended.hospitals.values()] == ledgers
     assert [len(one.exchanges) for one in ended.hospitals.values()] == exchanges
-    entry, _ = max(ended.coordinator.audit_log.entries(), key=lambda one: one[0].number)
-    assert (entry.act, entry.subject, entry.after) == (
+    *_, entry = ended.coordinator.audit_log.tables()
+    assert (entry["act"], entry["subject"], entry["after"]) == (
         Act.STUDENT_GIVEN,
         "first",
         {"student": "forest"},
@@ -99,7 +99,7 @@ def test_a_lost_directory_is_written_anew_first(pate_fed: Command, home: tuple[P
     shown = pate_fed("student", "first", "--kind", "forest", "--home", folder)
     assert shown.code == 0, shown.err
     check_transcript(run)
-    assert read_run(run).metrics["student"]["kind"] == "forest"
+    assert read_run(run).metrics.student.kind == "forest"
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ class TestOfASimulation:
 
         def scores(folder: Path) -> Any:
             metrics = read_run(folder).metrics
-            return metrics["scores"], metrics["accuracy"], metrics["warnings"]
+            return metrics.scores, metrics.warnings
 
         assert scores(first) == scores(other)
         assert pate_fed("transcript", "verify", first).code == 0

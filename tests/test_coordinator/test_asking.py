@@ -16,10 +16,12 @@ from coordinator.errors import CoordinatorError, DatabaseError, RunRequestError
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
 from party.site.folder import SiteSettings
-from pate_fed.charging import share_for_life, whole_charge
+from pate_fed.charging import whole_charge
+from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError
-from pate_fed.pricing import budget_share, run_cost
+from pate_fed.planning.budgets import budget_share, share_for_life
+from pate_fed.pricing import run_cost
 from tests.support.deployed import CLASSES, LABEL, write_public_table
 from tests.support.markers import sampled
 from tests.support.worked import Worked
@@ -33,7 +35,7 @@ def federation(tmp_path: Path) -> Worked:
 def other_task(federation: Worked) -> LearningTask:
     """Other public inputs."""
     table = write_public_table(federation.queries.parent / "other.csv", rows=40)
-    return LearningTask.from_public_table(table, label=LABEL, classes=CLASSES)
+    return make_task(table, label=LABEL, classes=CLASSES)
 
 
 def files_of(federation: Worked) -> dict[str, bytes]:
@@ -78,7 +80,7 @@ def a_full_disk(federation: Worked, monkeypatch: pytest.MonkeyPatch) -> str:
     return "first"
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("arrange", "code"),
     [
@@ -107,7 +109,7 @@ def test_a_refused_ask_leaves_nothing_behind(
 def test_what_was_refused_can_be_asked_for_with_another_task(federation: Worked) -> None:
     """The label was mistyped: the inputs are not bound to it by an ask that failed."""
     right, queries = federation.task, federation.queries
-    federation.task = LearningTask.from_public_table(queries, label="sik", classes=CLASSES)
+    federation.task = make_task(queries, label="sik", classes=CLASSES)
     with pytest.raises(RunRequestError):
         federation.ask("no name")
     federation.task = right
@@ -121,7 +123,7 @@ def test_a_task_that_an_earlier_run_published_stays_after_a_refusal(federation: 
     files = files_of(federation)
     for task in (
         federation.task,
-        LearningTask.from_public_table(federation.queries, label="other", classes=CLASSES),
+        make_task(federation.queries, label="other", classes=CLASSES),
     ):
         federation.task = task
         with pytest.raises(RunRequestError):
@@ -163,7 +165,7 @@ def ask_beside(home: FederationHome, federation: Worked) -> None:
 class TestABudgetForLife:
     """Hospitals add up all their runs at a fixed order; a run's own can hold a little more."""
 
-    @sampled(1)
+    @sampled("queries")
     @pytest.mark.slow
     @pytest.mark.parametrize("queries", [1, 5, 20])
     def test_a_default_run_fits_that_of_a_new_hospital(

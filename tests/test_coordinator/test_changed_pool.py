@@ -13,9 +13,9 @@ import pytest
 
 from coordinator.errors import RunRequestError
 from coordinator.runs.open_run import results_of
-from coordinator.runs.queue import RunState
+from coordinator.runs.queue import Progress, RunState
+from pate_fed.data.new_task import make_task
 from pate_fed.data.table_features import NumberEncoder
-from pate_fed.data.task import LearningTask
 from pate_fed.queries import QueryBatch
 from tests.support.changed_pool import rewrite
 from tests.support.command import Command, pate_fed
@@ -49,14 +49,14 @@ def federation(tmp_path: Path) -> Iterator[Worked]:
     made.coordinator.close()
 
 
-def ask_all(federation: Worked, name: str, queries: Path) -> dict[str, Any]:
+def ask_all(federation: Worked, name: str, queries: Path) -> Progress:
     """Run all of a file as an operator does, once every hospital approved it."""
     federation.task = federation.coordinator.read_queries(queries, label=LABEL, classes=CLASSES)
     federation.approve_pool(True)
     federation.ask(name, select="all", queries=None, batch_size=20)
     run = federation.work(name)
-    assert (run.state, run.reason, run.progress["void"]) == (RunState.DONE, "", 0)
-    return dict(run.progress)
+    assert (run.state, run.reason, run.progress.void) == (RunState.DONE, "", 0)
+    return run.progress
 
 
 def labels_of(federation: Worked, name: str) -> dict[bytes, str]:
@@ -68,7 +68,7 @@ def labels_of(federation: Worked, name: str) -> dict[bytes, str]:
 
 
 @pytest.mark.slow
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     "changes",
     [
@@ -94,7 +94,7 @@ def test_a_changed_pool_asks_no_answered_row_again(
     after, new = labels_of(federation, "second"), len(changes.get("added", ()))
     kept = ROWS - changes.get("removed", 0)
     assert federation.task.digest == task
-    assert (progress["from_store"], progress["answered"]) == (kept, kept + new)
+    assert (progress.from_store, progress.answered) == (kept, kept + new)
     assert {row: label for row, label in after.items() if row in before} == {
         row: label for row, label in before.items() if row in after
     }
@@ -112,7 +112,7 @@ def test_a_later_pool_is_read_as_the_first_was(federation: Worked, tmp_path: Pat
     task = federation.coordinator.read_queries(young, label=LABEL, classes=CLASSES)
     assert task.schema.to_bytes() == federation.task.schema.to_bytes()
     assert true_class(task.inputs).tolist() == [0] * 9
-    alone = LearningTask.from_public_table(young, label=LABEL, classes=CLASSES)
+    alone = make_task(young, label=LABEL, classes=CLASSES)
     assert alone.digest != task.digest
     mean = alone.encoder.encoders[0]
     assert isinstance(mean, NumberEncoder)

@@ -11,6 +11,7 @@ import stat
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from coordinator.database import Database, InvitationRow
 from coordinator.federation.home import FederationHome
 from coordinator.monitoring import Monitor
 from coordinator.operator import Coordinator
-from coordinator.runs.queue import RunState
+from coordinator.runs.queue import Progress, RunState
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
 from tests.support import postgres
@@ -307,7 +308,7 @@ def test_a_run_above_its_budget_is_refused_with_what_fits_and_nothing_is_queued(
     assert list(federation.coordinator.home.path("pools").iterdir()) == []
     assert pate_fed(*asked, "--ask", found[1]).code == 0
     request = federation.request()
-    assert (request.settings.mechanism, len(request.queries)) == ("threshold", int(found[1]))
+    assert (request.settings.rule.mechanism, len(request.queries)) == ("threshold", int(found[1]))
     federation.coordinator.close()
 
 
@@ -321,16 +322,15 @@ class TestFollowing:
         """Ask for a run, and follow it while somebody works on it."""
         federation = Worked(tmp_path)
         queue, home = federation.coordinator.queue, federation.coordinator.home.folder
-        done = dict.fromkeys(("batches", "void", "answered", "refused", "exchanges"), 0)
-        done = {**done, "queries": 8, "epsilon": 1.25, "share": 0.0}
-        further = {**done, "batches": 2, "void": 1, "answered": 4, "share": 0.5}
+        done = Progress(queries=8, epsilon=1.25)
+        further = replace(done, batches=2, void=1, answered=4, share=0.5)
         steps: Iterator[Callable[[], object]] = iter(
             [
                 lambda: queue.enter("first", RunState.RUNNING),
                 lambda: queue.note("first", done),
-                lambda: queue.note("first", {**done, "exchanges": 5}),
+                lambda: queue.note("first", replace(done, exchanges=5)),
                 lambda: queue.note("first", further),
-                lambda: queue.note("first", {**further, "exchanges": 9}),
+                lambda: queue.note("first", replace(further, exchanges=9)),
                 lambda: queue.enter("first", RunState.WAITING, "waits for North"),
                 lambda: queue.enter("first", RunState.RUNNING),
                 lambda: queue.enter("first", RunState.WAITING, "waits for North"),
@@ -391,12 +391,12 @@ class TestExportAfterARestore:
         made.ask()
         assert made.work().state is RunState.DONE
         made.ask("second")
-        assert made.work("second").progress["from_store"] == 12
+        assert made.work("second").progress.from_store == 12
         yield made
         made.coordinator.close()
 
     @pytest.mark.slow
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("name", ["first", "second"])
     def test_it_is_written_anew_and_what_is_lost_is_said(
         self, pate_fed: Command, federation: Worked, tmp_path: Path, name: str
@@ -550,9 +550,9 @@ class TestPostgresql:
         federation = Worked(tmp_path, home=FederationHome.open(folder))
         federation.ask()
         run = federation.work()
-        assert (run.state.value, run.progress["answered"]) == ("done", 12), run.reason
+        assert (run.state.value, run.progress.answered) == ("done", 12), run.reason
         federation.ask("second")
-        assert federation.work("second").progress["from_store"] == 12
+        assert federation.work("second").progress.from_store == 12
         for command in ("status", "members"):
             said.append(pate_fed(command, "--home", folder))
         federation.coordinator.close()

@@ -15,7 +15,7 @@ from pate_fed import planning
 from pate_fed.planning import PlanRequest
 from pate_fed.wording import epsilon_text
 from tests.support.command import Command, pate_fed, write_table
-from tests.support.markers import in_turn, sampled
+from tests.support.markers import sampled
 
 __all__ = ["pate_fed"]
 
@@ -38,7 +38,7 @@ def _planned_once() -> Iterator[None]:
         yield
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_command_prints_one_object_or_one_screen(pate_fed: Command) -> None:
     arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3)
     found = json.loads(pate_fed(*arguments, "--format", "json").out)
@@ -49,7 +49,14 @@ def test_command_prints_one_object_or_one_screen(pate_fed: Command) -> None:
     assert epsilon_text(found["best"]["prices"]["public"]["epsilon"], padded=True) in text
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
+def test_queries_that_do_not_fit_are_said_to_the_reader(pate_fed: Command) -> None:
+    arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 1, "--queries", 500)
+    text = " ".join(pate_fed(*arguments).out.split())
+    assert "500 queries " in text
+
+
+@pytest.mark.slow
 def test_more_hospitals_than_lines_are_grouped(pate_fed: Command) -> None:
     budgets = ",".join(["9"] * 13 + ["1.5", "9"])
     arguments = ("plan", "--parties", 15, "--teachers", 4, "--classes", 2)
@@ -105,7 +112,7 @@ class TestCommand:
         assert (ended.code, ended.error_code) == (2, "PF-105")
 
     @pytest.mark.slow
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("noise", ["coordinator", "parties"])
     def test_every_key_is_documented(self, pate_fed: Command, noise: str) -> None:
         arguments = ("plan", "--parties", 30, "--classes", 2, "--epsilon", 3, "--format", "json")
@@ -138,7 +145,9 @@ def test_the_advised_sum_is_printed(pate_fed: Command) -> None:
 
 
 @pytest.mark.slow
-@in_turn(("form", ["additive", "masked"]), ("noise", ["parties", "coordinator"]))
+@sampled()
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize("noise", ["parties", "coordinator"])
 def test_a_run_takes_what_the_plan_says_and_costs_what_it_says(
     pate_fed: Command, tmp_path: Path, form: str, noise: str
 ) -> None:
@@ -155,7 +164,7 @@ def test_a_run_takes_what_the_plan_says_and_costs_what_it_says(
     assert (ended.code, ended.err) == (0, "")
     views = json.loads((run / "privacy.json").read_text(encoding="utf-8"))["views"]
     for view, price in offer["prices"].items():
-        assert views[view]["formal"]["epsilon"] == price["epsilon"]
+        assert views[view]["epsilon"] == price["epsilon"]
 
 
 class TestOutlook:
@@ -168,9 +177,8 @@ class TestOutlook:
         path.write_text("\n".join(["age,weight", *rows]) + "\n", encoding="utf-8")
         return path
 
-    @sampled(1)
-    @sampled(1)
-    @pytest.mark.exhaustive
+    @sampled()
+    @pytest.mark.slow
     @pytest.mark.parametrize("noise", ["coordinator", "parties"])
     def test_a_forecast_knows_what_hospitals_have(
         self, pate_fed: Command, pool: Path, noise: str
@@ -184,7 +192,7 @@ class TestOutlook:
             assert outlook["says"].startswith(said)
             assert outlook["evidence"] == found["outlook"]["evidence"]
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_it_stands_below_the_plan(self, pate_fed: Command, pool: Path) -> None:
         shown = pate_fed(*self.ARGUMENTS, "--pool", pool).out
         found = pate_fed(*self.ARGUMENTS, "--pool", pool, "--format", "json").json

@@ -47,6 +47,7 @@ from tests.support.console import (
     browser,
     code_now,
     form_token,
+    newest_acts,
     opened,
     seeded,
     set_up,
@@ -111,7 +112,7 @@ class TestRoutes:
             require_complete(app.routes)
         assert "/forgotten" in str(caught.value)
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.value if role else "nobody")
     def test_every_route_opens_to_its_roles_alone(
         self, federation: Coordinator, role: Role | None
@@ -176,33 +177,6 @@ def people_state(name: str) -> Any:
 
 
 class TestForgers:
-    @pytest.mark.parametrize(
-        ("token", "headers"),
-        [
-            pytest.param("", {}, id="no token"),
-            pytest.param("0" * 64, {}, id="wrong token"),
-            pytest.param("ä" * 64, {}, id="no hex"),
-            pytest.param(None, {"Origin": FAR_AWAY}, id="from another website"),
-            pytest.param(None, {"Origin": "null"}, id="from nowhere"),
-        ],
-    )
-    def test_a_form_of_somebody_else_changes_nothing(
-        self, fresh: Coordinator, token: str | None, headers: dict[str, str]
-    ) -> None:
-        client = browser(fresh, Role.ADMINISTRATOR)
-        right = form_token(client, "/")
-        before = fresh.audit_log.end
-        answer = client.post(
-            "/people/add",
-            data={
-                "form_token": right if token is None else token,
-                "name": "Eve",
-                "role": "operator",
-            },
-            headers=headers,
-        )
-        assert (answer.status_code, fresh.audit_log.end) == (403, before)
-
     @pytest.mark.parametrize("harm", ["no token", "another's", "from elsewhere"])
     def test_no_route_takes_a_form_of_somebody_else(
         self, federation: Coordinator, harm: str
@@ -239,39 +213,10 @@ class TestForgers:
         )
         assert answer.status_code == 403
 
-    @pytest.mark.parametrize(
-        "host",
-        [
-            "elsewhere.example",
-            "127.0.0.1.elsewhere.example",
-            "localhost@elsewhere.example",
-            "",
-            "[",
-        ],
-    )
-    def test_a_forged_host_gets_no_page(self, federation: Coordinator, host: str) -> None:
-        client = browser(federation, Role.ADMINISTRATOR)
-        for path in ("/", "/sign-in", "/static/console.css"):
-            answer = client.get(path, headers={"Host": host})
-            assert answer.status_code == 421
-            assert "lung study" not in answer.text
-
     @pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost:9999", "[::1]:8447", "LOCALHOST"])
     def test_a_tunnel_may_have_any_port(self, federation: Coordinator, host: str) -> None:
         answer = browser(federation).get("/sign-in", headers={"Host": host})
         assert answer.status_code == 200
-
-    def test_every_answer_forbids_frames_scripts_and_caches(self, federation: Coordinator) -> None:
-        client = browser(federation, Role.ADMINISTRATOR)
-        for path in ("/", "/nothing", "/sign-in", "/audit", "/static/icon.svg"):
-            headers = client.get(path).headers
-            policy = headers["content-security-policy"]
-            assert "default-src 'none'" in policy
-            assert "unsafe" not in policy
-            assert "frame-ancestors 'none'" in policy
-            assert headers["x-content-type-options"] == "nosniff"
-            assert headers["referrer-policy"] == "same-origin"
-            assert path.startswith("/static") or headers["cache-control"] == "no-store"
 
     def test_no_page_has_a_script_or_a_style_of_its_own(self, federation: Coordinator) -> None:
         client = browser(federation, Role.ADMINISTRATOR)
@@ -322,8 +267,8 @@ class TestText:
 
     def test_a_search_finds_what_an_entry_says_and_pages_go_on(self, fresh: Coordinator) -> None:
         add_entries(fresh, 120)
-        found = fresh.audit_log.search(words=["North5", "anna"], most=200)
-        assert {one.subject for one in found} == {
+        found = newest_acts(fresh, words=["North5", "anna"], most=200)
+        assert {one["subject"] for one in found} == {
             name for name in (f"North{n}" for n in range(97)) if "North5" in name
         }
         client = browser(fresh, Role.AUDITOR)
@@ -378,15 +323,15 @@ class TestSigningIn:
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
         assert client.get("/").status_code == 200
-        newest, *_ = fresh.audit_log.search(most=1)
-        assert (newest.act, newest.actor.name, newest.actor.origin) == (
+        newest, *_ = newest_acts(fresh, most=1)
+        assert (newest["act"], newest["by"], newest["from"]) == (
             Act.SIGNED_IN,
             "Anna",
             "console",
         )
         session_token = client.cookies.get("pate-fed-session")
         secrets = (PASSWORD, code.text, key.hex(), shown[1], session_token)
-        said = caplog.text + "".join(str(one) for one in fresh.audit_log.search(most=50))
+        said = caplog.text + "".join(str(one) for one in newest_acts(fresh, most=50))
         assert not [one for one in secrets if one and one in said]
         assert not re.search(rf"(?<![\d.]){later}(?!\d)", said)  # no part of a time
         stored = Path(fresh.home.database_url.removeprefix("sqlite:///"))
@@ -425,8 +370,7 @@ class TestSigningIn:
         with pytest.raises(PersonError):
             fresh.people.sign_in("Anna", password=PASSWORD, code=code_now(key))
         assert [one.is_locked for one in fresh.people.all()] == [True]
-        [locked] = [one for one in fresh.audit_log.search() if one.act is Act.LOCKED_OUT]
-        assert locked.subject == "Anna"
+        assert newest_acts(fresh, words=[Act.LOCKED_OUT.value])[0]["subject"] == "Anna"
         later = fresh.people._clock() + people_module.LOCKED_FOR
         monkeypatch.setattr(fresh.people, "_clock", lambda: later)
         code = code_at(key, int(later.timestamp() // 30))
@@ -518,7 +462,9 @@ def test_one_time_codes_are_those_of_the_standard() -> None:
 
 
 class TestUploads:
-    def sent(self, client: TestClient, content: bytes, **fields: str) -> Any:
+    def sent(
+        self, client: TestClient, content: bytes, *, path: str = "/new-run/cost", **fields: str
+    ) -> Any:
         data = {
             "form_token": form_token(client, "/new-run"),
             "name": "first",
@@ -531,10 +477,9 @@ class TestUploads:
             "patience": "24",
             **fields,
         }
-        file = fields.pop("file_name", "public.csv")
-        return client.post("/new-run/cost", data=data, files={"file": (file, content)})
+        return client.post(path, data=data, files={"file": ("public.csv", content)})
 
-    @sampled(5)
+    @sampled()
     @pytest.mark.parametrize(
         ("content", "status"),
         [
@@ -568,6 +513,29 @@ class TestUploads:
         fits = self.sent(client, table, **{**wanted, "ask": found[1]})
         assert fits.status_code == 200, fits.text
         assert fresh.queue.all() == []
+
+    def test_a_run_is_queued_only_with_the_cost_that_was_seen(self, fresh: Coordinator) -> None:
+        add_hospitals(fresh, "North", "South", "West")
+        rows = "\n".join(f"{row},{row % 7}" for row in range(40))
+        table = f"age,weight\n{rows}\n".encode()
+        client = browser(fresh, Role.OPERATOR)
+
+        def seen_in(answer: Any) -> str:
+            found = re.search(r'name="seen" value="([0-9a-f]{64})"', answer.text)
+            assert found is not None
+            return found[1]
+
+        wanted = {"ask": "4", "sigma2": "9", "vote_threshold": "15", "epsilon": "50"}
+        seen = seen_in(self.sent(client, table, **wanted))
+        more = {**wanted, "ask": "5"}
+        for asked, stale in ((wanted, ""), (wanted, "0" * 64), (more, seen)):
+            again = self.sent(client, table, path="/new-run", seen=stale, **asked)
+            assert again.status_code == 200
+            assert seen_in(again) != stale
+            assert fresh.queue.all() == []
+        queued = self.sent(client, table, path="/new-run", seen=seen, **wanted)
+        assert (queued.status_code, queued.headers["location"]) == (303, "/runs/first")
+        assert [one.name for one in fresh.queue.all()] == ["first"]
 
     def test_a_form_that_is_too_large_or_malformed_is_refused(self, fresh: Coordinator) -> None:
         client = browser(fresh, Role.OPERATOR)
@@ -616,8 +584,8 @@ class TestUploads:
         answer = browser(fresh, Role.AUDITOR).get("/runs/first/results/labels.csv")
         assert answer.text.startswith("query_id,label")
         assert answer.headers["content-disposition"].startswith("attachment")
-        newest, *_ = fresh.audit_log.search(most=1)
-        assert (newest.act, newest.actor.name, newest.after) == (
+        newest, *_ = newest_acts(fresh, most=1)
+        assert (newest["act"], newest["by"], newest["after"]) == (
             Act.EXPORTED,
             "Some auditor",
             {"file": "labels.csv"},
@@ -639,7 +607,7 @@ class TestUploads:
         kept = {"report.html", "labels.csv", "run.toml", "student/model_card.md"}
         kept |= {f"{name}.json" for name in ("manifest", "metrics", "privacy")}
         assert set(names) == {f"first/{name}" for name in kept}
-        assert fresh.audit_log.search(most=1)[0].after == {"file": "public-edition.zip"}
+        assert newest_acts(fresh, most=1)[0]["after"] == {"file": "public-edition.zip"}
 
 
 class TestActs:
@@ -658,9 +626,9 @@ class TestActs:
         wrong = {"form_token": token, "hospital": "East", "typed": "Est"}
         assert client.post("/hospitals/revoke", data=wrong).status_code == 400
         assert client.post("/hospitals/revoke", data={**wrong, "typed": "East"}).status_code == 303
-        acts = [(one.act, one.subject) for one in reversed(fresh.audit_log.search(most=3))]
+        acts = [(one["act"], one["subject"]) for one in reversed(newest_acts(fresh, most=3))]
         assert acts == [(Act.INVITED, "Müller"), (Act.APPROVED, "East"), (Act.REVOKED, "East")]
-        whos = {(one.actor.name, one.actor.origin) for one in fresh.audit_log.search(most=3)}
+        whos = {(one["by"], one["from"]) for one in newest_acts(fresh, most=3)}
         assert whos == {("Some operator", "console")}
         assert made.json()["token"] not in client.get("/audit").text
 
@@ -761,7 +729,7 @@ class TestCommands:
             ("Bert", "privacy officer", False),
         ]
         assert pate_fed("users", "remove", "Bert", *home).code == 0
-        acts = [one.act.value for one in reversed(fresh.audit_log.search())]
+        acts = [one["act"] for one in reversed(newest_acts(fresh))]
         assert acts == [
             *("person added", "person added", "person changed", "person changed"),
             "person removed",
@@ -794,10 +762,6 @@ class TestCommands:
 def test_it_is_served_over_tls_with_the_coordinators_certificate_unless_on_loopback(
     fresh: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert server.is_loopback("127.0.0.1")
-    assert server.is_loopback("::1")
-    assert not server.is_loopback("192.0.2.1")
-    assert not server.is_loopback("console.example")
     started: list[uvicorn.Server] = []
     addresses: Queue[str] = Queue()
 

@@ -80,7 +80,7 @@ from tests.support.database_victim import (
 from tests.support.federation import Federation
 from tests.support.forked_victims import start_victim, words_of
 from tests.support.killing import NOON, KilledError, MortalFederation, failing_commits
-from tests.support.markers import in_turn, more, sampled
+from tests.support.markers import more, sampled
 from tests.test_coordinator.test_resume import check
 
 SENT = (Contribution(b"d" * 32), None)
@@ -112,7 +112,7 @@ def store(run: RunAttempt) -> RunStore:
 
 
 class TestOpening:
-    @sampled(1)
+    @sampled()
     def test_the_tables_are_those_that_the_program_expects(
         self, database: Database, database_url: str
     ) -> None:
@@ -204,7 +204,7 @@ class TestOpening:
             Database(database_url)
         assert (caught.value.code, caught.value.got) == ("PF-441", "version 9999")
 
-    @sampled(5)
+    @sampled()
     @pytest.mark.parametrize(
         "statement",
         [
@@ -431,14 +431,12 @@ class TestResults:
         for number in range(5):
             release_next(store, number)
         written: list[int] = []
-        changed = ledger_rows._changed_entries
 
-        def noted(before: Any, after: Any) -> Any:
-            for place, record in changed(before, after):
-                written.append(place)
-                yield place, record
+        def noted(connection: Any, table: Any, row: dict[str, Any]) -> None:
+            written.append(row["number"])
+            put(connection, table, row)
 
-        monkeypatch.setattr(ledger_rows, "_changed_entries", noted)
+        monkeypatch.setattr(ledger_rows, "put", noted)
         release_next(store, 5)
         assert written == [5] * 2  # reserved, then charged
 
@@ -456,7 +454,7 @@ class TestResults:
         with pytest.raises(RunDamagedError):
             RunStore(runs.take_up("run"), other, pool=POOL, task_digest=TASK, members=MEMBERS)
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize("harm", ["gap", "unreadable"])
     def test_a_ledger_that_does_not_fit_is_damage(
         self, store: RunStore, runs: RunQueue, database: Database, harm: str
@@ -626,15 +624,15 @@ class TestKilled:
 class TestFederation:
     """Whole runs whose coordinator dies and comes back from its database alone."""
 
-    @sampled(1)
-    @in_turn(("stage", [pytest.param(each, id=each.value) for each in Stage]), every=4)
+    @sampled()
+    @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in Stage])
     def test_a_coordinator_that_dies_at_each_stage_goes_on(
         self, tmp_path: Path, open_database: OpenDatabase, stage: Stage
     ) -> None:
         url = f"sqlite:///{tmp_path / 'coordinator.db'}"
         self._live(open_database(url, is_new=True), tmp_path, stage)
 
-    @sampled(1)
+    @sampled()
     def test_a_coordinator_on_postgresql_goes_on(self, database: Database, tmp_path: Path) -> None:
         self._live(database, tmp_path, Stage.CERTIFIED)
 
@@ -712,7 +710,7 @@ class TestTogether:
     def steps_of(self, federation: MortalFederation) -> list[type[Step]]:
         return [type(step) for step in federation.journal.steps()]
 
-    @sampled(1)
+    @sampled()
     def test_a_charge_is_there_with_its_plan(
         self, federation: MortalFederation, database: Database
     ) -> None:
@@ -727,7 +725,7 @@ class TestTogether:
         assert federation.coordinator_states == ["committed"] * 2
         federation.bury()
 
-    @sampled(1)
+    @sampled()
     def test_both_are_there_before_anybody_is_asked(self, federation: MortalFederation) -> None:
         federation.is_fatal = lambda number, stage: stage is Stage.PLANNED
         with pytest.raises(KilledError):
@@ -740,7 +738,7 @@ class TestTogether:
         federation.run.finish()
         federation.bury()
 
-    @sampled(1)
+    @sampled()
     def test_a_release_is_there_with_its_settlement(
         self, federation: MortalFederation, database: Database
     ) -> None:
@@ -756,7 +754,7 @@ class TestTogether:
         assert [each.is_released for each in federation.run.round.settled] == [True, True]
         federation.bury()
 
-    @sampled(1)
+    @sampled()
     def test_a_release_that_was_not_stored_has_no_settlement(
         self, federation: MortalFederation
     ) -> None:
@@ -769,7 +767,7 @@ class TestTogether:
         federation.run.finish()
         federation.bury()
 
-    @sampled(1)
+    @sampled()
     def test_a_void_batch_is_there_with_its_settlement(self, federation: MortalFederation) -> None:
         federation.on_vectors_of(1, lambda answer: None)
         self.fail_after(federation, Stage.ANSWERED, [2])
@@ -783,7 +781,7 @@ class TestTogether:
         assert federation.coordinator_states == ["committed"] * 2
         federation.bury()
 
-    @sampled(1)
+    @sampled()
     def test_an_error_inside_takes_everything_back(
         self, run: RunAttempt, store: RunStore, runs: RunQueue
     ) -> None:
@@ -812,7 +810,7 @@ def federation_ledger(federation: MortalFederation) -> RunLedger:
 class TestRestored:
     """Yesterday's copy in the place of the coordinator's database."""
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("form", ["additive", "masked"])
     def test_hospitals_give_a_coordinator_that_went_back_nothing_new(
         self, tmp_path: Path, form: str

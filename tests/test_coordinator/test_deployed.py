@@ -118,7 +118,7 @@ def test_a_killed_service_is_followed_by_one_that_goes_on(
         federation.serve()
         federation.wait_until_served()
         run = federation.wait_for_run("first", states=("done", "failed", "paused"))
-        assert (run.state.value, run.reason, run.progress["void"]) == ("done", "", 0)
+        assert (run.state.value, run.reason, run.progress.void) == ("done", "", 0)
 
         out = tmp_path / "out"
         coordinator = federation.coordinator

@@ -13,12 +13,13 @@ import pytest
 from numpy.typing import NDArray
 
 from coordinator.runs.request import source_of
-from party.site.tasks import Vote
+from party.site.party_task import Vote
 from pate_fed.mechanisms.sampling import split_gaussian
-from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
+from tests.support.asking import asked_run
 from tests.support.deployed import LABEL, TEACHERS, deployed
+from tests.support.rules import run_settings
 from tests.support.seeded_service import noise_of
 
 pytestmark = pytest.mark.exhaustive
@@ -49,7 +50,7 @@ def test_labels_are_those_of_the_votes_and_of_the_noise(tmp_path: Path) -> None:
         federation.enroll()
         for place, hospital in enumerate(federation.hospitals):
             hospital.teachers = teachers_of(place)
-        settings = RunSettings(
+        settings = run_settings(
             data=source_of("public.csv", LABEL),
             suite=DEFAULT_SUITE,
             mechanism="gnmax",
@@ -59,9 +60,11 @@ def test_labels_are_those_of_the_votes_and_of_the_noise(tmp_path: Path) -> None:
             batch_size=QUERIES,
         )
         coordinator = federation.coordinator
-        coordinator.ask("large", federation.task, settings, source="public.csv", select="all")
+        asked_run(
+            coordinator, "large", federation.task, settings, source="public.csv", select="all"
+        )
         run = federation.wait_for_run("large", states=("done", "failed", "paused"))
-        assert (run.state.value, run.reason, run.progress["batches"]) == ("done", "", 1)
+        assert (run.state.value, run.reason, run.progress.batches) == ("done", "", 1)
         coordinator.export("large", tmp_path / "out", private=True)
         coordinator.close()
         asked = federation.hospitals[0].asked

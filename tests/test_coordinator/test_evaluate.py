@@ -20,7 +20,7 @@ from coordinator.runs.queue import RunState
 from coordinator.runs.request import RunRequest
 from coordinator.runs.stages import Stage
 from coordinator.runs.transcripts import check_transcript
-from party.site.tasks import Evaluation, PartyTask, tasks_of
+from party.site.party_task import Evaluation, PartyTask, tasks_of
 from pate_fed.accounting import DistributedCountsEvent
 from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidSettingError
@@ -135,19 +135,22 @@ def test_an_evaluation_goes_from_its_price_to_the_scores(
     assert (run.state, run.reason) == (RunState.DONE, "")
     folder = results_of(federation.coordinator.home, NAME)
     record = read_run(folder)
-    found, price = record.metrics["evaluation"], record.privacy["evaluation"]
-    low, high = found["accuracy_interval"]
+    found, price = record.metrics.evaluation, record.privacy.evaluation
+    assert found is not None
+    assert price is not None
+    assert found.accuracy is not None
+    low, high = found.accuracy_interval
     # Fresh noise: an interval of 95 % misses at times; eight standard deviations of it do not.
-    assert low < found["accuracy"] < high
+    assert low < found.accuracy < high
     counted = counted_right(federation, asked.task)
     assert counted == pytest.approx(RIGHT, abs=0.03)  # 1,200 patients, drawn the same in each run
-    assert abs(found["accuracy"] - counted) < high - low < 0.1
-    assert found["patients"] == pytest.approx(3 * PATIENTS, abs=60)
-    assert set(found["groups"]) == {"by age"}
-    assert sum(one["answered"] for one in found["no_answer"]["class"].values()) == 4
-    assert price["epsilon"] <= 2
-    assert "2 hospitals" in price["trust"]
-    assert price["with_labels"]["delta"] == 2e-5
+    assert abs(found.accuracy - counted) < high - low < 0.1
+    assert found.patients == pytest.approx(3 * PATIENTS, abs=60)
+    assert set(found.groups) == {"by age"}
+    assert sum(one.answered for one in found.no_answer["class"].values()) == 4
+    assert price.epsilon <= 2
+    assert "2 hospitals" in price.trust
+    assert price.with_labels.delta == 2e-5
     assert counts_charged(federation) == [["committed"]] * 3
     page = (folder / "report.html").read_text("utf-8")
     assert "own patients</h2>" in page
@@ -157,14 +160,14 @@ def test_an_evaluation_goes_from_its_price_to_the_scores(
     assert "by age" in public
     assert check_transcript(folder).is_good
     before = results_of(federation.coordinator.home, "first")
-    assert read_run(before).metrics["evaluation"] is None
+    assert read_run(before).metrics.evaluation is None
     assert (before / "labels.csv").read_bytes() == (folder / "labels.csv").read_bytes()
     options = ("--epsilon", 2, "--places", 1000, "--by", "age")
     again = pate_fed("evaluate", "first", "--home", federation.coordinator.home.folder, *options)
     assert again.code == 0, again.err
     assert " 1.839 " in again.err
     assert "by age:" in again.out
-    assert f"student {100 * found['accuracy']:.1f} % (95 %: " in again.out
+    assert f"student {100 * found.accuracy:.1f} % (95 %: " in again.out
     wrong = pate_fed("evaluate", "nobody", "--home", federation.coordinator.home.folder)
     assert wrong.error_code == "PF-446"
 

@@ -19,6 +19,7 @@ from pate_fed.evaluation import CertaintyBins, EvaluationPlan, Grouping
 from pate_fed.mechanisms import DistributedNoise, keyed_stream
 from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
 from pate_fed.pricing import charged_cost
+from pate_fed.report.held_out import held_out_scores
 from pate_fed.students import Lesson, Student, train_student
 from pate_fed.students.facts import LabelFacts
 from protocols.forms import FORMS
@@ -89,10 +90,10 @@ def test_a_simulation_scores_its_student_on_patients_kept_back(
     low, high = found["accuracy_interval"]
     assert 0 <= low <= high <= 1
     records, hospitals = (run_of(run, "privacy.json") for run in (runs[0], runs[2]))
-    labels = records["views"]["public"]["formal"]["epsilon"]
+    labels = records["views"]["public"]["epsilon"]
     assert records["evaluation"]["with_labels"]["epsilon"] == max(labels, 1.0)
     assert records["evaluation"]["with_labels"]["delta"] == records["delta"]
-    both = hospitals["views"]["public"]["formal"]["epsilon"] + 1
+    both = hospitals["views"]["public"]["epsilon"] + 1
     assert hospitals["evaluation"]["with_labels"]["epsilon"] == both
     assert hospitals["evaluation"]["with_labels"]["delta"] == 2 * hospitals["delta"]
     assert [name[:6] for name in sorted(found["groups"]["by age"])] == ["above ", "up to "]
@@ -167,9 +168,8 @@ def test_the_interval_holds_the_true_accuracy_in_93_of_100_seeds(name: str) -> N
         rows = np.random.default_rng(seed).permutation(len(patients))[:1500]
         hospitals = tuple(patients.select(part) for part in np.array_split(rows, 10))
         evaluation = PrivateEvaluation(plan, bins, hospitals, "record", dataset.pool.inputs)
-        low, high = evaluation.run(student, form="additive", chance=Chance(seed))[
-            "accuracy_interval"
-        ]
+        scores = evaluation.run(student, form="additive", chance=Chance(seed))
+        low, high = scores.accuracy_interval
         held += low <= truth <= high
         widths.append(high - low)
         held_by_all += holds(
@@ -202,7 +202,7 @@ def holds(
         stream = keyed_stream(b"%d" % seed, tag=f"hospital {place}")
         total += plan.rows(places, right, slots=200)
         total += noise.draw(*total.shape, random_bytes=stream).counts
-    low, high = plan.scores(plan.counts_in(total))["accuracy_interval"]
+    low, high = held_out_scores(plan, plan.counts_in(total)).accuracy_interval
     return bool(low <= truth <= high)
 
 

@@ -191,7 +191,7 @@ def test_it_goes_from_an_empty_folder_to_labels_a_student_and_a_report(played: P
     privacy = json.loads((results / "privacy.json").read_text("utf-8"))
     assert len(privacy["parties"]) == played.hospitals
     assert not privacy["simulated"]
-    assert privacy["views"]["public"]["formal"]["epsilon"] <= 5
+    assert privacy["views"]["public"]["epsilon"] <= 5
     report = (results / "report.html").read_text("utf-8")
     assert "DEPLOYED" in report
     assert "SIMULATED" not in report
@@ -289,7 +289,7 @@ def epsilons_in(text: str) -> set[str]:
 def test_the_run_has_one_epsilon_wherever_it_is_said(played: Played) -> None:
     """Console, hospital's page, both command lines, report, `privacy.json`; budgets are 5."""
     privacy = json.loads((played.out / "results" / "privacy.json").read_text("utf-8"))
-    exact = privacy["views"]["public"]["formal"]["epsilon"]
+    exact = privacy["views"]["public"]["epsilon"]
     allowed = {epsilon_text(exact), "5"}
     assert epsilons_in(played.said) == allowed  # what the commands of both sides printed
     report = (played.out / "results" / "report.html").read_text("utf-8")
@@ -301,7 +301,7 @@ def test_the_run_has_one_epsilon_wherever_it_is_said(played: Played) -> None:
     coordinator = Coordinator(FederationHome.open(settings.parent))
     try:
         [run] = coordinator.queue.page(most=10)
-        assert run.progress["epsilon"] == exact
+        assert run.progress.epsilon == exact
         console = browser(coordinator, Role.ADMINISTRATOR)
         for path in ("/", "/runs", f"/runs/{run.name}", f"/runs/{run.name}/results", "/privacy"):
             said = words_in(console.get(path).text)
@@ -322,7 +322,7 @@ def test_the_run_has_one_epsilon_wherever_it_is_said(played: Played) -> None:
                 said = words_in(page.get(path).text)
                 assert epsilons_in(said) == allowed, path
             # The request says unit, view and method of it once each.
-            formal = privacy["views"]["public"]["formal"]
+            formal = privacy["views"]["public"]
             assert (said.count(formal["holds_for"]), said.count(formal["method"])) == (1, 1)
             assert "STOPPED" not in said  # its own charge is not counted twice
 

@@ -20,6 +20,7 @@ from coordinator.simulation import run as simulation
 from pate_fed import students
 from pate_fed.accounting import EntryState
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
+from pate_fed.record import RecordTable
 from pate_fed.report import RunDirectory, plots, read_run
 from pate_fed.students import Student
 from tests.support.command import Command, pate_fed, small_run, write_table
@@ -77,15 +78,15 @@ def require_results(folder: Path, fault: str, *, labels: int) -> None:
     check_transcript(folder)
     record, report = read_run(folder), (folder / "report.html").read_text("utf-8")
     assert (folder / "annexes.html").is_file()
-    assert SECRET not in report + str(record.metrics["warnings"])
+    assert SECRET not in report + str(record.metrics.warnings)
     if fault in WITHOUT_STUDENT:
-        assert record.metrics["student"] is None
+        assert record.metrics.student is None
         assert not (folder / "student").exists()
-        [said] = [one for one in record.metrics["warnings"] if one.startswith(NO_STUDENT)]
+        [said] = [one for one in record.metrics.warnings if one.startswith(NO_STUDENT)]
         assert "pate-fed student" in said
         assert "pate-fed student" in report
     else:
-        assert record.metrics["student"] is not None
+        assert record.metrics.student is not None
         assert "RuntimeError" in report
         assert (folder / "student" / "student.json").is_file()
 
@@ -146,11 +147,11 @@ def test_a_simulation_that_cannot_be_measured_keeps_its_student(
     ended = pate_fed(*small_run(table, out), "--evaluate", "private")
     assert ended.code == 0, ended.err
     record = read_run(out)
-    assert record.metrics["student"] is not None
-    assert any("PF-490: a RuntimeError" in one for one in record.metrics["warnings"])
+    assert record.metrics.student is not None
+    assert any("PF-490: a RuntimeError" in one for one in record.metrics.warnings)
     is_evaluated = name != "run"
-    assert (record.metrics["evaluation"] is not None) is is_evaluated
-    assert (record.privacy["evaluation"] is not None) is is_evaluated
+    assert (record.metrics.evaluation is not None) is is_evaluated
+    assert (record.privacy.evaluation is not None) is is_evaluated
 
 
 @pytest.mark.slow
@@ -160,14 +161,14 @@ def test_a_simulation_keeps_its_labels_elsewhere_where_its_place_is_gone(
     table, out = write_table(tmp_path / "table.csv"), tmp_path / "run"
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "spare"))
     (tmp_path / "spare").mkdir()
-    write = RunDirectory.write_settings
+    write = RunDirectory.write_record
 
-    def fill_up(directory: RunDirectory, settings: Any) -> None:
+    def fill_up(directory: RunDirectory, *tables: RecordTable) -> None:
         if directory.folder.parent == out.parent:
             raise RunDirectoryError("run.toml must be writable", "no room") from full()
-        write(directory, settings)
+        write(directory, *tables)
 
-    monkeypatch.setattr(RunDirectory, "write_settings", fill_up)
+    monkeypatch.setattr(RunDirectory, "write_record", fill_up)
     ended = pate_fed(*small_run(table, out))
     assert (ended.code, ended.err.split()[1]) == (4, "PF-447:")
     assert not out.exists()
@@ -192,7 +193,7 @@ def test_results_that_find_no_room_are_written_once_there_is_some_without_a_hosp
     folder = results_of(federation.coordinator.home, "first")
     check_transcript(folder)
     record = read_run(folder)
-    assert (len(record.labels), record.metrics["student"] is None) == (4, False)
+    assert (len(record.labels), record.metrics.student is None) == (4, False)
 
 
 @pytest.mark.slow
@@ -228,7 +229,7 @@ def test_a_training_that_ends_the_process_each_time_is_given_up(
     run = federation.work()
     assert (run.state, "cut off 3 times" in run.reason) == (RunState.DONE, True)
     folder = results_of(federation.coordinator.home, "first")
-    assert read_run(folder).metrics["student"] is None
+    assert read_run(folder).metrics.student is None
     assert [path.name for path in folder.parent.iterdir()] == ["results"]
 
 

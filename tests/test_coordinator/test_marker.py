@@ -27,9 +27,10 @@ from party.decision.node import PartyNode
 from pate_fed.data import Records
 from pate_fed.inputs import Inputs
 from pate_fed.queries import QueryBatch
+from pate_fed.record.metrics import Quality
 from pate_fed.teachers import TeacherEnsemble
-from protocols import wire
 from protocols.identity import SigningIdentity
+from protocols.values import encode_value
 from tests.support.command import Command, pate_fed, write_table
 from tests.support.federation import CLASSES, Federation, unanimous
 from tests.support.marker import (
@@ -42,7 +43,7 @@ from tests.support.marker import (
     printed,
     rows_in_memory,
 )
-from tests.support.markers import in_turn, sampled
+from tests.support.markers import sampled
 from tests.support.released_sums import sums
 
 __all__ = ["pate_fed"]  # a fixture
@@ -64,8 +65,8 @@ CANARIES = [
     pytest.param(json.dumps({"votes": list(map(float, MARKERS))}).encode(), id="JSON of floats"),
     pytest.param(pickle.dumps(list(MARKERS)), id="pickled list"),
     pytest.param(pickle.dumps(np.array(MARKERS)), id="pickled array"),
-    pytest.param(wire.encode_value(list(MARKERS)), id="CBOR"),
-    pytest.param(wire.encode_value({"votes": MARKERS[1]}), id="one count in CBOR"),
+    pytest.param(encode_value(list(MARKERS)), id="CBOR"),
+    pytest.param(encode_value({"votes": MARKERS[1]}), id="one count in CBOR"),
     pytest.param(pickle.dumps(MARKERS[1]), id="one pickled count"),
     pytest.param(str(np.array([MARKERS])).encode(), id="printed array"),
     pytest.param(repr(np.array(MARKERS, dtype=float)).encode(), id="printed floats"),
@@ -211,7 +212,7 @@ class TestRun:
             for text in printed(federation.run, federation.store):
                 assert findings(text.encode(), row) == []
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("answer", [None, b"garbage"])
     def test_failed_batch_tells_nothing(
         self, answer: bytes | None, everything_logged: pytest.LogCaptureFixture
@@ -226,7 +227,7 @@ class TestRun:
         assert_clean(*printed(federation.run, federation.store, *federation.nodes))
         assert held_in_memory(*federation.nodes, federation.run, federation.store) == []
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("place", PLACES_AT_A_PARTY)
     def test_party_whose_error_quotes_its_votes_is_silent(
         self,
@@ -290,9 +291,9 @@ def marked_hospitals(*_: object, **__: object) -> list[Hospital]:
     ]
 
 
-def half_right(*_: object, **__: object) -> dict[str, dict[str, float]]:
+def half_right(*_: object, **__: object) -> dict[str, Quality]:
     """Yardsticks: two million teachers take their time over the test records."""
-    half = {"accuracy": 0.5, "balanced_accuracy": 0.5, "auc": 0.5}
+    half = Quality(accuracy=0.5, balanced_accuracy=0.5, auc=0.5)
     return dict.fromkeys(("teacher_mean", "best_single_party", "pooled"), half)
 
 
@@ -314,7 +315,7 @@ def marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
 
 
 class TestCommandLine:
-    @sampled(1)
+    @sampled()
     @pytest.mark.slow
     @pytest.mark.usefixtures("pictures")
     @pytest.mark.parametrize("how", ["text", "json"])
@@ -339,20 +340,17 @@ class TestCommandLine:
         pate_fed(*marked)
         assert findings_in_files(Path(str(marked[-1])), (20_000,))
 
-    @sampled(1)
-    @in_turn(
-        (
-            "place",
-            [
-                pytest.param("coordinator.runs.labeling.deciding.open_sum", id="opening the sum"),
-                pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
-                pytest.param("pate_fed.mechanisms.threshold_max.gnmax_total_rdp", id="pricing"),
-                pytest.param("pate_fed.report.tables.charged_cost", id="writing down"),
-                pytest.param("pate_fed.students.train_student", id="teaching the student"),
-            ],
-        ),
-        ("how", ["text", "json"]),
+    @sampled()
+    @pytest.mark.parametrize(
+        "place",
+        [
+            pytest.param("coordinator.runs.labeling.deciding.open_sum", id="opening the sum"),
+            pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
+            pytest.param("pate_fed.lab.per_instance.gnmax_total_rdp", id="pricing"),
+            pytest.param("pate_fed.report.tables.charged_cost", id="writing down"),
+        ],
     )
+    @pytest.mark.parametrize("how", ["text", "json"])
     def test_error_where_votes_are_held_is_one_coded_line(
         self,
         *,
@@ -375,7 +373,22 @@ class TestCommandLine:
         assert findings(everything_logged.text.encode(), SECRETS) == []
         assert not (tmp_path / "run").exists()
 
-    @sampled(1)
+    def test_error_in_teaching_costs_the_student_alone(
+        self,
+        pate_fed: Command,
+        marked: list[object],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        everything_logged: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setattr("pate_fed.students.train_student", raising_with_votes)
+        ended = pate_fed(*marked)
+        assert (ended.code, (tmp_path / "run" / "student").exists()) == (0, False)
+        for said in (ended.out, ended.err, everything_logged.text):
+            assert findings(said.encode(), SECRETS) == []
+        assert findings_in_files(tmp_path / "run", SECRETS) == []
+
+    @sampled()
     @pytest.mark.parametrize("place", PLACES_AT_A_PARTY)
     def test_error_at_a_hospital_is_a_void_batch_and_exit_code_4(
         self,

@@ -34,7 +34,7 @@ from tests.support.marker import (
     marked_votes,
     printed,
 )
-from tests.support.markers import each_once, in_turn, sampled
+from tests.support.markers import sampled
 from tests.test_coordinator.test_marker import (
     COUNTS,
     SIGMA,
@@ -131,9 +131,9 @@ def found_in(
     return found
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.slow
-@in_turn(("kind", KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_nothing_holds_votes_sums_or_noise(
     kind: Kind,
     tmp_path: Path,
@@ -209,8 +209,9 @@ PLACES = {
 }
 
 
-@sampled(1)
-@each_once(("kind", KINDS), ("place", list(PLACES)))
+@sampled()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", list(PLACES))
 def test_an_error_that_quotes_votes_is_a_silence(
     kind: Kind,
     place: str,
@@ -235,8 +236,8 @@ def test_an_error_that_quotes_votes_is_a_silence(
 
 
 @pytest.mark.slow
-@sampled(1)
-@in_turn(("kind", [*KINDS[1:], KINDS[0]]))
+@sampled()
+@pytest.mark.parametrize("kind", [*KINDS[1:], KINDS[0]])
 def test_an_error_where_the_sum_is_opened_keeps_no_sum(
     kind: Kind,
     tmp_path: Path,
@@ -265,10 +266,11 @@ NOISES = {
 }
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
-@in_turn(("form", ["additive", "masked"]), ("where", list(NOISES)))
+@pytest.mark.parametrize("form", ["additive", "masked"])
+@pytest.mark.parametrize("where", list(NOISES))
 def test_no_file_log_or_line_of_a_run_directory_holds_a_count(
     *,
     form: str,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import grpc
 import httpx
@@ -16,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coordinator import monitoring
 from coordinator.errors import DatabaseError, ServiceError
 from coordinator.monitoring import Monitor, Probe
-from coordinator.runs.queue import Run, RunState
+from coordinator.runs.queue import Progress, Run, RunState
 from tests.support.loopback_home import free_ports
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -88,8 +89,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     monitor.stop()
 
 
-def run(name: str, state: RunState, **progress: float) -> Run:
-    return Run(1, name, state, "", "a secret", True, progress, NOW, NOW)
+def run(name: str, state: RunState, **progress: Any) -> Run:
+    return Run(1, name, state, "", "a secret", True, Progress(**progress), NOW, NOW)
 
 
 def test_alive_and_ready_are_told_apart(watched: Watched) -> None:

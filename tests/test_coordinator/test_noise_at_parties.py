@@ -21,7 +21,8 @@ from coordinator.simulation.chance import Chance
 from coordinator.simulation.hospitals import HospitalsBlueprint
 from pate_fed.accounting import (
     DistributedGaussianMaxEvent,
-    distributed_costs,
+    distributed_labels_cost,
+    rows_cost,
 )
 from pate_fed.charging import noise_of
 from pate_fed.data import Dataset, DataSource
@@ -29,11 +30,13 @@ from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, Invalid
 from pate_fed.federation import RunTerms
 from pate_fed.planning import DEFAULTS, RunSettings, resolve
 from pate_fed.planning import terms_of as settled_terms
-from pate_fed.pricing import budget_share, charged_cost, public_cost
-from protocols.envelope import DEFAULT_SUITE
+from pate_fed.planning.budgets import budget_share
+from pate_fed.pricing import charged_cost, public_cost
 from protocols.forms import FORMS
+from protocols.suites import DEFAULT_SUITE
 from tests.support.command import Command, exit_code_of, pate_fed, write_table
 from tests.support.markers import more
+from tests.support.rules import run_settings
 from tests.support.small_records import blobs
 
 __all__ = ["pate_fed"]  # a fixture
@@ -81,7 +84,7 @@ def terms_of(**changed: Any) -> RunTerms:
 
 
 def settings(data: str = "digits", **asked: Any) -> RunSettings:
-    return RunSettings(data=DataSource(data), suite=DEFAULT_SUITE, **asked)
+    return run_settings(data=DataSource(data), suite=DEFAULT_SUITE, **asked)
 
 
 def settled(asked: RunSettings) -> RunTerms:
@@ -93,7 +96,7 @@ def settled(asked: RunSettings) -> RunTerms:
 
 
 class TestRun:
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     @pytest.mark.parametrize("form", ["additive", more("masked")])
     def test_same_seed_gives_the_same_labels_and_costs(
         self, pate_fed: Command, table: Path, tmp_path: Path, form: str
@@ -105,7 +108,7 @@ class TestRun:
         for name in ("labels.csv", "privacy.json", "run.toml"):
             assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes()
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_noise_follows_from_the_seed_and_is_loud_enough_to_be_heard(
         self, pate_fed: Command, table: Path, tmp_path: Path
     ) -> None:
@@ -154,7 +157,7 @@ class TestRun:
         privacy = read_json(run, "privacy.json")
         assert privacy["mechanism"]["shares"] == 10 - 2 - 3
         with (run / "run.toml").open("rb") as file:
-            mechanism = tomllib.load(file)["mechanism"]
+            mechanism = tomllib.load(file)
         assert (mechanism["noise"], mechanism["colluders"]) == ("parties", 2)
 
 
@@ -163,27 +166,28 @@ class TestPrice:
     def test_both_views_have_their_number(self, ran: tuple[Path, str]) -> None:
         run, shown = ran
         privacy = read_json(run, "privacy.json")
-        costs = distributed_costs(DistributedGaussianMaxEvent(8, 6.0, 4, 1), delta=DELTA)
+        event = DistributedGaussianMaxEvent(8, 6.0, 4, 1)
+        rows, labels = rows_cost(event, delta=DELTA), distributed_labels_cost(event, delta=DELTA)
         views = privacy["views"]
-        assert views["coordinator"]["formal"]["epsilon"] == costs.coordinator.epsilon
-        assert views["coordinator"]["formal"]["holds_for"] == costs.coordinator.holds_for
-        assert views["public"]["formal"]["epsilon"] == costs.public.epsilon
-        assert "holds_if" not in views["public"]["formal"]  # the price of labels needs nothing
-        assert costs.public.epsilon < 0.9 * costs.coordinator.epsilon
+        assert views["coordinator"]["epsilon"] == rows.epsilon
+        assert views["coordinator"]["holds_for"] == rows.holds_for
+        assert views["public"]["epsilon"] == labels.epsilon
+        assert "holds_if" not in views["public"]  # the price of labels needs nothing
+        assert labels.epsilon < 0.9 * rows.epsilon
         assert privacy["noise"]["place"] == "parties"
-        assert {row["epsilon"] for row in privacy["parties"]} == {costs.coordinator.epsilon}
+        assert {row["epsilon"] for row in privacy["parties"]} == {rows.epsilon}
         said = " ".join(shown.split())
-        for cost in (costs.public, costs.coordinator):
+        for cost in (labels, rows):
             assert f"epsilon {math.ceil(cost.epsilon * 1000) / 1000:.3f}".rstrip("0") in said
         page = (run / "report.html").read_text(encoding="utf-8")
-        for cost in (costs.public, costs.coordinator):
+        for cost in (labels, rows):
             assert str(cost.epsilon) in page
 
     def test_the_coordinators_number_is_that_of_gaussian_noise_but_for_a_hair(self) -> None:
         """Independent: the exact composition of 2 Q Gaussian counts."""
         terms = terms_of()
         cost = charged_cost(terms, 0).epsilon
-        mu = math.sqrt(2 * terms.max_answers) / (terms.sigma2 or 0.0)
+        mu = math.sqrt(2 * terms.caps.most.answers) / (terms.rule.sigma2 or 0.0)
         low, high = 0.0, 20.0
         for _ in range(80):
             middle = (low + high) / 2
@@ -191,7 +195,7 @@ class TestPrice:
             delta = math.exp(tail[0]) - math.exp(tail[1])
             low, high = (middle, high) if delta > DELTA else (low, middle)
         # Noise in whole votes: a kink between two of its steps of 1 / sigma^2 moves epsilon so far.
-        step = (terms.sigma2 or math.inf) ** -2
+        step = (terms.rule.sigma2 or math.inf) ** -2
         assert low - step**2 < cost < low + step**2
 
     @pytest.mark.slow
@@ -218,7 +222,7 @@ class TestPrice:
             assert queries["queries"]["refused"] == (8 if threshold else 0)
             assert privacy["charged"] == 1.0
             views = privacy["views"]
-            stated += [views[view]["formal"]["epsilon"] for view in ("public", "coordinator")]
+            stated += [views[view]["epsilon"] for view in ("public", "coordinator")]
         assert len(set(stated)) == 1
 
     @pytest.mark.slow
@@ -255,8 +259,8 @@ class TestPrice:
     ) -> None:
         known = DEFAULTS[name]
         terms = settled(settings(name, noise="parties", mechanism=mechanism))
-        assert terms.max_asks <= known.queries
-        assert terms.sigma2 == known.at_parties[mechanism]["sigma2"]
+        assert terms.caps.most.asks <= known.queries
+        assert terms.rule.sigma2 == known.at_parties[mechanism]["sigma2"]
         assert public_cost(terms, 0).epsilon <= charged_cost(terms, 0).epsilon <= 5.0
 
 
@@ -305,7 +309,7 @@ class TestSettings:
     def test_usual_noise_is_wide_enough_to_be_shared(self, form: str, parties: int) -> None:
         terms = terms_of(parties=parties, teachers=1, form=form, epsilon=1e3)
         assert noise_of(terms).share_sigma >= 1
-        assert terms.shares == parties - 1 - (terms.dropouts or 0)
+        assert terms.rule.shares(parties) == parties - 1 - (terms.rule.dropouts or 0)
 
     def test_noise_elsewhere_is_refused_by_the_settings_themselves(self) -> None:
         with pytest.raises(InvalidSettingError):
@@ -317,15 +321,16 @@ class TestTerms:
         terms = terms_of(form="masked", colluders=3)
         again = RunTerms.from_record(terms.as_record())
         assert again == terms
-        assert (again.colluders, again.dropouts, again.shares) == (3, 16, 31)
+        rule = again.rule
+        assert (rule.colluders, rule.dropouts, rule.shares(50)) == (3, 16, 31)
 
     def test_a_mechanism_is_made_for_the_place_of_its_noise_only(self) -> None:
         at_parties = terms_of()
         coordinators = settled(settings(mechanism="gnmax"))
-        assert noise_of(at_parties).sigma == at_parties.sigma2
+        assert noise_of(at_parties).sigma == at_parties.rule.sigma2
         with pytest.raises(InvalidParameterError):
             noise_of(coordinators)
 
     def test_no_share_of_the_noise_depends_on_the_seat(self) -> None:
         terms = terms_of()
-        assert noise_of(terms).share_sigma == pytest.approx((terms.sigma2 or 0) / 7, rel=1e-12)
+        assert noise_of(terms).share_sigma == pytest.approx((terms.rule.sigma2 or 0) / 7, rel=1e-12)

@@ -18,11 +18,11 @@ from coordinator.runs.queue import RunState
 from pate_fed.data import DataSource
 from pate_fed.errors import InvalidParameterError, PateFedError, RunDirectoryError
 from pate_fed.inputs import Inputs
-from pate_fed.planning import RunSettings
 from pate_fed.students import IMAGE_STUDENTS, LabelFacts, require_student, students_for
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
 from tests.support.command import Command, pate_fed, small_run, write_table
 from tests.support.deployed import CLASSES, LABEL
+from tests.support.rules import run_settings
 from tests.support.worked import Worked
 
 __all__ = ["pate_fed"]  # a fixture
@@ -167,7 +167,7 @@ class TestSimulate:
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    settings = RunSettings(DataSource("digits"), DEFAULT_SUITE)
+    settings = run_settings(DataSource("digits"), DEFAULT_SUITE)
     given: dict[str, Any] = {"kind": "image", "pool": None, "classes": 0}
     with pytest.raises(RunDirectoryError, match="folder"):
         preflight.require_chargeable(settings, place=tmp_path / "file" / "run", **given)
@@ -177,7 +177,7 @@ def test_a_package_that_is_missing_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordinator.runs.results._VERSIONS_OF", ("numpy", "no-such-package"))
-    settings = RunSettings(DataSource("digits"), DEFAULT_SUITE)
+    settings = run_settings(DataSource("digits"), DEFAULT_SUITE)
     with pytest.raises(PateFedError, match="no-such-package"):
         preflight.require_chargeable(
             settings, kind="image", pool=None, classes=0, place=tmp_path / "run"

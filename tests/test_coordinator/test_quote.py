@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.quote import Quote, price_line, quote_of
 from coordinator.runs.request import RunRequest, source_of
-from pate_fed.planning import RunSettings
 from pate_fed.pricing import run_cost
 from pate_fed.report import read_run
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
 from tests.support.deployed import LABEL
+from tests.support.rules import run_settings, with_other
 from tests.support.worked import Worked
 
 FIRST, ALL = 12, 20
@@ -32,7 +31,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
     """One whose first rows were answered."""
     made = Worked(tmp_path_factory.mktemp("quote"))
     made.ask(queries=FIRST, select="all")
-    assert made.work().progress["answered"] == FIRST
+    assert made.work().progress.answered == FIRST
     yield made
     made.coordinator.close()
 
@@ -46,7 +45,7 @@ def draft(federation: Worked, queries: int, **changed: Any) -> RunRequest:
         "batch_size": 4,
         **changed,
     }
-    settings = RunSettings(data=source_of("public.csv", LABEL), queries=queries, **chosen)
+    settings = run_settings(data=source_of("public.csv", LABEL), queries=queries, **chosen)
     return federation.coordinator.draft(
         "second", federation.task, settings, source="public.csv", select="all"
     )
@@ -76,9 +75,9 @@ def test_a_run_of_answered_rows_alone_is_free(federation: Worked) -> None:
 def test_only_new_rows_cost_something(federation: Worked, changed: dict[str, Any]) -> None:
     request = draft(federation, ALL, **changed)
     found = quote(federation, request)
-    assert (request.answered, request.terms.max_asks) == (FIRST, ALL - FIRST)
+    assert (request.answered, request.terms.caps.most.asks) == (FIRST, ALL - FIRST)
     assert found.public.epsilon is not None
-    whole = run_cost(replace(request.terms, **dict.fromkeys(CAPS, ALL)))
+    whole = run_cost(with_other(request.terms, **dict.fromkeys(CAPS, ALL)))
     assert 0 < found.public.epsilon == request.epsilon < whole.epsilon
     assert [one.epsilon for one in found.hospitals] == [request.epsilon] * 3
 
@@ -88,7 +87,7 @@ def test_a_budget_is_spent_on_new_rows_alone(federation: Worked) -> None:
     with_answered = draft(federation, ALL, sigma2=None, epsilon=3.0)
     alone = draft(federation, FIRST + 1, sigma2=None, epsilon=3.0)
     assert (with_answered.new_queries, alone.new_queries) == (ALL - FIRST, 1)
-    assert alone.terms.sigma2 < with_answered.terms.sigma2
+    assert alone.terms.rule.sigma2 < with_answered.terms.rule.sigma2
     assert with_answered.epsilon <= 3.0
 
 
@@ -97,11 +96,11 @@ def test_a_run_states_no_other_number_than_its_quote(federation: Worked) -> None
     found = quote(federation, draft(federation, ALL))
     federation.ask("second", queries=ALL, select="all")
     run = federation.work("second")
-    assert run.progress["from_store"] == FIRST
-    assert run.progress["epsilon"] == found.public.epsilon
-    assert run.progress["share"] == pytest.approx(1.0)
+    assert run.progress.from_store == FIRST
+    assert run.progress.epsilon == found.public.epsilon
+    assert run.progress.share == pytest.approx(1.0)
     privacy = read_run(results_of(federation.coordinator.home, "second")).privacy
-    assert privacy["runs"][-1]["epsilon"] == found.public.epsilon
+    assert privacy.runs[-1].epsilon == found.public.epsilon
     assert quote(federation, draft(federation, ALL)).public.epsilon == 0.0
 
 

@@ -47,7 +47,7 @@ from tests.support.marker import (
     findings_in_files,
     marked_votes,
 )
-from tests.support.markers import in_turn, more, sampled
+from tests.support.markers import more, sampled
 
 VARIANTS = [
     pytest.param(kind, form, id=f"{form}, {kind}")
@@ -145,7 +145,7 @@ def places_to_die() -> list[Any]:
 
 
 class TestEveryStage:
-    @sampled(5)
+    @sampled()
     @pytest.mark.parametrize(("kind", "form", "stage"), places_to_die())
     def test_killed_there_the_run_ends_as_if_nothing_had_happened(
         self, tmp_path: Path, kind: str, form: str, stage: Stage
@@ -161,9 +161,10 @@ class TestEveryStage:
         for place in range(1, len(undisturbed(kind, form).passed) + 1):
             die_and_go_on(tmp_path / str(place), kind, form, place)
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.slow
-    @in_turn(("kind", list(KINDS)), ("form", ["additive", "masked"]))
+    @pytest.mark.parametrize("kind", list(KINDS))
+    @pytest.mark.parametrize("form", ["additive", "masked"])
     def test_killed_again_and_again_it_gets_to_its_end(
         self, tmp_path: Path, kind: str, form: str
     ) -> None:
@@ -296,7 +297,7 @@ class TestBatch:
         with pytest.raises(InvalidParameterError, match="twice"):
             federation.ask(BATCHES[0][0])
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("form", ["additive", "masked"])
     def test_a_void_batch_stays_void_and_keeps_its_charge(self, tmp_path: Path, form: str) -> None:
         federation = started(tmp_path, NOISE_AT_COORDINATOR, form)
@@ -526,7 +527,7 @@ class TestClosing:
         assert caught.value.reservation == expected
         return caught.value.may_ask_again
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in FREED])
     def test_what_was_closed_is_asked_again(self, tmp_path: Path, stage: Stage) -> None:
         federation = self.killed(tmp_path, stage)
@@ -545,7 +546,7 @@ class TestClosing:
         assert verify_transcript(federation.transcript).is_good
         assert len(verdicts_of(federation)) == 2 * PARTIES  # one by each on each plan
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in SET_AGREED])
     def test_what_hospitals_agreed_to_open_is_never_closed(
         self, tmp_path: Path, stage: Stage
@@ -562,8 +563,8 @@ class TestClosing:
             federation.run.round.seats
         }
 
-    @sampled(1)
-    @in_turn(("stage", EVERY_STAGE))
+    @sampled()
+    @pytest.mark.parametrize("stage", EVERY_STAGE)
     def test_a_coordinator_that_dies_over_a_batch_that_is_asked_again_goes_on(
         self, tmp_path: Path, stage: Stage
     ) -> None:
@@ -670,7 +671,7 @@ class TestProcess:
 
 
 class TestSecrets:
-    @sampled(1)
+    @sampled()
     @pytest.mark.slow
     @pytest.mark.parametrize("form", ["additive", "masked"])
     def test_no_file_of_the_coordinator_holds_votes_or_totals(

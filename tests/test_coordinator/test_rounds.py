@@ -17,7 +17,6 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from coordinator.cli.simulate import CONFIG_OPTIONS
 from coordinator.errors import AlteredResultsError
 from coordinator.simulation import chance as draws
 from coordinator.simulation import rounds as rounds_of
@@ -29,16 +28,17 @@ from pate_fed.errors import BudgetExhaustedError, InvalidDataError, RunDirectory
 from pate_fed.mechanisms import NoisePlan, RandomBytes, keyed_stream
 from pate_fed.planning import RunSettings, terms_of
 from pate_fed.pricing import run_cost
+from pate_fed.record import Settings
+from pate_fed.record.settings import EarlierRound, RoundSettings
 from pate_fed.releases import Outcome
-from pate_fed.report import read_run
-from pate_fed.report.editions import PRIVATE, PUBLIC, PUBLIC_WITH_POOL, is_listed, leaves
 from pate_fed.rounds import cost_of_rounds, order_of_rounds
 from pate_fed.students import interim_chances
 from pate_fed.votes import SummedHistogram
 from pate_fed.wording import epsilon_text
-from protocols.envelope import DEFAULT_SUITE
 from protocols.forms import FORMS
+from protocols.suites import DEFAULT_SUITE
 from tests.support.command import Command, exit_code_of, pate_fed, write_table
+from tests.support.rules import run_settings, with_other
 from tests.support.ties import tied_epsilon
 
 __all__ = ["pate_fed"]  # a fixture
@@ -105,7 +105,7 @@ def json_of(run: Path, name: str) -> Any:
 
 def settings_after(chain: Chain, **changes: Any) -> RunSettings:
     """Settings as the command line takes them from the first round."""
-    settings = RunSettings(
+    settings = run_settings(
         DataSource("csv", data_file=chain.table, label_column="sick"),
         DEFAULT_SUITE,
         parties=3,
@@ -119,7 +119,7 @@ def settings_after(chain: Chain, **changes: Any) -> RunSettings:
         teacher_model="nearest",
         seed=7,
     )
-    return replace(settings, **changes)
+    return with_other(settings, **changes)
 
 
 def prepared(chain: Chain, run: Path | None, **changes: Any) -> _Rehearsal:
@@ -134,7 +134,7 @@ def prepared(chain: Chain, run: Path | None, **changes: Any) -> _Rehearsal:
 
 def price_of(run: Path) -> float:
     """The epsilon that a first round states, between bounds that are not our code's."""
-    found = float(json_of(run, "privacy.json")["views"]["public"]["formal"]["epsilon"])
+    found = float(json_of(run, "privacy.json")["views"]["public"]["epsilon"])
     assert tied_epsilon(SIGMA, QUERIES, DELTA) <= found
     assert found <= gaussian_epsilon(math.sqrt(2 * QUERIES) / SIGMA, DELTA) * (1 + 1e-9)
     return found
@@ -258,7 +258,7 @@ def test_every_epsilon_is_of_all_rounds_together(chain: Chain) -> None:
     privacy = json_of(chain.second, "privacy.json")
     alone = price_of(chain.first)
     assert [run["epsilon"] for run in privacy["runs"]] == [alone] * 2
-    formal = privacy["views"]["public"]["formal"]["epsilon"]
+    formal = privacy["views"]["public"]["epsilon"]
     # Divergences add up at one order: no more than those of Gaussian noise do.
     order = privacy["budget"]["order_of_rounds"]
     gaussian = order * 2 * QUERIES / SIGMA**2
@@ -275,7 +275,7 @@ def test_every_epsilon_is_of_all_rounds_together(chain: Chain) -> None:
     # Of this round alone: it ends at its caps.
     assert privacy["charged"] == 1.0
     # Numbers of one round are in `runs` alone.
-    assert privacy["views"]["public"]["removal"] is None
+    assert privacy["views"]["removal"] is None
     assert privacy["per_instance"]["epsilon"] is None
 
     def others(table: Any) -> list[float]:
@@ -415,8 +415,8 @@ def test_records_that_changed_since_are_refused(chain: Chain, tmp_path: Path) ->
     with pytest.raises(InvalidDataError, match="pool"):
         prepared(replace(chain, table=table), chain.first)
     found = prepared(chain, None)._manifest
-    less = replace(found.entries[0], records=found.entries[0].records - 1)
-    fewer = replace(found, entries=(less, *found.entries[1:]))
+    first, *others = found.teachers
+    fewer = found.changed(teachers=(first.changed(records=first.records - 1), *others))
     with pytest.raises(InvalidDataError, match="hospitals"):
         EarlierRounds.read(chain.first).require_same_numbers(fewer)
     # No file holds what could tell a changed cell: else a reader could test guesses.
@@ -436,8 +436,10 @@ def test_no_report_shows_the_seed_of_an_unseeded_split(tmp_path: Path) -> None:
 def test_a_stated_cost_that_does_not_follow_from_the_settings_is_refused(chain: Chain) -> None:
     rounds = EarlierRounds.read(chain.first)
     assert rounds.record is not None
-    views = {"public": {"formal": {"epsilon": 0.5}}}
-    lied = replace(rounds, record=replace(rounds.record, privacy={"views": views}))
+    views = rounds.record.privacy.views
+    views = views.changed(public=views.public.changed(epsilon=0.5))
+    privacy = rounds.record.privacy.changed(views=views)
+    lied = replace(rounds, record=replace(rounds.record, privacy=privacy))
     now = prepared(chain, None)
     with pytest.raises(RunDirectoryError, match="cost"):
         lied.joined(settings_after(chain), now._pool, now._dataset.class_names)
@@ -449,13 +451,14 @@ def test_the_order_of_all_rounds_is_fixed_and_stored_before_the_second(chain: Ch
     assert fixed == second["budget"]["order_of_rounds"] > 1
     # It follows from the first round alone, whatever comes later.
     terms = prepared(chain, chain.second)._before.terms
-    louder = replace(terms[1], sigma2=1.0)
+    louder = with_other(terms[1], sigma2=1.0)
     assert order_of_rounds(terms[0], 0, unit="party") == fixed
     assert cost_of_rounds((terms[0], louder), 0, unit="party").order in (fixed, None)
     rounds = EarlierRounds.read(chain.first)
     assert rounds.record is not None
-    budget = {**first["budget"], "order_of_rounds": 2 * fixed}
-    lied = replace(rounds, record=replace(rounds.record, privacy={**first, "budget": budget}))
+    known = rounds.record.privacy
+    privacy = known.changed(budget=known.budget.changed(order_of_rounds=2 * fixed))
+    lied = replace(rounds, record=replace(rounds.record, privacy=privacy))
     now = prepared(chain, None)
     with pytest.raises(RunDirectoryError, match="order"):
         lied.joined(settings_after(chain), now._pool, now._dataset.class_names)
@@ -481,42 +484,23 @@ def test_a_budget_that_is_raised_after_labels_were_seen_is_told(chain: Chain) ->
 
 
 def test_every_setting_is_the_same_in_all_rounds_or_of_each(chain: Chain) -> None:
-    """A new setting must be put into a list of `rounds`, or into `_fields_of`."""
-    own = {
-        f"{table}.{name}": "other"
-        for table, names in {
-            "queries": ("count", "select", "batch_size"),
-            "mechanism": ("name", "vote_threshold", "sigma1", "sigma2", "confidence"),
-            "budget": ("epsilon", "party_epsilons"),
-        }.items()
-        for name in names
-    }
-    own |= dict.fromkeys(("mechanism.test_delta", "mechanism.max_answers"), "other")
-    free = {"federation.engine", "evaluation.epsilon", "evaluation.by"}
-    assert CONFIG_OPTIONS.keys() == {*SAME, *KEPT, *own, *free}
-    tables: dict[str, dict[str, Any]] = {"queries": {}, "mechanism": {}, "budget": {}}
-    for path, value in own.items():
-        table, _, name = path.partition(".")
-        tables[table][name] = value
-    assert len(rounds_of._fields_of(tables)) == len(own)
-
-
-def test_each_field_of_a_later_round_is_in_a_list_of_the_public_edition(chain: Chain) -> None:
-    record = read_run(chain.second)
-    tables = {"privacy.evaluation", "metrics.evaluation", "privacy.views.public.removal"}  # none
-    for name, table in (
-        ("run", record.settings),
-        ("manifest", record.manifest),
-        ("privacy", record.privacy),
-        ("metrics", record.metrics),
-    ):
-        for path in {*leaves(table, name)} - tables:
-            assert is_listed(path, PUBLIC | PUBLIC_WITH_POOL | PRIVATE), path
-    assert is_listed("manifest.split.seed", PRIVATE)
+    """A new setting must be put into a list of `rounds`, or into `_as_round`."""
+    free = {"engine", "evaluation_epsilon", "evaluate_by", "file", "classes", "earlier"}
+    assert Settings.model_fields.keys() == {*SAME, *KEPT, *RoundSettings.model_fields, *free}
+    given = EarlierRound(
+        run="first",
+        **{"queries": 3, "select": "a", "batch_size": 1, "mechanism": "gnmax"},
+        **{"vote_threshold": 1.0, "sigma1": 2.0, "sigma2": 3.0, "confidence": 0.4},
+        **{"test_delta": 0.5, "max_answers": 6, "epsilon": 7.0, "party_epsilons": (8.0,)},
+    )
+    settings = run_settings(data=DataSource("digits"), suite=DEFAULT_SUITE)
+    then, now = settings.as_record(), rounds_of._as_round(settings, given).as_record()
+    changed = {name for name in Settings.model_fields if getattr(then, name) != getattr(now, name)}
+    assert changed == RoundSettings.model_fields.keys()
 
 
 def test_a_round_has_the_name_of_its_directory_unless_it_is_taken(tmp_path: Path) -> None:
-    rounds = [rounds_of.Round("first", {})]
+    rounds = [EarlierRound(run="first")]
     assert free_name(tmp_path / "second", rounds) == "second"
     assert free_name(tmp_path / "first", rounds) == "round-2"
     assert free_name(tmp_path / "with space", rounds) == "round-2"

@@ -19,11 +19,11 @@ from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.stages import Stage
 from pate_fed.accounting import EntryState
-from protocols import wire
 from protocols.messages import Plan
+from protocols.values import decode_value
 from tests.support.deployed import CLASSES, NAMES, true_class
 from tests.support.invariants import messages_in
-from tests.support.markers import in_turn, more, sampled
+from tests.support.markers import more, sampled
 from tests.support.worked import QUERIES, KilledError, Worked
 
 FIVE = (*NAMES, "East", "Mid")
@@ -91,7 +91,7 @@ class TestInteractive:
             for packet, _ in one.exchanges:
                 for message in messages_in(packet):
                     if isinstance(message, Plan):
-                        terms: Any = wire.decode_value(message.terms)
+                        terms: Any = decode_value(message.terms)
                         digest = terms["predictions_digest"]
                         assert of_batch.setdefault(message.batch, digest) == digest
             found.append([of_batch[batch] for batch in sorted(of_batch)])
@@ -115,7 +115,7 @@ class TestInteractive:
         states = charges(federation)
         assert states == [[EntryState.COMMITTED] * 3] * len(federation.hospitals)
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.slow
     @pytest.mark.parametrize(
         ("form", "noise"),
@@ -131,7 +131,7 @@ class TestInteractive:
         federation = made(tmp_path, form)
         federation.ask(form=form, noise=noise, **self.SETTINGS)
         run = federation.work()
-        assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+        assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
         # One sum a batch, whoever adds the noise; and a question before it whether all are ready.
         exchanges = table(federation, "metrics.json")["exchanges"]
         assert exchanges["per_batch"] == {"additive": 2, "masked": 4}[form]
@@ -142,7 +142,7 @@ class TestInteractive:
         federation.coordinator.close()
 
     @pytest.mark.slow
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("form", "stage"),
         [
@@ -173,14 +173,14 @@ class TestInteractive:
         before = self.digests(federation)
         federation.on_stage = lambda passed: None
         run = federation.work()
-        assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+        assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
         self.require_sound(federation)
         after = self.digests(federation)
         assert all(old == new[: len(old)] for old, new in zip(before, after, strict=True))
         assert len(asked) == len(set(asked)) == 3
         federation.coordinator.close()
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_answers_of_an_earlier_run_teach_the_student_of_the_first_batch(
         self, tmp_path: Path
     ) -> None:
@@ -192,7 +192,7 @@ class TestInteractive:
         federation.ask(select="all", **{**self.SETTINGS, "queries": 30})
         run = federation.work()
         assert run.state is RunState.DONE, run.reason
-        assert run.progress["from_store"] > 0
+        assert run.progress.from_store > 0
         for digests in self.digests(federation):
             assert {len(digest) for digest in digests} == {32}
         assert table(federation, "metrics.json")["queries"]["reinforced"] > 0
@@ -237,15 +237,16 @@ class TestStable:
         """Start every hospital anew, on its ledger."""
         federation.approve_pool(True)
 
-    @sampled(1)
-    @in_turn(("mechanism", ["stable-gaussian", "stable-laplace"]), ("form", ["additive", "masked"]))
+    @sampled()
+    @pytest.mark.parametrize("mechanism", ["stable-gaussian", "stable-laplace"])
+    @pytest.mark.parametrize("form", ["additive", "masked"])
     def test_labels_are_the_exact_winners_and_every_ask_costs_delta(
         self, tmp_path: Path, form: str, mechanism: str
     ) -> None:
         federation = made(tmp_path, form)
         federation.ask(form=form, **self.settings(mechanism))
         run = federation.work()
-        assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+        assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
         truth = true_class(federation.task.inputs)
         answered = {place: label for place, label in labels(federation).items() if label}
         assert answered == {place: CLASSES[truth[place]] for place in answered}
@@ -255,13 +256,13 @@ class TestStable:
         require_voted_once(federation)
         assert charges(federation) == [[EntryState.COMMITTED] * 3] * len(federation.hospitals)
         assert self.spent(federation) == [QUERIES] * len(federation.hospitals)
-        assert run.progress["tests_delta"] == pytest.approx(QUERIES * self.TEST_DELTA, rel=1e-9)
+        assert run.progress.tests_delta == pytest.approx(QUERIES * self.TEST_DELTA, rel=1e-9)
         budget = table(federation, "privacy.json")["budget"]
         assert budget["kept_for_tests"] == pytest.approx(QUERIES * self.TEST_DELTA, rel=1e-9)
         assert budget["kept_for_tests"] < budget["delta"]
         federation.coordinator.close()
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("mechanism", "stage"),
         [
@@ -283,7 +284,7 @@ class TestStable:
         assert self.spent(federation) == [held] * 3
         federation.on_stage = lambda passed: None
         run = federation.work()
-        assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+        assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
         require_voted_once(federation)
         assert self.spent(federation) == [QUERIES] * 3
         federation.coordinator.close()
@@ -298,10 +299,10 @@ class TestStable:
         federation.on_stage = lambda passed: None
         federation.coordinator.queue.stop("first")
         run = federation.work()
-        assert (run.state, run.progress["void"]) == (RunState.STOPPED, 1), run.reason
+        assert (run.state, run.progress.void) == (RunState.STOPPED, 1), run.reason
         assert charges(federation) == [[EntryState.COMMITTED, EntryState.FORFEITED]] * 3
         assert self.spent(federation) == [8.0] * 3
-        assert run.progress["tests_delta"] == pytest.approx(8 * self.TEST_DELTA, rel=1e-9)
+        assert run.progress.tests_delta == pytest.approx(8 * self.TEST_DELTA, rel=1e-9)
         federation.coordinator.close()
 
     @pytest.mark.slow
@@ -328,7 +329,7 @@ class TestStable:
         assert ledger.used_share() < 0.1  # epsilon is not in the way
         federation.coordinator.close()
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("kept", [0.0, 0.5e-7], ids=["nothing kept", "less than one test"])
     def test_a_hospital_that_can_pay_for_no_test_refuses_before_anybody_votes(
         self, tmp_path: Path, kept: float

@@ -43,12 +43,13 @@ from coordinator.runs.worker import MOST_FRUITLESS, MOST_LOST, OFFER_AGAIN_S
 from party.decision.guard import Consent
 from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import EntryState
-from pate_fed.data.task import LearningTask
+from pate_fed.data.new_task import make_task
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import DEPLOYED, SPECS
 from pate_fed.query_sketches import sketch
-from pate_fed.report import EARLIER, read_run, render_summary
+from pate_fed.report import read_run, render_summary
+from pate_fed.run_folder import EARLIER
 from pate_fed.students import Lesson, Student, train_student
 from pate_fed.wording import delta_text, epsilon_text
 from protocols import wire
@@ -58,7 +59,7 @@ from protocols.rounds import PlanClaim
 from protocols.transcript_verifier import verify_transcript
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.invariants import messages_in
-from tests.support.markers import in_turn, more, sampled
+from tests.support.markers import more, sampled
 from tests.support.worked import QUERIES, KilledError, Worked
 
 
@@ -104,7 +105,7 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
     federation.ask()
     run = federation.work()
     assert (run.state, run.reason) == (RunState.DONE, "")
-    assert run.progress["answered"] == QUERIES
+    assert run.progress.answered == QUERIES
     require_sound(federation)
     assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
     folder = results_of(federation.coordinator.home, "first")
@@ -112,12 +113,12 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
     privacy = json.loads((folder / "privacy.json").read_text())
     assert (metrics["simulated"], privacy["simulated"]) == (False, False)
     assert metrics["queries"]["void"] == 0
-    assert metrics["accuracy"]["labels"] is None
+    assert metrics["label_accuracy"] is None
     assert not any("simulated" in line.lower() for line in privacy["unprotected"])
 
 
 @pytest.mark.slow
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("mechanism", DEPLOYED)
 def test_every_mechanism_with_a_price_can_be_deployed(federation: Worked, mechanism: str) -> None:
     """All that release labels at one price per ask; `test_run_mechanisms` has more of some."""
@@ -132,7 +133,7 @@ def test_every_mechanism_with_a_price_can_be_deployed(federation: Worked, mechan
     federation.ask(**{"sigma2": None, "mechanism": mechanism, **chosen})
     run = federation.work()
     assert run.state in {RunState.DONE, RunState.INCOMPLETE}, run.reason
-    assert run.progress["answered"] + run.progress["refused"] > 0
+    assert run.progress.answered + run.progress.refused > 0
     folder = results_of(federation.coordinator.home, "first")
     privacy = json.loads((folder / "privacy.json").read_text())
     assert privacy["mechanism"]["name"] == mechanism
@@ -273,7 +274,7 @@ class Door:
         return ()
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -333,7 +334,7 @@ def test_a_batch_that_waits_for_a_silent_hospital_says_for_whom(federation: Work
     federation.on_stage, federation.on_wait = leave, come_back
     run = federation.work()
     assert said[0] == (RunState.WAITING, f"waits for {NAMES[1]}")
-    assert (run.state, run.reason, run.progress["void"]) == (RunState.DONE, "", 0)
+    assert (run.state, run.reason, run.progress.void) == (RunState.DONE, "", 0)
     require_sound(federation)
 
 
@@ -377,8 +378,8 @@ def test_a_hospital_that_pauses_between_batches_is_waited_for_at_nobodys_charge(
     [(state, reason)] = set(said)
     assert (state, reason.endswith(f" {NAMES[0]} [PF-323]")) == (RunState.WAITING, True)
     assert len(said) >= 100
-    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
-    assert run.progress["void"] == 0
+    assert (run.state, run.progress.answered) == (RunState.DONE, QUERIES)
+    assert run.progress.void == 0
     assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
     assert len(labels(federation)) == QUERIES
 
@@ -401,8 +402,8 @@ def test_a_hospital_that_pauses_is_waited_for_over_a_restart_and_at_no_charge(
     assert charges(federation) == before
     pause_hospital(federation, 0, paused=False)
     run = federation.work()
-    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
-    assert run.progress["void"] == 0
+    assert (run.state, run.progress.answered) == (RunState.DONE, QUERIES)
+    assert run.progress.void == 0
 
 
 def test_a_void_batch_is_no_reason_for_the_end_of_a_run_that_went_on(federation: Worked) -> None:
@@ -444,7 +445,7 @@ def test_a_run_that_its_void_batches_ended_says_so_and_what_else_went_wrong(
 
     federation.on_wait = resume
     run = federation.work()
-    assert (run.state, run.progress["void"]) == (RunState.INCOMPLETE, 2)
+    assert (run.state, run.progress.void) == (RunState.INCOMPLETE, 2)
     assert run.reason.startswith("PF-411: ")
 
 
@@ -460,7 +461,7 @@ def test_a_run_whose_hospital_stays_paused_rests_once_its_patience_is_over(
     pause_hospital(federation, 0, paused=False)
     federation.coordinator.queue.resume("first")
     run = federation.work()
-    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
+    assert (run.state, run.progress.answered) == (RunState.DONE, QUERIES)
 
 
 @pytest.mark.slow
@@ -470,8 +471,8 @@ def test_a_run_that_can_do_without_a_paused_hospital_waits_for_nobody(tmp_path: 
     pause_after_a_batch(federation, 0)
     federation.on_wait = lambda seconds: pytest.fail("nobody is to be waited for")
     run = federation.work()
-    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES), run.reason
-    assert run.progress["void"] == 0
+    assert (run.state, run.progress.answered) == (RunState.DONE, QUERIES), run.reason
+    assert run.progress.void == 0
     federation.coordinator.close()
 
 
@@ -490,12 +491,12 @@ def test_a_void_batch_of_an_earlier_life_is_told_at_the_end(federation: Worked) 
     federation.away.clear()
     federation.on_stage = lambda stage: None
     run = federation.work()
-    assert (run.state, run.progress["void"]) == (RunState.DONE, 1)
-    assert run.progress["answered"] < run.progress["queries"]
+    assert (run.state, run.progress.void) == (RunState.DONE, 1)
+    assert run.progress.answered < run.progress.queries
     assert "PF-" not in run.reason
 
 
-@sampled(1)
+@sampled("batches")
 @pytest.mark.parametrize("batches", [1, 2], ids=["after one batch", "after two"])
 def test_a_run_in_which_a_hospital_was_restarted_is_set_up_anew_and_ends_whole(
     federation: Worked, batches: int
@@ -512,8 +513,8 @@ def test_a_run_in_which_a_hospital_was_restarted_is_set_up_anew_and_ends_whole(
 
     federation.on_stage = restart
     run = federation.work()
-    assert (run.state, run.reason, run.progress["answered"]) == (RunState.DONE, "", 12)
-    assert run.progress["void"] == 0
+    assert (run.state, run.reason, run.progress.answered) == (RunState.DONE, "", 12)
+    assert run.progress.void == 0
     for states in charges(federation):  # who never heard how its last batch ended was told
         assert states == [EntryState.COMMITTED] * 3
     folder = results_of(federation.coordinator.home, "first")
@@ -545,7 +546,7 @@ def test_a_hospital_that_never_stays_up_ends_a_run_at_nobodys_charge(federation:
     run = federation.work()
     assert run.state is RunState.FAILED  # nothing was labelled
     assert f"{NAMES[1]} (fingerprint " in run.reason
-    assert run.progress["void"] == MOST_LOST < MOST_FRUITLESS
+    assert run.progress.void == MOST_LOST < MOST_FRUITLESS
     for states in charges(federation):
         assert set(states) <= {EntryState.CANCELLED, EntryState.RETURNED}
 
@@ -582,7 +583,7 @@ def test_a_pause_comes_between_batches_and_a_resumed_run_goes_on(federation: Wor
     federation.on_stage = pause
     run = federation.work()
     assert (run.state, "PF-" in run.reason) == (RunState.PAUSED, False)
-    assert run.progress["answered"] == 4
+    assert run.progress.answered == 4
     federation.on_stage = lambda stage: None
     federation.coordinator.queue.resume("first")
     assert federation.work().state is RunState.DONE
@@ -612,7 +613,7 @@ def test_a_run_that_is_resumed_in_the_moment_before_it_rests_goes_on(
         patch.setattr(queue, "find", look_then_resume)
         run = federation.work()
     assert has_paused
-    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
+    assert (run.state, run.progress.answered) == (RunState.DONE, QUERIES)
 
 
 def test_a_pause_of_a_run_that_waits_is_heard_before_anybody_is_offered_it(tmp_path: Path) -> None:
@@ -673,7 +674,7 @@ def test_a_stopped_run_whose_hospital_is_gone_for_good_ends_with_what_it_gave(
     federation.coordinator.queue.stop("first")
     run = federation.work()
     assert run.state is RunState.STOPPED
-    assert run.progress["answered"] == len(labels(federation)) == 4
+    assert run.progress.answered == len(labels(federation)) == 4
 
 
 def test_a_stopped_run_draws_no_noise_for_a_batch_that_an_earlier_life_left_open(
@@ -687,8 +688,8 @@ def test_a_stopped_run_draws_no_noise_for_a_batch_that_an_earlier_life_left_open
     federation.on_stage = lambda stage: pytest.fail("noise") if stage is Stage.DECIDED else None
     federation.coordinator.queue.stop("first")
     run = federation.work()
-    assert (run.state, run.progress["void"]) == (RunState.STOPPED, 1)
-    assert (run.progress["answered"], run.progress["epsilon"] > 0) == (0, True)
+    assert (run.state, run.progress.void) == (RunState.STOPPED, 1)
+    assert (run.progress.answered, run.progress.epsilon > 0) == (0, True)
     assert charges(federation) == [[EntryState.FORFEITED]] * 3
 
 
@@ -705,7 +706,7 @@ def test_a_hospital_that_joins_after_a_run_was_asked_for_never_hears_of_it(
     require_sound(federation)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     "answer",
     [
@@ -774,7 +775,7 @@ def die_at(fatal: Stage, *, passes: int = 1) -> Callable[[Stage], None]:
 def test_rows_that_were_answered_keep_their_task(federation: Worked) -> None:
     """Hospitals would refuse them: a batch with one of them would be void."""
     federation.ask()
-    other = LearningTask.from_public_table(federation.queries, label="dead", classes=CLASSES)
+    other = make_task(federation.queries, label="dead", classes=CLASSES)
     task, federation.task = federation.task, other
     federation.ask("second")  # nothing was answered yet
     federation.task = task
@@ -795,7 +796,7 @@ STAGES = (
 VERDICTS = (Stage.PROPOSED, Stage.AGREED, Stage.CERTIFIED)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("form", "stage"),
     [
@@ -817,7 +818,7 @@ def test_a_kill_at_any_stage_loses_no_charge_doubles_none_and_asks_nothing_twice
     before = charges(federation)
     federation.on_stage = lambda passed: None
     run = federation.work()
-    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
     require_sound(federation)
     after = charges(federation)
     assert after == [[EntryState.COMMITTED] * 3] * len(names)
@@ -825,7 +826,7 @@ def test_a_kill_at_any_stage_loses_no_charge_doubles_none_and_asks_nothing_twice
     assert all(len(first) <= len(second) for first, second in zip(before, after, strict=True))
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("exchange", [0, 1, 2, 3, 4])
 def test_a_run_whose_setup_was_cut_off_is_offered_anew(federation: Worked, exchange: int) -> None:
     federation.ask()
@@ -859,7 +860,7 @@ def test_whatever_breaks_in_between_a_run_goes_on_from_disk(federation: Worked) 
         federation.work()
     federation.on_exchange = lambda number: None
     run = federation.work()
-    assert (run.state, run.progress["void"]) == (RunState.DONE, 0)
+    assert (run.state, run.progress.void) == (RunState.DONE, 0)
     require_sound(federation)
     assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
 
@@ -889,7 +890,7 @@ def test_what_was_answered_once_is_answered_from_the_store(federation: Worked) -
     assert labels(federation, "second") == labels(federation)
     assert (charges(federation), ledgers(federation)) == before
     names = ("from_store", "asked", "answered", "batches", "exchanges", "epsilon")
-    assert [run.progress[name] for name in names] == [QUERIES, QUERIES, QUERIES, 0, 0, 0.0]
+    assert [getattr(run.progress, name) for name in names] == [QUERIES, QUERIES, QUERIES, 0, 0, 0.0]
     folder = results_of(federation.coordinator.home, "second")
     with (folder / "labels.csv").open() as file:
         assert {row["drawn_in"] for row in csv.DictReader(file)} == {"first"}
@@ -916,7 +917,7 @@ def test_a_run_asks_only_what_no_earlier_run_asked(federation: Worked) -> None:
     federation.ask("second", select="all", queries=None)
     run = federation.work("second")
     assert run.state is RunState.DONE, run.reason
-    assert run.progress["void"] == 0
+    assert run.progress.void == 0
     known = labels(federation)
     assert labels(federation, "second").items() > known.items()
     folder = results_of(federation.coordinator.home, "second")
@@ -943,9 +944,9 @@ def test_the_number_counts_every_run_whose_labels_are_used(federation: Worked) -
     parts = {run["run"]: run for run in second["runs"]}
     assert set(parts) == {"first", "second"}  # of "alone" no label is used
     # The first run protects a record; the second a whole hospital: its votes may all change.
-    assert parts["first"]["epsilon"] > first["views"]["public"]["formal"]["epsilon"]
+    assert parts["first"]["epsilon"] > first["views"]["public"]["epsilon"]
     total = sum(run["epsilon"] for run in second["runs"])
-    formal = second["views"]["public"]["formal"]
+    formal = second["views"]["public"]
     assert formal["epsilon"] == pytest.approx(total, rel=1e-8)
     assert formal["epsilon"] >= total
     assert second["delta"] == pytest.approx(1e-6 + second["budget"]["delta"])
@@ -956,8 +957,8 @@ def test_the_number_counts_every_run_whose_labels_are_used(federation: Worked) -
     report = (folder / "report.html").read_text()
     assert f"ε&nbsp;=&nbsp;{epsilon}</data>" in report
     assert f"<b>δ</b> {delta} " in report
-    metrics = json.loads((folder / "metrics.json").read_text())
-    said = " ".join(render_summary(metrics, second, folder).split())
+    read = read_run(folder)
+    said = " ".join(render_summary(read.metrics, read.privacy, folder).split())
     assert f"epsilon {epsilon} at delta {delta}, public view" in said
 
 
@@ -979,11 +980,13 @@ def test_a_run_without_an_answer_says_so_and_a_later_student_learns_from_its_que
     assert run.reason.startswith("PF-109: ")
     assert not lessons
     record = read_run(results_of(federation.coordinator.home, "first"))
-    assert record.metrics["student"] is None
+    assert record.metrics.student is None
     assert "student/student.json" not in record.digests
     said = " ".join(render_summary(record.metrics, record.privacy, "first").split())
     assert "student none" in said
-    assert privacy_of(federation)["views"]["public"]["formal"]["epsilon"] is not None
+    assert privacy_of(federation)["views"]["public"]["epsilon"] is not None
+    told = (results_of(federation.coordinator.home, "first") / "report.html").read_text("utf-8")
+    assert "Test the student" not in told
     refused = set(labels(federation))
     federation.ask("second", select="all", queries=None)
     run = federation.work("second")
@@ -1002,12 +1005,12 @@ def test_no_answer_is_an_answer_that_is_not_asked_for_again(federation: Worked) 
     chosen: dict[str, Any] = {"mechanism": "threshold", "vote_threshold": 1e3, "sigma2": 10.0}
     federation.ask(**chosen)
     run = federation.work()
-    assert (run.state, run.progress["refused"]) == (RunState.DONE, QUERIES), run.reason
+    assert (run.state, run.progress.refused) == (RunState.DONE, QUERIES), run.reason
     before = ledgers(federation)
     federation.ask("second")
     federation.away.update(federation.hospitals)
     run = federation.work("second")
-    assert (run.state, run.progress["refused"]) == (RunState.DONE, QUERIES)
+    assert (run.state, run.progress.refused) == (RunState.DONE, QUERIES)
     assert set(labels(federation, "second").values()) == {""}
     assert ledgers(federation) == before
 
@@ -1042,7 +1045,7 @@ def test_who_was_taken_over_says_nothing_more(federation: Worked) -> None:
         assert session.query(AnswerRow).count() == 0
     federation.on_stage = lambda stage: None
     run = federation.work()
-    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
     require_sound(federation)
     for one, asked in zip(federation.hospitals.values(), before, strict=True):
         assert 0 < len(asked) < QUERIES
@@ -1072,7 +1075,7 @@ def test_an_offer_that_came_to_nothing_stays_on_record(federation: Worked) -> No
 # One task for all ---------------------------------------------------------------------------------
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("told_otherwise", [0, 2])
 def test_hospitals_that_were_given_two_tasks_of_one_pool_never_vote_together(
     federation: Worked, told_otherwise: int
@@ -1082,7 +1085,7 @@ def test_hospitals_that_were_given_two_tasks_of_one_pool_never_vote_together(
     Their votes for class 0 would be added, and mean different diagnoses. Whichever task the run is
     of, somebody did not approve its pool, and all of them learn that before any vote.
     """
-    swapped = LearningTask.from_public_table(federation.queries, label=LABEL, classes=CLASSES[::-1])
+    swapped = make_task(federation.queries, label=LABEL, classes=CLASSES[::-1])
     assert swapped.rows.digests == federation.task.rows.digests
     assert swapped.pool.digest != federation.task.pool.digest
     everybody = list(federation.hospitals.values())
@@ -1118,10 +1121,12 @@ def test_a_run_without_a_task_is_none_for_a_hospital_that_keeps_one(
 # What a database and a clock can do ---------------------------------------------------------------
 
 
-@sampled(1)
-@in_turn(
-    ("lasts", [pytest.param(True, id="for a while"), pytest.param(False, id="once")]),
-    ("stage", [Stage.PLANNED, Stage.ANSWERED, Stage.DECIDED, Stage.STORED, Stage.CLOSING]),
+@sampled()
+@pytest.mark.parametrize(
+    "lasts", [pytest.param(True, id="for a while"), pytest.param(False, id="once")]
+)
+@pytest.mark.parametrize(
+    "stage", [Stage.PLANNED, Stage.ANSWERED, Stage.DECIDED, Stage.STORED, Stage.CLOSING]
 )
 def test_a_database_that_does_not_store_voids_no_batch(
     federation: Worked, stage: Stage, lasts: bool, monkeypatch: pytest.MonkeyPatch
@@ -1146,13 +1151,13 @@ def test_a_database_that_does_not_store_voids_no_batch(
         federation.work()
     federation.on_stage = lambda passed: None
     run = federation.work()
-    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
     require_sound(federation)
     assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
 
 
 @pytest.mark.slow
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("seconds", [-3600.0 * 24 * 365, 3600.0 * 24 * 6])
 def test_a_clock_that_jumps_asks_nothing_twice(federation: Worked, seconds: float) -> None:
     federation.ask()
@@ -1164,11 +1169,11 @@ def test_a_clock_that_jumps_asks_nothing_twice(federation: Worked, seconds: floa
 
     federation.on_stage = jump
     run = federation.work()
-    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
     require_sound(federation)
 
 
-@sampled(1)
+@sampled("batches")
 @pytest.mark.parametrize("batches", [0, 1], ids=["with nothing", "with what it gave"])
 def test_a_run_that_has_expired_ends_and_spends_nothing_more(
     federation: Worked, batches: int
@@ -1189,7 +1194,7 @@ def test_a_run_that_has_expired_ends_and_spends_nothing_more(
     assert run.state is (RunState.INCOMPLETE if batches else RunState.FAILED)
     assert run.reason.startswith("PF-447: ")
     assert "expired" in run.reason
-    assert run.progress["void"] == 0
+    assert run.progress.void == 0
     assert charges(federation) == [[EntryState.COMMITTED] * batches] * 3
     assert [list(one.asked) for one in federation.hospitals.values()] == before
     if batches:
@@ -1211,7 +1216,7 @@ def test_a_plan_that_never_left_is_void_when_its_run_has_expired(federation: Wor
         one.node._clock = lambda: late
     run = federation.work()
     assert run.state is RunState.FAILED
-    assert (run.reason[:6], run.progress["void"]) == ("PF-447", 1)
+    assert (run.reason[:6], run.progress.void) == ("PF-447", 1)
     assert charges(federation) == [[]] * 3
     assert not any(one.asked for one in federation.hospitals.values())
 
@@ -1229,7 +1234,7 @@ def test_runs_are_worked_on_in_their_order_whatever_the_clock_says(tmp_path: Pat
 
 
 @pytest.mark.slow
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("form", ["additive", "masked"])
 def test_yesterdays_database_draws_nothing_twice_and_says_why_its_run_ended(
     tmp_path: Path, form: str
@@ -1260,7 +1265,7 @@ def test_yesterdays_database_draws_nothing_twice_and_says_why_its_run_ended(
     federation.coordinator = Coordinator(home)
     federation.on_stage = lambda stage: None
     run = federation.work()
-    assert (run.state, run.progress["answered"]) == (RunState.INCOMPLETE, 4)
+    assert (run.state, run.progress.answered) == (RunState.INCOMPLETE, 4)
     assert "PF-317" in run.reason  # hospitals know what they gave
     assert [list(one.asked) for one in federation.hospitals.values()] == asked
     assert len(labels(federation)) == 4
@@ -1323,7 +1328,7 @@ def test_no_other_run_begins_while_one_rests_with_its_hospitals_in_it(
     assert (waits.state, waits.reason.split()[0]) == (RunState.WAITING, "first")
     federation.coordinator.queue.resume("first")
     first = federation.work()
-    assert (first.state, first.reason, first.progress["void"]) == (RunState.DONE, "", 0)
+    assert (first.state, first.reason, first.progress.void) == (RunState.DONE, "", 0)
     assert federation.work("second").state is RunState.DONE
     require_sound(federation, answered=8)
 
@@ -1355,7 +1360,7 @@ def test_queries_that_a_hospital_refuses_are_skipped_and_listed_and_the_rest_is_
     burnt = (asked[1], asked[2], asked[9])
     answer_elsewhere(federation, 1, burnt)
     run = federation.work()
-    assert (run.state, run.progress["void"]) == (RunState.INCOMPLETE, 0)
+    assert (run.state, run.progress.void) == (RunState.INCOMPLETE, 0)
     assert run.reason.startswith("3 ")
     assert NAMES[1] in run.reason
     assert set(labels(federation)) == set(asked) - set(burnt)
@@ -1390,7 +1395,7 @@ def test_a_query_that_is_open_in_another_federation_is_tried_once_more_in_the_en
 
     federation.on_stage = close_elsewhere
     run = federation.work()
-    assert (run.state, run.reason, run.progress["void"]) == (RunState.DONE, "", 0)
+    assert (run.state, run.reason, run.progress.void) == (RunState.DONE, "", 0)
     require_sound(federation)
 
 
@@ -1416,7 +1421,7 @@ def test_what_a_void_batch_lost_is_listed(federation: Worked) -> None:
     passed: set[Stage] = set()
     federation.on_stage = lose
     run = federation.work()
-    assert run.progress["void"] == 1
+    assert run.progress.void == 1
     _, found = federation.coordinator.queries("first")
     states = Counter(one.state for one in found)
     assert states == {QueryState.LOST: 4, QueryState.ANSWERED: QUERIES - 4}
@@ -1431,7 +1436,7 @@ def restart_hospital(federation: Worked, place: int) -> None:
 
 
 @pytest.mark.slow
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("stage", [Stage.CLOSING, Stage.COMPARING, Stage.FINISHED])
 def test_a_coordinator_that_dies_while_it_closes_a_lost_setup_goes_on(
     tmp_path: Path, stage: Stage
@@ -1451,20 +1456,17 @@ def test_a_coordinator_that_dies_while_it_closes_a_lost_setup_goes_on(
     with pytest.raises(KilledError):
         federation.work()
     run = federation.work()
-    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
+    assert (run.state, run.progress.answered) == (RunState.DONE, QUERIES)
     for states in charges(federation):
         assert states == [EntryState.COMMITTED] * 3
     federation.coordinator.close()
 
 
-@sampled(1)
-@in_turn(
-    (
-        "anew",
-        [pytest.param(False, id="the first setup"), pytest.param(True, id="a setup anew")],
-    ),
-    ("exchange", [1, 2, 3]),
+@sampled()
+@pytest.mark.parametrize(
+    "anew", [pytest.param(False, id="the first setup"), pytest.param(True, id="a setup anew")]
 )
+@pytest.mark.parametrize("exchange", [1, 2, 3])
 def test_a_hospital_that_is_restarted_in_the_middle_of_a_setup_ends_nothing(
     federation: Worked, exchange: int, anew: bool
 ) -> None:
@@ -1486,7 +1488,7 @@ def test_a_hospital_that_is_restarted_in_the_middle_of_a_setup_ends_nothing(
     while run.state is RunState.WAITING:
         run = federation.work()
     assert done
-    assert (run.state, run.progress["answered"]) == (RunState.DONE, QUERIES)
+    assert (run.state, run.progress.answered) == (RunState.DONE, QUERIES)
 
 
 def be_away_at_the_closing(federation: Worked, stage: Stage) -> None:
@@ -1504,7 +1506,7 @@ def be_put_out(federation: Worked, stage: Stage) -> None:
         federation.coordinator.enrollment.revoke(NAMES[1])
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "state", "missed", "late"),
@@ -1551,7 +1553,7 @@ def test_a_hospital_that_missed_many_batches_is_told_of_all_of_them(tmp_path: Pa
 
     federation.on_stage = on_stage
     run = federation.work()
-    assert (run.state, run.progress["answered"]) == (RunState.DONE, 20)
+    assert (run.state, run.progress.answered) == (RunState.DONE, 20)
     federation.coordinator.close()
 
 

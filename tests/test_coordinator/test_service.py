@@ -17,14 +17,14 @@ from coordinator import service as service_module
 from coordinator.errors import SuperLinkError
 from coordinator.runs import results
 from coordinator.runs.open_run import results_of
-from coordinator.runs.queue import RunState
+from coordinator.runs.queue import Progress, RunState
 from coordinator.runs.stages import Stage
 from coordinator.service import _MOST_FAILURES, Service
 from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
 from pate_fed.errors import RunDirectoryError
 from pate_fed.federation import RunTerms
-from pate_fed.report.run_directory import _writing
+from pate_fed.run_folder import writing
 from protocols.run_scope import RunScope
 from tests.support.deployed import NAMES
 from tests.support.door import Door
@@ -126,7 +126,7 @@ def test_runs_are_worked_on_one_after_the_other_until_none_is_left(served: Serve
     served.start()
     for name in ("first", "second"):
         served.wait_until(name, RunState.DONE)
-    assert served.queue.find("first").progress["answered"] == 4
+    assert served.queue.find("first").progress.answered == 4
     assert all(len(one.asked) == 4 for one in served.federation.hospitals.values())
 
 
@@ -250,7 +250,7 @@ def test_a_stopped_run_that_was_begun_is_ended_with_its_hospitals_once_they_can_
     served.link.is_ready = True
     served.wait_until("first", RunState.STOPPED)
     assert "PF-" not in served.queue.find("first").reason
-    assert served.queue.find("first").progress["answered"] == 4
+    assert served.queue.find("first").progress.answered == 4
 
 
 def test_members_are_let_in_once_the_superlink_answers(served: Served) -> None:
@@ -265,7 +265,7 @@ def test_members_are_let_in_once_the_superlink_answers(served: Served) -> None:
 # Runs that fail ----------------------------------------------------------------------------------
 
 
-def fail_writing(
+def failwriting(
     served: Served, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
 ) -> list[str]:
     """Let the results of the run "first" never be written; return where each try is noted."""
@@ -285,7 +285,7 @@ def fail_writing(
 def unwritable() -> Exception:
     """What the run directory says where the disk is full."""
     try:
-        with _writing(Path("results")):
+        with writing(Path("results")):
             raise OSError(28, "No space left on device")
     except RunDirectoryError as error:
         return error
@@ -298,7 +298,7 @@ def test_a_run_that_fails_each_time_ends_and_lets_the_next_one_begin(served: Ser
     tries: list[int] = []
 
     def break_down(number: int) -> None:
-        if served.queue.find("first").progress.get("batches") == 1:
+        if served.queue.find("first").progress.batches == 1:
             tries.append(number)
             raise ValueError("a secret")
 
@@ -311,17 +311,17 @@ def test_a_run_that_fails_each_time_ends_and_lets_the_next_one_begin(served: Ser
     assert re.match("PF-490: .*ValueError", run.reason)
     assert "secret" not in run.reason
     assert 1 < len(tries) < 10
-    assert run.progress["answered"] == 4  # what was released is known: see the second run
+    assert run.progress.answered == 4  # what was released is known: see the second run
     served.federation.on_exchange = lambda number: None
     served.wait_until("second", RunState.DONE)
-    assert served.queue.find("second").progress["from_store"] > 0
+    assert served.queue.find("second").progress.from_store > 0
 
 
 @pytest.mark.slow
 def test_a_run_whose_results_cannot_be_written_is_done_and_lets_the_next_one_begin(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tries = fail_writing(served, monkeypatch, lambda: ValueError("a secret"))
+    tries = failwriting(served, monkeypatch, lambda: ValueError("a secret"))
     served.federation.ask(queries=4)
     served.federation.ask("second", queries=8)
     served.start()
@@ -338,7 +338,7 @@ def test_what_passes_by_itself_ends_no_run_however_long_it_takes(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        tries = fail_writing(served, patch, unwritable)
+        tries = failwriting(served, patch, unwritable)
         served.federation.ask(queries=4)
         served.start()
         served.wait_for(lambda: len(tries) > 12)
@@ -346,7 +346,7 @@ def test_what_passes_by_itself_ends_no_run_however_long_it_takes(
     served.wait_until("first", RunState.DONE)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     "error",
     [pytest.param(lambda: ValueError("x"), id="ours"), pytest.param(unwritable, id="full disk")],
@@ -354,7 +354,7 @@ def test_what_passes_by_itself_ends_no_run_however_long_it_takes(
 def test_a_run_that_is_told_to_stop_ends_though_its_results_cannot_be_written(
     served: Served, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
 ) -> None:
-    tries = fail_writing(served, monkeypatch, error)
+    tries = failwriting(served, monkeypatch, error)
     served.federation.ask(queries=4)
 
     def stop(stage: Stage) -> None:
@@ -385,7 +385,7 @@ def test_a_run_that_is_told_to_stop_ends_with_what_it_gave_though_flower_never_a
     served.start()
     served.wait_until("first", RunState.STOPPED)
     run = served.queue.find("first")
-    assert (run.progress["answered"], "ConnectionError" in run.reason) == (4, True)
+    assert (run.progress.answered, "ConnectionError" in run.reason) == (4, True)
     assert results_of(served.service.home, "first").is_dir()
 
 
@@ -396,7 +396,7 @@ def test_failures_are_counted_anew_where_a_run_came_further(served: Served) -> N
     failures: Counter[int] = Counter()
 
     def break_down(number: int) -> None:
-        batch = int(served.queue.find("first").progress.get("batches", 0))
+        batch = int(served.queue.find("first").progress.batches)
         if batch and failures[batch] < 3:
             failures[batch] += 1
             raise RuntimeError
@@ -414,7 +414,7 @@ class PickyGuard(Guard):
     """A hospital whose people have approved every run but that of twelve queries."""
 
     def review_consent(self, terms: RunTerms, *, scope: RunScope) -> None:
-        if terms.max_asks == 12:
+        if terms.caps.most.asks == 12:
             raise RefusalError(Reason.APPROVAL, "a person must approve the run", "none yet")
 
 
@@ -439,10 +439,10 @@ def test_a_run_that_waits_for_approvals_keeps_no_other_back(served: Served) -> N
     served.wait_until("second", RunState.DONE)
     assert any("PF-322" in reason for reason in waits)  # it came first, and was offered
     assert served.queue.find("first").state in (RunState.WAITING, RunState.RUNNING)
-    assert not served.queue.find("first").progress
+    assert served.queue.find("first").progress == Progress()
     node.adopt(guard=guard, **decided)
     served.wait_until("first", RunState.DONE)
-    assert served.queue.find("first").progress["void"] == 0
+    assert served.queue.find("first").progress.void == 0
 
 
 def test_a_superlink_that_fails_within_an_exchange_is_no_fault_of_the_program() -> None:

@@ -337,7 +337,7 @@ def test_a_run_that_has_begun_waits_for_a_hospital_that_rejects_it_and_says_so(
 
     federation.on_stage, federation.on_wait = reject, approve_again
     run = federation.work()
-    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
     assert (seen[0].state, seen[0].code) == (HospitalState.REJECTED, "PF-328")
     assert (seen[0].since, seen[0].words) == (EARLIER, "no longer")
     federation.coordinator.close()
@@ -426,5 +426,5 @@ def test_hospitals_decide_in_parallel_while_one_is_off_and_it_is_asked_once_it_i
         decide(sites[2], approves=True)
         federation.bury_coordinator()
         run = federation.run("first")
-        assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+        assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
         assert {one.state for one in wait_for(federation).values()} == {HospitalState.APPROVED}

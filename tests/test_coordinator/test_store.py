@@ -92,7 +92,7 @@ def test_release_and_its_charge_are_stored_in_one_step(store: RunStore, reopen: 
         assert (indices, kept.digest) == ((4,), release(1).digest)
 
 
-@sampled(1)
+@sampled()
 def test_a_batch_and_what_it_holds_are_stored_in_one_step(store: RunStore, reopen: Reopen) -> None:
     for number in range(2):
         ledger = store.ledger()

@@ -15,7 +15,6 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,8 @@ from coordinator.federation.home import FederationHome
 from coordinator.flower import superlink as superlink_module
 from coordinator.flower import superlink_child
 from coordinator.flower.runtime import SuperLinkClient
+from coordinator.flower.superlink import arguments
 from coordinator.flower.superlink_child import SuperLinkChild, flower_variables
-from coordinator.flower.superlink_process import settings_of
 from coordinator.service import require_ports
 from protocols import wire
 from tests.support.loopback_home import make_home
@@ -109,7 +108,7 @@ def node_key() -> bytes:
 
 
 @pytest.mark.slow
-@sampled(18)
+@sampled()
 @pytest.mark.parametrize("path", HIDDEN)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_the_public_port_has_nothing_but_what_nodes_need(
@@ -338,7 +337,7 @@ def test_another_user_of_the_machine_does_nothing_at_the_admin_port(
 
 
 @pytest.mark.slow
-@sampled(21)
+@sampled()
 @pytest.mark.parametrize("path", HIDDEN)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_the_admin_port_has_nothing_for_who_knows_no_key(
@@ -434,8 +433,7 @@ def test_a_superlink_that_starts_counts_no_node_as_connected_and_lets_each_in_at
     home: FederationHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Flower's own database would turn nodes away for a minute after a kill."""
-    settings = replace(settings_of(home), database=tmp_path / "superlink.db")
-    monkeypatch.setattr(sys, "argv", settings.arguments())
+    monkeypatch.setattr(sys, "argv", arguments(home, database=tmp_path / "superlink.db"))
     config = superlink_module._parse_superlink_lifespan_config()
 
     def opened() -> LinkStateFactory:

@@ -16,7 +16,7 @@ from coordinator.runs.queue import RunState
 from pate_fed.accounting import EntryState
 from protocols.errors import TooFewPartiesError
 from tests.support.command import Command, pate_fed
-from tests.support.console import Role, add_hospitals, browser, form_token, opened
+from tests.support.console import Role, add_hospitals, browser, form_token, newest_acts, opened
 from tests.support.deployed import NAMES
 from tests.support.worked import Worked
 
@@ -82,12 +82,12 @@ def test_shares_that_a_suspended_node_sends_open_nothing(federation: Worked) -> 
     asked = len(answers)
     run = federation.work()
     assert (run.state, run.reason[:6]) == (RunState.WAITING, "PF-436")
-    assert run.progress.get("answered", 0) == 0
+    assert run.progress.answered == 0
     assert len(answers) == asked  # not asked again
     culprit.receive = receive  # type: ignore[method-assign]
     operator.reinstate(federation.coordinator, ONE)
     run = federation.work()
-    assert (run.state, run.progress["void"]) == (RunState.DONE, 0), run.reason
+    assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
     assert states(federation) == {EntryState.COMMITTED}
 
 
@@ -147,7 +147,7 @@ def test_it_is_suspended_and_reinstated_in_the_console_and_at_the_command_line(
     assert "suspended, 10 teachers" in pate_fed("members", *home).out
     assert pate_fed("suspend", "South", *home).error_code == "PF-433"
     assert pate_fed("reinstate", "South", *home, "--format", "json").json["state"] == "member"
-    acts = [(one.act, one.before["state"]) for one in reversed(fresh.audit_log.search(most=4))]
+    acts = [(one["act"], one["before"]["state"]) for one in reversed(newest_acts(fresh, most=4))]
     assert acts == [(Act.SUSPENDED, "member"), (Act.REINSTATED, "suspended")] * 2
     operator.suspend(fresh, "West")
     assert fresh.revoke("West").state == "revoked"  # type: ignore[union-attr]

@@ -14,6 +14,7 @@ from protocols.transcript import seal_files
 from tests.support.command import Command, pate_fed, small_run, write_table
 from tests.support.markers import sampled
 from tests.support.rounds import MemoryRun, ready_run
+from tests.support.sample_run import sample_manifest
 
 __all__ = ["pate_fed"]
 
@@ -39,6 +40,7 @@ def write(run: MemoryRun, folder: Path) -> None:
     ]
     (folder / "transcript.jsonl").write_text("".join(f"{line}\n" for line in lines))
     named = {
+        **sample_manifest(),
         "run_id": run.coordinator.run_id.hex(),
         "transcript_head": run.coordinator.transcript.head.hex(),
         "earlier_setups": [],
@@ -128,7 +130,7 @@ def test_people_can_pin_whose_run_it_must_be(
         assert (ended.code, ended.error_code) == (5, "PF-414")
 
 
-@sampled(3)
+@sampled()
 @pytest.mark.parametrize("place", range(7))
 def test_a_line_that_is_gone_is_named(pate_fed: Command, run_dir: Path, place: int) -> None:
     file = run_dir / "transcript.jsonl"
@@ -164,7 +166,7 @@ def test_a_good_transcript_of_another_run_is_broken(pate_fed: Command, run_dir: 
     assert "another run" in ended.err
 
 
-@sampled(3)
+@sampled()
 @pytest.mark.parametrize("name", ["transcript.jsonl", "manifest.json"])
 @pytest.mark.parametrize("content", [None, b"", b"\xff", b"[]", b"{}", b"[" * 100_000])
 def test_files_that_cannot_be_read_are_one_line(

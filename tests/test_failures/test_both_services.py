@@ -100,7 +100,7 @@ def require_scored(federation: WholeFederation, name: str) -> None:
     assert shown["price"]["epsilon"] <= 1
     rights, wrong_no = dict(zip(CLASSES, MARKERS, strict=False)), MARKERS[2]
     for of, wrong in zip(CLASSES, (wrong_no, 0), strict=True):
-        share = shown["evaluation"]["class"][of]["right"]
+        share = shown["evaluation"]["by_class"][of]["right"]
         assert share == pytest.approx(rights[of] / (rights[of] + wrong), abs=1e-3)
     for one in federation.hospitals.values():
         counts = ledger_of(one.site).entries[-1]
@@ -135,8 +135,8 @@ def ended(federation: WholeFederation, name: str) -> Run:
 def require_whole(federation: WholeFederation, name: str, before: dict[str, int]) -> None:
     """A run came to its end by itself, and each hospital was charged once for each batch."""
     run = ended(federation, name)
-    assert (run.state, run.reason, run.progress["void"]) == (RunState.DONE, "", 0)
-    assert run.progress["answered"] == QUERIES
+    assert (run.state, run.reason, run.progress.void) == (RunState.DONE, "", 0)
+    assert run.progress.answered == QUERIES
     for one in federation.hospitals.values():
         assert one.charges[before[one.name] :] == ["committed"] * QUERIES, one.name
 
@@ -146,7 +146,7 @@ def require_charged_once(
 ) -> None:
     """A run came to its end; of batches that it asked anew only the last cost anything."""
     run = ended(federation, name)
-    assert (run.state, run.progress["answered"]) == (RunState.DONE, queries)
+    assert (run.state, run.progress.answered) == (RunState.DONE, queries)
     for one in federation.hospitals.values():
         charges = one.charges[before[one.name] :]
         assert charges.count("committed") == queries, one.name
@@ -168,8 +168,8 @@ def require_mended(federation: WholeFederation, name: str, hospital: Hospital) -
     """The run came to its end; what is void is so for this hospital, which knows why."""
     run = ended(federation, name)
     assert run.state is RunState.DONE
-    assert run.progress["answered"] >= QUERIES - run.progress["void"]
-    if run.progress["void"]:
+    assert run.progress.answered >= QUERIES - run.progress.void
+    if run.progress.void:
         assert "PF-411" in run.reason
         assert hospital.name in run.reason
     assert hospital.in_federation.last_fault in STORAGE
@@ -245,7 +245,7 @@ def test_superlink_service_and_a_hospital_are_killed_one_after_the_other_in_one_
     federation.serve()
     federation.wait_for(lambda: federation.answered("killed") >= 3, pause_s=SOON_S)
     run = federation.run("killed")
-    assert (run.reason, run.progress["void"]) == ("", 0)
+    assert (run.reason, run.progress.void) == ("", 0)
     node = federation.hospitals[SOUTH].node
     node.kill()
     federation.start_hospitals(SOUTH)

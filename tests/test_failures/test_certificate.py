@@ -22,9 +22,9 @@ from coordinator.service import Service
 from party.errors import EnrollmentError
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
-from pate_fed.data.task import LearningTask
-from pate_fed.planning import RunSettings
-from protocols.envelope import DEFAULT_SUITE
+from pate_fed.data.new_task import make_task
+from protocols.suites import DEFAULT_SUITE
+from tests.support.asking import asked_run
 from tests.support.deployed import (
     CLASSES,
     LABEL,
@@ -34,6 +34,7 @@ from tests.support.deployed import (
 )
 from tests.support.loopback_home import make_home
 from tests.support.process_federation import enroll
+from tests.support.rules import run_settings
 
 pytestmark = pytest.mark.slow
 
@@ -82,8 +83,8 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
     for site in sites:
         enroll(coordinator, site)
     queries = write_public_table(tmp_path / "public.csv")
-    task = LearningTask.from_public_table(queries, label=LABEL, classes=CLASSES)
-    settings = RunSettings(
+    task = make_task(queries, label=LABEL, classes=CLASSES)
+    settings = run_settings(
         data=source_of("public.csv", LABEL),
         suite=DEFAULT_SUITE,
         queries=4,
@@ -91,7 +92,7 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
         sigma2=3.0,
         epsilon=100.0,
     )
-    coordinator.ask("first", task, settings, source="public.csv")
+    asked_run(coordinator, "first", task, settings, source="public.csv")
     service = Service(coordinator)
     service.start()
     try:

@@ -14,6 +14,7 @@ from pate_fed.releases import NoisyRelease
 from protocols import wire
 from protocols.identity import SigningIdentity
 from protocols.messages import MaskedVector, Plan, Reveal, Settlement, ShareBundle, Verdict
+from protocols.values import decode_value, encode_value
 from tests.support.federation import messages
 from tests.support.invariants import Fault, Seen, messages_in, violations
 from tests.support.process_federation import process_federation
@@ -112,12 +113,12 @@ def a_charge_is_for_nothing(seen: Seen) -> Seen:
 
 def a_run_says_that_it_cost_less(seen: Seen) -> Seen:
     progress = seen.runs[0].run.progress
-    return with_run(seen, progress={**progress, "share": 0.9 * progress["share"]})
+    return with_run(seen, progress=replace(progress, share=0.9 * progress.share))
 
 
 def a_run_says_that_it_cost_more(seen: Seen) -> Seen:
     progress = seen.runs[0].run.progress
-    return with_run(seen, progress={**progress, "share": 1.1 * progress["share"]})
+    return with_run(seen, progress=replace(progress, share=1.1 * progress.share))
 
 
 def a_release_is_in_no_ledger(seen: Seen) -> Seen:
@@ -143,9 +144,9 @@ def a_plan_is_voted_on_twice(seen: Seen) -> Seen:
 
 def a_plan_is_settled_twice(seen: Seen) -> Seen:
     settlement = heard(seen, Settlement)
-    release = NoisyRelease.from_record(wire.decode_value(settlement.result))
+    release = NoisyRelease.from_record(decode_value(settlement.result))
     other = NoisyRelease(1 - release.labels, release.outcomes)
-    return told(seen, replace(settlement, result=wire.encode_value(other.as_record())))
+    return told(seen, replace(settlement, result=encode_value(other.as_record())))
 
 
 def a_query_is_released_for_two_plans(seen: Seen) -> Seen:
@@ -227,7 +228,7 @@ def a_run_fails_without_a_word(seen: Seen) -> Seen:
 
 def a_run_is_done_in_part_without_a_word(seen: Seen) -> Seen:
     progress = seen.runs[0].run.progress
-    return with_run(seen, progress={**progress, "queries": progress["queries"] + 1})
+    return with_run(seen, progress=replace(progress, queries=progress.queries + 1))
 
 
 def a_reason_is_kept_to_the_queue(seen: Seen) -> Seen:

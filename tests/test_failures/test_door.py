@@ -17,11 +17,11 @@ import pytest
 
 from coordinator.federation.home import FederationHome
 from coordinator.flower.runtime import NodeAtLink
+from coordinator.flower.superlink import arguments
 from coordinator.flower.superlink_child import SuperLinkChild
-from coordinator.flower.superlink_process import settings_of
 from coordinator.operator import Coordinator
 from party.errors import EnrollmentError
-from party.flower.runtime import SuperNodeSettings
+from party.flower.runtime import supernode_command
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from protocols.enrollment import Invitation
@@ -64,16 +64,10 @@ class Served:
 
     def start_node(self, site: Site) -> subprocess.Popen[bytes]:
         """A SuperNode as the hospital's service starts it."""
-        settings = SuperNodeSettings(
-            superlink=site.membership().settings.address,
-            ca_certificate=site.membership().path("ca.crt"),
-            private_key=site.membership().path("node.key"),
-            secret=site.membership().path("node.secret"),
-            port=free_ports(1)[0],
-        )
+        command = supernode_command(site.membership(), port=free_ports(1)[0])
         with site.path("log", "supernode").open("ab") as log:
             return subprocess.Popen(
-                settings.command(),
+                command,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -255,11 +249,11 @@ def is_open(port: int) -> bool:
 def stock_superlink(served: Served, folder: Path) -> Iterator[int]:
     """Flower's own SuperLink, with our certificate and options; gives its port."""
     port = free_ports(1)[0]
-    settings = replace(settings_of(served.home), port=port, database=folder / "stock.db")
+    options = arguments(served.home, port=port, database=folder / "stock.db")
     program = Path(sys.executable).with_name("flower-superlink")
     with (folder / "stock.log").open("wb") as log:
         process = subprocess.Popen(
-            [program, *settings.arguments()[1:]],
+            [program, *options[1:]],
             stdout=log,
             stderr=log,
             env=environment(folder),

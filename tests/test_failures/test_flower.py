@@ -19,11 +19,12 @@ from coordinator.runs.queue import ENDED, RunState
 from coordinator.runs.request import source_of
 from coordinator.service import EXCHANGE_S
 from pate_fed.accounting import EntryState
-from pate_fed.planning import RunSettings
 from pate_fed.queries import QueryBatch
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
+from tests.support.asking import asked_run
 from tests.support.deployed import LABEL, Deployed, deployed
 from tests.support.invariants import require_sound
+from tests.support.rules import run_settings
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ OVER = tuple(state.value for state in ENDED)
 
 def ask(federation: Deployed, *, patience_s: float) -> None:
     """Queue a run of two batches."""
-    settings = RunSettings(
+    settings = run_settings(
         data=source_of("public.csv", LABEL),
         suite=DEFAULT_SUITE,
         queries=QUERIES,
@@ -43,7 +44,9 @@ def ask(federation: Deployed, *, patience_s: float) -> None:
         epsilon=100.0,
     )
     coordinator = federation.coordinator
-    coordinator.ask("first", federation.task, settings, source="public.csv", patience_s=patience_s)
+    asked_run(
+        coordinator, "first", federation.task, settings, source="public.csv", patience_s=patience_s
+    )
     coordinator.close()
 
 
@@ -84,8 +87,8 @@ def test_a_service_that_is_told_to_end_within_an_exchange_ends_soon_and_its_run_
         run = federation.wait_for_run("first", states=OVER, timeout_s=600)
         seen = federation.look()
         require_sound(seen, note=federation.log)
-        assert (run.state, run.reason, run.progress["void"]) == (RunState.DONE, "", 0)
-        assert run.progress["answered"] == QUERIES
+        assert (run.state, run.reason, run.progress.void) == (RunState.DONE, "", 0)
+        assert run.progress.answered == QUERIES
         for one in seen.hospitals:
             states = [entry.state for entry in one.ledger.entries]
             assert states == [EntryState.COMMITTED] * 2

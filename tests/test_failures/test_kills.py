@@ -72,7 +72,7 @@ def test_a_hospital_that_is_killed_around_its_share_sends_it_once_or_never(
         federation.require_true_labels(seen)
         [run] = seen.runs
         assert len(seen.said.releases()) == 3, run
-        assert (run.run.state, run.run.progress["answered"]) == (RunState.DONE, 6)
+        assert (run.run.state, run.run.progress.answered) == (RunState.DONE, 6)
         sent = [plan for plan, name in seen.said.vectors if name == seen.hospitals[0].name]
         if form == "masked":  # the others go on without it
             assert len(states_of(seen, 0)) == 1
@@ -133,7 +133,7 @@ def test_a_coordinator_that_is_killed_at_every_stage_of_one_run_ends_it_whole(
         federation.require_true_labels(seen)
         [run] = seen.runs
         assert (run.run.state, run.run.reason) == (RunState.DONE, "")
-        assert run.run.progress["answered"] == run.run.progress["queries"]
+        assert run.run.progress.answered == run.run.progress.queries
         # One sum a batch, a threshold or not, and no second draw of anybody's noise for it.
         assert len(seen.said.plans) == 3
         for place, hospital in enumerate(seen.hospitals):
@@ -170,8 +170,8 @@ def test_killed_at_a_void_batch_it_knows_what_that_cost(tmp_path: Path) -> None:
         seen = federation.look()
         require_sound(seen)
         [run] = seen.runs
-        assert (run.run.state, run.run.progress["void"]) == (RunState.DONE, 1)
-        assert run.run.progress["answered"] == 6
+        assert (run.run.state, run.run.progress.void) == (RunState.DONE, 1)
+        assert run.run.progress.answered == 6
         for place in range(len(seen.hospitals)):
             assert states_of(seen, place) == [given_back(place), *[EntryState.COMMITTED] * 3]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import pate_fed
 import protocols.wire
 from coordinator.runs.queue import RunState
+from pate_fed import version
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import RunTerms
 from tests.support.invariants import require_sound
@@ -37,7 +37,7 @@ def other_terms() -> None:
 
 
 def another_package() -> None:
-    pate_fed.__version__ = "9.9.9"
+    version.__version__ = "9.9.9"
 
 
 def started(federation: ProcessFederation, change: Callable[[], None]) -> None:

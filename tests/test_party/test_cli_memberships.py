@@ -11,7 +11,7 @@ import pytest
 
 from party.site.folder import IDENTITY_KEY, Site
 from party.site.status_file import Status, write_status
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from protocols.fingerprint_words import spoken
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of, decide_budget
@@ -74,8 +74,8 @@ class TestJoin:
             (known,) = [one for one in to.enrollment.parties() if one.name == name]
             assert known.identity == site.identity.public
         assert [one.name for one in site.memberships] == [FIRST, SECOND]
-        joined = [one for one in audit_of(site) if one.kind is AuditKind.JOINED]
-        assert [one.detail["membership"] for one in joined] == [FIRST, SECOND]
+        joined = [one for one in audit_of(site) if one.act is Act.JOINED]
+        assert [one.facts["membership"] for one in joined] == [FIRST, SECOND]
 
     def test_a_node_that_runs_has_to_be_restarted(
         self,
@@ -125,7 +125,7 @@ class TestJoin:
 
 
 class TestNaming:
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize(
         "command",
         [
@@ -214,8 +214,8 @@ class TestLeaving:
         assert ended.code == 0
         assert "last" in ended.err
         assert not any(path.exists() for path in key_files(Site.open(both)))
-        kinds = [one.kind for one in audit_of(Site.open(both))]
-        assert kinds == [AuditKind.JOINED] * 2 + [AuditKind.LEFT] * 2
+        kinds = [one.act for one in audit_of(Site.open(both))]
+        assert kinds == [Act.JOINED] * 2 + [Act.LEFT] * 2
 
     def test_an_identity_that_left_is_not_taken_back(
         self, federation: ServedFederation, pate_party: PateParty, both: Path, name: str
@@ -254,7 +254,7 @@ class TestStart:
         found = [Check(name, "fail", "It fails.", "Mend it.", of) for name, of in failing]
         return lambda site, around: iter(found)
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize(
         ("failing", "served"),
         [

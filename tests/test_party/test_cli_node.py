@@ -21,14 +21,14 @@ from party.storage import charges_of, is_budget_fixed
 from pate_fed.pricing import run_cost
 from pate_fed.public_rows import PublicRows
 from pate_fed.wording import epsilon_text
-from protocols import wire
 from protocols.enrollment import read_audit_head
-from protocols.envelope import DEFAULT_SUITE
 from protocols.run_scope import RunScope
+from protocols.suites import DEFAULT_SUITE
+from protocols.values import encode_value
 from tests.support.hospital_services import Hospitals, make_hospitals, records_of
-from tests.support.hospital_site import LABEL, PATIENT
+from tests.support.hospital_site import LABEL, PATIENT, membership_of
 from tests.test_party.test_cli import PateParty, error_code, pate_party
-from tests.test_party.test_service import Running, membership_of, stack, tampered
+from tests.test_party.test_service import Running, stack, tampered
 
 __all__ = ["pate_party", "stack"]
 
@@ -45,7 +45,7 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
     members = tuple(sorted(hospitals.members, key=lambda member: member.identity.fingerprint))
     terms = hospitals.terms(members)
     seats = tuple(member.identity.fingerprint for member in members)
-    content = wire.encode_value(terms.as_record())
+    content = encode_value(terms.as_record())
     asking = hospitals.coordinator.public.fingerprint
     scope = RunScope(asking, content, seats, "additive", 32, DEFAULT_SUITE, 3, 1, 0)
     asked: dict[str, Any] = {
@@ -63,10 +63,6 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
         lambda self, digest: hospitals.task.to_bytes(),
     )
     return site
-
-
-def asking_of(site: Site) -> bytes:
-    return site.membership().coordinator.fingerprint
 
 
 def approvals_of(site: Site, state: ApprovalState | None = None) -> tuple[Approval, ...]:
@@ -320,7 +316,7 @@ class TestPauseBudgetAudit:
             states.append(ran.services[0].status.state)
         assert states == ["paused", "running"]
         ended = pate_party("audit", "verify", "--site", folder, "--format", "json")
-        assert json.loads(ended.out)["records"] == ran.services[0].audit.end[0]
+        assert json.loads(ended.out)["entries"] == ran.services[0].audit.end[0]
 
     def test_budget_says_what_each_run_took_and_what_is_left(
         self, pate_party: PateParty, ran: Running
@@ -357,21 +353,21 @@ class TestPauseBudgetAudit:
             pate_party("audit", "verify", "--site", site.folder, "--format", "json").out
         )
         head = read_audit_head(bytes.fromhex(shown["signed"]), site.identity.public)
-        assert (head.records, head.head) == (shown["records"], bytes.fromhex(shown["head"]))
+        assert (head.records, head.head) == (shown["entries"], bytes.fromhex(shown["head"]))
         assert shown["witnessed"] == {"lung-study": None}  # nobody could be asked
 
     def test_what_the_coordinator_holds_is_asked_for_and_compared(
         self, pate_party: PateParty, ran: Running, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         site, held = ran.hospitals.sites[0], ran.services[0].federation().signed_head()
-        answer = membership_of(site, audit_head=held)
+        answer = membership_of(site.identity.fingerprint, audit_head=held)
         monkeypatch.setattr(
             "party.site.enrollment.CoordinatorDoor.membership", lambda self, **_: answer
         )
         verify = ("audit", "verify", "--site", site.folder)
         shown = pate_party(*verify, "--format", "json").json
-        assert shown["records"] == ran.services[0].audit.end[0]
-        assert shown["witnessed"] == {"lung-study": shown["records"]}
+        assert shown["entries"] == ran.services[0].audit.end[0]
+        assert shown["witnessed"] == {"lung-study": shown["entries"]}
         tampered(ran, 0, "DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)")
         ended = pate_party(*verify)
         assert (ended.code, error_code(ended)) == (5, "PF-353")
@@ -390,7 +386,7 @@ class TestPauseBudgetAudit:
         site = ran.hospitals.sites[0]
         verify = ("audit", "verify", "--site", site.folder)
         shown = json.loads(pate_party(*verify, "--format", "json").out)
-        head = f"{shown['records']}:{shown['head']}"
+        head = f"{shown['entries']}:{shown['head']}"
         assert pate_party(*verify, "--head", head).code == 0
         tampered(ran, 0, "DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)")
         assert pate_party(*verify).code == 0

@@ -10,12 +10,12 @@ import pytest
 import tomli_w
 
 from party.site.folder import Site
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from protocols.fingerprint_words import spoken
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of, records_of
 from tests.support.hospital_site import LABEL, PATIENT, write_own_table
-from tests.support.markers import in_turn, sampled
+from tests.support.markers import sampled
 from tests.support.served_federation import ServedFederation, served_federation
 from tests.test_party.test_cli import PateParty, error_code, pate_party
 
@@ -105,9 +105,9 @@ class TestAtATerminal:
         assert "WARN  membership" in ended.out  # the doctor, at the end
         assert f"pate-party start --site {day.site}" in ended.err
         rules = [
-            record.detail["rule"]
+            record.facts["rule"]
             for record in audit_of(site)
-            if record.kind is AuditKind.SETTINGS_CHANGED and record.detail["by"] == BY
+            if record.act is Act.SETTINGS_CHANGED and record.facts["by"] == BY
         ]
         assert rules == [
             *("lifetime_epsilon", "delta", "delta_for_tests", "most_epsilon"),
@@ -128,8 +128,8 @@ class TestAtATerminal:
         assert "Stopped" not in ended.err
         assert "?" not in ended.err
 
-    @sampled(1)
-    @in_turn(("answered", range(1, 13)))
+    @sampled("answered", cases=3)
+    @pytest.mark.parametrize("answered", range(1, 13))
     def test_it_can_be_stopped_at_every_question(
         self, day: FirstDay, table: Path, answered: int
     ) -> None:

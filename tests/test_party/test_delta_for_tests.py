@@ -14,8 +14,8 @@ import pytest
 from coordinator.errors import VoidBatchError
 from party.errors import Reason
 from party.site.records import Subject
-from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
+from protocols.values import encode_value
 from tests.support.hospital_services import ledger_of, records_of
 from tests.test_party.test_cli import PateParty, pate_party
 from tests.test_party.test_memberships import Both
@@ -107,7 +107,7 @@ def test_people_see_the_delta_of_tests_before_they_decide_and_after(
                 Subject.RUN,
                 bytes(32),
                 coordinator=both.lung.coordinator.public.fingerprint,
-                terms=wire.encode_value(run.terms.as_record()),
+                terms=encode_value(run.terms.as_record()),
                 seats=run.round.seats,
                 form="additive",
                 suite=DEFAULT_SUITE,

@@ -38,6 +38,7 @@ from tests.support.hospital_site import (
     PATIENT,
     at_address,
     make_site,
+    membership_of,
     with_membership,
     write_own_table,
 )
@@ -88,16 +89,11 @@ def check_peer(site: Site, name: str, *, body: str = "") -> None:
 
 def says(state: str, *, teachers: int = 4) -> Callable[[SiteMembership], Membership]:
     """What the coordinator says of a hospital."""
-    return lambda site: Membership(
-        party=site.identity.fingerprint,
-        federation="lung study",
+    return lambda site: membership_of(
+        site.identity.fingerprint,
         state=state,
         teachers=teachers if state == "member" else 0,
         answered_at=int(CLOCK),
-        peer_names=(),
-        peer_keys=(),
-        audit_head=b"",
-        open_runs=(),
     )
 
 
@@ -204,7 +200,7 @@ class TestAllIsWell:
 
 
 class TestMachine:
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize(
         ("name", "changes", "state"),
         [
@@ -260,7 +256,7 @@ class TestMachine:
         check = found(site, graphics_cards=lambda: ("H100",))["graphics card"]
         assert (check.state, check.said[:1]) == (OK, "1")
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize(
         "name",
         [
@@ -352,7 +348,7 @@ class TestStanding:
         assert re.findall(r"\d+", found(fresh)["peers"].said)[:2] == ["1", "2"]
         assert found(fresh)["peers"].state == WARN
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize(
         ("state", "found_state", "words"),
         [
@@ -378,7 +374,7 @@ class TestStanding:
         assert re.findall(r"\d+", check.said) == ["10", "4"]
         assert "--teachers 4" in check.advice
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize("content", [b"", b"garbage", bytes(range(256))])
     def test_a_node_key_that_is_none(self, site: Site, content: bytes) -> None:
         site.membership().path("node.key").write_bytes(content)
@@ -396,7 +392,7 @@ class TestStanding:
         check = found(site, membership=refuses)["membership"]
         assert (check.state, "know" in check.said) == (FAIL, True)
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("heard", "found_state"),
         [("member", OK), ("requested", WARN), ("revoked", FAIL), ("", WARN)],
@@ -424,7 +420,7 @@ class TestStanding:
         check = found(site)["membership"]
         assert (check.state, check.said) == (FAIL, f"memberships/lung-study has no {name}.")
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         "changed", [{"lifetime_epsilon": 9.0}, {"delta": 1e-6}, {"delta_for_tests": 1e-6}]
     )
@@ -457,7 +453,7 @@ def unknown(*_: object) -> Any:
 
 
 class TestNetwork:
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize(
         ("name", "changes"),
         [
@@ -529,7 +525,7 @@ class TestNetwork:
         assert failing(checks) == {"CA", "tls", "clock", "membership"}
         assert checks["tls"].state == FAIL
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize(
         ("ahead", "state"),
         [
@@ -599,7 +595,7 @@ class TestProxy:
             check = found(site, environment=environment)["connection"]
         assert (check.state, "answers 403" in check.said) == (FAIL, True)
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"])
     def test_a_proxy_that_is_down_is_what_is_blamed(self, site: Site, variable: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -618,7 +614,7 @@ class TestProxy:
         assert "proxy.example.org" in check.said
         assert "https_proxy" in check.advice
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"])
     def test_a_wrong_address_is_blamed_on_the_variable_that_holds_it(
         self, site: Site, variable: str

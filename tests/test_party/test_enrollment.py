@@ -11,18 +11,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coordinator.federation.certificates import make_ca
 from party.errors import EnrollmentError
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from pate_fed import __version__
 from protocols import wire
-from protocols.enrollment import Invitation
 from protocols.identity import SigningIdentity
 from protocols.membership import Membership, MembershipQuery
+from tests.support.hospital_site import invitation_of, membership_of
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-PEER = SigningIdentity.generate().public.key
+PEER = SigningIdentity.generate().public
 
 
 class Meeting:
@@ -30,26 +29,9 @@ class Meeting:
 
     def __init__(self, folder: Path) -> None:
         self.coordinator = SigningIdentity.generate()
-        invitation = Invitation(
-            federation="lung study",
-            party="North",
-            address="coordinator.example.org:8443",
-            ca_certificate=make_ca("lung study", now=NOW).certificate.decode(),
-            coordinator_key=self.coordinator.public.key,
-            token=bytes(16),
-            expires_at=int(NOW.timestamp()) + 3600,
-        )
-        self.site = Site.create(folder / "site", invitation)
-        self.answer = Membership(
-            party=self.site.identity.fingerprint,
-            federation="lung study",
-            state="member",
-            teachers=10,
-            answered_at=int(NOW.timestamp()),
-            peer_names=("South",),
-            peer_keys=(PEER,),
-            audit_head=b"",
-            open_runs=(),
+        self.site = Site.create(folder / "site", invitation_of(self.coordinator.public))
+        self.answer = membership_of(
+            self.site.identity.fingerprint, {"South": PEER}, answered_at=int(NOW.timestamp())
         )
 
     def door(self, status: int, content: bytes = b"") -> CoordinatorDoor:
@@ -95,11 +77,11 @@ def test_the_question_says_the_version_of_this_software(meeting: Meeting) -> Non
         pytest.param(lambda a: replace(a, peer_names=()), id="a key without a name"),
         pytest.param(lambda a: replace(a, peer_keys=()), id="a name without a key"),
         pytest.param(
-            lambda a: replace(a, peer_names=("South", "South"), peer_keys=(PEER, bytes(32))),
+            lambda a: replace(a, peer_names=("South", "South"), peer_keys=(PEER.key, bytes(32))),
             id="two keys for one name",
         ),
         pytest.param(
-            lambda a: replace(a, peer_names=("South", "West"), peer_keys=(PEER, PEER)),
+            lambda a: replace(a, peer_names=("South", "West"), peer_keys=(PEER.key, PEER.key)),
             id="two names for one key",
         ),
         pytest.param(lambda a: replace(a, party=bytes(32)), id="for another hospital"),

@@ -20,17 +20,18 @@ from party.site.dataset import add, read_registered
 from party.site.evaluations import OwnScores, held_out_records, own_scores, ready_evaluation
 from party.site.folder import SETTINGS_FILE, Site
 from party.site.held_out import held_out, is_held_out, taught
+from party.site.party_task import PartyTask
 from party.site.records import ApprovalState, Subject
-from party.site.tasks import PartyTask, fetch_task
+from party.site.tasks import fetch_task
 from party.site.training import folder_of, load_teachers, ready_teachers
 from pate_fed.accounting import DistributedCountsEvent
 from pate_fed.charging import noise_of
 from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTaskError
-from pate_fed.evaluation import CertaintyBins, EvaluationPlan
+from pate_fed.evaluation import PLACE_S, START_S, CertaintyBins, EvaluationPlan
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.planning.evaluating import PLACE_S, START_S, EvaluationSettings, EvaluationShape
+from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
 from pate_fed.students import Lesson, train_student
 from pate_fed.students.arrays import as_arrays
 from protocols.additive import AdditiveSum
@@ -351,7 +352,7 @@ def test_three_nodes_count_their_patients_and_a_restarted_one_sends_what_it_sent
     assert release.tallies.sum(axis=1) == pytest.approx([150, 150], abs=6 * noise * 9)
     for site in hospitals.sites:
         [entry] = ledger_of(site).entries
-        assert entry.reserved == DistributedCountsEvent(2, terms.sigma2 or 0.0, 2, 1)
+        assert entry.reserved == DistributedCountsEvent(2, terms.rule.sigma2 or 0.0, 2, 1)
 
 
 def test_a_person_sees_the_comparison_and_no_small_count(

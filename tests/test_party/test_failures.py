@@ -222,7 +222,7 @@ class TestDisk:
 
 class TestClock:
     @pytest.mark.slow
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("jump", [WEEK_S, -WEEK_S], ids=["forward", "back"])
     def test_one_that_jumps_in_a_run_charges_nothing_twice_and_answers_nothing_twice(
         self, running: Running, jump: float

@@ -24,8 +24,9 @@ import party.flower.app
 from coordinator.flower.runtime import stub
 from party.flower import runtime as flower_runtime
 from party.flower import serving
-from party.flower.runtime import STUB_DIGEST, Executor, SuperNodeSettings
+from party.flower.runtime import STUB_DIGEST, Executor, supernode_command
 from protocols import wire
+from tests.support.hospital_site import make_site
 from tests.support.loopback_tls import listening
 
 # Flower's, when it packs the stub.
@@ -324,16 +325,16 @@ class TestFlowersInternals:
         found = list(inspect.signature(getattr(flower_runtime, function)).parameters)
         assert found == parameters or len(found) == parameters
 
-    def test_supernode_knows_every_option_that_we_give(self) -> None:
+    def test_supernode_knows_every_option_that_we_give(self, tmp_path: Path) -> None:
         from flwr.supernode.cli.flower_supernode import (  # noqa: PLC0415
             _parse_args_run_supernode,
         )
 
-        settings = SuperNodeSettings("h:1", Path("ca"), Path("key"), Path("secret"), 9094)
-        command = settings.command()
+        joined = make_site(tmp_path / "site").membership()
+        command = supernode_command(joined, port=9094)
         assert command[:4] == [sys.executable, "-P", "-m", "party.flower.supernode"]
         arguments = _parse_args_run_supernode().parse_args(command[4:])
-        assert (arguments.superlink, arguments.isolation) == ("h:1", "process")
+        assert (arguments.superlink, arguments.isolation) == (joined.settings.address, "process")
         assert not getattr(arguments, "allow_runtime_dependency_installation", False)
         assert not arguments.insecure
 

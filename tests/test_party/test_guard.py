@@ -21,7 +21,7 @@ from party.site.policy import Policy
 from party.storage import Journal
 from party.storage.query_journal import KnownSketches
 from pate_fed.accounting import Outcomes, PrivacyLedger
-from pate_fed.accounting.statement import NoisePlace
+from pate_fed.accounting.costs import NoisePlace
 from pate_fed.errors import OutcomeCapError
 from pate_fed.federation import BatchTerms
 from pate_fed.mechanisms import SPECS
@@ -29,11 +29,12 @@ from pate_fed.queries import QueryPool
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.votes import TeacherWeights
 from protocols import wire
-from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.messages import Refusal
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound
+from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
+from protocols.values import encode_value
 from tests.support.federation import TEACHERS, Federation, messages, ready_federation
-from tests.support.markers import each_once, sampled
+from tests.support.markers import sampled
 from tests.support.stores import journal_in_memory
 
 OTHER_POOL = bytes(32)
@@ -155,7 +156,7 @@ class TestRun:
             federation.run.set_up()
         assert refusal.value.cause == Reason.MECHANISM
 
-    @sampled(5)
+    @sampled()
     @pytest.mark.parametrize(("terms", "policy", "reason"), RUN_REFUSALS)
     def test_party_refuses_a_run_outside_its_policy(
         self, terms: dict[str, Any], policy: dict[str, Any], reason: Reason
@@ -274,7 +275,7 @@ class TestPeers:
     def test_two_checked_bodies_are_enough_for_a_policy_of_two(self) -> None:
         self.review(4, checked={1: "one", 3: "two"})
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize(
         ("parties", "checked", "least"),
         [
@@ -349,7 +350,7 @@ class TestPeers:
         assert refusal.value.cause == Reason.FORM
         assert no_party_acted(federation)
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("form", ["additive", "masked"])
     @pytest.mark.parametrize("place", ["coordinator", "parties"])
     def test_a_run_that_promises_fewer_colluders_than_a_policy_asks_for_is_refused(
@@ -420,8 +421,8 @@ class TestPeers:
         [
             pytest.param(b"", id="empty"),
             pytest.param(b"\xff\x00", id="no CBOR"),
-            pytest.param(wire.encode_value({}), id="no fields"),
-            pytest.param(wire.encode_value([1, 2]), id="a list"),
+            pytest.param(encode_value({}), id="no fields"),
+            pytest.param(encode_value([1, 2]), id="a list"),
         ],
     )
     def test_party_refuses_terms_that_cannot_be_read(self, terms: bytes) -> None:
@@ -431,7 +432,7 @@ class TestPeers:
             guard.review_run(replace(record, terms=terms), seats=seats, me=seats[0])
         assert refusal.value.reason is Reason.TERMS
 
-    @sampled(4)
+    @sampled()
     @pytest.mark.parametrize(
         "changed",
         [
@@ -472,7 +473,7 @@ class TestPeers:
     def test_party_refuses_terms_that_contradict_themselves(self, changed: dict[str, Any]) -> None:
         federation, record, seats = self.record_and_seats(3)
         guard = federation.nodes[0]._guard
-        terms = wire.encode_value({**federation.run.terms.as_record(), **changed})
+        terms = encode_value({**federation.run.terms.as_record(), **changed})
         with pytest.raises(RefusalError) as refusal:
             guard.review_run(replace(record, terms=terms), seats=seats, me=seats[0])
         assert refusal.value.reason is Reason.TERMS
@@ -485,7 +486,7 @@ class TestBatch:
     def propose(self, federation: Federation, terms: object, *, words: int) -> str:
         """Send one party a plan that the coordinator signed, and read its refusal."""
         frame = federation.run.round.batch.plan(
-            batch=0, words=words, expires_at=2_000, terms=wire.encode_value(terms)
+            batch=0, words=words, expires_at=2_000, terms=encode_value(terms)
         )
         code = refusal_of(federation.nodes[0].receive(wire.pack([frame])))
         assert no_party_acted(federation)
@@ -609,7 +610,7 @@ class TestBatch:
             "ledger": node.ledger,
             "run_ledger": run.account.ledger,
         }
-        encoded = wire.encode_value(terms.as_record())
+        encoded = encode_value(terms.as_record())
         return node._guard.review_batch(encoded, **{**known, **changed})
 
     def test_void_batches_that_are_charged_and_not_counted_let_no_party_exceed_the_runs_asks(
@@ -804,7 +805,7 @@ class TestNearQueries:
         with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
             wide.ask(0, 1)
 
-    @sampled(1)
+    @sampled("distance")
     @pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9])
     def test_a_distance_below_the_least_counts_as_the_least(self, distance: float) -> None:
         policy = {"most_near_queries": 0, "near_distance": distance}
@@ -879,7 +880,7 @@ class TestEarlierPlans:
         assert refusal.value.reason is reason
         assert self.review(guard, journal, federation, 2) == ANY_SET
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize(
         ("claim", "index", "reason"),
         [
@@ -951,8 +952,9 @@ class TestEarlierPlans:
             journal.queries.count_new(federation.pool.ask((0, 1)).digests),
         ) == (2, 0)
 
-    @sampled(1)
-    @each_once(("seed", range(8)), ("most", [0, 3, None]))
+    @sampled("seed")
+    @pytest.mark.parametrize("seed", range(8))
+    @pytest.mark.parametrize("most", [0, 3, None])
     def test_what_is_refused_alone_is_what_a_review_one_by_one_refuses(
         self, seed: int, most: int | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:

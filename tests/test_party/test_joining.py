@@ -19,7 +19,7 @@ from party.site.peers import named_by, require_compared
 from party.site.tasks import fetch_task
 from party.site.training import ready_teachers
 from pate_fed.data.csv_file import read_csv
-from pate_fed.data.task import LearningTask
+from pate_fed.data.new_task import make_task
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
 from tests.support.hospital_services import records_of
@@ -62,7 +62,7 @@ def test_four_real_hospitals_come_to_teachers_that_know_something(
     public = tmp_path / "public.csv"
     public.write_text("\n".join([lines[0], *lines[1::2]]) + "\n", encoding="utf-8")
     tables["cleveland"].write_text("\n".join([lines[0], *lines[2::2]]) + "\n", encoding="utf-8")
-    made = LearningTask.from_public_table(public, label="disease", classes=("0", "1"))
+    made = make_task(public, label="disease", classes=("0", "1"))
     truth = made.encode(read_csv(public), patient_column=None).labels
 
     with served_federation(tmp_path / "federation") as federation:

@@ -22,8 +22,9 @@ from party.service import PartyService
 from party.site.folder import IDENTITY_KEY, SETTINGS_FILE, Site
 from party.site.membership import MembershipSettings, free_name, free_port, is_membership_name
 from party.site.records import Subject
-from party.storage.audit import sign_head
+from party.storage.audit_log import sign_head
 from pate_fed.accounting import GaussianMaxEvent
+from pate_fed.data.new_task import make_task
 from pate_fed.data.table_features import CategoryEncoder
 from pate_fed.data.task import LearningTask
 from pate_fed.nodes import owner_files
@@ -34,15 +35,20 @@ from tests.support.changed_pool import rewrite
 from tests.support.federation import MemoryTransport
 from tests.support.hospital_services import (
     Hospitals,
-    invitation_of,
     join_another,
     ledger_of,
     make_hospitals,
     records_of,
 )
-from tests.support.hospital_site import LABEL, key_files, make_site
+from tests.support.hospital_site import (
+    LABEL,
+    invitation_of,
+    key_files,
+    make_site,
+    membership_of,
+)
 from tests.support.markers import sampled
-from tests.test_party.test_service import MARKER, membership_of, votes
+from tests.test_party.test_service import MARKER, votes
 
 LUNG, HEART = "lung-study", "heart-study"
 
@@ -180,7 +186,7 @@ class TestOneHospital:
             is_written_otherwise=True,
         )
         lung = both.lung.task
-        heart = LearningTask.from_public_table(changed, label=LABEL, classes=lung.class_names)
+        heart = make_task(changed, label=LABEL, classes=lung.class_names)
         both.heart.task = heart
         assert heart.encoder.encoders[0] != lung.encoder.encoders[0]
         for place in range(3):
@@ -241,7 +247,9 @@ class TestOneHospital:
 
     def test_hearsay_of_one_is_unknown_in_the_other(self, both: Both) -> None:
         stranger, service = SigningIdentity.generate().public, both.services[0]
-        service.federation(HEART).hear(membership_of(both.sites[0], peers={"Else": stranger}))
+        service.federation(HEART).hear(
+            membership_of(both.sites[0].identity.fingerprint, {"Else": stranger})
+        )
         service.receive(wire.pack([]), LUNG)
         known = {name: service.federation(name).node._known_peers for name in (LUNG, HEART)}
         assert stranger.fingerprint in known[HEART]
@@ -252,7 +260,7 @@ class TestOneHospital:
     def test_a_log_that_one_coordinator_contradicts_stops_both(self, both: Both) -> None:
         service, site = both.services[0], both.sites[0]
         head = sign_head(3, bytes(32), site.identity)
-        service.federation(HEART).hear(membership_of(site, audit_head=head))
+        service.federation(HEART).hear(membership_of(site.identity.fingerprint, audit_head=head))
         for name in (LUNG, HEART):
             with pytest.raises(BrokenAuditLogError):
                 service.receive(wire.pack([]), name)
@@ -313,7 +321,7 @@ class TestBudget:
 
 
 class TestApprovals:
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("approval", "reason"), [("pool", Reason.POOL), ("each run", Reason.POOL)]
     )
@@ -331,7 +339,7 @@ class TestApprovals:
             waiting = [one for one in records.approvals() if one.state.value == "pending"]
             assert {one.coordinator for one in waiting} == {heart}
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("changes", [{"task_digest": bytes(32)}, {"classes": 5}, {}], ids=str)
     def test_a_pool_of_the_other_is_refused_as_an_unknown_pool_is(
         self, tmp_path: Path, stack: ExitStack, changes: dict[str, Any]
@@ -397,7 +405,7 @@ class TestJoining:
 
     def test_a_federation_that_was_made_anew_gets_another_name(self, site: Site) -> None:
         for name in ("lung-study-2", "lung-study-3"):
-            site = site.add(invitation_of(SigningIdentity.generate(), "North"))
+            site = site.add(invitation_of(SigningIdentity.generate().public, "North"))
             assert site.memberships[-1].name == name
         ports = [one.settings.node_port for one in site.memberships]
         assert ports == [9094, 9095, 9096]
@@ -405,10 +413,10 @@ class TestJoining:
 
     def test_one_coordinator_is_joined_once(self, site: Site) -> None:
         coordinator = SigningIdentity.generate()
-        site = site.add(invitation_of(coordinator, "North"))
+        site = site.add(invitation_of(coordinator.public, "North"))
         before = {path: path.read_bytes() for path in site.folder.rglob("*") if path.is_file()}
         with pytest.raises(MembershipError, match="once") as caught:
-            site.add(invitation_of(coordinator, "South", federation="heart study"))
+            site.add(invitation_of(coordinator.public, "South", federation="heart study"))
         assert caught.value.code == "PF-375"
         after = {path: path.read_bytes() for path in site.folder.rglob("*") if path.is_file()}
         assert after == before
@@ -428,7 +436,7 @@ class TestJoining:
     def test_a_crash_while_it_is_made_leaves_no_membership_and_the_next_try_makes_it(
         self, site: Site, writes: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        invitation, key = invitation_of(SigningIdentity.generate(), "North"), site.identity
+        invitation, key = invitation_of(SigningIdentity.generate().public, "North"), site.identity
         real, left = owner_files.write_file, [writes]
 
         def killed(path: Path, *pieces: bytes) -> None:
@@ -482,7 +490,7 @@ class TestLeaving:
     def site(self, tmp_path: Path) -> Site:
         made = make_site(tmp_path / "site")
         return made.add(
-            invitation_of(SigningIdentity.generate(), "North", federation="heart study")
+            invitation_of(SigningIdentity.generate().public, "North", federation="heart study")
         )
 
     def test_one_goes_and_the_other_goes_on(self, site: Site) -> None:
@@ -513,18 +521,18 @@ class TestLeaving:
         identity, database = site.identity.public, site.path("party.db").read_bytes()
         for name in (LUNG, HEART):
             site.leave(name)
-        site = site.add(invitation_of(SigningIdentity.generate(), "North"))
+        site = site.add(invitation_of(SigningIdentity.generate().public, "North"))
         assert site.identity.public != identity
         assert site.membership().name == "lung-study-2"
         assert site.path("party.db").read_bytes() == database
 
     def test_a_coordinator_that_was_left_is_joined_anew_in_its_place(self, tmp_path: Path) -> None:
         coordinator = SigningIdentity.generate()
-        site = Site.create(tmp_path / "site", invitation_of(coordinator, "North"))
-        site = site.add(invitation_of(SigningIdentity.generate(), "North"))
+        site = Site.create(tmp_path / "site", invitation_of(coordinator.public, "North"))
+        site = site.add(invitation_of(SigningIdentity.generate().public, "North"))
         key = site.memberships[0].node_public_key
         site.leave(LUNG)
-        site = site.add(invitation_of(coordinator, "North again"))
+        site = site.add(invitation_of(coordinator.public, "North again"))
         assert [one.name for one in site.current] == [LUNG, "lung-study-2"]
         assert site.memberships[0].node_public_key != key
         assert site.memberships[0].settings.party == "North again"
@@ -547,6 +555,6 @@ class TestLeaving:
                 site.leave(HEART)
         assert removed == [IDENTITY_KEY]
         with pytest.raises(SiteError, match="there"):  # half gone is no new beginning
-            site.add(invitation_of(SigningIdentity.generate(), "North"))
+            site.add(invitation_of(SigningIdentity.generate().public, "North"))
         site.leave(HEART)
         assert not any(path.exists() for path in key_files(site))

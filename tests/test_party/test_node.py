@@ -18,7 +18,7 @@ from party.decision.decisions import BatchAccepted, Decision, RunRefused, record
 from party.decision.guard import Consent, Guard
 from party.decision.node import MAX_PACKET_BYTES
 from party.errors import ApprovalError, Reason, RefusalError, StorageError
-from party.site.tasks import PartyTask, tasks_of
+from party.site.party_task import PartyTask, tasks_of
 from pate_fed.accounting import EntryState, GaussianMaxEvent
 from pate_fed.charging import RunLedger
 from pate_fed.federation import MOST_ASKED, BatchTerms, RunTerms
@@ -30,6 +30,7 @@ from protocols.fields import Message
 from protocols.identity import SigningIdentity
 from protocols.messages import Readiness, Refusal, Settlement
 from protocols.rounds import PartyState
+from protocols.values import decode_value, encode_value
 from tests.support.federation import (
     CLASSES,
     TEACHERS,
@@ -40,6 +41,7 @@ from tests.support.federation import (
     ready_federation,
 )
 from tests.support.markers import sampled
+from tests.support.rules import with_other
 
 CODE = re.compile(r"PF-\d{3}")
 
@@ -109,7 +111,7 @@ class TestInquiry:
 
     def inquiry(self, federation: Federation, *indices: int) -> bytes:
         terms = BatchTerms(federation.run.terms, indices)
-        return federation.run.round.inquiry.ask(wire.encode_value(terms.as_record()))
+        return federation.run.round.inquiry.ask(encode_value(terms.as_record()))
 
     def answer(self, federation: Federation, *indices: int, place: int = 0) -> Message:
         inquiry = self.inquiry(federation, *indices)
@@ -228,7 +230,7 @@ class TestInquiry:
         federation = ready()
         record = BatchTerms(federation.run.terms, (0,)).as_record()
         for asked, code in ((MOST_ASKED, Reason.QUERIES), (MOST_ASKED + 1, Reason.TERMS)):
-            terms = wire.encode_value({**record, "indices": list(range(asked))})
+            terms = encode_value({**record, "indices": list(range(asked))})
             frame = federation.run.round.inquiry.ask(terms)
             [said] = messages(federation.nodes[0].receive(wire.pack([frame])))
             assert isinstance(said, Refusal)
@@ -334,7 +336,7 @@ def seen_of_healthy() -> list[tuple[list[str], int]]:
 
 
 class TestBrokenTeachers:
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("vote", BROKEN_TEACHERS)
     def test_nothing_but_a_vector_is_seen_of_them(
         self, vote: Any, seen_of_healthy: list[tuple[list[str], int]]
@@ -348,7 +350,7 @@ class TestBrokenTeachers:
         broken.run.close()
         assert broken.party_states(1) == ["committed"]
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize("vote", BROKEN_TEACHERS)
     def test_their_votes_are_counted_for_one_fixed_class(self, vote: Any) -> None:
         federation = ready(votes={0: vote})
@@ -382,7 +384,7 @@ class TestSettlement:
 
     def settle(self, federation: Federation, release: NoisyRelease | bytes) -> bytes:
         """Settle the open plan by a list of the test's choice; return one party's answer."""
-        result = release if isinstance(release, bytes) else wire.encode_value(release.as_record())
+        result = release if isinstance(release, bytes) else encode_value(release.as_record())
         honest = wire.decode(federation.settlement).message
         assert isinstance(honest, Settlement)
         lie = Settlement(
@@ -402,7 +404,7 @@ class TestSettlement:
 
     A, R, N = Outcome.ANSWERED, Outcome.REFUSED, Outcome.NOT_ASKED
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize(
         ("labels", "outcomes"),
         [
@@ -426,19 +428,19 @@ class TestSettlement:
         [after] = federation.nodes[0].ledger.entries
         assert after.charged == before.reserved
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize(
         "result",
         [
             pytest.param(b"", id="nothing"),
             pytest.param(b"\xff", id="no CBOR"),
-            pytest.param(wire.encode_value({"labels": [0, 1, 2]}), id="half a list"),
+            pytest.param(encode_value({"labels": [0, 1, 2]}), id="half a list"),
             pytest.param(
-                wire.encode_value({"labels": [0, -1, 2], "outcomes": [0, 0, 0]}),
+                encode_value({"labels": [0, -1, 2], "outcomes": [0, 0, 0]}),
                 id="an answer without a label",
             ),
             pytest.param(
-                wire.encode_value({"labels": [0, 1, 2], "outcomes": [0, 0, 7]}),
+                encode_value({"labels": [0, 1, 2], "outcomes": [0, 0, 7]}),
                 id="an outcome that nobody knows",
             ),
         ],
@@ -637,7 +639,7 @@ class TestRuns:
     def test_a_party_holds_a_run_to_its_caps(self) -> None:
         # The coordinator's ledger is generous; the terms that all agreed to are not.
         federation = ready_federation(terms={"max_asks": 5, "max_answers": 5})
-        generous = replace(federation.run.terms, max_asks=100, max_answers=100)
+        generous = with_other(federation.run.terms, max_asks=100, max_answers=100)
         federation.store.save_empty(RunLedger.of(generous))
 
         def ask_everything() -> None:
@@ -713,12 +715,12 @@ class TestTasks:
         [refused] = told
         assert isinstance(refused, RunRefused)
         scope = refused.scope
-        terms = RunTerms.from_record(wire.decode_value(scope.terms))
+        terms = RunTerms.from_record(decode_value(scope.terms))
         yes = replace(node._guard, consent=Consent(frozenset({scope.digest})))
         yes.review_consent(terms, scope=scope)
         for changed in (
-            {"terms": wire.encode_value(replace(terms, delta=1e-6).as_record())},
-            {"terms": wire.encode_value(replace(terms, name="another").as_record())},
+            {"terms": encode_value(replace(terms, delta=1e-6).as_record())},
+            {"terms": encode_value(replace(terms, name="another").as_record())},
             {"seats": (*scope.seats[:-1], bytes(32))},
             {"form": "masked"},
             {"ring_bits": scope.ring_bits - 1},

@@ -24,8 +24,9 @@ from party.site.folder import SETTINGS_FILE, Site
 from party.site.records import Approval, ApprovalState, Subject
 from party.site.tasks import fetch_task
 from party.site.training import ready_teachers
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from party.storage.schema import ApprovalRow
+from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTermsError
 from pate_fed.federation import RunTerms
@@ -82,7 +83,7 @@ def another_task(hospitals: Hospitals, name: str, **changed: Any) -> LearningTas
     path = folder / f"{name}.csv"
     path.write_text("\n".join(["age,sex", *rows]) + "\n", encoding="utf-8")
     fields: dict[str, Any] = {"label": LABEL, "classes": ("no", "yes"), **changed}
-    task = LearningTask.from_public_table(path, **fields)
+    task = make_task(path, **fields)
     task_of = replace(hospitals, task=task)
     fetch_task(hospitals.sites[0], task_of, task.pool.digest)
     return task
@@ -136,10 +137,8 @@ class TestPurpose:
             assert PURPOSE in owner.get(page).text, page
         owner.post("reject", digest=digest, reason="no")
         assert PURPOSE in owner.get("decided").text
-        noted = [one for one in audit_of(site) if one.kind in {AuditKind.ASKED, AuditKind.REJECTED}]
-        assert {(one.detail["name"], one.detail["purpose"]) for one in noted} == {
-            ("lung-1", PURPOSE)
-        }
+        noted = [one for one in audit_of(site) if one.act in {Act.ASKED, Act.REJECTED}]
+        assert {(one.facts["name"], one.facts["purpose"]) for one in noted} == {("lung-1", PURPOSE)}
 
     def test_a_hostile_one_stays_text(
         self, pate_party: PateParty, hospitals: Hospitals, site: Site, owner: Browser

@@ -21,11 +21,12 @@ from coordinator.runs.request import source_of
 from coordinator.runs.surroundings import Surroundings
 from coordinator.runs.worker import RunWorker
 from party.site.records import ApprovalState, Subject
-from pate_fed.planning import RunSettings
-from protocols.envelope import DEFAULT_SUITE
+from protocols.suites import DEFAULT_SUITE
+from tests.support.asking import asked_run
 from tests.support.chromium import chromium, complaints, faults_in
 from tests.support.console import add_hospitals, opened, served
 from tests.support.hospital_services import TEACHERS, Hospitals, make_hospitals, records_of
+from tests.support.rules import run_settings
 from tests.support.worked import LocalTransport
 from tests.test_party.test_service import Running
 
@@ -75,7 +76,7 @@ def offered(folder: Path) -> Iterator[tuple[Coordinator, Hospitals, Callable[[],
             clock=time.time,
             wait=lambda _: None,
         )
-        settings = RunSettings(
+        settings = run_settings(
             data=source_of("public.csv", hospitals.task.label),
             queries=12,
             batch_size=4,
@@ -86,7 +87,7 @@ def offered(folder: Path) -> Iterator[tuple[Coordinator, Hospitals, Callable[[],
             epsilon=5.0,
             purpose=PURPOSE,
         )
-        coordinator.ask("lung-2", hospitals.task, settings, source="public.csv")
+        asked_run(coordinator, "lung-2", hospitals.task, settings, source="public.csv")
 
         def offer() -> Run:
             parties = coordinator.enrollment.parties

@@ -10,27 +10,13 @@ from party.errors import PinError, WordsDifferError
 from party.site.peers import Pin, named_by, require_compared, standings
 from protocols.fingerprint_words import spoken, words_of
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.membership import Membership
+from tests.support.hospital_site import membership_of
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def identity() -> PublicIdentity:
     return SigningIdentity.generate().public
-
-
-def membership(**peers: PublicIdentity) -> Membership:
-    return Membership(
-        party=bytes(32),
-        federation="lung study",
-        state="member",
-        teachers=10,
-        answered_at=int(NOW.timestamp()),
-        peer_names=tuple(peers),
-        peer_keys=tuple(one.key for one in peers.values()),
-        audit_head=b"",
-        open_runs=(),
-    )
 
 
 def pin(name: str = "South", who: PublicIdentity | None = None, body: str = "") -> Pin:
@@ -79,7 +65,9 @@ class TestComparing:
 class TestHearsay:
     def test_it_is_shown_as_nobodys_word(self) -> None:
         south, invented = identity(), identity()
-        found = standings([pin("South", south)], membership(South=south, Invented=invented))
+        found = standings(
+            [pin("South", south)], membership_of(bytes(32), {"South": south, "Invented": invented})
+        )
         assert [(one.name, one.pin is not None) for one in found] == [
             ("Invented", False),
             ("South", True),
@@ -87,16 +75,16 @@ class TestHearsay:
 
     def test_another_key_under_a_checked_name_is_shown_beside_it(self) -> None:
         south, thief = identity(), identity()
-        first, second = standings([pin("South", south)], membership(South=thief))
+        first, second = standings([pin("South", south)], membership_of(bytes(32), {"South": thief}))
         assert (first.identity, first.is_member) == (south, False)
         assert first.pin is not None
         assert (second.identity, second.is_member, second.pin) == (thief, True, None)
 
     def test_a_name_finds_one_member(self) -> None:
         south = identity()
-        assert named_by(membership(South=south), "South") == south
+        assert named_by(membership_of(bytes(32), {"South": south}), "South") == south
         with pytest.raises(PinError):
-            named_by(membership(South=south), "North")
+            named_by(membership_of(bytes(32), {"South": south}), "North")
 
     def test_pins_are_shown_without_a_coordinator(self) -> None:
         assert [one.is_member for one in standings([pin()], None)] == [False]

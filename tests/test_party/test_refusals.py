@@ -10,7 +10,7 @@ import pytest
 
 from party.decision.refusals import MOST_A_DAY, Refusals
 from party.storage import AuditLog, PartyDatabase
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 
 DAY_S = 86_400.0
 NOON = 20_000 * DAY_S + 43_200
@@ -23,7 +23,7 @@ def log(tmp_path: Path) -> Iterator[AuditLog]:
 
 
 def refuse(refusals: Refusals, terms: int, *, at: float = NOON) -> None:
-    refusals.note(AuditKind.RUN_REFUSED, {"code": "PF-314", "terms": b"%d" % terms}, at=at)
+    refusals.note(Act.RUN_REFUSED, {"code": "PF-314", "terms": b"%d" % terms}, at=at)
 
 
 @pytest.mark.parametrize("offers", [1, 2, 7])
@@ -42,8 +42,8 @@ def test_the_same_offer_that_is_refused_for_another_reason_is_on_record_again(
 ) -> None:
     refusals = Refusals(log)
     for code in ("PF-314", "PF-323", "PF-314", "PF-323"):
-        refusals.note(AuditKind.RUN_REFUSED, {"code": code, "terms": b"a"}, at=NOON)
-    assert [record.detail["code"] for record in log.records()] == ["PF-314", "PF-323"]
+        refusals.note(Act.RUN_REFUSED, {"code": code, "terms": b"a"}, at=NOON)
+    assert [record.facts["code"] for record in log.entries()] == ["PF-314", "PF-323"]
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -55,8 +55,8 @@ def test_a_flood_of_offers_leaves_no_more_than_a_days_worth(
         refuse(refusals, terms)
         if is_restarted and terms in (MOST_A_DAY // 2, MOST_A_DAY + 5):
             refusals = Refusals(log)
-    kinds = [record.kind for record in log.records()]
-    assert kinds == [AuditKind.RUN_REFUSED] * MOST_A_DAY + [AuditKind.REFUSALS_LEFT_OUT]
+    kinds = [record.act for record in log.entries()]
+    assert kinds == [Act.RUN_REFUSED] * MOST_A_DAY + [Act.REFUSALS_LEFT_OUT]
     refuse(refusals, 10_000, at=NOON + DAY_S)
     assert log.end[0] == MOST_A_DAY + 2
     assert log.verify() == log.end[0]
@@ -66,5 +66,5 @@ def test_refused_batches_count_too(log: AuditLog) -> None:
     refusals = Refusals(log)
     for number in range(2 * MOST_A_DAY):
         plan = number.to_bytes(32, "big")
-        refusals.note(AuditKind.BATCH_REFUSED, {"plan": plan, "code": "PF-317"}, at=NOON)
+        refusals.note(Act.BATCH_REFUSED, {"plan": plan, "code": "PF-317"}, at=NOON)
     assert log.end[0] == MOST_A_DAY + 1

@@ -23,10 +23,11 @@ from party.site import enrollment
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from party.site.results import AnsweredRun, answered_runs, fetch_results
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from pate_fed.array_models import DESCRIPTION_FILE, TENSORS_FILE
-from pate_fed.report import SEAL, RunDirectory
-from pate_fed.report.run_directory import SEALED, digests_of
+from pate_fed.report import RunDirectory
+from pate_fed.report.run_directory import digests_of
+from pate_fed.run_folder import SEAL, SEALED
 from pate_fed.stored_models import SKOPS_FILE
 from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, Invitation
@@ -190,8 +191,8 @@ class TestFetching:
         # The report is our own: what the coordinator calls one is not asked for.
         assert "alert(1)" not in (out / "report.html").read_text("utf-8")
         taken = audit_of(ended.site)[-1]
-        assert (taken.kind, taken.detail["run"], taken.detail["from"]) == (
-            *(AuditKind.RESULTS_FETCHED, ended.run),
+        assert (taken.act, taken.facts["run"], taken.facts["from"]) == (
+            *(Act.RESULTS_FETCHED, ended.run),
             "command line",
         )
         again = pate_party(*line)
@@ -278,7 +279,7 @@ class TestWhoMayHaveThem:
 class TestLyingCoordinator:
     """It holds the key that seals, and may send what it likes."""
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("name", ["labels.csv", "privacy.json", "student/model_card.md"])
     def test_a_file_that_changed_since_it_was_sealed_is_named_and_nothing_is_kept(
         self, ended: Ended, name: str

@@ -14,15 +14,16 @@ import pytest
 from party.errors import ApprovalError, Reason
 from party.service import PartyService
 from party.site.records import ApprovalState, Subject
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from pate_fed.pricing import charged_cost
 from protocols import wire
-from protocols.envelope import DEFAULT_SUITE
 from protocols.errors import BadSignatureError, SuiteError, UnexpectedMessageError, UnknownPeerError
 from protocols.fields import MOST_WORDS_LETTERS
 from protocols.identity import SigningIdentity
 from protocols.messages import Refusal, RunInquiry, RunReadiness
 from protocols.rounds import PartyState, read_run_answer
+from protocols.suites import DEFAULT_SUITE
+from protocols.values import encode_value
 from tests.support.hospital_services import (
     TEACHERS,
     Hospitals,
@@ -30,6 +31,7 @@ from tests.support.hospital_services import (
     make_hospitals,
     records_of,
 )
+from tests.support.rules import with_other
 
 NOW = 1_790_000_000.0
 SECRET = "we distrust the operator"
@@ -65,7 +67,7 @@ def inquiry_of(hospitals: Hospitals, **changed: Any) -> RunInquiry:
         colluders=1,
         dropouts=0,
         simulated=False,
-        terms=wire.encode_value(hospitals.terms(members).as_record()),
+        terms=encode_value(hospitals.terms(members).as_record()),
     )
     return replace(made, **changed)
 
@@ -130,16 +132,16 @@ def test_a_price_above_the_runs_budget_is_said_before_anything_is_asked(
     if "budgets" in changed:
         others = changed["budgets"]
         changed = {"budgets": tuple(5.0 if place == seat else others for place in range(3))}
-    terms = replace(terms, **changed)
+    terms = with_other(terms, **changed)
     assert (charged_cost(terms, seat).epsilon > terms.budgets[seat]) == bool(reason)
-    inquiry = inquiry_of(hospitals, terms=wire.encode_value(terms.as_record()))
+    inquiry = inquiry_of(hospitals, terms=encode_value(terms.as_record()))
     with served(hospitals) as service:
         answer = asked(service, hospitals, inquiry)
         assert service.ledger.entries == ()
     assert isinstance(answer, RunReadiness)
     assert answer.reason == (reason or Reason.APPROVAL)
-    kinds = [record.kind for record in audit_of(hospitals.sites[0])]
-    assert kinds.count(AuditKind.ASKED) == (1 if reason else 2)  # the pool, and this run
+    kinds = [record.act for record in audit_of(hospitals.sites[0])]
+    assert kinds.count(Act.ASKED) == (1 if reason else 2)  # the pool, and this run
 
 
 def test_an_answer_is_the_same_bytes_until_something_changes(hospitals: Hospitals) -> None:
@@ -162,10 +164,10 @@ def test_a_question_charges_nothing_enters_no_run_and_asks_people_once(
         assert service.ledger == ledger
         assert service.federation().node.state is PartyState.NEW
         assert service.federation().node.run_id == b""
-    kinds = [record.kind for record in audit_of(hospitals.sites[0])]
-    assert kinds.count(AuditKind.ASKED) == 2  # the pool, and this run
-    assert kinds.count(AuditKind.RUN_REFUSED) == 1
-    assert AuditKind.RUN_ACCEPTED not in kinds
+    kinds = [record.act for record in audit_of(hospitals.sites[0])]
+    assert kinds.count(Act.ASKED) == 2  # the pool, and this run
+    assert kinds.count(Act.RUN_REFUSED) == 1
+    assert Act.RUN_ACCEPTED not in kinds
     with records_of(hospitals.sites[0]) as records:
         pending = [one.subject for one in records.approvals(ApprovalState.PENDING)]
     assert pending == [Subject.RUN]

@@ -167,7 +167,7 @@ def test_the_command_line_lists_what_left_and_what_was_done(
     assert "after: paused" in said
     out = tmp_path / "log.jsonl"
     shown = pate_party("audit", "export", "--out", out, *folder, "--format", "json").json
-    assert shown["records"] == len(out.read_text("ascii").splitlines()) > 1
+    assert shown["entries"] == len(out.read_text("ascii").splitlines()) > 1
     assert out.stat().st_mode & 0o777 == 0o600
     assert json.loads(out.read_text("ascii").splitlines()[-1])["act"] == "exported"
     assert pate_party("audit", "export", "--out", out, *folder).code == 2

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -36,20 +36,20 @@ from party.errors import (
 from party.service import PartyService
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import DATABASE_FILE, SETTINGS_FILE, Site
+from party.site.party_task import Vote
 from party.site.records import MOST_PENDING, Approval, ApprovalState, Subject
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import Status, read_status, write_status
-from party.site.tasks import Vote
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import MOST_VOID_BATCHES
 from pate_fed.queries import QueryBatch
 from protocols import wire
 from protocols.additive import AdditiveSum
-from protocols.envelope import DEFAULT_SUITE
-from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.membership import Membership
+from protocols.suites import DEFAULT_SUITE
 from tests.support.deployed import make_home
 from tests.support.federation import MemoryTransport, holds_vector, kinds
 from tests.support.hospital_services import (
@@ -61,7 +61,7 @@ from tests.support.hospital_services import (
     make_hospitals,
     records_of,
 )
-from tests.support.hospital_site import SLUG
+from tests.support.hospital_site import SLUG, membership_of
 from tests.support.markers import sampled
 
 MARKER = 1
@@ -141,14 +141,14 @@ class TestRun:
         assert release.labels.tolist() == [MARKER] * 3
         for place in range(3):
             assert charged(running, place) == ["committed"]
-            told = [record.kind for record in audit_of(running.hospitals.sites[place])]
+            told = [record.act for record in audit_of(running.hospitals.sites[place])]
             assert told == [
-                *(AuditKind.PIN_ADDED, AuditKind.PIN_ADDED, AuditKind.ASKED, AuditKind.APPROVED),
-                *(AuditKind.SETTINGS_CHANGED, AuditKind.DATA_CHANGED, AuditKind.RUN_ACCEPTED),
-                *(AuditKind.CHARGED, AuditKind.BATCH_ANSWERED, AuditKind.SETTLED),
-                AuditKind.RUN_CLOSED,
+                *(Act.PIN_ADDED, Act.PIN_ADDED, Act.ASKED, Act.APPROVED),
+                *(Act.SETTINGS_CHANGED, Act.DATA_CHANGED, Act.RUN_ACCEPTED),
+                *(Act.CHARGED, Act.BATCH_ANSWERED, Act.SETTLED),
+                Act.RUN_CLOSED,
             ]
-        ends = [audit_of(site)[-1].detail for site in running.hospitals.sites]
+        ends = [audit_of(site)[-1].facts for site in running.hospitals.sites]
         head = run.round.transcript.head
         assert all(end["head"] == head and end["parties"] == 3 for end in ends)
 
@@ -188,8 +188,8 @@ class TestRun:
         in_use = hashlib.sha256(site.path(SETTINGS_FILE).read_bytes()).digest()
         site.save(replace(site.settings, policy={"least_parties": 5}))
         stack.callback(PartyService(site).close)
-        [noted] = [each for each in audit_of(site) if each.kind is AuditKind.SETTINGS_CHANGED]
-        assert noted.detail["digest"] == in_use
+        [noted] = [each for each in audit_of(site) if each.act is Act.SETTINGS_CHANGED]
+        assert noted.facts["digest"] == in_use
 
     def test_one_process_at_a_time_is_a_sites_node(self, running: Running) -> None:
         with pytest.raises(JournalLockedError):
@@ -221,8 +221,8 @@ class TestApproval:
                 asked.subject, asked.digest, coordinator=asked.coordinator, by="M. Curie"
             )
         # However often it is offered, it is put on record once.
-        told = [record.kind for record in audit_of(site)]
-        assert told.count(AuditKind.RUN_REFUSED) == 1
+        told = [record.act for record in audit_of(site)]
+        assert told.count(Act.RUN_REFUSED) == 1
         run = running.run()
         run.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]
@@ -319,9 +319,9 @@ class TestManyOffers:
     def test_those_that_alternate_are_each_on_record_once(self, asking: Running) -> None:
         for number in (0, 1) * 6:
             self.offer(asking, number)
-        told = [record.kind for record in audit_of(asking.hospitals.sites[0])]
-        assert told.count(AuditKind.RUN_REFUSED) == 2
-        assert told.count(AuditKind.ASKED) == 3  # the pool, and two runs
+        told = [record.act for record in audit_of(asking.hospitals.sites[0])]
+        assert told.count(Act.RUN_REFUSED) == 2
+        assert told.count(Act.ASKED) == 3  # the pool, and two runs
 
 
 class TestApprovalOfRuns:
@@ -357,9 +357,9 @@ class TestApprovalOfRuns:
                             one.subject, one.digest, coordinator=one.coordinator, by="M. Curie"
                         )
 
-    def told(self, running: Running, place: int, kind: AuditKind) -> int:
+    def told(self, running: Running, place: int, kind: Act) -> int:
         records = audit_of(running.hospitals.sites[place])
-        return [record.kind for record in records if record.detail.get("subject") != "pool"].count(
+        return [record.act for record in records if record.facts.get("subject") != "pool"].count(
             kind
         )
 
@@ -370,7 +370,7 @@ class TestApprovalOfRuns:
             run.ask((index,))
         return run
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("closes", [True, False], ids=["closed", "left open"])
     def test_a_run_that_is_set_up_again_has_what_it_left_and_no_more(
         self, tmp_path: Path, stack: ExitStack, closes: bool
@@ -391,7 +391,7 @@ class TestApprovalOfRuns:
         assert not any(holds_vector(answer) for _, answer in late)
         for place in range(3):
             assert len(charged(asking, place)) == 3
-            assert self.told(asking, place, AuditKind.ASKED) == 1
+            assert self.told(asking, place, Act.ASKED) == 1
 
     def test_a_run_of_another_name_is_asked_about(self, asking: Running) -> None:
         self.answered(asking, 0).close()
@@ -404,7 +404,7 @@ class TestApprovalOfRuns:
         for place in range(3):
             first, second = self.asked(asking, place)
             assert (first.state, second.state) == (ApprovalState.APPROVED, ApprovalState.PENDING)
-            assert self.told(asking, place, AuditKind.ASKED) == 2
+            assert self.told(asking, place, Act.ASKED) == 2
         self.approve(asking)
         self.answered(asking, 2).close()
         assert len(charged(asking, 0)) == 2
@@ -424,7 +424,7 @@ class TestApprovalOfRuns:
         assert service.receive(plans[0]) == sent
         assert charged(asking, 0) == ["reserved"]
         self.answered(asking, 1).close()
-        assert self.told(asking, 0, AuditKind.ASKED) == 1
+        assert self.told(asking, 0, Act.ASKED) == 1
 
     def test_an_answer_is_on_record_before_teachers_are_asked(self, asking: Running) -> None:
         seen: list[object] = []
@@ -439,8 +439,8 @@ class TestApprovalOfRuns:
         asking.restart(0, watching)
         run = self.answered(asking, 0)
         [last] = seen
-        assert (last.kind, last.detail["run"]) == (  # type: ignore[attr-defined]
-            AuditKind.BATCH_ANSWERED,
+        assert (last.act, last.facts["run"]) == (  # type: ignore[attr-defined]
+            Act.BATCH_ANSWERED,
             run.round.run_id,
         )
 
@@ -456,7 +456,7 @@ class TestApprovalOfRuns:
         with pytest.raises(VoidBatchError, match=Reason.REJECTED):
             run.ask((0,))
         assert not any(holds_vector(a) for node, a in asking.transport.answers if node == 0)
-        assert self.told(asking, 0, AuditKind.BATCH_ANSWERED) == 0
+        assert self.told(asking, 0, Act.BATCH_ANSWERED) == 0
 
     def test_a_run_that_is_rejected_is_refused_its_next_batch(self, asking: Running) -> None:
         run = self.answered(asking, 0)
@@ -512,7 +512,7 @@ class TestPause:
         assert MOST_VOID_BATCHES > 1
         assert run.ask((2,)).labels.tolist() == [MARKER]
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         "spoil",
         [
@@ -609,7 +609,7 @@ class TestOrder:
         def watching(*_: object) -> object:
             def vote(batch: QueryBatch) -> object:
                 records = audit_of(running.hospitals.sites[0])
-                seen.append([records[-1].kind, *charged(running, 0)])
+                seen.append([records[-1].act, *charged(running, 0)])
                 return np.full((TEACHERS, len(batch)), MARKER)
 
             return vote
@@ -647,35 +647,13 @@ class TestOrder:
         assert run.ask((0,)).labels.tolist() == [MARKER]
 
 
-def membership_of(
-    site: Site,
-    *,
-    peers: Mapping[str, PublicIdentity] | None = None,
-    audit_head: bytes = b"",
-    state: str = "member",
-) -> Membership:
-    """The coordinator's answer to a site, as its door takes it."""
-    named = dict(peers or {})
-    return Membership(
-        party=site.identity.fingerprint,
-        federation="lung study",
-        state=state,
-        teachers=10,
-        answered_at=1,
-        peer_names=tuple(named),
-        peer_keys=tuple(identity.key for identity in named.values()),
-        audit_head=audit_head,
-        open_runs=("run", "another"),
-    )
-
-
 class TestPeers:
     def test_a_peer_that_is_known_by_hearsay_is_known_and_counts_for_nothing(
         self, running: Running
     ) -> None:
         stranger, service = SigningIdentity.generate().public, running.services[0]
         service.federation().hear(
-            membership_of(running.hospitals.sites[0], peers={"Else": stranger})
+            membership_of(running.hospitals.sites[0].identity.fingerprint, {"Else": stranger})
         )
         service.receive(wire.pack([]))
         assert stranger.fingerprint in service.federation().node._known_peers
@@ -716,7 +694,9 @@ class TestPeers:
         self, running: Running, state: str
     ) -> None:
         service = running.services[0]
-        service.federation().hear(membership_of(running.hospitals.sites[0], state=state))
+        service.federation().hear(
+            membership_of(running.hospitals.sites[0].identity.fingerprint, state=state)
+        )
         service.receive(wire.pack([]))
         status = read_status(running.file(0, STATUS_FILE))
         assert status is not None
@@ -796,7 +776,7 @@ class TestWitness:
         held = service.federation().signed_head()
         self.ask(running)
         for head in (b"", held, service.federation().signed_head()):
-            service.federation().hear(membership_of(site, audit_head=head))
+            service.federation().hear(membership_of(site.identity.fingerprint, audit_head=head))
         self.ask_again(running)
 
     def ask_again(self, running: Running) -> None:
@@ -804,7 +784,7 @@ class TestWitness:
         run.set_up()
         run.ask((1,))
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("grows", [False, True], ids=["shorter", "grown past it"])
     def test_yesterdays_database_stops_the_node_before_any_run_and_at_every_start(
         self, running: Running, tmp_path: Path, grows: bool
@@ -820,7 +800,7 @@ class TestWitness:
                     records.standing.pause(by="M. Curie")
                     records.standing.resume(by="M. Curie")
         service = running.services[0]
-        service.federation().hear(membership_of(site, audit_head=held))
+        service.federation().hear(membership_of(site.identity.fingerprint, audit_head=held))
         with pytest.raises(BrokenAuditLogError):
             service.receive(wire.pack([]))
         running.now += 5
@@ -828,7 +808,7 @@ class TestWitness:
         assert service.status.trouble == "PF-353"
         charged_before = charged(running, 0)
         # An answer without a head, or with an older one, changes nothing.
-        service.federation().hear(membership_of(site))
+        service.federation().hear(membership_of(site.identity.fingerprint))
         with pytest.raises(BrokenAuditLogError):
             service.receive(wire.pack([]))
         with pytest.raises(BrokenAuditLogError):
@@ -838,7 +818,7 @@ class TestWitness:
         assert (status.state, status.trouble) == ("stopped", "PF-353")
         assert charged(running, 0) == charged_before
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("answers_lost", [1, 4])
     def test_a_log_that_was_put_back_is_noticed_though_answers_were_lost(
         self, running: Running, tmp_path: Path, answers_lost: int
@@ -892,7 +872,7 @@ class TestWitness:
             0,
             "UPDATE audit SET link = zeroblob(32) WHERE number = (SELECT max(number) FROM audit)",
         )
-        service.federation().hear(membership_of(site, audit_head=held))
+        service.federation().hear(membership_of(site.identity.fingerprint, audit_head=held))
         with pytest.raises(BrokenAuditLogError):
             service.receive(wire.pack([]))
 

@@ -42,7 +42,7 @@ def rewrite(site: Site, *keys: str, value: object) -> None:
     path.write_text(tomli_w.dumps(table), encoding="utf-8")
 
 
-@sampled(8)
+@sampled()
 @pytest.mark.parametrize(
     ("keys", "value", "named", "got"),
     [

@@ -22,12 +22,13 @@ from party.errors import (
 from party.site.peers import Pin
 from party.site.records import MOST_PENDING, ApprovalState, SiteRecords, Subject
 from party.storage import AuditLog, PartyDatabase
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from pate_fed.federation import RunTerms
 from pate_fed.votes import TeacherWeights
-from protocols import wire
 from protocols.identity import SigningIdentity
 from protocols.membership import MOST_OPEN_RUNS
+from protocols.values import encode_value
+from tests.support.rules import run_terms
 
 PEER, OTHER = SigningIdentity.generate().public, SigningIdentity.generate().public
 POOL, RUN = b"p" * 32, b"r" * 32
@@ -48,10 +49,10 @@ def records(database: PartyDatabase) -> SiteRecords:
     return SiteRecords(database, clock=lambda: float(next(ticks)))
 
 
-def logged(database: PartyDatabase) -> list[tuple[AuditKind, dict[str, Any]]]:
+def logged(database: PartyDatabase) -> list[tuple[Act, dict[str, Any]]]:
     log = AuditLog(database)
     log.verify()
-    return [(record.kind, dict(record.detail)) for record in log.records()]
+    return [(record.act, dict(record.facts)) for record in log.entries()]
 
 
 def tampered(database: PartyDatabase, statement: str) -> None:
@@ -70,7 +71,7 @@ class TestPins:
         assert pin == Pin("north", "Trust", PEER, "telephone", "A. Meyer", 1000.0)
         assert records.pins() == records.decided().pins == (pin,)
         [(kind, detail)] = logged(database)
-        assert kind is AuditKind.PIN_ADDED
+        assert kind is Act.PIN_ADDED
         assert detail == {
             "name": "north",
             "body": "Trust",
@@ -118,7 +119,7 @@ class TestPins:
         records.add_pin("north", OTHER, how="in person", by="A. Meyer")
         assert [pin.identity for pin in records.pins()] == [OTHER]
         kinds = [kind for kind, _ in logged(database)]
-        assert kinds == [AuditKind.PIN_ADDED, AuditKind.PIN_REMOVED, AuditKind.PIN_ADDED]
+        assert kinds == [Act.PIN_ADDED, Act.PIN_REMOVED, Act.PIN_ADDED]
         with pytest.raises(PinError):
             records.remove_pin("south", by="A. Meyer")
 
@@ -155,7 +156,7 @@ class TestApprovals:
                 records.approve(Subject.RUN, RUN, by="B. Ito", coordinator=ASKING, reason=reason)
         assert records.decided().approved_runs == frozenset()
         kinds = [kind for kind, _ in logged(database)]
-        assert kinds == [AuditKind.ASKED, AuditKind.APPROVED, AuditKind.REJECTED]
+        assert kinds == [Act.ASKED, Act.APPROVED, Act.REJECTED]
         names = ("before", "after", "by", "from", "reason")
         assert [[detail[name] for name in names] for _, detail in logged(database)[1:]] == [
             ["pending", "approved", "A. Meyer", "command line", ""],
@@ -170,11 +171,11 @@ class TestApprovals:
         for run in (FIRST, SECOND):  # the same run, set up twice
             self.use(records, run)
         assert records.decided().approved_runs == {RUN}
-        assert [kind for kind, _ in logged(database)][2:] == [AuditKind.BATCH_ANSWERED] * 2
+        assert [kind for kind, _ in logged(database)][2:] == [Act.BATCH_ANSWERED] * 2
         assert records.ask(Subject.RUN, RUN, coordinator=ASKING).state is ApprovalState.APPROVED
 
     def use(self, records: SiteRecords, run: bytes) -> None:
-        records.use(RUN, kind=AuditKind.BATCH_ANSWERED, detail={"run": run}, coordinator=ASKING)
+        records.use(RUN, kind=Act.BATCH_ANSWERED, detail={"run": run}, coordinator=ASKING)
 
     def test_nothing_is_used_that_is_not_approved_or_cannot_be_put_on_record(
         self, records: SiteRecords, database: PartyDatabase
@@ -340,7 +341,7 @@ class TestFederations:
                 records.use(
                     RUN,
                     coordinator=coordinator,
-                    kind=AuditKind.BATCH_ANSWERED,
+                    kind=Act.BATCH_ANSWERED,
                     detail={},
                 )
 
@@ -366,10 +367,10 @@ class TestFederations:
         records.standing.note_left("lung-study", by="A. Meyer")
         records.standing.note_joined("lung-study", federation=POOL, identity=PEER)
         assert [(kind, detail["membership"]) for kind, detail in logged(database)] == [
-            (AuditKind.JOINED, "lung-study"),
-            (AuditKind.JOINED, "heart-study"),
-            (AuditKind.LEFT, "lung-study"),
-            (AuditKind.JOINED, "lung-study"),
+            (Act.JOINED, "lung-study"),
+            (Act.JOINED, "heart-study"),
+            (Act.LEFT, "lung-study"),
+            (Act.JOINED, "lung-study"),
         ]
 
 
@@ -386,8 +387,8 @@ class TestPause:
         assert not records.decided().is_paused
         place = {"from": "command line"}
         assert logged(database) == [
-            (AuditKind.PAUSED, {"by": "A. Meyer", "before": "", "after": "paused", **place}),
-            (AuditKind.RESUMED, {"by": "B. Ito", "before": "paused", "after": "resumed", **place}),
+            (Act.PAUSED, {"by": "A. Meyer", "before": "", "after": "paused", **place}),
+            (Act.RESUMED, {"by": "B. Ito", "before": "paused", "after": "resumed", **place}),
         ]
 
     def test_one_that_says_something_else_is_a_pause(
@@ -406,9 +407,9 @@ class TestSettings:
             records.standing.note_settings(file=file)
             records.standing.note_table(table)
         assert [(kind, detail["digest"]) for kind, detail in logged(database)] == [
-            (AuditKind.SETTINGS_CHANGED, POOL),
-            (AuditKind.DATA_CHANGED, bytes.fromhex("ab" * 32)),
-            (AuditKind.SETTINGS_CHANGED, RUN),
+            (Act.SETTINGS_CHANGED, POOL),
+            (Act.DATA_CHANGED, bytes.fromhex("ab" * 32)),
+            (Act.SETTINGS_CHANGED, RUN),
         ]
         changes = [(detail["before"], detail["after"]) for _, detail in logged(database)]
         assert changes == [("", POOL.hex()), ("", "ab" * 32), (POOL.hex(), RUN.hex())]
@@ -439,7 +440,7 @@ class TestWithdrawn:
     """What an ended run asked waits for nobody any more."""
 
     def terms(self, name: str) -> bytes:
-        return wire.encode_value(terms_of(name).as_record())
+        return encode_value(terms_of(name).as_record())
 
     def test_what_waits_for_a_run_that_ended_is_forgotten_and_on_record(
         self, records: SiteRecords, database: PartyDatabase
@@ -453,7 +454,7 @@ class TestWithdrawn:
         records.withdraw(coordinator=ASKING, open_runs=("second",))
         left = [(one.digest, one.coordinator) for one in records.approvals()]
         assert left == [(bytes([1]) * 32, ASKING), (RUN, ANOTHER), (RUN, ASKING)]
-        assert [kind for kind, _ in logged(database)][-2:] == [AuditKind.WITHDRAWN] * 2
+        assert [kind for kind, _ in logged(database)][-2:] == [Act.WITHDRAWN] * 2
         # Asked again, it waits again.
         records.ask(Subject.POOL, POOL, terms=self.terms("second"), coordinator=ASKING)
         records.withdraw(coordinator=ASKING, open_runs=("second",))
@@ -480,10 +481,9 @@ class TestWithdrawn:
 
 
 def terms_of(name: str) -> RunTerms:
-    return RunTerms(
+    return run_terms(
         name=name, pool_digest=POOL, task_digest=bytes(32), classes=2,
-        weights=(TeacherWeights.equal(10),) * 3, mechanism="gnmax", vote_threshold=None,
-        sigma1=None, sigma2=4.0, confidence=None, test_delta=None, noise_place="coordinator",
+        weights=(TeacherWeights.equal(10),) * 3, mechanism="gnmax", sigma2=4.0,
         unit="record", max_asks=12, max_answers=12,
         budgets=(5.0,) * 3, delta=1e-5,
     )  # fmt: skip

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from party.decision.spending import RunSpending, spending_by_run
-from party.storage.audit import AuditKind, AuditRecord
+from party.storage.audit_log import Act
 from pate_fed.accounting import FormalCost, GaussianMaxEvent, PrivacyLedger
 from pate_fed.federation import RunTerms
+from pate_fed.nodes.audit_log import AuditEntry
 
 LUNG, HEART = b"l" * 32, b"h" * 32
 FIRST, SECOND = b"1" * 32, b"2" * 32
 PLAN = b"p" * 32
 
 
-def accepted(run: bytes, coordinator: bytes) -> AuditRecord:
-    return AuditRecord(1, 0, AuditKind.RUN_ACCEPTED, {"run": run, "coordinator": coordinator})
+def accepted(run: bytes, coordinator: bytes) -> AuditEntry:
+    return AuditEntry(1, 0, Act.RUN_ACCEPTED, {"run": run, "coordinator": coordinator})
 
 
-def charged(plan: bytes) -> AuditRecord:
-    return AuditRecord(2, 0, AuditKind.CHARGED, {"charge": plan.hex()})
+def charged(plan: bytes) -> AuditEntry:
+    return AuditEntry(2, 0, Act.CHARGED, {"charge": plan.hex()})
 
 
-def spending(ledger: PrivacyLedger, records: Iterable[AuditRecord]) -> tuple[RunSpending, ...]:
+def spending(ledger: PrivacyLedger, records: Iterable[AuditEntry]) -> tuple[RunSpending, ...]:
     """No account of any of these runs is kept."""
     return spending_by_run(ledger, records, charges=lambda run: None, costs=run_costs)
 
@@ -31,7 +32,7 @@ def run_costs(terms: RunTerms) -> FormalCost:
     raise AssertionError("no terms are known")
 
 
-def runs_of(*records: AuditRecord) -> list[tuple[str, bytes]]:
+def runs_of(*records: AuditEntry) -> list[tuple[str, bytes]]:
     ledger = PrivacyLedger.for_life(5.0, 1e-5).reserve(PLAN.hex(), GaussianMaxEvent(1, 40.0))
     return [(one.run, one.coordinator) for one in spending(ledger, records)]
 
@@ -58,6 +59,6 @@ def test_an_unanswered_charge_is_of_no_run_where_two_coordinators_may_have_asked
 
 def test_an_answer_names_the_run_of_its_charge() -> None:
     answer = {"run": FIRST, "plan": PLAN}
-    answered = AuditRecord(3, 0, AuditKind.BATCH_ANSWERED, answer)
+    answered = AuditEntry(3, 0, Act.BATCH_ANSWERED, answer)
     records = accepted(FIRST, LUNG), accepted(SECOND, HEART), charged(PLAN), answered
     assert runs_of(*records) == [(FIRST.hex(), LUNG)]

@@ -19,7 +19,7 @@ from party.site.evaluations import ready_evaluation
 from party.site.student_child import predictions
 from party.site.training import ready_teachers
 from pate_fed.array_models import ArrayModel
-from pate_fed.planning.evaluating import START_S
+from pate_fed.evaluation import START_S
 from tests.support.hospital_services import make_hospitals
 from tests.test_party.test_evaluations import SHARE, evaluation_of, right_answers
 

@@ -221,7 +221,7 @@ def site(tmp_path: Path) -> Site:
     return made.save(made.settings.with_port(made.membership().name, port))
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.slow
 @pytest.mark.parametrize("small", [False, True], ids=["HTTPS_PROXY", "https_proxy"])
 def test_the_way_out_is_the_proxys_and_what_is_said_on_loopback_is_not(
@@ -275,7 +275,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 OUTLIVES = "threading.Thread(target=time.sleep, args=(600,)).start()"
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("handler", "flowers", "code"),

@@ -47,7 +47,7 @@ def never(_: int) -> bytes:
 class TestTraining:
     def test_teachers_learn_and_are_kept(self, site: Site, task: LearningTask) -> None:
         told: list[tuple[int, int]] = []
-        fixed = iter([bytes(range(32)), bytes(32)])  # ten patients a teacher: chance counts
+        fixed = iter([bytes(range(32))])  # ten patients a teacher: chance counts
         trained = ready_teachers(
             site,
             task,
@@ -66,7 +66,7 @@ class TestTraining:
         self, site: Site, task: LearningTask, table: Path, tmp_path: Path
     ) -> None:
         """Columns are scaled, and votes shared out over classes, by public rows alone."""
-        fixed = iter([bytes(range(32)), bytes(32)] * 2)
+        fixed = iter([bytes(range(2, 34))] * 2)  # of this deal the change shows
         votes = [
             ready_teachers(site, task, random_bytes=lambda _: next(fixed)).vote(task.pool.views)
         ]
@@ -217,7 +217,7 @@ def remove(name: str) -> Callable[[Site, Path], Site]:
     return change
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(
     ("change", "error"),
     [

@@ -13,7 +13,7 @@ import scipy
 from numpy.typing import NDArray
 
 from pate_fed.accounting.label_bounds import label_rdp
-from pate_fed.votes import fold_counts
+from pate_fed.opened_sums import fold_counts
 
 Table = NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)

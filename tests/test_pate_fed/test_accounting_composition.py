@@ -20,6 +20,7 @@ from pate_fed.accounting.composition import (
     can_be_composed,
     labels_epsilon,
 )
+from pate_fed.accounting.events import GaussianMaxEvent
 from pate_fed.accounting.gaussian_dp import gdp_epsilon
 from pate_fed.accounting.label_bounds import label_level_epsilon
 from pate_fed.accounting.label_laws import Boxes, bends, laws, log_wins
@@ -291,9 +292,7 @@ def test_composition_is_below_certified_divergences() -> None:
 
 def test_composition_is_below_the_label_level_price_of_every_run() -> None:
     for sigma, asks, weight in ((3.0, 5, 1), (12.0, 42, 2), (150.0, 60, 5)):
-        known = label_level_epsilon(
-            asks, asks, sigma1=None, sigma2=sigma, delta=1e-6, weight=weight
-        ).epsilon
+        known = label_level_epsilon(GaussianMaxEvent(asks, sigma, weight), delta=1e-6).epsilon
         assert labels_epsilon(3, sigma, asks=asks, delta=1e-6, weight=weight) < 0.99 * known
 
 

@@ -11,11 +11,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
+from pate_fed.accounting.costs import ROWS_METHOD, ROWS_RDP_METHOD
 from pate_fed.accounting.counts_composition import rows_epsilon
 from pate_fed.accounting.distributed_costs import charged_rows_cost, rows_cost
 from pate_fed.accounting.events import DistributedCountsEvent, DistributedGaussianMaxEvent
 from pate_fed.accounting.gaussian_dp import gdp_epsilon
-from pate_fed.accounting.statement import ROWS_METHOD, ROWS_RDP_METHOD
 from pate_fed.errors import InvalidParameterError
 
 DELTA = 1e-5

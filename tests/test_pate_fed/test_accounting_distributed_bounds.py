@@ -32,7 +32,7 @@ SETTINGS = [
 ]
 
 
-@sampled(1)
+@sampled("classes", "sigma", "shares")
 @pytest.mark.parametrize(("sigma", "shares"), SETTINGS)
 @pytest.mark.parametrize("classes", [2, 3, 4])
 def test_no_votes_make_the_label_cost_more(sigma: float, shares: int, classes: int) -> None:
@@ -83,7 +83,7 @@ def enumerated_moment(sigma: float, shares: int, order: float, *, moved: int, wi
     return largest
 
 
-@sampled(7)
+@sampled("order", "sigma", "moved", cases=7)
 @pytest.mark.parametrize(
     ("sigma", "shares", "moved"),
     [(2.0, 4, 1), (3.0, 2, 1), (5.0, 10, 1), (5.0, 10, 2), (4.0, 3, 3)],
@@ -101,7 +101,7 @@ def test_the_certified_label_is_the_maximum_of_a_full_enumeration(
     assert bound <= found * (1 + 2 * lattice_maximum.TOLERANCE)
 
 
-@sampled(1)
+@sampled("classes")
 @pytest.mark.parametrize("classes", [3, 4])
 def test_no_move_of_several_votes_over_several_classes_makes_the_label_cost_more(
     classes: int,

@@ -8,25 +8,30 @@ import pytest
 
 from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.conversion import convert_costly_curve, convert_curve
+from pate_fed.accounting.costs import ROWS_METHOD
 from pate_fed.accounting.curves import event_label_rdp
-from pate_fed.accounting.distributed_costs import charged_rows_cost, distributed_costs
+from pate_fed.accounting.distributed_costs import (
+    charged_rows_cost,
+    distributed_labels_cost,
+    rows_cost,
+)
 from pate_fed.accounting.events import (
     DistributedCountsEvent,
     DistributedGaussianMaxEvent,
+    GaussianMaxEvent,
 )
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
 from pate_fed.accounting.label_bounds import label_level_epsilon
 from pate_fed.accounting.ledger import PrivacyLedger
-from pate_fed.accounting.statement import (
-    NOT_PROTECTED,
-    NOT_PROTECTED_WITH_NOISE_AT_PARTIES,
-    ROWS_METHOD,
-    not_protected,
-    trust_sentence,
-)
 from pate_fed.errors import (
     BudgetExhaustedError,
     UnsupportedEventError,
+)
+from pate_fed.report.statement import (
+    NOT_PROTECTED,
+    NOT_PROTECTED_WITH_NOISE_AT_PARTIES,
+    not_protected,
+    trust_sentence,
 )
 from tests.support.markers import sampled
 
@@ -36,28 +41,29 @@ DELTA = 1e-5
 def test_the_coordinator_pays_rows_and_the_public_labels() -> None:
     """100 rows, noise as in the reference setting, from 9 shares of variance."""
     event = DistributedGaussianMaxEvent(100, 8.0, 9)
-    costs = distributed_costs(event, delta=DELTA)
+    rows, public = rows_cost(event, delta=DELTA), distributed_labels_cost(event, delta=DELTA)
     gaussian = gdp_epsilon(math.sqrt(200) / 8.0, DELTA)
     by_order = charged_rows_cost(event, delta=DELTA)
-    assert costs.coordinator.epsilon == pytest.approx(gaussian, rel=1e-3)
-    assert costs.coordinator.epsilon < by_order.epsilon
-    rows = convert_curve(lambda orders: orders * 100 / 8.0**2, delta=DELTA, method="cks")
-    assert by_order.epsilon == pytest.approx(rows.epsilon, rel=1e-9)
-    assert by_order.epsilon >= rows.epsilon
-    labels = label_level_epsilon(0, 100, sigma1=None, sigma2=8.0, delta=DELTA).epsilon
+    assert rows.epsilon == pytest.approx(gaussian, rel=1e-3)
+    assert rows.epsilon < by_order.epsilon
+    renyi = convert_curve(lambda orders: orders * 100 / 8.0**2, delta=DELTA, method="cks")
+    assert by_order.epsilon == pytest.approx(renyi.epsilon, rel=1e-9)
+    assert by_order.epsilon >= renyi.epsilon
+    labels = label_level_epsilon(GaussianMaxEvent(100, 8.0), delta=DELTA).epsilon
     # By their divergences discrete labels cost up to 0.1 % more than Gaussian ones, not less.
-    assert labels < costs.public.epsilon < 1.002 * labels
-    assert costs.public.epsilon < 0.9 * costs.coordinator.epsilon
-    assert " 9 hospitals " in costs.coordinator.holds_for
+    assert labels < public.epsilon < 1.002 * labels
+    assert public.epsilon < 0.9 * rows.epsilon
+    assert " 9 hospitals " in rows.holds_for
 
 
 def test_counts_that_everybody_reads_cost_everybody_the_rows() -> None:
-    costs = distributed_costs(DistributedCountsEvent(3, 12.0, 9), delta=DELTA)
-    rows = distributed_costs(DistributedGaussianMaxEvent(3, 12.0, 9), delta=DELTA).coordinator
-    assert costs.public.epsilon == costs.coordinator.epsilon == rows.epsilon
+    counts = DistributedCountsEvent(3, 12.0, 9)
+    rows = rows_cost(DistributedGaussianMaxEvent(3, 12.0, 9), delta=DELTA)
+    public = distributed_labels_cost(counts, delta=DELTA)
+    assert public.epsilon == rows_cost(counts, delta=DELTA).epsilon == rows.epsilon
 
 
-@sampled(1)
+@sampled("event")
 @pytest.mark.parametrize(
     "event",
     [
@@ -67,14 +73,14 @@ def test_counts_that_everybody_reads_cost_everybody_the_rows() -> None:
     ],
 )
 def test_few_orders_are_enough_for_the_public(event: DistributedGaussianMaxEvent) -> None:
-    costs = distributed_costs(event, delta=DELTA)
-    found = costs.public.epsilon
+    rows, public = rows_cost(event, delta=DELTA), distributed_labels_cost(event, delta=DELTA)
+    found = public.epsilon
     best = convert_costly_curve(
         lambda orders: event_label_rdp(event, orders), delta=DELTA, method="cks"
     )
-    if found == costs.coordinator.epsilon:  # the whole rows cost less by their composition
+    if found == rows.epsilon:  # the whole rows cost less by their composition
         assert found < best.epsilon
-        assert costs.public.method == ROWS_METHOD
+        assert public.method == ROWS_METHOD
         return
     # Any order is valid; the best of many is hardly better.
     assert found >= best.epsilon * (1 - 1e-4)
@@ -84,10 +90,10 @@ def test_few_orders_are_enough_for_the_public(event: DistributedGaussianMaxEvent
 def test_the_public_never_pays_more_than_the_coordinator() -> None:
     for weight in (1, 4):
         event = DistributedGaussianMaxEvent(10, 4.0, 9, weight)
-        costs = distributed_costs(event, delta=DELTA)
-        assert costs.public.epsilon <= costs.coordinator.epsilon
-    assert " 1 hospital " in (
-        distributed_costs(DistributedGaussianMaxEvent(3, 4.0, 1), delta=DELTA).coordinator.holds_for
+        rows, public = rows_cost(event, delta=DELTA), distributed_labels_cost(event, delta=DELTA)
+        assert public.epsilon <= rows.epsilon
+    assert "1 hospital " in (
+        rows_cost(DistributedGaussianMaxEvent(3, 4.0, 1), delta=DELTA).holds_for
     )
 
 

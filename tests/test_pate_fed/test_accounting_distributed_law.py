@@ -32,7 +32,7 @@ SETTINGS = [
 ]
 
 
-@sampled(13)
+@sampled("order", "moved", "sigma", cases=13)
 @pytest.mark.parametrize(("sigma", "shares"), SETTINGS)
 @pytest.mark.parametrize("moved", [1, 2])
 @pytest.mark.parametrize("order", [1.1, 2.0, 3.7])

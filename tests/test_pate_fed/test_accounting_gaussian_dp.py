@@ -83,7 +83,7 @@ def test_events_and_epsilon_agree_with_the_reference(which: str) -> None:
             assert epsilon <= row["eps_pld_pessimistic"] * (1 + 1e-12)
 
 
-@sampled(5)
+@sampled("mu", "delta", cases=5)
 @pytest.mark.parametrize("delta", [1e-300, 1e-12, 1e-5, 0.3])
 @pytest.mark.parametrize("mu", [1e-5, 1e-3, 0.1, 1.0, 7.0, 50.0])
 def test_epsilon_is_the_smallest_up_to_rounding(mu: float, delta: float) -> None:

@@ -20,9 +20,9 @@ from pate_fed.accounting import (
     gdp_epsilon,
     gdp_mu_squared,
 )
-from pate_fed.accounting.exact import exact_label_rdp, exact_threshold_rdp
 from pate_fed.accounting.label_bounds import label_level_epsilon, label_rdp, threshold_bit_rdp
 from pate_fed.errors import InvalidParameterError
+from pate_fed.lab.exact import exact_label_rdp, exact_threshold_rdp
 from tests.support.exact_argmax import (
     argmax_log_law,
     histograms,
@@ -44,13 +44,13 @@ def by_sigma() -> dict[float, list[dict[str, Any]]]:
     return table
 
 
-@sampled(1)
+@sampled("sigma")
 @pytest.mark.parametrize("sigma", sorted(by_sigma()))
 def test_bounds_agree_with_the_certified_table(sigma: float) -> None:
     rows = by_sigma()[sigma]
     orders = [row["order"] for row in rows]
     label = label_rdp(orders, sigma=sigma)
-    bit = threshold_bit_rdp(orders, sigma1=sigma)
+    bit = threshold_bit_rdp(orders, sigma=sigma)
     for row, s, b in zip(rows, label, bit, strict=True):
         # The table was certified with tolerance 1e-3, this with 3e-4: it must lie below, or
         # equal the Gaussian bound, where the table searched no further, but never below the
@@ -60,7 +60,7 @@ def test_bounds_agree_with_the_certified_table(sigma: float) -> None:
         assert b <= row["threshold_bit_upper"] * (1 + 1e-4)
 
 
-@sampled(4)
+@sampled("votes", "classes", "sigma", cases=4)
 @pytest.mark.parametrize("sigma", [0.7, 1.5, 4.0])
 @pytest.mark.parametrize(("votes", "classes"), [(6, 2), (6, 3), (5, 4)])
 def test_label_bound_holds_for_every_neighbor(votes: int, classes: int, sigma: float) -> None:
@@ -108,9 +108,9 @@ def test_label_level_is_at_least_exact(
 ) -> None:
     label = exact_label_rdp([counts], ORDERS, sigma=sigma)[0]
     assert (label <= label_rdp(ORDERS, sigma=sigma)).all()
-    setting = {"vote_threshold": vote_threshold, "sigma1": sigma}
+    setting = {"vote_threshold": vote_threshold, "sigma": sigma}
     bit = exact_threshold_rdp([max(counts)], ORDERS, **setting)[0]
-    assert (bit <= threshold_bit_rdp(ORDERS, sigma1=sigma)).all()
+    assert (bit <= threshold_bit_rdp(ORDERS, sigma=sigma)).all()
 
 
 def test_label_bound_is_nearly_reached() -> None:
@@ -134,7 +134,7 @@ def test_more_noise_never_costs_more(
 ) -> None:
     for bound in (
         lambda sigma: label_rdp([order], sigma=sigma, weight=weight)[0],
-        lambda sigma: threshold_bit_rdp([order], sigma1=sigma, weight=weight)[0],
+        lambda sigma: threshold_bit_rdp([order], sigma=sigma, weight=weight)[0],
     ):
         assert bound(sigma * factor) <= bound(sigma)
 
@@ -143,7 +143,7 @@ def test_more_noise_never_costs_more(
 @given(sigma=st.floats(1e-3, 1e7), order=st.floats(1.001, 1e4))
 def test_label_level_never_exceeds_the_noisy_counts(sigma: float, order: float) -> None:
     label = label_rdp([order], sigma=sigma)[0]
-    bit = threshold_bit_rdp([order], sigma1=sigma)[0]
+    bit = threshold_bit_rdp([order], sigma=sigma)[0]
     # 1e-15: order (1/sigma)^2 and order / sigma^2 round differently.
     assert 0 < label <= order / sigma**2 * (1 + 1e-15)
     assert 0 < bit <= order / sigma**2 / 2 * (1 + 1e-15)
@@ -152,15 +152,15 @@ def test_label_level_never_exceeds_the_noisy_counts(sigma: float, order: float) 
 @pytest.mark.exhaustive
 def test_a_higher_order_never_costs_less() -> None:
     orders = np.linspace(1.05, 40.0, 60)
-    for values in (label_rdp(orders, sigma=6.0), threshold_bit_rdp(orders, sigma1=6.0)):
+    for values in (label_rdp(orders, sigma=6.0), threshold_bit_rdp(orders, sigma=6.0)):
         # A Renyi divergence rises with its order; 1e-6 for how far a search may stop short.
         assert (np.diff(values) >= -1e-6 * values[1:]).all()
 
 
 def test_weight_stands_for_less_noise() -> None:
     assert label_rdp(ORDERS, sigma=40.0, weight=5).tolist() == label_rdp(ORDERS, sigma=8.0).tolist()
-    weighted = threshold_bit_rdp(ORDERS, sigma1=40.0, weight=5)
-    assert weighted.tolist() == threshold_bit_rdp(ORDERS, sigma1=8.0).tolist()
+    weighted = threshold_bit_rdp(ORDERS, sigma=40.0, weight=5)
+    assert weighted.tolist() == threshold_bit_rdp(ORDERS, sigma=8.0).tolist()
 
 
 @pytest.mark.parametrize("order", [1.5, 10.0, 30.0])
@@ -174,16 +174,16 @@ def test_the_bit_is_its_supremum_in_40_digits(order: float) -> None:
         p, q = mpmath.ncdf(best), mpmath.ncdf(best + h)
         total = p**order * q ** (1 - order) + (1 - p) ** order * (1 - q) ** (1 - order)
         supremum = float(mpmath.log(total) / (order - 1))
-    bound = threshold_bit_rdp([order], sigma1=20.0)[0]
+    bound = threshold_bit_rdp([order], sigma=20.0)[0]
     assert supremum <= bound <= supremum * (1 + 1e-4)
 
 
 def test_as_noise_grows_the_bit_tends_to_two_thirds_by_pi() -> None:
-    ratio = threshold_bit_rdp([2.0], sigma1=5000.0)[0] * 5000.0**2
+    ratio = threshold_bit_rdp([2.0], sigma=5000.0)[0] * 5000.0**2
     assert ratio == pytest.approx(2 / math.pi, rel=1e-4)
 
 
-@sampled(2)
+@sampled("asks", cases=2)
 @pytest.mark.parametrize(
     ("asks", "answers", "sigma1", "sigma2", "delta", "certified"),
     [
@@ -197,9 +197,8 @@ def test_as_noise_grows_the_bit_tends_to_two_thirds_by_pi() -> None:
 def test_totals_agree_with_the_reference(
     *, asks: float, answers: float, sigma1: float, sigma2: float, delta: float, certified: float
 ) -> None:
-    total = label_level_epsilon(
-        asks, answers, sigma1=sigma1, sigma2=sigma2, delta=delta, real_counts=True
-    )
+    event = ConfidentGaussianMaxEvent(1, 1, sigma1, sigma2)
+    total = label_level_epsilon(event, delta=delta, expected=(asks, answers))
     # The reference's tolerance is 1e-3 at few orders; this one's 3e-4 at the best order.
     assert certified * (1 - 2e-3) <= total.epsilon <= certified
     assert not total.is_at_edge
@@ -207,13 +206,13 @@ def test_totals_agree_with_the_reference(
 
 def test_labels_alone_cost_less_than_noisy_counts() -> None:
     event = ConfidentGaussianMaxEvent(asks=640, answers=300, sigma1=150.0, sigma2=40.0)
-    labels = label_level_epsilon(640, 300, sigma1=150.0, sigma2=40.0, delta=1e-5).epsilon
+    labels = label_level_epsilon(event, delta=1e-5).epsilon
     assert labels < gdp_epsilon(math.sqrt(gdp_mu_squared(event)), 1e-5)
 
 
 def test_plain_gnmax_has_no_checks_to_pay_for() -> None:
-    plain = label_level_epsilon(100, 100, sigma1=None, sigma2=40.0, delta=1e-5)
-    checked = label_level_epsilon(100, 100, sigma1=40.0, sigma2=40.0, delta=1e-5)
+    plain = label_level_epsilon(GaussianMaxEvent(100, 40.0), delta=1e-5)
+    checked = label_level_epsilon(ConfidentGaussianMaxEvent(100, 100, 40.0, 40.0), delta=1e-5)
     assert plain.epsilon < checked.epsilon
 
 
@@ -222,31 +221,30 @@ def test_events_have_the_label_level_curve() -> None:
     curve = event_label_rdp(labels, ORDERS)
     assert curve.tolist() == (7 * label_rdp(ORDERS, sigma=20.0, weight=2.0)).tolist()
     both = ConfidentGaussianMaxEvent(asks=9, answers=7, sigma1=30.0, sigma2=20.0, weight=2.0)
-    checks = 9 * threshold_bit_rdp(ORDERS, sigma1=30.0, weight=2.0)
+    checks = 9 * threshold_bit_rdp(ORDERS, sigma=30.0, weight=2.0)
     assert event_label_rdp(both, ORDERS).tolist() == (checks + curve).tolist()
     assert (event_label_rdp(both, ORDERS) < event_rdp(both, ORDERS)).all()
 
 
-def test_counts_that_are_not_whole_must_be_asked_for() -> None:
-    with pytest.raises(InvalidParameterError):
-        label_level_epsilon(640, 282.7, sigma1=150.0, sigma2=40.0, delta=1e-5)
+def test_expected_numbers_stand_for_those_of_the_event() -> None:
+    event = ConfidentGaussianMaxEvent(640, 300, 150.0, 40.0)
+    caps = label_level_epsilon(event, delta=1e-5)
+    assert label_level_epsilon(event, delta=1e-5, expected=(640.0, 300.0)) == caps
+    assert label_level_epsilon(event, delta=1e-5, expected=(640.0, 282.7)).epsilon < caps.epsilon
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        pytest.param({"sigma2": 0.0}, id="sigma2 0"),
-        pytest.param({"sigma1": -1.0}, id="sigma1 below 0"),
         pytest.param({"delta": 1.0}, id="delta 1"),
-        pytest.param({"weight": 0.0}, id="weight 0"),
-        pytest.param({"asks": -1}, id="asks below 0"),
-        pytest.param({"answers": math.nan, "real_counts": True}, id="answers no number"),
+        pytest.param({"expected": (-1, 0)}, id="asks below 0"),
+        pytest.param({"expected": (10, math.nan)}, id="answers no number"),
     ],
 )
 def test_parameters_out_of_range_are_refused(changed: dict[str, Any]) -> None:
-    setting = {"asks": 10, "answers": 5, "sigma1": 15.0, "sigma2": 8.0, "delta": 1e-5}
+    event = ConfidentGaussianMaxEvent(10, 5, 15.0, 8.0)
     with pytest.raises(InvalidParameterError):
-        label_level_epsilon(**(setting | changed))
+        label_level_epsilon(event, **({"delta": 1e-5} | changed))
 
 
 @pytest.mark.parametrize("orders", [[1.0], [0.5], [math.inf], []])
@@ -254,4 +252,4 @@ def test_orders_out_of_range_are_refused(orders: list[float]) -> None:
     with pytest.raises(InvalidParameterError):
         label_rdp(orders, sigma=1.0)
     with pytest.raises(InvalidParameterError):
-        threshold_bit_rdp(orders, sigma1=1.0)
+        threshold_bit_rdp(orders, sigma=1.0)

@@ -24,7 +24,6 @@ from pate_fed.accounting import (
     ConfidentGaussianMaxEvent,
     GaussianMaxEvent,
     LaplaceMaxEvent,
-    PerInstanceMeter,
     PrivacyEvent,
     RenyiAccountant,
     StableGaussianMaxEvent,
@@ -32,26 +31,26 @@ from pate_fed.accounting import (
     convert_curve,
     event_approximate_rdp,
     event_label_rdp,
-    exact_epsilon,
-    exact_label_rdp,
-    exact_threshold_rdp,
     gdp_epsilon,
     gdp_mu_squared,
-    gnmax_log_q,
-    gnmax_total_rdp,
     label_level_epsilon,
     label_rdp,
-    laplace_log_q,
-    laplace_rdp,
-    pure_dp_rdp,
     threshold_bit_rdp,
+)
+from pate_fed.accounting.formal import gdp_cost, labels_cost
+from pate_fed.accounting.pure_bounds import pure_dp_rdp
+from pate_fed.accounting.ranges import RANGES
+from pate_fed.errors import InvalidParameterError, InvalidVotesError, PateFedError
+from pate_fed.lab.exact import exact_epsilon, exact_label_rdp, exact_threshold_rdp
+from pate_fed.lab.laplace_bounds import laplace_log_q, laplace_rdp
+from pate_fed.lab.pate_bounds import (
+    gnmax_log_q,
+    gnmax_total_rdp,
     threshold_log_q,
     threshold_rdp,
     threshold_total_rdp,
 )
-from pate_fed.accounting.formal import gdp_cost, labels_cost
-from pate_fed.accounting.ranges import RANGES
-from pate_fed.errors import InvalidParameterError, InvalidVotesError, PateFedError
+from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.lab.sanitized import instance_cost
 from pate_fed.lab.smooth_conditions import SmoothSetting
 from pate_fed.lab.smooth_sensitivity import (
@@ -103,7 +102,7 @@ def largest_divergences(
 class TestBruteForce:
     """Every histogram of up to 6 votes on up to 4 classes, every neighbor, by quadrature."""
 
-    @sampled(9)
+    @sampled("votes", "classes", "sigma", cases=9)
     @pytest.mark.parametrize("sigma", [0.7, 1.5, 4.0])
     @pytest.mark.parametrize("classes", [2, 3, 4])
     @pytest.mark.parametrize("votes", [1, 2, 3, 4, 5, 6])
@@ -121,7 +120,7 @@ class TestBruteForce:
         assert (paper <= ORDERS / sigma**2 * (1 + 1e-12)).all()
         assert (label <= ORDERS / sigma**2 * (1 + 1e-12)).all()
 
-    @sampled(5)
+    @sampled("votes", "gamma", cases=5)
     @pytest.mark.parametrize("gamma", [0.2, 1.0, 2.5])
     @pytest.mark.parametrize(("votes", "classes"), [(3, 3), (6, 2), (6, 3), (4, 4)])
     def test_laplace_bounds_are_in_order(self, votes: int, classes: int, gamma: float) -> None:
@@ -131,7 +130,7 @@ class TestBruteForce:
         assert (np.array([largest for _, largest in found]) <= bound * (1 + 1e-9) + 1e-9).all()
         assert (bound <= pure_dp_rdp(ORDERS, epsilon=2 * gamma) * (1 + 1e-12)).all()
 
-    @sampled(3)
+    @sampled("votes", "classes", cases=3)
     @pytest.mark.parametrize(("votes", "classes"), [(6, 2), (6, 3), (6, 4)])
     @pytest.mark.parametrize("vote_threshold", [2.0, 4.5])
     def test_check_and_label_together_are_within_every_sum(
@@ -139,12 +138,16 @@ class TestBruteForce:
     ) -> None:
         """The law of one whole ask, refusal included, against what is charged for it."""
         sigma1, sigma2 = 1.2, 1.5
-        check: dict[str, float] = {"vote_threshold": vote_threshold, "sigma1": sigma1}
+        check: dict[str, float] = {"vote_threshold": vote_threshold, "sigma": sigma1}
         laws = {
-            as_row(counts): np.log(exact_argmax.confident_law(counts, sigma2=sigma2, **check))
+            as_row(counts): np.log(
+                exact_argmax.confident_law(
+                    counts, vote_threshold=vote_threshold, sigma1=sigma1, sigma2=sigma2
+                )
+            )
             for counts in histograms(votes, classes)
         }
-        label = label_rdp(ORDERS, sigma=sigma2) + threshold_bit_rdp(ORDERS, sigma1=sigma1)
+        label = label_rdp(ORDERS, sigma=sigma2) + threshold_bit_rdp(ORDERS, sigma=sigma1)
         for row, here in laws.items():
             most = exact_threshold_rdp([max(row)], ORDERS, **check)[0]
             most = most + exact_label_rdp([row], ORDERS, sigma=sigma2)[0]
@@ -155,7 +158,7 @@ class TestBruteForce:
                 # A label that is charged always, not only where one is released.
                 assert (np.array(exact) <= most * (1 + 1e-9) + 1e-12).all()
 
-    @sampled(6)
+    @sampled("votes", "classes", "sigma", "vote_threshold", cases=6)
     @pytest.mark.parametrize(("votes", "classes"), [(6, 2), (6, 3), (4, 4)])
     @pytest.mark.parametrize("vote_threshold", [-1.0, 2.0, 4.5, 9.0])
     @pytest.mark.parametrize("sigma", [0.7, 4.0])
@@ -206,7 +209,7 @@ class TestHypothesis:
     def test_one_more_query_never_costs_less_on_any_votes(
         self, rows: list[list[int]], sigma: float, vote_threshold: float
     ) -> None:
-        check: dict[str, float] = {"vote_threshold": vote_threshold, "sigma1": sigma}
+        check: dict[str, float] = {"vote_threshold": vote_threshold, "sigma": sigma}
         totals: list[Callable[[list[list[int]]], NDArray[np.float64]]] = [
             lambda votes: gnmax_total_rdp(votes, ORDERS, sigma=sigma),
             lambda votes: laplace_rdp(votes, ORDERS, gamma=1 / sigma).sum(axis=0),
@@ -216,10 +219,11 @@ class TestHypothesis:
                 axis=0
             ),
         ]
+        event = ConfidentGaussianMaxEvent(1, 1, sigma, sigma)
         for total in totals:
             assert (total(rows) >= total(rows[:-1]) * (1 - 1e-12)).all()
         costs = [
-            exact_epsilon(votes, sigma2=sigma, delta=1e-5, **check).epsilon
+            exact_epsilon(votes, event, delta=1e-5, vote_threshold=vote_threshold).epsilon
             for votes in (rows[:-1], rows)
         ]
         assert costs[1] >= costs[0] * (1 - 1e-5)  # the search for an order stops there
@@ -283,9 +287,9 @@ class TestHypothesis:
     ) -> None:
         shuffled = [[row[k] for k in order] for row, order in zip(rows, orders, strict=False)]
         setting = SmoothSetting(9.0, 3, 4.0, 50)
-        check: dict[str, float] = {"vote_threshold": 30.0, "sigma1": 12.0}
+        event = ConfidentGaussianMaxEvent(1, 1, 12.0, 9.0)
         before, after = (
-            instance_cost(votes, setting, answered=[1] * len(rows), **check)
+            instance_cost(votes, setting, answered=[1] * len(rows), check=(30.0, 12.0))
             for votes in (rows, shuffled)
         )
         assert after.rdp == pytest.approx(before.rdp, rel=1e-12)
@@ -294,7 +298,7 @@ class TestHypothesis:
             laplace_rdp(rows, ORDERS, gamma=0.1), rel=1e-12
         )
         epsilons = [
-            exact_epsilon(votes, sigma2=9.0, delta=1e-5, **check).epsilon
+            exact_epsilon(votes, event, delta=1e-5, vote_threshold=30.0).epsilon
             for votes in (rows, shuffled)
         ]
         assert epsilons[1] == pytest.approx(epsilons[0], rel=1e-12)
@@ -368,32 +372,32 @@ OF_COUNTS: dict[str, Callable[[ArrayLike], Any]] = {
         counts, ORDERS, sigma=5.0, vote_threshold=15.0
     ),
     "exact_epsilon": lambda counts: (
-        exact_epsilon(counts, sigma2=5.0, delta=1e-5, vote_threshold=15.0, sigma1=6.0).epsilon
+        exact_epsilon(
+            counts, ConfidentGaussianMaxEvent(1, 1, 6.0, 5.0), delta=1e-5, vote_threshold=15.0
+        ).epsilon
     ),
     "gnmax_local_sensitivities": lambda counts: gnmax_local_sensitivities(counts, SETTING),
     "total_gnmax_local_sensitivities": lambda counts: total_gnmax_local_sensitivities(
         counts, SETTING
     ),
     "instance_cost": lambda counts: (
-        instance_cost(
-            counts, SETTING, answered=[1, 0, 1], vote_threshold=15.0, sigma1=6.0
-        ).local_sensitivities
+        instance_cost(counts, SETTING, answered=[1, 0, 1], check=(15.0, 6.0)).local_sensitivities
     ),
     "PerInstanceMeter.add": metered,
     "StableMax.answer_chances": lambda counts: StableGaussianMax(1e-6, 2.0).answer_chances(counts),
 }
 
 OF_TOPS: dict[str, Callable[[ArrayLike], Any]] = {
-    "threshold_log_q": lambda tops: threshold_log_q(tops, vote_threshold=15, sigma1=6),
-    "threshold_rdp": lambda tops: threshold_rdp(tops, ORDERS, vote_threshold=15, sigma1=6),
+    "threshold_log_q": lambda tops: threshold_log_q(tops, vote_threshold=15, sigma=6),
+    "threshold_rdp": lambda tops: threshold_rdp(tops, ORDERS, vote_threshold=15, sigma=6),
     "threshold_total_rdp": lambda tops: threshold_total_rdp(
-        tops, ORDERS, vote_threshold=15, sigma1=6
+        tops, ORDERS, vote_threshold=15, sigma=6
     ),
     "exact_threshold_rdp": lambda tops: exact_threshold_rdp(
-        tops, ORDERS, vote_threshold=15, sigma1=6
+        tops, ORDERS, vote_threshold=15, sigma=6
     ),
     "threshold_local_sensitivities": lambda tops: threshold_local_sensitivities(
-        tops, vote_threshold=15, sigma1=6, order=3.0, teachers=30
+        tops, vote_threshold=15, sigma=6, order=3.0, teachers=30
     ),
 }
 
@@ -416,7 +420,7 @@ BAD_COUNTS = {
 }
 
 
-@sampled(43)
+@sampled()
 @pytest.mark.parametrize("name", OF_COUNTS)
 @pytest.mark.parametrize("bad", BAD_COUNTS)
 def test_counts_that_are_no_votes_are_refused_everywhere(name: str, bad: str) -> None:
@@ -458,7 +462,7 @@ def test_top_counts_that_are_no_votes_are_refused_everywhere(name: str, bad: Any
 NUMBER_TYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "g", "O", ">i4"]
 
 
-@sampled(25)
+@sampled(cases=25)
 @pytest.mark.parametrize("dtype", NUMBER_TYPES)
 @pytest.mark.parametrize("name", OF_COUNTS)
 def test_counts_of_every_number_type_give_the_same_result(name: str, dtype: DTypeLike) -> None:
@@ -468,7 +472,7 @@ def test_counts_of_every_number_type_give_the_same_result(name: str, dtype: DTyp
     assert np.array_equal(OF_COUNTS[name](np.asfortranarray(COUNTS)[:, ::1]), expected)
 
 
-@sampled(23)
+@sampled(cases=23)
 @pytest.mark.parametrize("dtype", NUMBER_TYPES)
 @pytest.mark.parametrize("name", OF_TOPS)
 def test_top_counts_of_every_number_type_give_the_same_result(name: str, dtype: DTypeLike) -> None:
@@ -491,11 +495,11 @@ def test_orders_that_are_not_above_1_are_refused_everywhere(orders: Any) -> None
         lambda orders: gnmax_total_rdp(COUNTS, orders, sigma=5.0),
         lambda orders: laplace_rdp(COUNTS, orders, gamma=0.2),
         lambda orders: exact_label_rdp(COUNTS, orders, sigma=5.0),
-        lambda orders: threshold_rdp([20], orders, vote_threshold=15, sigma1=6),
-        lambda orders: exact_threshold_rdp([20], orders, vote_threshold=15, sigma1=6),
+        lambda orders: threshold_rdp([20], orders, vote_threshold=15, sigma=6),
+        lambda orders: exact_threshold_rdp([20], orders, vote_threshold=15, sigma=6),
         lambda orders: pure_dp_rdp(orders, epsilon=1.0),
         lambda orders: label_rdp(orders, sigma=5.0),
-        lambda orders: threshold_bit_rdp(orders, sigma1=5.0),
+        lambda orders: threshold_bit_rdp(orders, sigma=5.0),
         lambda orders: event_approximate_rdp(GaussianMaxEvent(1, 5.0), orders),
     ]
     for curve in curves:
@@ -505,19 +509,19 @@ def test_orders_that_are_not_above_1_are_refused_everywhere(orders: Any) -> None
 
 @pytest.mark.parametrize("sigma", [0, 0.0, -1.0, math.nan, math.inf])
 def test_noise_that_is_none_is_refused_everywhere(sigma: float) -> None:
-    check: dict[str, Any] = {"vote_threshold": 15.0, "sigma1": sigma}
+    check: dict[str, Any] = {"vote_threshold": 15.0, "sigma": sigma}
     calls: list[Callable[[], object]] = [
         lambda: gnmax_log_q(COUNTS, sigma=sigma),
         lambda: gnmax_rdp(COUNTS, ORDERS, sigma=sigma),
         lambda: gnmax_total_rdp(COUNTS, ORDERS, sigma=sigma),
         lambda: exact_label_rdp(COUNTS, ORDERS, sigma=sigma),
-        lambda: exact_epsilon(COUNTS, sigma2=sigma, delta=1e-5),
-        lambda: exact_epsilon(COUNTS, sigma2=5.0, delta=1e-5, **check),
+        lambda: ConfidentGaussianMaxEvent(1, 1, 5.0, sigma),
+        lambda: ConfidentGaussianMaxEvent(1, 1, sigma, 5.0),
         lambda: laplace_rdp(COUNTS, ORDERS, gamma=sigma),
         lambda: threshold_rdp([20], ORDERS, **check),
         lambda: exact_threshold_rdp([20], ORDERS, **check),
         lambda: label_rdp(ORDERS, sigma=sigma),
-        lambda: threshold_bit_rdp(ORDERS, sigma1=sigma),
+        lambda: threshold_bit_rdp(ORDERS, sigma=sigma),
         lambda: GaussianMaxEvent(1, sigma),
         lambda: SmoothSetting(sigma, 3, 3.0, 30),
         lambda: threshold_local_sensitivities([20], order=3.0, teachers=30, **check),
@@ -530,7 +534,7 @@ def test_noise_that_is_none_is_refused_everywhere(sigma: float) -> None:
 @pytest.mark.parametrize("noise", [1e-300, 1e-160, 1e160, 1e300])
 def test_absurd_noise_has_a_price_that_is_a_number_or_infinite(noise: float) -> None:
     """Squares of such numbers leave the range of doubles; no error may come of that."""
-    check: dict[str, Any] = {"vote_threshold": 15.0, "sigma1": noise}
+    check: dict[str, Any] = {"vote_threshold": 15.0, "sigma": noise}
     prices = [
         gnmax_rdp(COUNTS, ORDERS, sigma=noise),
         gnmax_total_rdp(COUNTS, ORDERS, sigma=noise),
@@ -538,7 +542,7 @@ def test_absurd_noise_has_a_price_that_is_a_number_or_infinite(noise: float) -> 
         laplace_rdp(COUNTS, ORDERS, gamma=1 / noise, pure_bound="paper"),
         threshold_rdp([20], ORDERS, **check),
         exact_threshold_rdp([20], ORDERS, **check),
-        exact_threshold_rdp([20], ORDERS, vote_threshold=1e300, sigma1=3.0),
+        exact_threshold_rdp([20], ORDERS, vote_threshold=1e300, sigma=3.0),
     ]
     assert all((rdp >= 0).all() for rdp in prices)  # false for NaN
 
@@ -556,8 +560,8 @@ def test_events_of_the_least_and_the_most_noise_have_a_price() -> None:
 @pytest.mark.parametrize("delta", [0, 1, -1e-5, 1.5, math.nan])
 def test_a_delta_that_is_no_chance_is_refused_everywhere(delta: float) -> None:
     calls: list[Callable[[], object]] = [
-        lambda: exact_epsilon(COUNTS, sigma2=5.0, delta=delta),
-        lambda: label_level_epsilon(1, 1, sigma1=5.0, sigma2=5.0, delta=delta),
+        lambda: exact_epsilon(COUNTS, GaussianMaxEvent(1, 5.0), delta=delta),
+        lambda: label_level_epsilon(ConfidentGaussianMaxEvent(1, 1, 5.0, 5.0), delta=delta),
         lambda: gdp_epsilon(1.0, delta),
         lambda: RenyiAccountant().get_converted(delta).epsilon,
         lambda: PerInstanceMeter(GaussianMax(5.0), delta=delta),

@@ -78,7 +78,7 @@ def held_rdp(ledger: PrivacyLedger) -> float:
     held = [
         entry.spent if entry.state == "committed" else entry.reserved
         for entry in ledger.entries
-        if entry.state != "cancelled"
+        if entry.state not in ("cancelled", "returned")
     ]
     return math.fsum(public_rdp(charge, ledger.order) for charge in held if charge is not None)
 
@@ -364,7 +364,7 @@ def public_rdp(charge: PrivacyEvent, order: float) -> float:
     if isinstance(charge, GaussianMaxEvent):
         return charge.asks * float(label_rdp([order], sigma=charge.sigma)[0])
     if isinstance(charge, ConfidentGaussianMaxEvent):
-        checks = charge.asks * float(threshold_bit_rdp([order], sigma1=charge.sigma1)[0])
+        checks = charge.asks * float(threshold_bit_rdp([order], sigma=charge.sigma1)[0])
         return checks + charge.answers * float(label_rdp([order], sigma=charge.sigma2)[0])
     accountant = RenyiAccountant()
     accountant.compose(charge)

@@ -84,7 +84,7 @@ def test_slopes_are_the_derivatives_of_the_chances(shift: float) -> None:
             assert law.ratio_slopes[:, :, axis] == pytest.approx(by_ratio, rel=0, abs=1e-8)
 
 
-@sampled(3)
+@sampled("half_width", "shift", cases=3)
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("half_width", [0.5, 0.1, 0.01])
 def test_no_point_of_a_box_exceeds_its_bound(shift: float, half_width: float) -> None:
@@ -106,7 +106,7 @@ def test_no_point_of_a_box_exceeds_its_bound(shift: float, half_width: float) ->
             assert (met <= bound * (1 + 1e-9)).all()
 
 
-@sampled(1)
+@sampled("shift")
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_nothing_outside_the_half_spaces_exceeds_the_target(shift: float) -> None:
     numbers = np.random.default_rng(6)

@@ -16,17 +16,23 @@ from pate_fed.audit.findings import (
     AuditCase,
     asks_within,
     find,
+    made_up_rows,
     price,
     render,
     spread_rows,
 )
-from pate_fed.audit.run_case import facts_of_run
 from pate_fed.audit.win_chances import Noise
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.mechanisms import GaussianMax
 from pate_fed.report import read_run, render_report, replace_report
 from tests.support.command import Command, pate_fed
-from tests.support.sample_run import sample_metrics, sample_privacy, write_sample
+from tests.support.sample_run import (
+    metrics_of,
+    privacy_of,
+    sample_metrics,
+    sample_privacy,
+    write_sample,
+)
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -87,8 +93,8 @@ class TestExposure:
     def test_findings_name_every_way(self) -> None:
         case = AuditCase(ROW[np.newaxis], Target(Noise(40.0)), 500, repeats=3)
         found = find(case, np.random.default_rng(2))
-        assert [way["asks"] for way in found["ways"]] == [1, 11, 500]
-        errors = [way["mean_error"] for way in found["ways"]]
+        assert [way.asks for way in found.ways] == [1, 11, 500]
+        errors = [way.mean_error for way in found.ways]
         assert errors[0] > errors[2]
         text = render(found)
         assert "one answer" in text
@@ -100,16 +106,18 @@ class TestExposure:
             AuditCase(ROW[np.newaxis], Target(Noise(1.0)), **{"asks": 1, **kept})  # type: ignore[arg-type]
 
 
-class TestRunFacts:
+class TestMadeUpRows:
     def test_are_those_of_the_run(self) -> None:
-        facts = facts_of_run(privacy=sample_privacy(), metrics=sample_metrics(), labels=())
-        assert facts.classes == 10
-        assert (facts.rows().sum(axis=1) == facts.teachers).all()
+        privacy = privacy_of(sample_privacy())
+        rows = made_up_rows(privacy, metrics_of(sample_metrics()), ())
+        assert rows.shape[1] == 10
+        assert (rows.sum(axis=1) == sum(party.votes for party in privacy.parties)).all()
 
     def test_a_run_without_two_classes_is_refused(self) -> None:
-        metrics = {**sample_metrics(), "per_class": {}}
+        metrics = metrics_of({**sample_metrics(), "per_class": {}})
+        privacy = privacy_of(sample_privacy())
         with pytest.raises(RunDirectoryError):
-            facts_of_run(privacy=sample_privacy(), metrics=metrics, labels=("one", "", "one"))
+            made_up_rows(privacy, metrics, ("one", "", "one"))
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +268,7 @@ class TestCommand:
         assert pate_fed("audit", votes, "--run", run, "--answers", 20).code == 0
         assert not (run / "audit.json").exists()
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_a_run_is_audited_and_a_changed_one_refused(
         self, pate_fed: Command, tmp_path: Path
     ) -> None:

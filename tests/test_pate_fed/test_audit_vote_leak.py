@@ -27,6 +27,7 @@ from pate_fed.errors import InvalidAnswersError, InvalidParameterError, PateFedE
 from pate_fed.lab.gradient_descent import descend
 from pate_fed.lab.mechanisms import ConfidentGaussianMax
 from pate_fed.mechanisms import Mechanism, NoisePlan, ThresholdMax, keyed_stream
+from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 from tests.support.markers import sampled
 from tests.support.real_data import real_data
@@ -41,7 +42,7 @@ def published(name: str) -> list[NDArray[np.int64]]:
 
 
 class TestChances:
-    @sampled(1)
+    @sampled("votes")
     @pytest.mark.parametrize("law", ["gaussian", "laplace"])
     @pytest.mark.parametrize("votes", [(150, 100), (90, 80, 80), (200, 50, 0, 0), (250, 0)])
     def test_agree_with_adaptive_quadrature(self, law: str, votes: tuple[int, ...]) -> None:
@@ -120,7 +121,7 @@ class TestChances:
         ("rule", "check"),
         [
             pytest.param(
-                ConfidentGaussianMax(vote_threshold=80.0, sigma1=30.0, sigma2=40.0),
+                ConfidentGaussianMax(Rule("confident", 80.0, 30.0, 40.0)),
                 Check(80.0, 30.0),
                 id="confident",
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import permutations
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,22 +29,20 @@ from pate_fed.accounting import (
     label_rdp,
     threshold_bit_rdp,
 )
-from pate_fed.accounting.formal import gdp_cost, labels_cost
-from pate_fed.accounting.statement import (
+from pate_fed.accounting.costs import (
     GDP_METHOD,
     NO_BOUND_METHOD,
     PUBLIC_VIEW,
     ROUNDS_METHOD,
     RUNS_METHOD,
 )
+from pate_fed.accounting.formal import gdp_cost, labels_cost
 from pate_fed.charging import (
     RunLedger,
-    caps_of,
     charge_of,
     lifelong_charge,
     mechanism_of,
     outcomes_of,
-    share_for_life,
     whole_charge,
 )
 from pate_fed.errors import (
@@ -54,22 +53,21 @@ from pate_fed.errors import (
 )
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import InteractiveThresholdMax, ThresholdMax
+from pate_fed.planning.budgets import budget_share, share_for_life, tightest_cost
 from pate_fed.pricing import (
     are_counts_seen,
-    budget_share,
     charged_cost,
-    cost_of_runs,
     most_exposed,
     public_cost,
     removal_cost,
     run_cost,
-    tightest_cost,
 )
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
-from pate_fed.rounds import cost_of_rounds, delta_of_rounds, order_of_rounds
+from pate_fed.rounds import cost_of_rounds, cost_of_runs, delta_of_rounds, order_of_rounds
 from pate_fed.votes import TeacherWeights
 from tests.support.exact_argmax import histograms, renyi_divergence
 from tests.support.markers import sampled
+from tests.support.rules import run_terms
 from tests.support.threshold_law import threshold_log_law
 from tests.support.ties import tied_epsilon, tied_laws
 
@@ -104,12 +102,6 @@ def terms(**changed: Any) -> RunTerms:
         "pool_digest": bytes(32),
         "task_digest": bytes(32),
         "classes": 2,
-        "vote_threshold": None,
-        "sigma1": None,
-        "sigma2": None,
-        "confidence": None,
-        "test_delta": None,
-        "noise_place": "coordinator",
         "unit": "record",
         "max_asks": 90,
         "max_answers": 60,
@@ -117,7 +109,7 @@ def terms(**changed: Any) -> RunTerms:
         "delta": DELTA,
     }
     held = tuple(TeacherWeights.of(party) for party in weights)
-    return RunTerms(**{**fields, **given_, "weights": held})
+    return run_terms(**{**fields, **given_, "weights": held})
 
 
 def gnmax(sigma: float, asks: int, **changed: Any) -> RunTerms:
@@ -193,9 +185,9 @@ class ChargingMachine(RuleBasedStateMachine):
         held = list(self.held.values())
         for books in (self.counted, *([self.own] if self.at_party else [])):
             asks, answers = total([*books, *held])
-            if asks + queries > self.run.max_asks or answers >= self.run.max_answers:
+            if asks + queries > self.run.caps.most.asks or answers >= self.run.caps.most.answers:
                 return
-            if answers + queries > self.run.max_answers:
+            if answers + queries > self.run.caps.most.answers:
                 return
         raise AssertionError("a batch was refused that fits both books")
 
@@ -287,8 +279,8 @@ class ChargingMachine(RuleBasedStateMachine):
         if not hasattr(self, "ledger"):
             return
         asks, answers = total([*self.counted, *self.held.values()])
-        assert asks <= self.run.max_asks
-        assert answers <= self.run.max_answers
+        assert asks <= self.run.caps.most.asks
+        assert answers <= self.run.caps.most.answers
         assert (self.ledger.outcomes.asks, self.ledger.outcomes.answers) == (asks, answers)
 
     @invariant()
@@ -298,7 +290,7 @@ class ChargingMachine(RuleBasedStateMachine):
         asks, answers = total([*self.own, *self.held.values()])
         assert self.ledger.own is not None
         assert (self.ledger.own.asks, self.ledger.own.answers) == (asks, answers)
-        assert self.ledger.used_share() == asks / self.run.max_asks <= 1
+        assert self.ledger.used_share() == asks / self.run.caps.most.asks <= 1
         for seat in range(len(self.run.weights)):
             weight = self.run.unit_votes_at(seat)
             paid = charge_of(self.run, Outcomes(asks, answers), weight=weight)
@@ -427,7 +419,7 @@ class TestCharges:
     ) -> None:
         # Else a party's own ledger would refuse the settlement after its run's ledger took it.
         kind = RUNS[run]
-        worst = RunLedger.of(kind).worst_case(data.draw(st.integers(1, kind.max_asks)))
+        worst = RunLedger.of(kind).worst_case(data.draw(st.integers(1, kind.caps.most.asks)))
         asks = data.draw(st.integers(0, worst.asks))
         released = Outcomes(asks, data.draw(st.integers(0, min(asks, worst.answers))))
         weight = kind.unit_votes_at(0)
@@ -469,20 +461,20 @@ class TestCharges:
 
 def least(run: RunTerms, *, weight: int = 1) -> float:
     """What a run cannot cost less than: all its asks tied but for the votes that move."""
-    assert run.sigma2 is not None
-    return tied_epsilon(run.sigma2 / weight, run.max_asks, run.delta)
+    assert run.rule.sigma2 is not None
+    return tied_epsilon(run.rule.sigma2 / weight, run.caps.most.asks, run.delta)
 
 
 def most(run: RunTerms, *, weight: int = 1) -> float:
     """What a run need not cost more than: by divergences, or by exact Gaussian composition."""
-    assert run.sigma2 is not None
-    noise: dict[str, Any] = {"sigma2": run.sigma2, "delta": run.delta, "weight": float(weight)}
-    by_label = label_level_epsilon(0, run.max_asks, sigma1=None, **noise).epsilon
-    return min(by_label, gdp_epsilon(math.sqrt(2 * run.max_asks) * weight / run.sigma2, DELTA))
+    assert run.rule.sigma2 is not None
+    asks, sigma = run.caps.most.asks, run.rule.sigma2
+    by_label = label_level_epsilon(GaussianMaxEvent(asks, sigma, float(weight)), delta=run.delta)
+    return min(by_label.epsilon, gdp_epsilon(math.sqrt(2 * asks) * weight / sigma, DELTA))
 
 
 class TestOneCost:
-    @sampled(2)
+    @sampled("weight", "asks", "sigma", cases=2)
     @pytest.mark.parametrize("sigma", [8.0, 40.0, 300.0])
     @pytest.mark.parametrize("asks", [1, 30, 150])
     @pytest.mark.parametrize("weight", [1, 3])
@@ -515,8 +507,8 @@ class TestOneCost:
 
     def test_the_papers_two_noises_cost_their_checks_and_labels(self) -> None:
         run = terms(**CONFIDENT)
-        by_label = label_level_epsilon(90, 60, sigma1=50.0, sigma2=40.0, delta=DELTA).epsilon
         event = ConfidentGaussianMaxEvent(90, 60, 50.0, 40.0)
+        by_label = label_level_epsilon(event, delta=DELTA).epsilon
         assert run_cost(run).epsilon == min(by_label, gdp_cost(event, delta=DELTA).epsilon)
 
     @pytest.mark.parametrize(
@@ -532,7 +524,7 @@ class TestOneCost:
         asks, answers, sigma1, sigma2 = caps
         noise = {"sigma1": sigma1, "sigma2": sigma2}
         run = terms(**{**CONFIDENT, **noise}, max_asks=asks, max_answers=answers)
-        found = gdp_cost(charge_of(run, caps_of(run), weight=1), delta=DELTA)
+        found = gdp_cost(charge_of(run, run.caps.most, weight=1), delta=DELTA)
         assert found.epsilon == pytest.approx(by_gdp, abs=6e-4)
         # The page's are of a coarser table, and never below.
         assert 0.999 * by_label < run_cost(run).epsilon <= by_label
@@ -541,7 +533,7 @@ class TestOneCost:
     def test_other_mechanisms_cost_what_their_curves_say(self, changed: dict[str, Any]) -> None:
         run = terms(**changed)
         accountant = RenyiAccountant()
-        accountant.compose(charge_of(run, caps_of(run), weight=1))
+        accountant.compose(charge_of(run, run.caps.most, weight=1))
         assert run_cost(run).epsilon == pytest.approx(
             accountant.get_converted(DELTA).epsilon, rel=1e-9
         )
@@ -590,7 +582,7 @@ class TestOneCost:
         """Otherwise it would be priced as two options, below what its readers may learn."""
         run = terms()
         assert run.classes == 2
-        same = gnmax(run.sigma2 or 0.0, run.max_asks)
+        same = gnmax(run.rule.sigma2 or 0.0, run.caps.most.asks)
         assert public_cost(run, 0).epsilon > public_cost(same, 0).epsilon
 
     def test_where_counts_are_cheapest_the_price_is_for_readers_of_labels(self) -> None:
@@ -617,12 +609,19 @@ class TestWhoPays:
         run = terms(budgets=(5.0, 0.5, 5.0))
         assert tightest_cost(run) == (charged_cost(run, 1).epsilon, 0.5)
 
-    def test_the_stated_cost_is_that_of_the_most_exposed(self) -> None:
-        run = gnmax(60.0, 50, **MIXED)
+    @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+    def test_the_stated_cost_is_that_of_the_most_exposed(self, order: tuple[int, ...]) -> None:
+        run = gnmax(
+            60.0, 50, **{name: tuple(all_[at] for at in order) for name, all_ in MIXED.items()}
+        )
         seat, cost = most_exposed(run)
-        assert (seat, cost) == (2, public_cost(run, 2))
+        assert (seat, cost) == (order.index(2), public_cost(run, order.index(2)))
         assert run_cost(run) == cost
-        assert cost.epsilon > public_cost(run, 0).epsilon
+        assert cost.epsilon > public_cost(run, order.index(0)).epsilon
+
+    def test_of_parties_alike_the_first_is_named(self) -> None:
+        weights = ((1,) * 100, (2,) * 50, (2,) * 50)
+        assert most_exposed(gnmax(60.0, 50, weights=weights, budgets=(3.0,) * 3))[0] == 1
 
 
 def removed_divergences(
@@ -652,7 +651,7 @@ class TestRemoval:
     ) -> None:
         orders = np.array([1.5, 3.0, 8.0])
         told = removed_divergences(sigma, threshold, orders)
-        bit = threshold_bit_rdp(orders, sigma1=sigma)
+        bit = threshold_bit_rdp(orders, sigma=sigma)
         assert (told <= bit * (1 + 1e-9) + 1e-12).all()
         # And a moved vote tells more than any missing one.
         assert (bit < label_rdp(orders, sigma=sigma)).all()
@@ -669,10 +668,10 @@ class TestRemoval:
         found, stated = removal_cost(run, 0), public_cost(run, 0)
         assert found is not None
         assert found.epsilon < stated.epsilon
-        sigma, asks = run.sigma2, run.max_asks
+        sigma, asks = run.rule.sigma2, run.caps.most.asks
         assert sigma is not None
         bits = convert_curve(
-            lambda orders: asks * threshold_bit_rdp(orders, sigma1=sigma),
+            lambda orders: asks * threshold_bit_rdp(orders, sigma=sigma),
             delta=DELTA,
             method="cks",
         ).epsilon

@@ -121,4 +121,4 @@ def test_shares_of_classes_are_those_of_the_public_parts(tmp_path: Path) -> None
     data = table(tmp_path / "visits.csv")
     public = np.concatenate([data.pool.labels, data.test.labels])
     place = data.class_names.index("ill")
-    assert data_table(data)["classes"]["ill"] == pytest.approx((public == place).mean())
+    assert data_table(data).classes["ill"] == pytest.approx((public == place).mean())

@@ -97,7 +97,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, content: bytes) -> None:
         load(tmp_path / "scans.npz")
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("color", [False, True])
 def test_a_folder_has_a_folder_for_each_class(tmp_path: Path, color: bool) -> None:
     data = load(folder_of(tmp_path, color=color))

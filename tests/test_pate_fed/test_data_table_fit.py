@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pate_fed.data.csv_file import read_csv
+from pate_fed.data.new_task import make_task
 from pate_fed.data.table_fit import TableFit, table_fit
 from pate_fed.data.task import LearningTask
 
@@ -21,7 +22,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> LearningTask:
     wards = ("east", "west", "north")
     rows = [f"{20 + row},{wards[row % 3]}" for row in range(60)]
     path.write_text("\n".join(["age,ward", *rows]) + "\n", encoding="utf-8")
-    return LearningTask.from_public_table(path, label="sick", classes=("no", "yes"))
+    return make_task(path, label="sick", classes=("no", "yes"))
 
 
 def own_rows(count: int = 100) -> list[dict[str, object]]:

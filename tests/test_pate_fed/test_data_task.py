@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer
 
 from pate_fed.data.csv_file import CsvTable, read_csv
+from pate_fed.data.new_task import make_task
 from pate_fed.data.table_features import CategoryEncoder, NumberEncoder
 from pate_fed.data.task import MAGIC, LearningTask, schema_in
 from pate_fed.data.task_schema import TaskSchema
@@ -68,9 +69,7 @@ def public(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def task(public: Path) -> LearningTask:
-    return LearningTask.from_public_table(
-        public, label="sick", classes=("no", "yes"), ignored=("patient",)
-    )
+    return make_task(public, label="sick", classes=("no", "yes"), ignored=("patient",))
 
 
 @pytest.fixture
@@ -92,7 +91,7 @@ class TestFromAPublicTable:
         with_label = write(tmp_path / "with.csv", "age,sick", *rows)
         without = write(tmp_path / "without.csv", "age", *(row.partition(",")[0] for row in rows))
         one, other = (
-            LearningTask.from_public_table(path, label="sick", classes=("no", "yes"), name="x")
+            make_task(path, label="sick", classes=("no", "yes"), name="x")
             for path in (with_label, without)
         )
         assert one.to_bytes() == other.to_bytes()
@@ -117,7 +116,7 @@ class TestFromAPublicTable:
         ]
         public = write(tmp_path / "public.csv", header, *rows[:200])
         own = write(tmp_path / "own.csv", header, *rows[200:])
-        task = LearningTask.from_public_table(public, label="malignant", classes=("0", "1"))
+        task = make_task(public, label="malignant", classes=("0", "1"))
         assert task.inputs.shape == (200, 30)
         records = task.encode(read_csv(own), patient_column=None)
         assert records.labels.tolist() == data.target[200:].tolist()
@@ -126,9 +125,7 @@ class TestFromAPublicTable:
     def test_a_class_may_be_written_as_another_number(
         self, public: Path, table: Callable[..., CsvTable]
     ) -> None:
-        task = LearningTask.from_public_table(
-            public, label="sick", classes=("1", "0"), ignored=("patient",)
-        )
+        task = make_task(public, label="sick", classes=("1", "0"), ignored=("patient",))
         records = task.encode(
             table("age,sex,sick", "40,male,0.0", "41,male,1"), patient_column=None
         )
@@ -136,20 +133,16 @@ class TestFromAPublicTable:
 
     def test_an_empty_table_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidTaskError):
-            LearningTask.from_public_table(
-                write(tmp_path / "empty.csv", "age"), label="sick", classes=("a", "b")
-            )
+            make_task(write(tmp_path / "empty.csv", "age"), label="sick", classes=("a", "b"))
 
     def test_a_table_without_a_column_of_use_is_refused(self, tmp_path: Path) -> None:
         path = write(tmp_path / "flat.csv", "age", *["50"] * 30)
         with pytest.raises(InvalidDataError):
-            LearningTask.from_public_table(path, label="sick", classes=("a", "b"))
+            make_task(path, label="sick", classes=("a", "b"))
 
     def test_a_column_to_ignore_must_be_there(self, public: Path) -> None:
         with pytest.raises(MissingColumnError, match="'pateint'"):
-            LearningTask.from_public_table(
-                public, label="sick", classes=("a", "b"), ignored=("pateint",)
-            )
+            make_task(public, label="sick", classes=("a", "b"), ignored=("pateint",))
 
     def test_four_real_hospitals_read_alike(self, tmp_path: Path) -> None:
         hospitals = ("cleveland", "hungarian", "switzerland", "va")
@@ -158,9 +151,7 @@ class TestFromAPublicTable:
         for hospital in hospitals:
             lines = real_data(f"data/heart_disease/processed.{hospital}.data").read_text("utf-8")
             tables.append(write(tmp_path / f"{hospital}.csv", header, *lines.splitlines()))
-        task = LearningTask.from_public_table(
-            tables[0], label="disease", classes=("0", "1", "2", "3", "4")
-        )
+        task = make_task(tables[0], label="disease", classes=("0", "1", "2", "3", "4"))
         sizes = []
         for table in tables:
             records = task.encode(read_csv(table), patient_column=None)
@@ -176,9 +167,7 @@ class TestLaterPools:
     """The first pool of a task decides how columns are read."""
 
     def later(self, task: LearningTask, path: Path) -> LearningTask:
-        return LearningTask.from_public_table(
-            path, label="sick", classes=("no", "yes"), known=[task.schema]
-        )
+        return make_task(path, label="sick", classes=("no", "yes"), known=[task.schema])
 
     def test_an_unknown_level_is_none_of_the_known_ones(
         self, task: LearningTask, tmp_path: Path
@@ -227,19 +216,17 @@ class TestLaterPools:
     ) -> None:
         """Both fit where the column that one of them does not know is constant."""
         ages = write(tmp_path / "ages.csv", "age", *map(str, range(30)))
-        less = LearningTask.from_public_table(ages, label="sick", classes=("no", "yes"))
+        less = make_task(ages, label="sick", classes=("no", "yes"))
         path = write(tmp_path / "men.csv", "age,sex", *(f"{row},male" for row in range(30)))
         for known in ([task.schema, less.schema], [less.schema, task.schema]):
-            later = LearningTask.from_public_table(
-                path, label="sick", classes=("yes", "no"), known=known
-            )
+            later = make_task(path, label="sick", classes=("yes", "no"), known=known)
             assert later.digest == task.digest
 
     def test_equal_numbers_are_one_category_everywhere(
         self, tmp_path: Path, table: Callable[..., CsvTable]
     ) -> None:
         path = write(tmp_path / "grades.csv", "grade", *(["1", "1.0", "02", "x", "2"] * 5))
-        task = LearningTask.from_public_table(path, label="sick", classes=("no", "yes"))
+        task = make_task(path, label="sick", classes=("no", "yes"))
         assert task.encoder.encoders == (CategoryEncoder(0, ("1", "2", "x")),)
         assert len(task.pool.distinct) == 3
         own = table("grade,sick", "01.00,no", "2,no", "x,yes")

@@ -13,6 +13,7 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.evaluation import CertaintyBins, EvaluationPlan, Grouping, share_interval
 from pate_fed.lab.canary import epsilon_lower_bound
 from pate_fed.mechanisms import keyed_stream
+from pate_fed.report.held_out import held_out_scores
 from pate_fed.report.scores import wilson_interval
 from tests.support.markers import sampled
 
@@ -50,7 +51,7 @@ def test_replacing_a_hospital_moves_the_counts_by_as_many_times_that_as_it_has_p
     assert plan(unit_patients=7).sigma == pytest.approx(7 * plan().sigma, rel=1e-9)
 
 
-@sampled(2)
+@sampled("epsilon", cases=2)
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_noise_is_the_least_for_its_price_by_quadrature(epsilon: float) -> None:
     """The privacy loss integrated over the noise along the move, in 30 digits."""
@@ -69,7 +70,7 @@ def test_noise_is_the_least_for_its_price_by_quadrature(epsilon: float) -> None:
         assert reached(plan(epsilon).sigma * (1 - 1e-6)) > delta
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("factor", [1.0, 0.7], ids=["the declared noise", "30 % too little"])
 def test_noisy_counts_of_neighbors_tell_no_more_than_the_price(factor: float) -> None:
     """The best test of two neighbors, whose moved counts are known; 4,000 releases of each."""
@@ -99,7 +100,7 @@ def test_noise_that_hides_all_patients_tells_nothing() -> None:
     assert share_interval(3.0, 1.0, 1e4, 1e4) == (0.0, 1.0)
 
 
-@sampled(1)
+@sampled("patients", "share")
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.83, 1.0])
 @pytest.mark.parametrize("patients", [30, 400])
 def test_the_interval_holds_the_true_share(share: float, patients: int) -> None:
@@ -116,14 +117,14 @@ def test_the_interval_holds_the_true_share(share: float, patients: int) -> None:
 
 def test_scores_weigh_the_groupings_and_name_every_group() -> None:
     patients = [(0, 2, True)] * 50 + [(1, 0, True)] * 20 + [(1, 0, False)] * 30
-    scores = plan().scores(counted(patients).astype(float))
-    assert scores["patients"] == pytest.approx(100)
-    assert scores["accuracy"] == pytest.approx(0.7)
-    low, high = scores["accuracy_interval"]
+    scores = held_out_scores(plan(), counted(patients).astype(float))
+    assert scores.patients == pytest.approx(100)
+    assert scores.accuracy == pytest.approx(0.7)
+    low, high = scores.accuracy_interval
     assert low < 0.7 < high
-    assert scores["class"]["ill"]["right"] == pytest.approx(0.4)
-    assert scores["class"]["ill"]["share"] == pytest.approx(0.5)
-    assert scores["certainty"]["75 %"]["right"] is None
+    assert scores.by_class["ill"].right == pytest.approx(0.4)
+    assert scores.by_class["ill"].share == pytest.approx(0.5)
+    assert scores.by_certainty["75 %"].right is None
 
 
 @pytest.mark.parametrize("inputs", [1, 3, 100])

@@ -15,13 +15,14 @@ from pate_fed.errors import InvalidAnswersError, InvalidParameterError
 from pate_fed.lab.canary import canary_audit, epsilon_lower_bound, releases_of
 from pate_fed.lab.mechanisms import ConfidentGaussianMax, ImmutableMax
 from pate_fed.mechanisms import GaussianMax, LaplaceMax, Mechanism, ThresholdMax, keyed_stream
+from pate_fed.rule import Rule
 
 QUERIES, DELTA = 4, 1e-3
 SURE = 0.9999
 """20 seeds of four mechanisms are wrong together once in 125 times at most."""
 
 GNMAX = GaussianMax(3.0)
-CONFIDENT = ConfidentGaussianMax(vote_threshold=11.0, sigma1=3.0, sigma2=3.0)
+CONFIDENT = ConfidentGaussianMax(Rule("confident", 11.0, 3.0, 3.0))
 LNMAX = LaplaceMax(0.5)
 THRESHOLD = ThresholdMax(3.0, vote_threshold=12.0)
 

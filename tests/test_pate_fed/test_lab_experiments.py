@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from pate_fed.accounting import label_level_epsilon
+from pate_fed.accounting import GaussianMaxEvent, label_level_epsilon
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.errors import InvalidParameterError, UnreadableFileError
 from pate_fed.lab.experiments import (
@@ -35,6 +35,7 @@ from pate_fed.lab.experiments.experiment import (
 )
 from pate_fed.lab.mechanisms import ConfidentGaussianMax, InteractiveGaussianMax
 from pate_fed.mechanisms import GaussianMax, LaplaceMax
+from pate_fed.rule import Rule
 from tests.support.command import Command, pate_fed
 from tests.support.real_data import real_data
 from tests.support.ties import tied_epsilon
@@ -47,14 +48,16 @@ def silent(_: str) -> None:
 
 
 def test_labels_of_plain_gnmax_cost_what_the_label_level_bound_says() -> None:
-    expected = label_level_epsilon(500, 500, sigma1=None, sigma2=60.0, delta=DELTA).epsilon
+    expected = label_level_epsilon(GaussianMaxEvent(500, 60.0), delta=DELTA).epsilon
     attack = tied_epsilon(60.0, 500, DELTA)
     assert attack <= epsilon_of(GaussianMax(60.0), 500, classes=2) <= expected * (1 + 1e-9)
 
 
 def test_a_check_is_paid_for_at_its_caps() -> None:
     def cost(answers: int, sigma1: float = 150.0) -> float:
-        return epsilon_of(ConfidentGaussianMax(200.0, sigma1, 40.0), 640, answers, classes=10)
+        return epsilon_of(
+            ConfidentGaussianMax(Rule("confident", 200.0, sigma1, 40.0)), 640, answers, classes=10
+        )
 
     assert cost(200) < cost(290)
     assert cost(290) < epsilon_of(GaussianMax(40.0), 640, classes=10)
@@ -135,8 +138,10 @@ def test_rounds_cost_the_sum_of_their_prices_by_an_independent_formula() -> None
 def test_a_second_round_asks_other_queries_and_keeps_what_a_sure_student_knows() -> None:
     data = load_dataset(DataSource("digits"), rng=np.random.default_rng(0))
     votes = 5 * np.ones((len(data.pool), 10), int) + 200 * np.eye(10, dtype=int)[data.pool.labels]
-    first = interactive.Round(ConfidentGaussianMax(150, 5, 5), 60, 50)
-    second = interactive.Round(InteractiveGaussianMax(150, 5, 5, confidence=0.5), 60, 5)
+    first = interactive.Round(ConfidentGaussianMax(Rule("confident", 150, 5, 5)), 60, 50)
+    second = interactive.Round(
+        InteractiveGaussianMax(Rule("interactive", 150, 5, 5), confidence=0.5), 60, 5
+    )
     alone = interactive.labels_of_rounds([first], votes, data, seed=1)
     both = interactive.labels_of_rounds([first, second], votes, data, seed=1)
     assert len(alone) == 50

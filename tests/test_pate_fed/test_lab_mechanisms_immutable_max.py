@@ -12,9 +12,10 @@ from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.events import ImmutableMaxEvent
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.mechanisms.immutable_max import ImmutableMax
-from pate_fed.mechanisms.mechanism import Options
+from pate_fed.lab.per_instance import instance_rdp
 from pate_fed.mechanisms.registry import SPECS, make_mechanism
 from pate_fed.mechanisms.sampling import keyed_stream
+from pate_fed.rule import Rule
 from tests.test_pate_fed.test_mechanisms_contract import released
 
 MECHANISM = ImmutableMax(gamma=0.05, constant=10_000)
@@ -40,15 +41,15 @@ def test_its_event_is_priced_at_infinity() -> None:
     assert accountant.get_converted(1e-5).epsilon == math.inf
     votes = np.array([[100, 0]])
     assert np.isinf(
-        MECHANISM.instance_rdp(votes, np.zeros(1, dtype=np.int8), np.array([2.0]), weight=1.0)
+        instance_rdp(MECHANISM, votes, np.zeros(1, dtype=np.int8), np.array([2.0]), weight=1.0)
     ).all()
 
 
 def test_a_deployment_refuses_it_and_a_simulation_must_ask_for_it() -> None:
     assert not SPECS[MECHANISM.name].is_private
     with pytest.raises(InvalidParameterError, match="finite"):
-        make_mechanism("immutable", Options(sigma2=20.0))
-    made = make_mechanism("immutable", Options(sigma2=20.0), simulated=True)
+        make_mechanism(Rule("immutable", sigma2=20.0))
+    made = make_mechanism(Rule("immutable", sigma2=20.0), simulated=True)
     assert isinstance(made, ImmutableMax)
 
 

@@ -8,18 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent
-from pate_fed.accounting.pate_bounds import threshold_rdp
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax
 from pate_fed.lab.mechanisms.interactive_max import InteractiveGaussianMax
+from pate_fed.lab.pate_bounds import threshold_rdp
+from pate_fed.lab.per_instance import instance_rdp
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
+from pate_fed.rule import Rule
 from tests.support.exact_argmax import one_vote_neighbors
 from tests.support.noise_sources import scripted
 from tests.support.query_costs import gnmax_rdp
 from tests.test_pate_fed.test_mechanisms_contract import released
 
-MECHANISM = InteractiveGaussianMax(vote_threshold=4.0, sigma1=1.5, sigma2=2.0, confidence=0.8)
+MECHANISM = InteractiveGaussianMax(Rule("interactive", 4.0, 1.5, 2.0), confidence=0.8)
 PREDICTIONS = [[0.9, 0.1], [0.9, 0.1], [0.5, 0.5]]
 ASKING = MECHANISM.with_predictions(PREDICTIONS, total_votes=10)
 
@@ -76,7 +78,7 @@ def test_halves_are_rounded_up_not_to_even() -> None:
 
 
 def test_without_predictions_it_is_confident_gnmax() -> None:
-    confident = ConfidentGaussianMax(4.0, 1.5, 2.0)
+    confident = ConfidentGaussianMax(Rule("confident", 4.0, 1.5, 2.0))
     rows = [[6, 4], [9, 1], [5, 5]] * 20
     releases = [
         released(mechanism, rows, keyed_stream(b"s", tag="t"))
@@ -89,8 +91,8 @@ def test_it_costs_what_confident_gnmax_costs() -> None:
     assert ASKING.event(5, 3, weight=2) == ConfidentGaussianMaxEvent(5, 3, 1.5, 2.0, 2.0)
     outcomes = np.array([Outcome.ANSWERED, Outcome.REFUSED], dtype=np.int8)
     orders = np.array([2.0, 4.0])
-    cost = ASKING.instance_rdp(np.array([[1, 9], [9, 1]]), outcomes, orders, weight=1.0)
-    checks = threshold_rdp([8, 0], orders, vote_threshold=4.0, sigma1=1.5).sum(axis=0)
+    cost = instance_rdp(ASKING, np.array([[1, 9], [9, 1]]), outcomes, orders, weight=1.0)
+    checks = threshold_rdp([8, 0], orders, vote_threshold=4.0, sigma=1.5).sum(axis=0)
     label = gnmax_rdp([[1, 9]], orders, sigma=2.0).sum(axis=0)
     assert cost == pytest.approx(checks + label, rel=1e-12)
 
@@ -104,7 +106,8 @@ def test_predictions_must_fit_the_batch() -> None:
     with pytest.raises(InvalidParameterError):
         ASKING.reinforced_labels(release)
     with pytest.raises(InvalidParameterError):
-        ASKING.instance_rdp(
+        instance_rdp(
+            ASKING,
             np.zeros((4, 2), dtype=np.int64),
             np.zeros(4, dtype=np.int8),
             np.array([2.0]),
@@ -133,4 +136,4 @@ def test_predictions_out_of_range_are_refused(
 @pytest.mark.parametrize("confidence", [-0.1, 1.1, float("nan")])
 def test_confidence_out_of_range_is_refused(confidence: float) -> None:
     with pytest.raises(InvalidParameterError):
-        InteractiveGaussianMax(4.0, 1.5, 2.0, confidence=confidence)
+        InteractiveGaussianMax(Rule("interactive", 4.0, 1.5, 2.0), confidence=confidence)

@@ -17,6 +17,7 @@ from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.formal import counts_cost, labels_cost
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.mechanisms.noisy_counts import NoisyCounts
+from pate_fed.lab.per_instance import instance_rdp
 from pate_fed.mechanisms import DEPLOYED, SPECS
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import keyed_stream
@@ -62,8 +63,8 @@ def test_the_price_is_that_of_counts_and_no_smaller_one_can_be_asked_for() -> No
     assert labels.epsilon < shown.epsilon  # a label's price would be too low
     assert "noisy counts" in shown.holds_for
     orders = np.array([1.5, 4.0])
-    found = NoisyCounts(10.0).instance_rdp(
-        np.array([[50, 0]] * 3), np.zeros(3, dtype=np.int8), orders, weight=2.0
+    found = instance_rdp(
+        NoisyCounts(10.0), np.array([[50, 0]] * 3), np.zeros(3, dtype=np.int8), orders, weight=2.0
     )
     assert found == pytest.approx(orders * 3 * 0.04)  # votes that agree make nothing cheaper
 
@@ -119,9 +120,7 @@ def test_a_simulation_charges_what_its_student_saw(tmp_path: Path) -> None:
         said = CliRunner().invoke(app, [str(word) for word in words])
         assert said.exit_code == 0, said.output
         told[name] = json.loads(said.stdout)
-    counts, labels = (
-        told[name]["privacy"]["views"]["public"]["formal"] for name in ("counts", "gnmax")
-    )
+    counts, labels = (told[name]["privacy"]["views"]["public"] for name in ("counts", "gnmax"))
     assert counts["epsilon"] > labels["epsilon"]
     assert counts["epsilon"] == pytest.approx(
         counts_cost(GaussianMaxEvent(20, 20.0), delta=DELTA).epsilon

@@ -152,7 +152,7 @@ def test_a_report_is_written(pate_fed: Command, tmp_path: Path) -> None:
     assert output["metadata"]["global_metrics"]["pate_fed_epsilon_claimed"] == ended.json["claim"]
 
 
-@sampled(5)
+@sampled()
 @pytest.mark.parametrize(
     ("given", "code"),
     [

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pate_fed.accounting.conversion import convert_at_orders
-from pate_fed.accounting.pate_bounds import threshold_rdp
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
+from pate_fed.lab.pate_bounds import threshold_rdp
 from pate_fed.lab.sanitized import (
     InstanceCost,
     SanitizingPlan,
@@ -66,7 +66,7 @@ def gaussian_divergence(
     return mpmath.log(moment) / (order - 1)
 
 
-@sampled(1)
+@sampled("order", "beta", "sigma_ss")
 @pytest.mark.parametrize("margin", [0.0, 2.0])
 @pytest.mark.parametrize(
     ("order", "beta", "sigma_ss"), [(3.0, 0.05, 2.0), (6.0, 0.03, 4.0), (14.0, 0.02, 6.0)]
@@ -109,8 +109,8 @@ def test_more_noise_and_less_margin_never_cost_more(
 
 def test_the_cost_of_a_run_is_that_of_its_checks_and_labels() -> None:
     answered = [1, 0, 1, 0]
-    cost = instance_cost(COUNTS, SETTING, answered=answered, vote_threshold=200.0, sigma1=150.0)
-    checks = threshold_rdp([240, 100, 230, 90], [8.0], vote_threshold=200.0, sigma1=150.0)
+    cost = instance_cost(COUNTS, SETTING, answered=answered, check=(200.0, 150.0))
+    checks = threshold_rdp([240, 100, 230, 90], [8.0], vote_threshold=200.0, sigma=150.0)
     labels = gnmax_rdp([COUNTS[0], COUNTS[2]], [8.0], sigma=40.0)
     assert cost.rdp == pytest.approx(float(checks.sum() + labels.sum()), rel=1e-9)
     labels_only = instance_cost(COUNTS, SETTING, answered=answered)
@@ -125,10 +125,8 @@ def test_two_classes_need_no_condition() -> None:
     table = two_class_label_costs(sigma=20.0, order=25.0, teachers=250)
     cost = instance_cost([[200, 50], [130, 120]], setting, answered=[1, 0])
     assert cost.rdp == pytest.approx(float(table[200]), rel=1e-12)
-    checked = instance_cost(
-        [[200, 50], [130, 120]], setting, answered=[1, 0], vote_threshold=150.0, sigma1=30.0
-    )
-    checks = threshold_rdp([200, 130], [25.0], vote_threshold=150.0, sigma1=30.0)
+    checked = instance_cost([[200, 50], [130, 120]], setting, answered=[1, 0], check=(150.0, 30.0))
+    checks = threshold_rdp([200, 130], [25.0], vote_threshold=150.0, sigma=30.0)
     assert checked.rdp == pytest.approx(float(table[200] + checks.sum()), rel=1e-12)
     assert checked.local_sensitivities.max() > cost.local_sensitivities.max()
 
@@ -194,8 +192,6 @@ def test_other_arguments_out_of_range_are_refused() -> None:
         choose_plan([], delta=1e-5, chosen_from="public")
     with pytest.raises(InvalidParameterError):
         instance_cost(COUNTS, SETTING, answered=[1, 0, 1])
-    with pytest.raises(InvalidParameterError):
-        instance_cost(COUNTS, SETTING, answered=[1, 0, 1, 0], sigma1=3.0)
     with pytest.raises(InvalidVotesError):
         instance_cost([[3, 2, 1]], SETTING, answered=[1])
 
@@ -208,34 +204,30 @@ def test_two_classes_against_a_student_are_the_definition(offsets: list[int]) ->
 
     def cost(row: Votes) -> float:
         top = max(count - offset for count, offset in zip(row, offsets, strict=True))
-        check = threshold_rdp([top], [3.0], vote_threshold=2.0, sigma1=1.0)[0, 0]
+        check = threshold_rdp([top], [3.0], vote_threshold=2.0, sigma=1.0)[0, 0]
         return float(check + 0.5 * labels[row[0]])
 
     for class0 in range(7):
         votes = (class0, 6 - class0)
-        found = instance_cost(
-            [votes], setting, answered=[0.5], vote_threshold=2.0, sigma1=1.0, offsets=[offsets]
-        )
+        found = instance_cost([votes], setting, answered=[0.5], check=(2.0, 1.0), offsets=[offsets])
         assert found.rdp == pytest.approx(cost(votes), rel=1e-12)
         listed = np.maximum.accumulate(found.local_sensitivities)
         expected = definition(votes, cost, most=len(listed) - 1, weight=1)
         assert listed == pytest.approx(expected, rel=1e-12)
 
 
-@sampled(1)
+@sampled("offsets")
 @pytest.mark.parametrize("offsets", [[3, 2, 1], [0, 0, 6], [6, 1, 1]])
 def test_lists_of_checks_against_a_student_cover_the_definition(offsets: list[int]) -> None:
     setting = SmoothSetting(1.2, 3, 1.6, 6)
 
     def cost(row: Votes) -> float:
         top = max(count - offset for count, offset in zip(row, offsets, strict=True))
-        return float(threshold_rdp([top], [1.6], vote_threshold=1.0, sigma1=1.0)[0, 0])
+        return float(threshold_rdp([top], [1.6], vote_threshold=1.0, sigma=1.0)[0, 0])
 
     for row in histograms(votes=6, classes=3):
         start = tuple(int(count) for count in row)
-        found = instance_cost(
-            [row], setting, answered=[0], vote_threshold=1.0, sigma1=1.0, offsets=[offsets]
-        )
+        found = instance_cost([row], setting, answered=[0], check=(1.0, 1.0), offsets=[offsets])
         assert found.rdp == pytest.approx(cost(start), rel=1e-12)
         listed = np.maximum.accumulate(found.local_sensitivities)
         exact = np.array(definition(start, cost, most=len(listed) - 1, weight=1))
@@ -244,11 +236,11 @@ def test_lists_of_checks_against_a_student_cover_the_definition(offsets: list[in
 
 def test_several_students_opinions_add_up() -> None:
     setting = SmoothSetting(1.5, 2, 3.0, 6)
-    check: dict[str, Any] = {"vote_threshold": 2.0, "sigma1": 1.0}
+    check = (2.0, 1.0)
     votes, offsets = [[4, 2], [4, 2], [6, 0]], [[6, 0], [0, 6], [6, 0]]
-    together = instance_cost(votes, setting, answered=[1, 0, 1], offsets=offsets, **check)
+    together = instance_cost(votes, setting, answered=[1, 0, 1], offsets=offsets, check=check)
     alone = [
-        instance_cost([row], setting, answered=[share], offsets=[off], **check)
+        instance_cost([row], setting, answered=[share], offsets=[off], check=check)
         for row, share, off in zip(votes, [1, 0, 1], offsets, strict=True)
     ]
     assert together.rdp == pytest.approx(sum(cost.rdp for cost in alone), rel=1e-12)
@@ -271,7 +263,6 @@ def test_offsets_that_do_not_fit_are_refused(offsets: Any, classes: int) -> None
             votes,
             SmoothSetting(1.2, classes, 1.6, 6),
             answered=[0, 0],
-            vote_threshold=1.0,
-            sigma1=1.0,
+            check=(1.0, 1.0),
             offsets=offsets,
         )

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pate_fed.accounting.pate_bounds import rdp_from_log_q
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab import smooth_conditions as module
+from pate_fed.lab.pate_bounds import rdp_from_log_q
 from pate_fed.lab.smooth_conditions import (
     SmoothSetting,
     capped_rdp,

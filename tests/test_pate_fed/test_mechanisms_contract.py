@@ -18,6 +18,7 @@ from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax
 from pate_fed.lab.mechanisms.immutable_max import ImmutableMax
 from pate_fed.lab.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.lab.mechanisms.noisy_counts import NoisyCounts
+from pate_fed.lab.per_instance import instance_rdp
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Mechanism
@@ -27,6 +28,7 @@ from pate_fed.mechanisms.sampling import RandomBytes, keyed_stream
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax
 from pate_fed.mechanisms.threshold_max import InteractiveThresholdMax, ThresholdMax
 from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 from tests.support.noise_sources import CountingSource
 
@@ -140,7 +142,7 @@ class MechanismContract:
     def test_the_cost_on_any_votes_is_at_most_that_on_all_or_infinite(self) -> None:
         counts = np.array([[600, 2, 2], [300, 204, 100]])
         outcomes = np.array([Outcome.ANSWERED] * 2, dtype=np.int8)
-        bound = self.mechanism.instance_rdp(counts, outcomes, ORDERS, weight=1.0)
+        bound = instance_rdp(self.mechanism, counts, outcomes, ORDERS, weight=1.0)
         formal = event_approximate_rdp(self.mechanism.event(2, 2), ORDERS)
         assert bound.shape == ORDERS.shape
         assert (bound >= 0).all()
@@ -194,12 +196,12 @@ class TestInteractiveThresholdMaxWithoutStudent(MechanismContract):
 
 
 class TestConfidentGaussianMax(MechanismContract):
-    mechanism = ConfidentGaussianMax(vote_threshold=60.0, sigma1=15.0, sigma2=20.0)
+    mechanism = ConfidentGaussianMax(Rule("confident", 60.0, 15.0, 20.0))
     may_refuse = True
 
 
 class TestInteractiveGaussianMaxWithoutStudent(MechanismContract):
-    mechanism = InteractiveGaussianMax(vote_threshold=60.0, sigma1=15.0, sigma2=20.0)
+    mechanism = InteractiveGaussianMax(Rule("interactive", 60.0, 15.0, 20.0))
     may_refuse = True
 
 

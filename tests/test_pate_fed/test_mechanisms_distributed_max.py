@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +16,15 @@ from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.events import DistributedGaussianMaxEvent, event_from_record
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.gaussian_max import GaussianMax
-from pate_fed.mechanisms.mechanism import Options
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noise_shares import DistributedNoise
 from pate_fed.mechanisms.registry import SPECS, make_mechanism, specs_with
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.mechanisms.threshold_max import InteractiveThresholdMax, ThresholdMax
+from pate_fed.opened_sums import open_noisy_sum
 from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.votes import NoisyHistogram, SummedHistogram, VoteHistogram, open_noisy_sum
+from pate_fed.rule import PARAMETERS, Rule
+from pate_fed.votes import NoisyHistogram, SummedHistogram, VoteHistogram
 
 GNMAX = GaussianMax(sigma=6.0, shares=7)
 THRESHOLD = ThresholdMax(6.0, vote_threshold=30.0, shares=7)
@@ -125,23 +127,27 @@ def test_events_survive_json_cost_what_they_cover_and_take_whole_weights_only(
         mechanism.event(2, 3)
 
 
+AT_PARTIES: dict[str, Any] = {"noise_place": "parties", "colluders": 1, "dropouts": 0}
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_guarantee_and_parameters_are_written_down(mechanism: GaussianMax) -> None:
     assert "Guarantee:" in (type(mechanism).__doc__ or "")
     parameters = mechanism.parameters()
     assert parameters["shares"] == 7
     json.dumps(parameters, allow_nan=False)
-    options = {name: parameters[name] for name in parameters if name != "name"}
-    assert make_mechanism(mechanism.name, Options(**options)) == mechanism  # type: ignore[arg-type]
+    given: dict[str, Any] = {name: parameters.get(name) for name in PARAMETERS}
+    rule = Rule(mechanism.name, **given, **AT_PARTIES)
+    assert make_mechanism(rule, parties=8) == mechanism
 
 
 def test_mechanisms_that_others_add_no_noise_for_are_refused() -> None:
-    options = Options(sigma1=6.0, sigma2=6.0, vote_threshold=9.0, test_delta=1e-6, shares=7)
+    rule = Rule("", 9.0, 6.0, 6.0, test_delta=1e-6, **AT_PARTIES)
     for name in ("lnmax", "immutable", "stable-gaussian", "confident", "interactive", "nonsense"):
         with pytest.raises(InvalidParameterError, match="one"):
-            make_mechanism(name, options, simulated=True)
+            make_mechanism(replace(rule, mechanism=name), parties=8, simulated=True)
     with pytest.raises(InvalidParameterError, match="given"):
-        make_mechanism("threshold", Options(sigma2=6.0, shares=7))
+        make_mechanism(Rule("threshold", sigma2=6.0, **AT_PARTIES), parties=8)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -16,12 +16,13 @@ from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.releases import ABSTAIN, Outcome
+from pate_fed.rule import Rule
 from tests.support.exact_argmax import argmax_log_law, confident_law
 from tests.support.noise_sources import CountingSource, scripted
 from tests.test_pate_fed.test_mechanisms_contract import released
 
 GNMAX = GaussianMax(sigma=2.0)
-CONFIDENT = ConfidentGaussianMax(vote_threshold=4.0, sigma1=1.5, sigma2=2.0)
+CONFIDENT = ConfidentGaussianMax(Rule("confident", 4.0, 1.5, 2.0))
 
 
 def law_fits(observed: NDArray[np.int64], chances: NDArray[np.float64]) -> bool:
@@ -133,4 +134,4 @@ def test_parameters_out_of_range_are_refused(
     vote_threshold: float, sigma1: float, sigma2: float
 ) -> None:
     with pytest.raises(InvalidParameterError):
-        ConfidentGaussianMax(vote_threshold, sigma1, sigma2)
+        ConfidentGaussianMax(Rule("confident", vote_threshold, sigma1, sigma2))

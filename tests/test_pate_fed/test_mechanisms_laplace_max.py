@@ -9,12 +9,13 @@ import pytest
 from scipy.stats import chi2
 
 from pate_fed.accounting.events import LaplaceMaxEvent
-from pate_fed.accounting.laplace_bounds import laplace_rdp
 from pate_fed.errors import InvalidParameterError
+from pate_fed.lab.laplace_bounds import laplace_rdp
+from pate_fed.lab.per_instance import instance_rdp
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.releases import Outcome
-from tests.test_pate_fed.test_accounting_laplace_bounds import laplace_argmax_log_law
+from tests.test_pate_fed.test_lab_laplace_bounds import laplace_argmax_log_law
 from tests.test_pate_fed.test_mechanisms_contract import released
 
 
@@ -45,7 +46,7 @@ def test_an_answer_costs_twice_gamma_for_every_vote_that_can_move() -> None:
     counts = np.array([[30, 2], [9, 8]])
     orders = np.array([2.0, 8.0])
     expected = laplace_rdp(counts, orders, gamma=0.25, weight=2).sum(axis=0)
-    found = mechanism.instance_rdp(counts, outcomes, orders, weight=2)
+    found = instance_rdp(mechanism, counts, outcomes, orders, weight=2)
     assert found == pytest.approx(expected, rel=1e-14)
 
 

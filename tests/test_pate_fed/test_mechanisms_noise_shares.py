@@ -19,7 +19,8 @@ from pate_fed.errors import InvalidParameterError, RowSumError
 from pate_fed.mechanisms.discrete_sampling import largest_draw
 from pate_fed.mechanisms.noise_shares import DistributedNoise
 from pate_fed.mechanisms.sampling import RandomBytes, keyed_stream
-from pate_fed.votes import VoteHistogram, open_noisy_sum
+from pate_fed.opened_sums import open_noisy_sum
+from pate_fed.votes import VoteHistogram
 from tests.support.noise_sources import CountingSource
 from tests.support.summed_noise import exact_row_price, summed_mass
 

@@ -19,6 +19,7 @@ from pate_fed.mechanisms.preview import (
     preview,
     simulated_votes,
 )
+from pate_fed.rule import Rule
 from tests.support.exact_argmax import confident_law
 from tests.support.threshold_law import threshold_log_law
 
@@ -60,7 +61,7 @@ class TestSimulatedVotes:
 def laws_of(mechanism: Mechanism, counts: np.ndarray) -> np.ndarray:
     """Chances of the labels, then of "no answer", of each row; exact."""
     match mechanism:
-        case ConfidentGaussianMax(vote_threshold=threshold, sigma1=sigma1, sigma2=sigma2):
+        case ConfidentGaussianMax(Rule("confident", threshold, sigma1, sigma2)):
             laws = [
                 confident_law(row, vote_threshold=threshold, sigma1=sigma1, sigma2=sigma2)
                 for row in counts
@@ -79,7 +80,9 @@ class TestPreview:
         [
             pytest.param(ThresholdMax(50.0, vote_threshold=150.0), id="threshold"),
             pytest.param(ThresholdMax(50.0, vote_threshold=60.5), id="low threshold"),
-            pytest.param(ConfidentGaussianMax(150.0, 40.0, 30.0), id="confident"),
+            pytest.param(
+                ConfidentGaussianMax(Rule("confident", 150.0, 40.0, 30.0)), id="confident"
+            ),
         ],
     )
     def test_it_says_what_the_mechanism_does(self, mechanism: Mechanism) -> None:

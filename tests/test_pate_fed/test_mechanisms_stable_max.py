@@ -17,8 +17,9 @@ from pate_fed.accounting.events import (
     StableLaplaceMaxEvent,
 )
 from pate_fed.accounting.gaussian_dp import gdp_mu_squared
-from pate_fed.accounting.laplace_bounds import pure_dp_rdp
+from pate_fed.accounting.pure_bounds import pure_dp_rdp
 from pate_fed.errors import InvalidParameterError, InvalidVotesError, UnsupportedEventError
+from pate_fed.lab.per_instance import instance_rdp
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax, StableMax
 from pate_fed.releases import ABSTAIN
@@ -179,9 +180,9 @@ def test_a_unit_must_be_known_to_the_test() -> None:
 
 def test_votes_that_a_neighbor_could_turn_have_no_finite_cost_of_their_own() -> None:
     outcomes = np.zeros(2, dtype=np.int8)
-    unstable = GAUSSIAN.instance_rdp(np.array([[9, 1], [6, 4]]), outcomes, ORDERS, weight=1.0)
+    unstable = instance_rdp(GAUSSIAN, np.array([[9, 1], [6, 4]]), outcomes, ORDERS, weight=1.0)
     assert np.isinf(unstable).all()
-    stable = GAUSSIAN.instance_rdp(np.array([[9, 1], [7, 3]]), outcomes, ORDERS, weight=1.0)
+    stable = instance_rdp(GAUSSIAN, np.array([[9, 1], [7, 3]]), outcomes, ORDERS, weight=1.0)
     assert np.isfinite(stable).all()
 
 

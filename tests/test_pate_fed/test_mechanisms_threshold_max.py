@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pate_fed.accounting.curves import event_label_rdp
 from pate_fed.accounting.events import GaussianMaxEvent
 from pate_fed.errors import InvalidParameterError
+from pate_fed.lab.per_instance import instance_rdp
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.mechanisms.threshold_max import InteractiveThresholdMax, ThresholdMax
@@ -70,7 +71,7 @@ def test_no_answer_costs_what_a_label_costs() -> None:
     assert MECHANISM.event(5, 5) == GaussianMax(2.0).event(5, 5)
     counts = np.array([[5, 4, 1], [9, 1, 0]])
     costs = [
-        MECHANISM.instance_rdp(counts, np.full(2, outcome, np.int8), ORDERS, weight=1.0)
+        instance_rdp(MECHANISM, counts, np.full(2, outcome, np.int8), ORDERS, weight=1.0)
         for outcome in (Outcome.ANSWERED, Outcome.REFUSED)
     ]
     assert (costs[0] == costs[1]).all()
@@ -103,7 +104,7 @@ def test_the_number_on_given_votes_is_never_below_what_a_neighbor_tells(
     counts: list[int], threshold: float, votes: int
 ) -> None:
     rule, row = ThresholdMax(3.0, vote_threshold=threshold), np.array(counts)
-    found = rule.instance_rdp(row[None], np.zeros(1, np.int8), ORDERS, weight=votes)
+    found = instance_rdp(rule, row[None], np.zeros(1, np.int8), ORDERS, weight=votes)
     worst = worst_over_neighbors(row, sigma=3.0, threshold=threshold, votes=votes)
     assert (worst <= found + 1e-12).all()
     assert (found <= ORDERS * (votes / 3.0) ** 2 * (1 + 1e-12)).all()
@@ -114,7 +115,7 @@ def test_the_number_on_given_votes_is_never_below_what_a_neighbor_tells(
 def test_votes_far_from_threshold_and_tie_cost_next_to_nothing() -> None:
     def cost(counts: list[int], threshold: float) -> NDArray[np.float64]:
         rule = ThresholdMax(2.0, vote_threshold=threshold)
-        return rule.instance_rdp(np.array([counts]), np.zeros(1, np.int8), ORDERS, weight=1.0)
+        return instance_rdp(rule, np.array([counts]), np.zeros(1, np.int8), ORDERS, weight=1.0)
 
     most = ORDERS / 4
     for counts, threshold in (([40, 0, 0], 14.0), ([2, 0, 0], 30.0)):
@@ -171,10 +172,10 @@ def test_the_number_on_given_votes_is_that_of_what_a_student_leaves() -> None:
     assert asking.predictions is not None
     off = asking.predictions.votes
     outcomes = np.zeros(2, np.int8)
-    cost = asking.instance_rdp(counts, outcomes, ORDERS, weight=1.0)
+    cost = instance_rdp(asking, counts, outcomes, ORDERS, weight=1.0)
     lifted = ThresholdMax(2.0, vote_threshold=4.0 + 9)
     plain = [
-        lifted.instance_rdp((row - o + 9)[None], outcomes[:1], ORDERS, weight=1.0)
+        instance_rdp(lifted, (row - o + 9)[None], outcomes[:1], ORDERS, weight=1.0)
         for row, o in zip(counts, off, strict=True)
     ]
     assert cost == pytest.approx(np.sum(plain, axis=0), rel=1e-12)
@@ -182,7 +183,7 @@ def test_the_number_on_given_votes_is_that_of_what_a_student_leaves() -> None:
         worst = worst_over_neighbors(row, sigma=2.0, threshold=4.0, off=o)
         assert (worst <= own + 1e-12).all()
     # The first queries of a batch that ended early.
-    first = asking.instance_rdp(counts[:1], outcomes[:1], ORDERS, weight=1.0)
+    first = instance_rdp(asking, counts[:1], outcomes[:1], ORDERS, weight=1.0)
     assert first == pytest.approx(plain[0], rel=1e-12)
 
 

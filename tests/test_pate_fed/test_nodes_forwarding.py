@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.database import Act, Actor, Database
+from coordinator.database import Act as OperatorsAct
 from coordinator.database import AuditLog as OperatorsLog
+from coordinator.database import Database
 from party.storage import AuditLog as HospitalsLog
 from party.storage import PartyDatabase
-from party.storage.audit import AuditKind
+from party.storage.audit_log import Act
 from pate_fed.errors import InvalidSettingError
-from pate_fed.nodes.forwarding import CopiedLog, Forwarder, Forwarding
+from pate_fed.nodes.audit_log import AuditLog
+from pate_fed.nodes.forwarding import Forwarder, Forwarding
 
 HOSTILE = 'M.\n<13>1 - - -\r\x1b[2J\0\u2028\x85<script>alert("x")</script> é'
 SYSLOG = re.compile(
@@ -30,18 +32,18 @@ Append = Callable[[str], object]
 
 
 @pytest.fixture(params=["hospital", "operator"])
-def log(request: pytest.FixtureRequest) -> tuple[CopiedLog, Append]:
+def log(request: pytest.FixtureRequest) -> tuple[AuditLog, Append]:
     """A log of each side, and a way to add an entry by somebody."""
     if request.param == "hospital":
         ours = HospitalsLog(PartyDatabase.in_memory())
-        return ours, lambda by: ours.append(AuditKind.PAUSED, {"by": by, "reason": by}, at=1.5)
+        return ours, lambda by: ours.append(Act.PAUSED, {"by": by, "reason": by}, at=1.5)
     theirs = OperatorsLog(Database.in_memory())
     return theirs, lambda by: theirs.append(
-        Act.PAUSED, by, actor=Actor(by, "console"), at=1.5, before={"by": by}, after={}
+        OperatorsAct.PAUSED, {"by": by, "subject": by, "before": {"by": by}}, at=1.5
     )
 
 
-def forwarder(log: CopiedLog, folder: Path, **settings: str) -> Forwarder:
+def forwarder(log: AuditLog, folder: Path, **settings: str) -> Forwarder:
     return Forwarder(
         Forwarding(**settings), log, places=folder / "places.json", program="pate-test"
     )
@@ -66,7 +68,7 @@ def listening(family: socket.AddressFamily, address: object) -> Iterator[socket.
 
 
 def test_one_entry_is_one_line_whatever_it_holds(
-    log: tuple[CopiedLog, Append], tmp_path: Path
+    log: tuple[AuditLog, Append], tmp_path: Path
 ) -> None:
     copied, append = log
     file, address = tmp_path / "copy.jsonl", str(tmp_path / "syslog")
@@ -88,7 +90,7 @@ def test_one_entry_is_one_line_whatever_it_holds(
 
 
 def test_an_entry_too_long_for_a_datagram_is_cut_and_the_next_one_follows(
-    log: tuple[CopiedLog, Append], tmp_path: Path
+    log: tuple[AuditLog, Append], tmp_path: Path
 ) -> None:
     copied, append = log
     append("x" * 100_000)
@@ -102,7 +104,7 @@ def test_an_entry_too_long_for_a_datagram_is_cut_and_the_next_one_follows(
 
 @pytest.mark.parametrize("kind", ["unix", "udp"])
 def test_a_dead_syslog_loses_nothing(
-    log: tuple[CopiedLog, Append], tmp_path: Path, kind: str
+    log: tuple[AuditLog, Append], tmp_path: Path, kind: str
 ) -> None:
     copied, append = log
     family, address = socket.AF_UNIX, str(tmp_path / "syslog")
@@ -122,7 +124,7 @@ def test_a_dead_syslog_loses_nothing(
 
 
 def test_a_full_disk_leaves_whole_lines_and_loses_nothing(
-    log: tuple[CopiedLog, Append], tmp_path: Path
+    log: tuple[AuditLog, Append], tmp_path: Path
 ) -> None:
     copied, append = log
     file = tmp_path / "copy.jsonl"
@@ -158,7 +160,7 @@ def _link(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [_folder, _pipe, _link], ids=["folder", "pipe", "link"])
 def test_another_thing_in_place_of_the_file_is_a_fault_and_no_wait(
-    log: tuple[CopiedLog, Append], tmp_path: Path, make: Callable[[Path], None]
+    log: tuple[AuditLog, Append], tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     copied, append = log
     append("A. Meyer")
@@ -168,7 +170,7 @@ def test_another_thing_in_place_of_the_file_is_a_fault_and_no_wait(
 
 
 def test_a_line_that_somebody_cut_does_not_spoil_the_next(
-    log: tuple[CopiedLog, Append], tmp_path: Path
+    log: tuple[AuditLog, Append], tmp_path: Path
 ) -> None:
     copied, append = log
     file = tmp_path / "copy.jsonl"
@@ -180,7 +182,7 @@ def test_a_line_that_somebody_cut_does_not_spoil_the_next(
 
 
 def test_a_place_that_cannot_be_remembered_repeats_entries_and_leaves_none_out(
-    log: tuple[CopiedLog, Append], tmp_path: Path
+    log: tuple[AuditLog, Append], tmp_path: Path
 ) -> None:
     copied, append = log
     file = tmp_path / "copy.jsonl"
@@ -197,7 +199,7 @@ def test_a_place_that_cannot_be_remembered_repeats_entries_and_leaves_none_out(
 
 
 def test_another_log_in_its_place_is_noticed_and_copied_from_its_start(
-    log: tuple[CopiedLog, Append], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    log: tuple[AuditLog, Append], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copied, append = log
     file = tmp_path / "copy.jsonl"
@@ -211,7 +213,7 @@ def test_another_log_in_its_place_is_noticed_and_copied_from_its_start(
 
 
 def test_acts_go_on_while_a_copy_waits_and_the_fault_is_logged_once(
-    log: tuple[CopiedLog, Append],
+    log: tuple[AuditLog, Append],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,

@@ -53,7 +53,7 @@ def wait_for(what: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("backs_off", "pauses"),
     [

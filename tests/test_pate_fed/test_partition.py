@@ -314,10 +314,10 @@ def test_a_manifest_that_was_touched_is_refused() -> None:
     partition = deal(records)
     manifest = build_manifest(records, partition, key=KEY)
     for touched in (
-        replace(manifest, root="0" * 64),
-        replace(manifest, records=61),
-        replace(manifest, entries=manifest.entries[:-1]),
-        replace(manifest, entries=(replace(manifest.entries[0], units=1), *manifest.entries[1:])),
+        manifest.changed(root="0" * 64),
+        manifest.changed(records=61),
+        manifest.changed(teachers=manifest.teachers[:-1]),
+        manifest.changed(teachers=(manifest.teachers[0].changed(units=1), *manifest.teachers[1:])),
     ):
         with pytest.raises(DisjointnessError):
             verify_manifest(touched, records, partition, key=KEY)
@@ -328,7 +328,7 @@ def test_another_key_gives_unrelated_digests() -> None:
     partition = deal(records)
     one, two = (build_manifest(records, partition, key=key) for key in (KEY, KEY[::-1]))
     assert one.root != two.root
-    assert not {entry.digest for entry in one.entries} & {entry.digest for entry in two.entries}
+    assert not {each.digest for each in one.teachers} & {each.digest for each in two.teachers}
 
 
 def test_a_guessable_key_is_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -25,6 +24,7 @@ from pate_fed.planning import PlanRequest, advised_sum
 from protocols.additive import AdditiveSum
 from protocols.forms import DEPLOYED_FORMS
 from protocols.masked import MaskedSum
+from tests.support.rules import plan_request, with_other
 from tests.support.threshold_law import threshold_log_law
 
 DELTA = 1e-5
@@ -46,7 +46,7 @@ def request(**changed: Any) -> PlanRequest:
         "delta": DELTA,
         "unit": "record",
     }
-    return PlanRequest(**{**asked, **changed})
+    return plan_request(**{**asked, **changed})
 
 
 def price_of(place: str, sigma: float, asks: int, *, classes: int = 3, weight: int = 1) -> float:
@@ -101,7 +101,7 @@ class TestOffers:
         asked = request(noise=place)
         best = plan(asked)["best"]
         for threshold, sigma in product((0.4, 0.5, 0.6), (0.16, 0.24)):
-            own = replace(asked, vote_threshold=threshold * 40, sigma2=sigma * 40)
+            own = with_other(asked, vote_threshold=threshold * 40, sigma2=sigma * 40)
             other = plan(own)["best"]
             if other["expected_accuracy"] >= best["expected_accuracy"]:
                 assert other["expected_right"] <= best["expected_right"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,21 @@ from hypothesis import settings as trials
 from hypothesis import strategies as st
 
 from pate_fed.accounting import DistributedGaussianMaxEvent, GaussianMaxEvent
+from pate_fed.accounting.costs import PrivacyUnit
 from pate_fed.accounting.formal import counts_cost, labels_cost
 from pate_fed.data import SOURCE_NAMES, Dataset, DataSource, Records
 from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import SPECS
-from pate_fed.planning import DEFAULTS, RunSettings, resolve, terms_of
-from pate_fed.pricing import budget_share, charged_cost
-from protocols.envelope import DEFAULT_SUITE
+from pate_fed.planning import DEFAULTS, RunSettings, resolve, resolve_for, terms_of
+from pate_fed.planning.budgets import budget_share
+from pate_fed.pricing import charged_cost
+from pate_fed.rule import Caps
 from protocols.errors import TooFewPartiesError
 from protocols.forms import FORMS
-from tests.support.markers import in_turn, sampled
+from protocols.suites import DEFAULT_SUITE
+from tests.support.markers import sampled
+from tests.support.rules import run_settings
 
 FOLDER = Path("private") / "folder"
 CSV = DataSource("csv", data_file=FOLDER / "visits.csv", label_column="sick")
@@ -35,6 +39,7 @@ OPEN = {
     "confidence",
     "test_delta",
     "colluders",
+    "dropouts",
     "prevalence",
     "patients",
     "evaluation_epsilon",
@@ -64,7 +69,7 @@ def dataset(*, private: int = 400, pool: int = 120, hospitals: list[int] | None 
 
 
 def settings(data: DataSource = CSV, **changed: Any) -> RunSettings:
-    return RunSettings(data=data, suite=DEFAULT_SUITE, **changed)
+    return run_settings(data=data, suite=DEFAULT_SUITE, **changed)
 
 
 def resolved_of(asked: RunSettings, data: Dataset) -> RunSettings:
@@ -75,6 +80,12 @@ def terms(resolved: RunSettings) -> RunTerms:
     return terms_of(resolved, name="run", classes=2, pool_digest=bytes(32), sums=FORMS)
 
 
+def open_fields(resolved: RunSettings) -> set[str]:
+    """Names of what is None, in the rule and the caps, too."""
+    held = (resolved, resolved.rule, resolved.caps)
+    return {f.name for one in held for f in fields(one) if getattr(one, f.name) is None}
+
+
 class TestDefaults:
     @pytest.mark.parametrize("mechanism", ["threshold", "gnmax", "interactive-threshold"])
     @pytest.mark.parametrize("name", ["digits", "breast-cancer"])
@@ -83,36 +94,33 @@ class TestDefaults:
             settings(DataSource(name), mechanism=mechanism), dataset(private=1000)
         )
         assert (resolved.parties, resolved.teachers, resolved.unit) == (50, 1, "party")
-        assert resolved.queries is not None
+        assert resolved.caps.max_asks is not None
         if mechanism != "gnmax":  # whose noise is no one's choice
-            assert resolved.queries == DEFAULTS[name].queries
+            assert resolved.caps.max_asks == DEFAULTS[name].queries
         assert 0 < budget_share(terms(resolved)) <= 1
 
     def test_usual_noise_is_a_share_of_all_teachers(self) -> None:
         resolved = resolved_of(settings(parties=10, teachers=25, queries=5), dataset())
         half = resolved_of(settings(parties=5, teachers=25, queries=5), dataset())
-        assert resolved.vote_threshold is not None
-        assert half.vote_threshold is not None
-        assert resolved.vote_threshold == pytest.approx(2 * half.vote_threshold)
-        assert 0.3 * 250 < resolved.vote_threshold < 250
+        assert resolved.rule.vote_threshold is not None
+        assert half.rule.vote_threshold is not None
+        assert resolved.rule.vote_threshold == pytest.approx(2 * half.rule.vote_threshold)
+        assert 0.3 * 250 < resolved.rule.vote_threshold < 250
         assert resolved.unit == "record"
 
     def test_the_default_is_a_threshold_where_one_was_asked_for(self) -> None:
-        assert settings().mechanism == "threshold"
+        assert settings().rule.mechanism == "threshold"
         resolved = resolved_of(settings(sigma2=30.0, vote_threshold=20.0, queries=4), dataset())
-        assert (resolved.vote_threshold, resolved.sigma2) == (20.0, 30.0)
+        assert (resolved.rule.vote_threshold, resolved.rule.sigma2) == (20.0, 30.0)
 
     def test_nothing_is_left_open(self) -> None:
-        resolved = resolved_of(settings(), dataset())
-        for field in fields(resolved):
-            assert field.name in OPEN or getattr(resolved, field.name) is not None, field.name
+        assert open_fields(resolved_of(settings(), dataset())) <= OPEN
 
     def test_gnmax_has_no_threshold(self) -> None:
         resolved = resolved_of(settings(mechanism="gnmax"), dataset())
-        open_fields = {f.name for f in fields(resolved) if getattr(resolved, f.name) is None}
-        assert open_fields == {"vote_threshold", *OPEN}
+        assert open_fields(resolved) == {"vote_threshold", *OPEN}
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     @trials(max_examples=6)  # each prices a whole run
     @given(
         parties=st.integers(3, 20),
@@ -127,14 +135,35 @@ class TestDefaults:
             parties=parties, teachers=teachers, queries=queries, sigma2=sigma, epsilon=1e6
         )
         resolved = resolved_of(typed, dataset())
-        for field in fields(typed):
-            value = getattr(typed, field.name)
-            assert value is None or getattr(resolved, field.name) == value
+        kept = replace(resolved, rule=typed.rule, caps=typed.caps)
+        for asked, found in (
+            (typed, kept),
+            (typed.rule, resolved.rule),
+            (typed.caps, resolved.caps),
+        ):
+            for field in fields(asked):
+                value = getattr(asked, field.name)
+                assert value is None or getattr(found, field.name) == value
 
     def test_hospitals_of_the_data_become_parties(self) -> None:
         resolved = resolved_of(settings(), dataset(pool=20, hospitals=[100, 40, 60, 20]))
         assert (resolved.partition, resolved.parties) == ("column", 4)
         assert resolved.teachers == 20 // 5  # the smallest leaves 5 patients to each teacher
+
+    @pytest.mark.parametrize(
+        ("teachers", "named", "unit"),
+        [
+            pytest.param((1, 1, 1), None, "party", id="one teacher each"),
+            pytest.param((1, 2, 1), None, "record", id="more teachers"),
+            pytest.param((1, 1, 1), "record", "record", id="named"),
+        ],
+    )
+    def test_hospitals_of_one_teacher_each_are_protected_as_a_whole(
+        self, teachers: tuple[int, ...], named: PrivacyUnit | None, unit: str
+    ) -> None:
+        asked = settings(unit=named, mechanism="gnmax", sigma2=40.0, queries=3, epsilon=50.0)
+        found = resolve_for(asked, teachers, pool=50, classes=2, sums=FORMS)
+        assert (found.unit, found.parties, found.party_teachers) == (unit, 3, teachers)
 
     def test_hospitals_can_be_ignored(self) -> None:
         resolved = resolved_of(
@@ -150,23 +179,21 @@ class TestDefaults:
 def need(resolved: RunSettings, queries: int) -> float:
     """Price a run of so many queries from scratch, as a share of the budget."""
     weight = (resolved.teachers or 1) if resolved.unit == "party" else 1
-    sigma, delta = resolved.sigma2 or 0.0, resolved.delta
-    if resolved.noise == "parties":  # of ten, one is a colluder
+    sigma, delta = resolved.rule.sigma2 or 0.0, resolved.delta
+    if resolved.rule.noise_place == "parties":  # of ten, one is a colluder
         rows = DistributedGaussianMaxEvent(queries, sigma, 9, weight)
         return counts_cost(rows, delta=delta).epsilon / resolved.epsilon
-    options = 2 + SPECS[resolved.mechanism].may_refuse
+    options = 2 + SPECS[resolved.rule.mechanism].may_refuse
     labels = GaussianMaxEvent(queries, sigma, float(weight))
     return labels_cost(labels, options=options, delta=delta).epsilon / resolved.epsilon
 
 
 class TestQueries:
-    @sampled(1)
-    @in_turn(
-        ("noise", ["coordinator", "parties"]),
-        ("unit", ["record", "party"]),
-        ("mechanism", ["threshold", "gnmax", "interactive-threshold"]),
-        ("epsilon", [2.0, 9.0]),
-    )
+    @sampled("epsilon")
+    @pytest.mark.parametrize("noise", ["coordinator", "parties"])
+    @pytest.mark.parametrize("unit", ["record", "party"])
+    @pytest.mark.parametrize("mechanism", ["threshold", "gnmax", "interactive-threshold"])
+    @pytest.mark.parametrize("epsilon", [2.0, 9.0])
     def test_as_many_are_asked_as_the_budget_affords(
         self, epsilon: float, mechanism: str, unit: str, noise: str
     ) -> None:
@@ -180,27 +207,27 @@ class TestQueries:
             noise=noise,
         )
         resolved = resolved_of(asked, dataset())
-        assert resolved.queries is not None
-        assert need(resolved, resolved.queries) <= 1
-        assert resolved.queries == 120 or need(resolved, resolved.queries + 1) > 1
+        assert resolved.caps.max_asks is not None
+        assert need(resolved, resolved.caps.max_asks) <= 1
+        assert resolved.caps.max_asks == 120 or need(resolved, resolved.caps.max_asks + 1) > 1
 
     def test_more_than_the_budget_affords_are_refused_with_the_number_that_fits(self) -> None:
         asked: dict[str, Any] = {"parties": 10, "teachers": 2, "sigma2": 20.0, "epsilon": 2.0}
-        fit = resolved_of(settings(**asked), dataset()).queries
+        fit = resolved_of(settings(**asked), dataset()).caps.max_asks
         assert fit is not None
-        assert resolved_of(settings(**asked, queries=fit), dataset()).queries == fit
+        assert resolved_of(settings(**asked, queries=fit), dataset()).caps.max_asks == fit
         with pytest.raises(BudgetExhaustedError, match=rf"\b{fit} quer"):
             resolved_of(settings(**asked, queries=fit + 1), dataset())
 
     def test_noise_fills_the_budget_of_a_table_for_all_its_queries(self) -> None:
         resolved = resolved_of(settings(mechanism="gnmax", parties=10, teachers=4), dataset())
-        assert resolved.queries == 120
+        assert resolved.caps.max_asks == 120
         assert 0.97 < budget_share(terms(resolved)) <= 1
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_small_pool_bounds_them(self) -> None:
         resolved = resolved_of(settings(sigma2=1e4), dataset(pool=7))
-        assert resolved.queries == 7
+        assert resolved.caps.max_asks == 7
 
     def test_more_than_the_pool_are_refused(self) -> None:
         with pytest.raises(InvalidSettingError, match=r"--queries .*7"):
@@ -215,10 +242,10 @@ class TestQueries:
         resolved = resolved_of(
             settings(queries=5, max_answers=50, batch_size=70, sigma2=99.0), dataset()
         )
-        assert (resolved.max_answers, resolved.batch_size) == (5, 5)
-        assert (terms(resolved).max_asks, terms(resolved).max_answers) == (5, 5)
+        assert (resolved.caps.max_answers, resolved.caps.batch_size) == (5, 5)
+        assert terms(resolved).caps == Caps(5, 5, 5)
 
-    @pytest.mark.exhaustive
+    @pytest.mark.slow
     def test_hospitals_with_budgets_and_weights_of_their_own(self) -> None:
         budgets = (9.0, 3.0, *(5.0,) * 8)
         resolved = resolved_of(
@@ -296,18 +323,9 @@ class TestRefusals:
 
 
 def test_table_of_settings_names_no_folder() -> None:
-    table = settings().as_table()
-    assert str(FOLDER) not in str(table)
-    assert table["source"] == {
-        "file": "visits.csv",
-        "label": "sick",
-        "patient_id": None,
-        "hospital": None,
-        "ignored": [],
-        "positive": None,
-        "separator": ",",
-        "decimal": ".",
-    }
+    recorded = settings().as_record()
+    assert str(FOLDER) not in str(recorded)
+    assert (recorded.file, recorded.label, recorded.hospital) == ("visits.csv", "sick", None)
 
 
 def test_every_kind_of_data_has_defaults() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pate_fed.accounting.exact import exact_label_rdp
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.federation import RunTerms
+from pate_fed.lab.exact import exact_label_rdp
 from pate_fed.mechanisms.discrete_sampling import largest_draw
 from pate_fed.mechanisms.noise_shares import DistributedNoise
 from tests.support.extreme_terms import usual_terms
@@ -47,9 +47,10 @@ def test_every_price_at_the_ends_of_all_ranges_fits_in_a_gigabyte(kind: str, tog
 def test_terms_beyond_a_range_are_refused_before_any_price(name: str, factor: float) -> None:
     record: dict[str, Any] = _KINDS["threshold, coordinator"].as_record()
     beyond = RANGES[name].most * factor
-    if isinstance(record[name], int):
+    [held] = [one for one in (record, record["rule"], record["caps"]) if name in one]
+    if isinstance(held[name], int):
         beyond = -1 if math.isnan(beyond) else int(min(beyond, 1e300))
-    record[name] = beyond
+    held[name] = beyond
     with pytest.raises(InvalidTermsError):
         RunTerms.from_record(record)
 

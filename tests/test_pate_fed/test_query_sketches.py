@@ -199,7 +199,7 @@ class TestBytes:
 class TestChances:
     """The chances that the module states, counted. Seeds are fixed."""
 
-    @sampled(1)
+    @sampled("by")
     @pytest.mark.parametrize("by", [0.5, 0.8, 1.0, 1.25, 1.5])
     def test_pairs_are_caught_as_often_as_the_chi_square_says(self, by: float) -> None:
         chance = np.random.default_rng(7)

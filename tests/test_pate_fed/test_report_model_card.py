@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.report import render_model_card
-from tests.support.sample_run import sample_metrics, sample_privacy, sample_settings
+from tests.support.sample_run import (
+    metrics_of,
+    privacy_of,
+    sample_metrics,
+    sample_privacy,
+    sample_settings,
+    settings_of,
+)
 
 
-def _card(**accuracy: float | None) -> str:
-    metrics = sample_metrics()
-    metrics["accuracy"].update(accuracy)
-    return render_model_card(metrics, sample_privacy(), sample_settings())
+def card_of(metrics: dict[str, Any], privacy: dict[str, Any], settings: dict[str, Any]) -> str:
+    return render_model_card(metrics_of(metrics), privacy_of(privacy), settings_of(settings))
+
+
+def _card() -> str:
+    return card_of(sample_metrics(), sample_privacy(), sample_settings())
 
 
 def test_the_card_says_what_the_student_is_and_what_it_cost() -> None:
@@ -45,7 +56,7 @@ def test_the_card_holds_no_number_that_depends_on_private_data() -> None:
 def test_the_card_of_a_student_without_protection_says_so_first() -> None:
     privacy = sample_privacy(NO_BOUND_METHOD)
     privacy["mechanism"].update(name="immutable", vote_threshold=None)
-    card = render_model_card(sample_metrics(), privacy, sample_settings())
+    card = card_of(sample_metrics(), privacy, sample_settings())
     assert card.index("protects nobody") < card.index("## Accuracy")
     assert "| epsilon | no bound |" in card
     assert "3.457" not in card
@@ -53,25 +64,26 @@ def test_the_card_of_a_student_without_protection_says_so_first() -> None:
 
 
 def test_the_card_tells_no_paths_of_the_machine() -> None:
-    settings = {**sample_settings(), "out": "/home/me/a", "source": {"file": "/home/me/b"}}
-    card = render_model_card(sample_metrics(), sample_privacy(), settings)
+    settings = {**sample_settings(), "file": "/home/me/b"}
+    card = card_of(sample_metrics(), sample_privacy(), settings)
     assert "/home/me" not in card
 
 
 def test_the_card_leaves_out_settings_that_do_not_apply() -> None:
-    settings = {"mechanism": {"name": "gnmax", "sigma1": None}}
-    card = render_model_card(sample_metrics(), sample_privacy(), settings)
-    assert "| mechanism.name | gnmax |" in card
-    assert "mechanism.sigma1" not in card
+    settings = {"mechanism": "gnmax", "sigma1": None}
+    card = card_of(sample_metrics(), sample_privacy(), settings)
+    assert "| mechanism | gnmax |" in card
+    assert "sigma1" not in card
 
 
 def test_the_card_of_a_deployment_tells_a_clinician_target_classes_and_purpose() -> None:
     settings = {
         "purpose": "Sepsis, early",
-        "source": {"label": "disease", "classes": ["no", "yes"]},
+        "label": "disease",
+        "classes": ["no", "yes"],
     }
     metrics = {**sample_metrics(), "per_class": {}}
-    card = render_model_card(metrics, sample_privacy(), settings)
+    card = card_of(metrics, sample_privacy(), settings)
     for said in ("- purpose: Sepsis, early", "- target: disease", "classes: no, yes"):
         assert said in card
 
@@ -80,13 +92,13 @@ def test_a_real_student_is_not_called_simulated() -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
     metrics["simulated"] = privacy["simulated"] = False
     privacy["noise"]["source"] = "operating system"
-    assert "imulated" not in render_model_card(metrics, privacy, sample_settings())
+    assert "imulated" not in card_of(metrics, privacy, sample_settings())
 
 
 def test_an_unknown_accuracy_is_called_so() -> None:
     metrics = sample_metrics()
-    metrics["accuracy"]["student"] = metrics["scores"]["student"] = None
-    card = render_model_card(metrics, sample_privacy(), sample_settings())
+    metrics["scores"]["student"] = None
+    card = card_of(metrics, sample_privacy(), sample_settings())
     assert "| not measured |" in card
 
 
@@ -105,7 +117,7 @@ def test_a_name_from_data_stays_text(name: str, escaped: str) -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
     metrics["per_class"] = {name: {"answered": 1, "refused": 0}}
     privacy["threat_model"] = name
-    card = render_model_card(metrics, privacy, {"purpose": name})
+    card = card_of(metrics, privacy, {"purpose": name})
     assert card.count(escaped) == 4
     assert name not in card
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from pate_fed.planning import PlanRequest, plan
+from pate_fed.planning import plan
 from pate_fed.report import plan_words
 from pate_fed.report.plan_words import draw_plan, render_plan
 from pate_fed.report.plots import price_plot
 from pate_fed.wording import epsilon_text
 from protocols.forms import FORMS
 from tests.support.renderings import hold, sections
+from tests.support.rules import plan_request
 
 REQUESTS: dict[str, dict[str, Any]] = {
     "coordinator": {"parties": 50, "teachers": 1, "unit": "party"},
@@ -34,7 +35,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 def plans() -> dict[str, dict[str, Any]]:
     usual = {"classes": 3, "epsilon": 3.0, "delta": 1e-5, "sigma2": 12.0, "vote_threshold": 25.0}
     return {
-        kind: plan(PlanRequest(**{**usual, "queries": 500, **asked}), sums=FORMS)
+        kind: plan(plan_request(**{**usual, "queries": 500, **asked}), sums=FORMS)
         for kind, asked in REQUESTS.items()
     }
 

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binom
 from sklearn.metrics import balanced_accuracy_score, precision_score, recall_score, roc_auc_score
 
+from pate_fed.record.metrics import ClassScores, HospitalScores
 from pate_fed.report.scores import quality_of, scores_of, wilson_interval
 
 
@@ -24,39 +25,34 @@ def test_scores_are_those_of_scikit_learn(classes: int) -> None:
     names = [str(one) for one in range(classes)]
     found = scores_of(chances, labels, names)
     decided = chances.argmax(axis=1)
-    assert found["accuracy"] == pytest.approx((decided == labels).mean())
-    assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, decided))
+    assert found.accuracy == pytest.approx((decided == labels).mean())
+    assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(labels, decided))
     theirs = (
         roc_auc_score(labels, chances[:, 1])
         if classes == 2
         else roc_auc_score(labels, chances, multi_class="ovr")
     )
-    assert found["auc"] == pytest.approx(theirs)
+    assert found.auc == pytest.approx(theirs)
     for place, name in enumerate(names):
-        each = found["per_class"][name]
-        assert each["recall"] == pytest.approx(
+        each = found.per_class[name]
+        assert each.recall == pytest.approx(
             recall_score(labels, decided, labels=[place], average=None)[0]
         )
-        assert each["precision"] == pytest.approx(
+        assert each.precision == pytest.approx(
             precision_score(labels, decided, labels=[place], average=None)[0]
         )
-    assert found["majority"] == np.bincount(labels).max() / len(labels)
-    assert quality_of(np.log(chances), labels)["balanced_accuracy"] == found["balanced_accuracy"]
+    assert found.majority == np.bincount(labels).max() / len(labels)
+    assert quality_of(np.log(chances), labels).balanced_accuracy == found.balanced_accuracy
 
 
 def test_a_constant_shows_as_one() -> None:
     labels = np.array([0] * 86 + [1] * 14)
     found = scores_of(np.tile([1.0, 0.0], (100, 1)), labels, ["well", "ill"])
-    assert found["accuracy"] == found["majority"] == 0.86
-    assert found["balanced_accuracy"] == 0.5
-    assert found["auc"] == 0.5
-    assert found["decided_classes"] == 1
-    assert found["per_class"]["ill"] == {
-        "records": 14,
-        "recall": 0.0,
-        "decided": 0,
-        "precision": None,
-    }
+    assert found.accuracy == found.majority == 0.86
+    assert found.balanced_accuracy == 0.5
+    assert found.auc == 0.5
+    assert found.decided_classes == 1
+    assert found.per_class["ill"] == ClassScores(records=14, recall=0.0, decided=0, precision=None)
 
 
 def test_chances_that_hold_are_calibrated_and_overconfident_ones_are_not() -> None:
@@ -65,31 +61,25 @@ def test_chances_that_hold_are_calibrated_and_overconfident_ones_are_not() -> No
     labels = (rng.random(20_000) > chance).astype(np.int64)
     honest = scores_of(np.stack([chance, 1 - chance], axis=1), labels, ["a", "b"])
     sure = scores_of(np.tile([0.99, 0.01], (20_000, 1)), labels, ["a", "b"])
-    assert honest["calibration_error"] < 0.02
-    assert sure["calibration_error"] > 0.2
+    assert honest.calibration_error < 0.02
+    assert sure.calibration_error > 0.2
 
 
 def test_accuracy_is_told_by_hospital() -> None:
     chances = np.eye(2)[[0, 0, 1, 1]]
     found = scores_of(chances, np.array([0, 1, 1, 1]), ["a", "b"], hospitals=["N", "N", "S", "S"])
-    assert found["by_hospital"] == {
-        "N": {
-            "records": 2,
-            "accuracy": 0.5,
-            "accuracy_interval": list(wilson_interval(1, 2)),
-            "majority": 0.5,
-        },
-        "S": {
-            "records": 2,
-            "accuracy": 1.0,
-            "accuracy_interval": list(wilson_interval(2, 2)),
-            "majority": 1.0,
-        },
+    assert found.by_hospital == {
+        "N": HospitalScores(
+            records=2, accuracy=0.5, accuracy_interval=wilson_interval(1, 2), majority=0.5
+        ),
+        "S": HospitalScores(
+            records=2, accuracy=1.0, accuracy_interval=wilson_interval(2, 2), majority=1.0
+        ),
     }
 
 
 def test_without_two_classes_there_is_no_curve() -> None:
-    assert scores_of(np.eye(2)[[0, 0]], np.array([0, 0]), ["a", "b"])["auc"] is None
+    assert scores_of(np.eye(2)[[0, 0]], np.array([0, 0]), ["a", "b"]).auc is None
 
 
 @pytest.mark.parametrize(("share", "records"), [(0.5, 30), (0.9, 100), (0.99, 400)])
@@ -109,5 +99,5 @@ def test_a_yardstick_is_ranked_as_a_student_is() -> None:
     labels = rng.integers(3, size=600)
     scores = rng.normal(size=(600, 3)) + 1.2 * np.eye(3)[labels]
     chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    as_student = scores_of(chances, labels, ("a", "b", "c"))["auc"]
-    assert quality_of(scores, labels)["auc"] == pytest.approx(as_student)
+    as_student = scores_of(chances, labels, ("a", "b", "c")).auc
+    assert quality_of(scores, labels).auc == pytest.approx(as_student)

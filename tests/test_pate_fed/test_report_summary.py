@@ -11,13 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.report import render_summary
-from tests.support.sample_run import sample_metrics, sample_parties, sample_privacy
+from tests.support.sample_run import (
+    metrics_of,
+    privacy_of,
+    sample_metrics,
+    sample_parties,
+    sample_privacy,
+)
 
 
 def _render(metrics: dict[str, Any], privacy: dict[str, Any], run_dir: str = "runs/a") -> str:
-    text = render_summary(metrics, privacy, run_dir)
+    text = render_summary(metrics_of(metrics), privacy_of(privacy), run_dir)
     lines = text.split("\n")
     assert len(lines) <= 24
     assert max(map(cell_len, lines)) <= 80
@@ -47,7 +53,10 @@ def test_a_private_number_is_never_in_the_summary() -> None:
 @pytest.mark.parametrize(("student", "said"), [(0.41, True), (0.6734, False), (None, False)])
 def test_a_student_worse_than_a_hospital_is_said_plainly(student: float | None, said: bool) -> None:
     metrics = sample_metrics()
-    metrics["accuracy"]["student"] = student
+    if student is None:
+        metrics["scores"]["student"] = None
+    else:
+        metrics["scores"]["student"]["accuracy"] = student
     text = _render(metrics, sample_privacy())
     assert ("better alone" in text) is said
 
@@ -71,9 +80,9 @@ def test_void_batches_and_queries_not_asked_are_told() -> None:
 
 def test_unknown_numbers_are_called_so() -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
-    metrics["accuracy"] = dict.fromkeys(metrics["accuracy"])
+    metrics["label_accuracy"] = None
     metrics["scores"] = dict.fromkeys(metrics["scores"])
-    privacy["views"]["public"]["formal"]["epsilon"] = None
+    privacy["views"]["public"]["epsilon"] = None
     text = _render(metrics, privacy)
     assert "student not measured" in text
     assert "epsilon without" in text
@@ -82,17 +91,17 @@ def test_unknown_numbers_are_called_so() -> None:
 
 def test_the_coordinators_own_epsilon_is_shown_where_there_is_one() -> None:
     privacy = sample_privacy()
-    privacy["views"]["coordinator"]["formal"] = {"epsilon": 7.5, "method": "rdp"}
+    privacy["views"]["coordinator"] = {"epsilon": 7.5, "method": "rdp"}
     text = " ".join(_render(sample_metrics(), privacy).split())
     assert re.search("coordinator epsilon 7.5 .* method: rdp", text)
 
 
 def test_a_second_number_stands_only_where_it_is_proved_and_names_its_method() -> None:
     privacy = sample_privacy()
-    privacy["views"]["public"]["removal"]["method"] = "another way"
+    privacy["views"]["removal"]["method"] = "another way"
     text = " ".join(_render(sample_metrics(), privacy).split())
     assert re.search("epsilon 3.457, .* method: another way", text)
-    privacy["views"]["public"]["removal"] = None
+    privacy["views"]["removal"] = None
     assert "vote cast" not in _render(sample_metrics(), privacy)
 
 
@@ -125,7 +134,7 @@ def test_labels_that_the_student_kept_are_counted_apart() -> None:
     metrics["queries"]["reinforced"] = 5
     text = " ".join(_render(metrics, sample_privacy()).split())
     assert re.search("8 without .* 5 of these", text)
-    metrics["queries"]["reinforced"] = None
+    metrics["queries"]["reinforced"] = 0
     assert "of these" not in _render(metrics, sample_privacy())
 
 
@@ -133,14 +142,14 @@ def test_a_full_screen_cuts_texts_before_it_drops_a_line() -> None:
     """Everything at its longest, and still one line for the warnings."""
     metrics, privacy = sample_metrics(), sample_privacy()
     number = 10**12
-    metrics["accuracy"]["student"] = 0.1
+    metrics["scores"]["student"]["accuracy"] = 0.1
     metrics["parties"] = metrics["teachers"] = number
     metrics["queries"] = dict.fromkeys(metrics["queries"], number)
     metrics["warnings"] = ["word " * 100]
     privacy["neighboring_definition"] = "word " * 100
     privacy["unit_votes"] = number
-    for view in privacy["views"].values():
-        view["formal"].update(method="word " * 100, epsilon=float(number))
+    for view in ("public", "coordinator"):
+        privacy["views"][view].update(method="word " * 100, epsilon=float(number))
     privacy["ledger"] = [
         {"batch": batch, "state": "forfeited", "asked": 0, "answered": 0, "charged": 0}
         for batch in range(40)
@@ -189,15 +198,15 @@ def test_the_summary_fits_one_screen_whatever_it_says(
     text: str, number: int, warnings: list[str], void: int, hospitals: int
 ) -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
-    metrics["accuracy"]["student"] = 0.1
+    metrics["scores"]["student"]["accuracy"] = 0.1
     metrics["warnings"] = warnings
     metrics["parties"] = metrics["teachers"] = number
     metrics["queries"] = dict.fromkeys(metrics["queries"], number)
     privacy["neighboring_definition"] = text
     privacy["unit_votes"] = number
     privacy["parties"] = sample_parties(hospitals, alike=hospitals % 2 == 0)
-    for view in privacy["views"].values():
-        view["formal"].update(method=text, epsilon=float(number))
+    for view in ("public", "coordinator"):
+        privacy["views"][view].update(method=text, epsilon=float(number))
     privacy["ledger"] += [
         {"batch": 3 + extra, "state": "forfeited", "asked": 15, "answered": 0, "charged": 15}
         for extra in range(void)
@@ -209,8 +218,9 @@ def test_the_summary_fits_one_screen_whatever_it_says(
 
 def test_the_summary_says_that_a_plain_sum_shows_votes() -> None:
     metrics, privacy = sample_metrics(), {**sample_privacy(), "sum": "plain"}
-    text = " ".join(render_summary(metrics, privacy, "run").split())
+    text = " ".join(render_summary(metrics_of(metrics), privacy_of(privacy), "run").split())
     assert "shows its votes" in text
+    assert "own votes" not in text
 
 
 @pytest.mark.parametrize(

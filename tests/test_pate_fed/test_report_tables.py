@@ -14,24 +14,25 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from pate_fed.accounting import Outcomes
-from pate_fed.accounting.statement import PUBLIC_VIEW, RENYI_METHOD, ROUNDS_METHOD, RUNS_METHOD
+from pate_fed.accounting.costs import PUBLIC_VIEW, RENYI_METHOD, ROUNDS_METHOD, RUNS_METHOD
 from pate_fed.charging import RunLedger
 from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.pricing import charged_cost, removal_cost, run_cost
+from pate_fed.record import Privacy
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.report import render_annexes, render_model_card, render_report, render_summary
-from pate_fed.report.editions import PRIVATE, PUBLIC, is_listed, leaves, no_public_edition
-from pate_fed.report.shapes import Privacy, check
+from pate_fed.report.editions import no_public_edition
 from pate_fed.report.tables import EndedRun, UsedRun, privacy_table
 from pate_fed.report.warning_words import end_warnings
 from pate_fed.rounds import cost_of_rounds, delta_of_rounds
 from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
-from tests.support.sample_run import write_sample
+from tests.support.rules import run_terms, with_other
+from tests.support.sample_run import privacy_of, write_sample
 
 ASKS, DELTA = 12, 1e-5
 
-TERMS = RunTerms(
+TERMS = run_terms(
     name="one",
     pool_digest=bytes(32),
     task_digest=NO_TASK,
@@ -39,11 +40,7 @@ TERMS = RunTerms(
     weights=(TeacherWeights.equal(1),) * 20,
     mechanism="threshold",
     vote_threshold=8.0,
-    sigma1=None,
     sigma2=6.0,
-    confidence=None,
-    test_delta=None,
-    noise_place="coordinator",
     unit="party",
     max_asks=ASKS,
     max_answers=ASKS,
@@ -81,7 +78,7 @@ GONE = ("valid votes", "votes are valid", "assum", "pricing", "refusals", "witho
 
 
 def terms_of(kind: str, **changed: Any) -> RunTerms:
-    return replace(TERMS, **{**KINDS[kind], **changed})
+    return with_other(TERMS, **{**KINDS[kind], **changed})
 
 
 def release_of(asked: int, answered: int) -> NoisyRelease:
@@ -105,8 +102,9 @@ def ended_of(terms: RunTerms, *batches: tuple[int, int, int], **changed: Any) ->
 
 def table_of(ended: EndedRun, *, simulated: bool = False) -> dict[str, Any]:
     table = privacy_table(ended=ended, sealing="", seed=None, simulated=simulated)
-    check("privacy.json", json.dumps(table), Privacy)
-    return table
+    content = table.as_json()
+    assert Privacy.read(json.dumps(content)) == table
+    return content
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +117,7 @@ def test_a_run_has_one_epsilon_which_its_terms_fix(
     tables: dict[str, dict[str, Any]], kind: str
 ) -> None:
     terms, table = terms_of(kind), tables[kind]
-    formal, cost = table["views"]["public"]["formal"], run_cost(terms)
+    formal, cost = table["views"]["public"], run_cost(terms)
     assert formal == {"epsilon": cost.epsilon, "method": cost.method, "holds_for": cost.holds_for}
     assert table["runs"] == [
         {"run": "one", "epsilon": cost.epsilon, "method": cost.method, "delta": DELTA}
@@ -158,15 +156,6 @@ def test_no_file_or_page_names_another_price_or_an_assumption_about_votes(
         assert "None" not in text.replace("None:", "")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_field_of_a_real_table_is_public_or_private(
-    tables: dict[str, dict[str, Any]], kind: str
-) -> None:
-    for path in set(leaves(tables[kind], "privacy")) - {"privacy.evaluation"}:
-        if path != "privacy.views.public.removal":  # null: else a table with fields
-            assert is_listed(path, PUBLIC) != is_listed(path, PRIVATE), path
-
-
 def test_the_file_says_once_what_mechanism_and_caps_were(
     tables: dict[str, dict[str, Any]],
 ) -> None:
@@ -174,7 +163,6 @@ def test_the_file_says_once_what_mechanism_and_caps_were(
     assert table["mechanism"] == {
         "name": "threshold",
         "vote_threshold": 8.0,
-        "sigma1": None,
         "sigma2": 6.0,
         "max_asks": ASKS,
         "max_answers": ASKS,
@@ -183,7 +171,7 @@ def test_the_file_says_once_what_mechanism_and_caps_were(
     assert table["dp_flavor"] == "(epsilon, delta)"
     kept = tables["stable"]["budget"]["kept_for_tests"]
     assert kept == pytest.approx(ASKS * 1e-7)
-    assert tables["stable"]["views"]["public"]["formal"]["method"] == RENYI_METHOD
+    assert tables["stable"]["views"]["public"]["method"] == RENYI_METHOD
 
 
 def test_a_mechanism_without_a_price_has_no_number_anywhere(
@@ -191,8 +179,8 @@ def test_a_mechanism_without_a_price_has_no_number_anywhere(
 ) -> None:
     table = tables["no price"]
     assert (table["dp_flavor"], table["charged"]) == ("none", None)
-    assert table["views"]["public"]["formal"]["epsilon"] is None
-    assert table["views"]["public"]["removal"] is None
+    assert table["views"]["public"]["epsilon"] is None
+    assert table["views"]["removal"] is None
     assert {row["epsilon"] for row in [*table["parties"], *table["runs"]]} == {None}
     run = write_sample(tmp_path / "run", privacy=table)
     assert no_public_edition(run)
@@ -232,11 +220,11 @@ def test_every_query_of_a_batch_is_charged_even_one_that_a_cap_left_out(kind: st
 
 
 def test_a_run_at_a_cap_says_which_caps_it_had() -> None:
-    terms = replace(TERMS, max_answers=2)
+    terms = with_other(TERMS, max_answers=2)
     [said] = end_warnings(
         terms,
         is_over=True,
-        ledger=table_of(ended_of(terms, (6, 4, 2)))["ledger"],
+        ledger=privacy_of(table_of(ended_of(terms, (6, 4, 2)))).ledger,
         queries=12,
         void=0,
         voids=0,
@@ -262,16 +250,16 @@ def test_a_run_at_a_cap_says_which_caps_it_had() -> None:
 def test_a_second_number_is_there_only_where_one_vote_of_a_hospital_is_proved(
     tables: dict[str, dict[str, Any]], kind: str, is_there: bool
 ) -> None:
-    public = tables[kind]["views"]["public"]
-    assert (public["removal"] is not None) is is_there
+    views = tables[kind]["views"]
+    assert (views["removal"] is not None) is is_there
     if is_there:
         cost = removal_cost(terms_of(kind), 0)
         assert cost is not None
-        assert (public["removal"]["epsilon"], public["removal"]["method"]) == (
+        assert (views["removal"]["epsilon"], views["removal"]["method"]) == (
             cost.epsilon,
             cost.method,
         )
-        assert public["removal"]["epsilon"] < public["formal"]["epsilon"]
+        assert views["removal"]["epsilon"] < views["public"]["epsilon"]
 
 
 @pytest.mark.parametrize("lead", [-3.0, -0.5, 0.0, 2.0])
@@ -279,7 +267,7 @@ def test_no_game_of_one_missing_vote_beats_the_second_number(
     tables: dict[str, dict[str, Any]], lead: float
 ) -> None:
     """A class against the threshold, the same on each query: the exact law of its answers."""
-    epsilon = tables["threshold"]["views"]["public"]["removal"]["epsilon"]
+    epsilon = tables["threshold"]["views"]["removal"]["epsilon"]
     counts = np.arange(ASKS + 1)
     laws = [binom.pmf(counts, ASKS, ndtr(at / 6.0)) for at in (lead, lead - 1)]
     for here, there in (laws, laws[::-1]):
@@ -305,21 +293,21 @@ def test_no_number_of_a_later_run_is_said_to_be_fixed_before_the_first_query(
         assert "before the run:" not in text
     for text in (table["guarantee"], render_report(run)):
         assert "first query" in text
-    assert table["views"]["public"]["removal"] is None
+    assert table["views"]["removal"] is None
     assert [run["run"] for run in table["runs"]] == ["one", "last"]
 
 
 def test_epsilons_and_deltas_of_runs_add_up_and_rounds_cost_less() -> None:
     alone = run_cost(TERMS).epsilon
     added = table_of(after(TERMS), simulated=True)
-    formal = added["views"]["public"]["formal"]
+    formal = added["views"]["public"]
     assert formal["epsilon"] == pytest.approx(2 * alone)
     assert (formal["method"], added["delta"]) == (RUNS_METHOD, 2 * DELTA)
     terms = (TERMS, replace(TERMS, name="last"))
     rounds = table_of(after(TERMS, budgets=(10.0,) * 20), simulated=True)
     cost = cost_of_rounds(terms, 0, unit="party")
-    assert rounds["views"]["public"]["formal"]["epsilon"] == cost.epsilon < 2 * alone
-    assert rounds["views"]["public"]["formal"]["method"] == ROUNDS_METHOD
+    assert rounds["views"]["public"]["epsilon"] == cost.epsilon < 2 * alone
+    assert rounds["views"]["public"]["method"] == ROUNDS_METHOD
     assert rounds["delta"] == delta_of_rounds(terms) == pytest.approx(3 * DELTA)
     assert rounds["budget"]["epsilon"] == 10.0
     assert rounds["budget"]["order_of_rounds"] == cost.order
@@ -329,7 +317,7 @@ def test_a_run_that_asks_nothing_costs_what_earlier_runs_did() -> None:
     table = table_of(
         replace(after(TERMS), asks_nothing=True, ledger=RunLedger.of(TERMS), releases={})
     )
-    assert table["views"]["public"]["formal"]["epsilon"] == run_cost(TERMS).epsilon
+    assert table["views"]["public"]["epsilon"] == run_cost(TERMS).epsilon
     assert (table["charged"], table["ledger"]) == (0.0, [])
 
 
@@ -344,7 +332,7 @@ def test_with_noise_at_the_parties_budgets_bound_the_coordinators_number(
     tables: dict[str, dict[str, Any]], tmp_path: Path, kind: str, is_less: bool
 ) -> None:
     table = tables[kind]
-    public, operator = (table["views"][view]["formal"] for view in ("public", "coordinator"))
+    public, operator = (table["views"][view] for view in ("public", "coordinator"))
     # A threshold costs its readers what the opened row costs.
     assert (public["epsilon"] < operator["epsilon"]) is is_less
     assert public["epsilon"] <= operator["epsilon"]
@@ -358,7 +346,7 @@ def test_with_noise_at_the_parties_budgets_bound_the_coordinators_number(
 def test_with_the_coordinators_noise_there_is_no_number_against_it(
     tables: dict[str, dict[str, Any]],
 ) -> None:
-    assert tables["threshold"]["views"]["coordinator"]["formal"] == {
+    assert tables["threshold"]["views"]["coordinator"] == {
         "epsilon": None,
         "method": "trusted",
     }

@@ -12,6 +12,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 
 from pate_fed import row_sketches
 from pate_fed.cells import Cell
+from pate_fed.data.new_task import make_task
 from pate_fed.data.table_features import NumberEncoder
 from pate_fed.data.task import LearningTask
 from pate_fed.data.task_schema import TaskSchema
@@ -274,7 +275,7 @@ class TestRealPatients:
         data = load_breast_cancer()
         lines = [",".join(map(repr, map(float, row))) for row in data.data]
         path = write(tmp_path / "tumors.csv", ",".join(map(str, data.feature_names)), lines)
-        task = LearningTask.from_public_table(path, label="malignant", classes=("0", "1"))
+        task = make_task(path, label="malignant", classes=("0", "1"))
         self.require_told_apart(task)
 
     def test_bundled_images_as_a_table_of_pixels(self, tmp_path: Path) -> None:
@@ -282,9 +283,7 @@ class TestRealPatients:
         lines = [",".join(str(int(pixel)) for pixel in image) for image in images[:600]]
         header = ",".join(f"pixel {place}" for place in range(images.shape[1]))
         path = write(tmp_path / "digits.csv", header, lines)
-        task = LearningTask.from_public_table(
-            path, label="digit", classes=tuple("0123456789"), kind="image"
-        )
+        task = make_task(path, label="digit", classes=tuple("0123456789"), kind="image")
         self.require_told_apart(task)
 
     @pytest.mark.parametrize("hospital", ["cleveland", "hungarian", "va"])
@@ -292,11 +291,11 @@ class TestRealPatients:
         lines = real_data(f"data/heart_disease/processed.{hospital}.data").read_text().splitlines()
         header = ",".join([*(f"column-{place}" for place in range(1, 14)), "disease"])
         path = write(tmp_path / "heart.csv", header, lines)
-        task = LearningTask.from_public_table(path, label="disease", classes=("0", "1"))
+        task = make_task(path, label="disease", classes=("0", "1"))
         # Of the 200 of one hospital two are alike to teachers, for what is missing.
         self.require_told_apart(task, most=0.01)
 
-    @sampled(1)
+    @sampled("file")
     @pytest.mark.parametrize(
         ("file", "label", "ignored"),
         [
@@ -315,9 +314,7 @@ class TestRealPatients:
         with gzip.open(real_data(f"data/{file}"), "rt") as table:
             header, *lines = (line.strip() for _, line in zip(range(2001), table, strict=False))
         path = write(tmp_path / "table.csv", header, lines)
-        task = LearningTask.from_public_table(
-            path, label=label, classes=("0", "1"), ignored=ignored
-        )
+        task = make_task(path, label=label, classes=("0", "1"), ignored=ignored)
         # Survey answers are few whole numbers: some people gave the same ones but for one percent.
         self.require_told_apart(task, most=0.01)
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import pate_fed
 from coordinator.cli import app
 from pate_fed.data import Dataset, DataSource, load_dataset
-from pate_fed.data.preprocessing import read_preprocessing, write_preprocessing
+from pate_fed.data.stored_preprocessing import read_preprocessing, write_preprocessing
 from pate_fed.errors import (
     InvalidCellError,
     InvalidDataError,

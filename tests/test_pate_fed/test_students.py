@@ -28,9 +28,11 @@ from pate_fed.students import (
     LabelFacts,
     Lesson,
     Student,
+    choice,
     choose_student,
     make_student,
     propagate_labels,
+    propagation,
     read_student,
     select_queries,
     train_student,
@@ -72,14 +74,14 @@ FORMS = [
 class TestStudent:
     """What every form of student must do."""
 
-    @sampled(1)
+    @sampled()
     def test_it_learns(self, name: str, kind: str) -> None:
         test = blobs(60, seed=4)
         predicted = trained(name, kind).predict(test.inputs)
         assert predicted.dtype == np.int64
         assert (predicted == test.labels).mean() > 0.9
 
-    @sampled(1)
+    @sampled()
     def test_the_same_seed_gives_the_same_student(self, name: str, kind: str) -> None:
         inputs = some(300)
         first, again = (trained(name, kind).predict(inputs) for _ in range(2))
@@ -93,13 +95,13 @@ class TestStudent:
         student.save(tmp_path)
         assert set(read_student(tmp_path).predict(POOL.inputs).tolist()) == {2}
 
-    @sampled(1)
+    @sampled()
     def test_fewer_labels_than_classes_are_enough(self, name: str, kind: str) -> None:
         student = learn(make_student(name, kind), np.array([0, 1]), np.array([0, 1]), classes=10)  # type: ignore[arg-type]
         predicted = student.predict(POOL.inputs)
         assert set(predicted.tolist()) == {0, 1}
 
-    @sampled(1)
+    @sampled()
     def test_a_saved_student_predicts_the_same(self, name: str, kind: str, tmp_path: Path) -> None:
         student = trained(name, kind)
         student.save(tmp_path / "deep" / "student")
@@ -108,7 +110,7 @@ class TestStudent:
         assert np.array_equal(loaded.predict(inputs), student.predict(inputs))
         assert loaded.name == student.name
 
-    @sampled(2)
+    @sampled()
     def test_a_saved_student_is_no_pickle(self, name: str, kind: str, tmp_path: Path) -> None:
         trained(name, kind).save(tmp_path)
         for file in tmp_path.iterdir():
@@ -142,7 +144,7 @@ class TestStudent:
         with pytest.raises(InvalidParameterError):
             student.save(tmp_path)
 
-    @sampled(3)
+    @sampled()
     def test_other_features_are_refused(self, name: str, kind: str) -> None:
         with pytest.raises(InvalidParameterError, match="4 features"):
             trained(name, kind).predict(Inputs(np.ones((2, 5))))
@@ -270,7 +272,7 @@ def test_a_file_with_a_foreign_type_is_not_loaded(tmp_path: Path, foreign: objec
         read_student(tmp_path)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("name", "file"), [("propagation", "model.skops"), ("network", "model.safetensors")]
 )
@@ -332,7 +334,7 @@ def test_an_empty_folder_is_no_student(tmp_path: Path) -> None:
         read_student(tmp_path)
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("name", ["logistic", "forest", "propagation"])
 def test_a_class_without_a_label_gets_no_share_of_the_pool(name: str) -> None:
     known = np.flatnonzero(POOL.labels != 2)[:60]
@@ -383,6 +385,32 @@ def test_with_many_labels_of_images_the_left_out_ones_choose(clear_groups: bool,
     student = train_student("auto", "image", lesson, rng=rng)
     assert student.name == name
     assert "left-out" in student.reason
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "name"),
+    [
+        pytest.param(10, 4, "kernel-ridge", id="more than a standard error"),  # 0.040 > 0.025
+        pytest.param(9, 6, "propagation", id="less than a standard error"),  # 0.020 < 0.026
+        pytest.param(0, 0, "propagation", id="alike"),
+        pytest.param(4, 10, "propagation", id="worse"),
+    ],
+)
+def test_kernel_ridge_must_be_better_by_a_standard_error(
+    monkeypatch: pytest.MonkeyPatch, better: int, worse: int, name: str
+) -> None:
+    """Of 150 left-out labels each of the two predicts some alone, and both all others."""
+    labels = np.arange(150) % 2
+    by_graph, by_kernel = labels.copy(), labels.copy()
+    by_graph[:better] ^= 1
+    by_kernel[better : better + worse] ^= 1
+    monkeypatch.setattr(propagation, "left_out_labels", lambda *_, **__: by_graph)
+    monkeypatch.setattr(choice, "by_kernel", lambda _: by_kernel)
+    inputs = Inputs(np.random.default_rng(1).normal(size=(200, 20)))
+    student = train_student(
+        "auto", "image", Lesson(inputs, np.arange(150), labels, 2), rng=np.random.default_rng(1)
+    )
+    assert student.name == name
 
 
 def test_kernel_ridge_predicts_each_label_as_if_it_had_never_seen_it() -> None:

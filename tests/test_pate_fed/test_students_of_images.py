@@ -52,7 +52,7 @@ class TestEvery:
         np.testing.assert_array_equal(found[0], found[1])
         assert not np.allclose(found[0], found[2])
 
-    @sampled(1)
+    @sampled()
     def test_it_is_read_as_it_was_saved(self, name: str, digits: Dataset, tmp_path: Path) -> None:
         student = train_student(name, "image", lesson(digits), rng=np.random.default_rng(1))
         student.save(tmp_path / "student")

@@ -80,7 +80,7 @@ def some(count: int) -> Inputs:
 class TestTeacherEnsemble:
     """What every form of teachers must do."""
 
-    @sampled(2)
+    @sampled()
     def test_teachers_learn_and_vote_with_global_classes(self, name: str, balance: str) -> None:
         test = blobs(30, seed=9)
         votes = fitted(name, balance, [blobs(30), blobs(30, seed=1)]).vote(test.inputs)
@@ -88,14 +88,14 @@ class TestTeacherEnsemble:
         assert votes.dtype == np.int64
         assert (votes == test.labels).mean() > 0.9
 
-    @sampled(2)
+    @sampled()
     def test_the_same_seed_gives_the_same_votes(self, name: str, balance: str) -> None:
         inputs = some(200)
         shards = [blobs(20), blobs(20, seed=1)]
         first, again = (fitted(name, balance, shards).vote(inputs) for _ in range(2))
         assert np.array_equal(first, again)
 
-    @sampled(2)
+    @sampled()
     def test_a_teacher_depends_on_its_own_shard_only(self, name: str, balance: str) -> None:
         inputs = some(200)
         one = fitted(name, balance, [blobs(20), blobs(20, seed=1)]).vote(inputs)
@@ -115,7 +115,7 @@ class TestTeacherEnsemble:
                 assert (teacher[mixed.labels == 2] == 2).mean() > 0.8
                 assert np.bincount(teacher, minlength=3).min() > 50
 
-    @sampled(2)
+    @sampled()
     @pytest.mark.parametrize(
         "shard",
         [
@@ -141,13 +141,13 @@ class TestTeacherEnsemble:
         with pytest.raises(InvalidParameterError):
             make(name, balance).vote(Inputs(np.ones((1, 4))))
 
-    @sampled(2)
+    @sampled()
     def test_training_again_forgets(self, name: str, balance: str) -> None:
         ensemble = fitted(name, balance, [blobs(9), blobs(9)])
         ensemble.fit([blobs(9)], classes=3, rng=np.random.default_rng(0), public=PUBLIC)
         assert ensemble.teachers == 1
 
-    @sampled(2)
+    @sampled()
     def test_who_trains_is_told_of_each_teacher(self, name: str, balance: str) -> None:
         told: list[int] = []
         make(name, balance).fit(
@@ -159,7 +159,7 @@ class TestTeacherEnsemble:
         )
         assert told == [1, 2]
 
-    @sampled(2)
+    @sampled()
     def test_kept_teachers_vote_as_before(self, name: str, balance: str) -> None:
         inputs = some(200)
         mixed = blobs(30)
@@ -169,7 +169,7 @@ class TestTeacherEnsemble:
         kept.restore(trained.dump(), classes=3)
         assert np.array_equal(kept.vote(inputs), trained.vote(inputs))
 
-    @sampled(2)
+    @sampled()
     def test_what_is_no_teacher_is_not_taken(self, name: str, balance: str) -> None:
         files = fitted(name, balance, [blobs(30)]).dump()
         assert sorted(files)[1] == "teachers.json"
@@ -233,7 +233,7 @@ def test_few_images_are_compared_and_many_are_learned() -> None:
         assert np.array_equal(auto.vote(inputs), named.vote(inputs))
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("name", "kind", "data", "least"),
     [
@@ -431,7 +431,7 @@ class TestConvolution:
         with pytest.raises(InvalidDataError, match="images"):
             fitted("convolution", "natural", [blobs_without_images(9)])
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         "spoiled",
         [

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidParameterError, InvalidVotesError, RowSumError
+from pate_fed.opened_sums import fold_counts, open_noisy_sum, open_sum
 from pate_fed.votes import (
     INVALID_VOTE_CLASS,
     MAX_TOTAL_VOTES,
@@ -20,9 +21,6 @@ from pate_fed.votes import (
     TeacherWeights,
     VoteHistogram,
     count_votes,
-    fold_counts,
-    open_noisy_sum,
-    open_sum,
 )
 
 Counts = NDArray[np.int64]

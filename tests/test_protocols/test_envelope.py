@@ -4,17 +4,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from protocols.envelope import (
-    DEFAULT_SUITE,
-    SUITE_MLKEM768_X25519,
-    SUITE_X25519,
-    SUITES,
-    SealingKey,
-    seal,
-    sealing_key_bytes,
-)
+from protocols.envelope import SealingKey, seal, sealing_key_bytes
 from protocols.errors import BrokenEnvelopeError, MalformedMessageError, SuiteError
 from protocols.messages import Envelope, KeyStatement
+from protocols.suites import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519, SUITES
 from tests.support.reference_crypto import hpke_open_hybrid, hpke_open_x25519
 
 RUN, ANN, BOB, EVE = (bytes([i]) * 32 for i in range(4))

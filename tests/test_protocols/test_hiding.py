@@ -106,7 +106,7 @@ def _p_values(keystream: Keystream) -> dict[str, float]:
     }
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("keystream", [ctr_keystream, gcm_keystream], ids=["ctr", "gcm"])
 def test_y_looks_uniform_and_independent_of_the_votes(keystream: Keystream) -> None:
     for claim, p_value in _p_values(keystream).items():
@@ -170,7 +170,7 @@ def _sometimes_clear(data: bytes, place: int) -> bytes:
     return words.tobytes()
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     "keystream",
     [

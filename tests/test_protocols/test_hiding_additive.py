@@ -88,7 +88,7 @@ def seen(request: pytest.FixtureRequest) -> Seen:
     return Seen(bits=request.param)
 
 
-@sampled(2)
+@sampled("honest", "seen", cases=2)
 @pairs
 def test_coordinator_and_any_three_of_five_see_nothing_but_the_sum_of_two(
     honest: tuple[int, int], seen: Seen
@@ -102,7 +102,7 @@ def test_coordinator_and_any_three_of_five_see_nothing_but_the_sum_of_two(
     assert np.array_equal(opened, (votes(first) + votes(second)).astype(np.uint8))
 
 
-@sampled(1)
+@sampled("alone")
 @pytest.mark.parametrize("alone", range(N))
 def test_with_one_colluder_more_the_last_party_is_read(alone: int) -> None:
     """n - 1 that collude: no sum protects the last one, and the tests see it."""
@@ -174,7 +174,7 @@ def sometimes_clear(key: bytes) -> _Spoiled:
     return _Spoiled(key, change)
 
 
-@sampled(1)
+@sampled("honest")
 @pytest.mark.parametrize("keystream", [seven_bits, sometimes_clear])
 @pytest.mark.parametrize("honest", [(0, 1), (1, 3), (3, 4)], ids=str)
 def test_a_broken_stream_is_caught_in_one_run(

@@ -75,7 +75,7 @@ def p_values(residual: Words, secret: Votes) -> dict[str, float]:
 # One run of 2^16 words, through the real parties ------------------------------------------------
 
 
-@sampled(2)
+@sampled("stories", "bits", cases=2)
 @pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("stories", STORIES)
 def test_with_c_parties_what_is_left_of_a_y_is_independent_of_its_votes(
@@ -212,7 +212,7 @@ BROKEN = [
 ]
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize("keystream", BROKEN)
 def test_a_broken_stream_is_caught_in_one_run(keystream: Keystream) -> None:
     cheat = told(DROPPED, colluders=COLLUDERS[2], form=form_of(8, keystream))

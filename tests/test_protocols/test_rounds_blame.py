@@ -26,8 +26,9 @@ from protocols.pair_keys import PairRoots
 from protocols.prg import expand
 from protocols.ring import Ring
 from protocols.rounds import Blame, PartyRound, PartyState
-from protocols.rounds.blame import BlameCase, RowWitness
-from protocols.rounds.opening import ShareHolder
+from protocols.rounds.blame.at_coordinator import BlameCase
+from protocols.rounds.blame.at_party import RowWitness
+from protocols.rounds.opening.at_party import ShareHolder
 from protocols.secure_sum import SecureSum
 from tests.support.markers import sampled
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run
@@ -117,7 +118,7 @@ def seats_of(run: MemoryRun, blame: Blame) -> tuple[list[int], list[tuple[int, i
 
 
 class TestWhoIsNamed:
-    @sampled(4)
+    @sampled()
     @FORMS
     @pytest.mark.parametrize("lie", [plus_one, half_round_the_ring, all_zeros])
     def test_who_sends_a_wrong_row_is_named_alone(
@@ -270,7 +271,7 @@ class TestWhatMayBeAsked:
             party.receive(request, now=now)
         assert party.state is state
 
-    @sampled(3)
+    @sampled()
     @FORMS
     @pytest.mark.parametrize("row_words", [1, 0, -1, 5])
     def test_one_word_is_not_told(
@@ -433,7 +434,7 @@ class TestWhatAStatementTells:
                 words = stream[BAD_ROW * CLASSES : (BAD_ROW + 1) * CLASSES]
             assert sums[seat] == sum(words) % 2**32
 
-    @sampled(1)
+    @sampled()
     @FORMS
     def test_other_votes_under_the_same_keys_give_the_same_statement(
         self, form: type[SecureSum], parties: int, monkeypatch: pytest.MonkeyPatch

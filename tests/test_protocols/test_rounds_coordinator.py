@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from protocols import wire
-from protocols.envelope import SUITES, SealingKey
+from protocols.envelope import SealingKey
 from protocols.errors import (
     BadSignatureError,
     ConflictingMessageError,
@@ -39,6 +39,7 @@ from protocols.messages import (
     VectorHead,
 )
 from protocols.rounds import CoordinatorState, PlanClaim
+from protocols.suites import SUITES
 from tests.support.markers import sampled
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run
 from tests.support.walk import WORDS, Walk, altered, vector
@@ -361,7 +362,7 @@ def _resigned(walk: Walk, envelope: bytes, **changed: object) -> bytes:
     return altered(envelope, walk.run.identities[walk.me], **changed)
 
 
-@sampled(4)
+@sampled()
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [

@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from protocols import wire
+from protocols.dealing import deal as deal_shares
 from protocols.errors import (
     BadSignatureError,
     ConflictingMessageError,
@@ -38,8 +39,9 @@ from protocols.messages import (
     ShareBundle,
     Verdict,
 )
-from protocols.rounds import CoordinatorState, PartyRound, PartyState, opening
-from protocols.rounds.opening import ShareFault, ShareHolder
+from protocols.rounds import CoordinatorState, PartyRound, PartyState
+from protocols.rounds.opening.at_coordinator import ShareFault
+from protocols.rounds.opening.at_party import ShareHolder
 from protocols.transcript_verifier import verify_transcript
 from tests.support.cheating import EXPIRED, Cheat, dealt_otherwise
 from tests.support.marker import forms_of_words
@@ -102,7 +104,7 @@ def test_a_masked_run_of_very_many_parties_opens_the_exact_sum(parties: int) -> 
     run.close()
 
 
-@sampled(1)
+@sampled("parties")
 @pytest.mark.parametrize("parties", [5, 6, more(7)])
 def test_every_pattern_of_dropouts_before_y_opens_the_others_sum(parties: int) -> None:
     run, vectors = ready(parties), vectors_of(parties)
@@ -115,7 +117,7 @@ def test_every_pattern_of_dropouts_before_y_opens_the_others_sum(parties: int) -
     run.close()
 
 
-@sampled(1)
+@sampled("parties")
 @pytest.mark.parametrize("parties", [5, 6, more(7)])
 def test_every_pattern_of_dropouts_after_y_opens_everybodys_sum(parties: int) -> None:
     run, vectors = ready(parties), vectors_of(parties)
@@ -433,7 +435,7 @@ def test_what_was_revealed_is_not_said_again_once_it_is_settled() -> None:
     assert all(party.receive(frame, now=NOW).replies == () for frame in told)
 
 
-@sampled(3)
+@sampled()
 @pytest.mark.parametrize(
     ("survivors", "error"),
     [
@@ -521,7 +523,7 @@ def test_an_additive_run_has_one_exchange() -> None:
 # Two sets ----------------------------------------------------------------------------------------
 
 
-@sampled(4)
+@sampled()
 @pytest.mark.parametrize("first", [list(ALL), but(ALL, 1)], ids=str)
 @pytest.mark.parametrize("second", [list(ALL), but(ALL, 1), but(ALL, 4)], ids=str)
 def test_a_second_set_stops_the_party_and_opens_nothing(
@@ -573,7 +575,7 @@ def groupings(honest: Sequence[int]) -> list[dict[int, bool]]:
 BOTH_PROOFS = pytest.mark.parametrize("by_macs", [False, True], ids=["certificates", "MACs"])
 
 
-@sampled(1)
+@sampled("victim")
 @BOTH_PROOFS
 @pytest.mark.parametrize("victim", [0, more(2), 4])
 def test_two_sets_open_no_y_to_a_coordinator_with_c_parties(victim: int, by_macs: bool) -> None:
@@ -714,11 +716,6 @@ def test_a_release_with_another_y_in_our_name_stops_a_party() -> None:
 # Shares on their way ---------------------------------------------------------------------------
 
 
-def _respoiled(run: MemoryRun, fp: bytes, frame: bytes, **changed: Any) -> bytes:
-    bundle = wire.expect(wire.decode(frame), ShareBundle)
-    return wire.contain(dataclasses.replace(bundle, **changed))
-
-
 def collect(run: MemoryRun, vectors: Sequence[Vector]) -> None:
     plan = run.open_plan(len(vectors[0]))
     for fp, vector in zip(run.coordinator.seats, vectors, strict=True):
@@ -800,7 +797,7 @@ def test_an_envelope_of_an_older_plan_opens_nothing() -> None:
     assert run.parties[holder].batch.wrong_dealers == (run.coordinator.seats[1],)
 
 
-@sampled(3)
+@sampled()
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
@@ -879,13 +876,13 @@ def cheating_dealer(
     run: MemoryRun, seat: int, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Any]
 ) -> bytes:
     """Let one party deal something else, properly sealed and signed."""
-    fp, honest = run.coordinator.seats[seat], opening.deal
+    fp, honest = run.coordinator.seats[seat], deal_shares
 
     def deal(secrets: Sequence[bytes], **arguments: Any) -> Any:
         dealt = honest(secrets, **arguments)
         return change(dealt) if arguments["seat"] == seat else dealt
 
-    monkeypatch.setattr(opening, "deal", deal)
+    monkeypatch.setattr("protocols.rounds.opening.at_party.deal", deal)
     return fp
 
 
@@ -914,7 +911,7 @@ def with_a_bit_changed(dealt: Any, *, holder: int, secret: int) -> Any:
     return dataclasses.replace(dealt, columns=tuple(columns))
 
 
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize("absent", [(), (1,)], ids=["all there", "seat 1 lost"])
 @pytest.mark.parametrize("secret", [1, 2], ids=["key with the lost", "key with a survivor"])
 def test_a_wrong_share_of_a_key_names_its_pair_once_a_share_is_needed(
@@ -1155,7 +1152,7 @@ def _redealt(run: MemoryRun, fp: bytes, bundle: ShareBundle, **changed: Any) -> 
     return {"dealings": (altered(bundle.dealings[0], run.identities[fp], **changed),)}
 
 
-@sampled(3)
+@sampled()
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [

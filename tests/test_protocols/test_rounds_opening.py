@@ -44,9 +44,9 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.rounds import ANY_SET, PartyRound, PartyState, PlanClaim, Received, SetBound
+from protocols.rounds.ballots import VerdictCollector
 from protocols.rounds.journal import MOST_UNSERVED
-from protocols.rounds.opening import ShareFault
-from protocols.rounds.verdicts import VerdictCollector
+from protocols.rounds.opening.at_coordinator import ShareFault
 from tests.support.cheating import EXPIRED, Cheat
 from tests.support.markers import sampled
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run
@@ -97,7 +97,7 @@ OTHERS = pytest.mark.parametrize(
 )
 
 
-@sampled(3)
+@sampled()
 @OTHERS
 def test_a_party_gives_one_verdict_on_a_plan(first: str, second: str) -> None:
     cheat = cheat_with()
@@ -115,7 +115,7 @@ def test_a_party_gives_one_verdict_on_a_plan(first: str, second: str) -> None:
         assert party.state is PartyState.STOPPED
 
 
-@sampled(3)
+@sampled()
 @OTHERS
 def test_a_party_gives_one_verdict_on_a_plan_also_after_a_restart(first: str, second: str) -> None:
     cheat = cheat_with()
@@ -253,7 +253,7 @@ def contributed_within(bound_of: Callable[[tuple[bytes, ...]], SetBound]) -> Che
     return cheat
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize(
     ("bound_of", "allowed", "forbidden"),
     [
@@ -294,7 +294,7 @@ def test_a_party_agrees_to_no_set_that_its_journal_does_not_allow(
         assert cheat.ask(ME, survivors) == verdict_on(cheat, survivors)
 
 
-@sampled(5)
+@sampled()
 @pytest.mark.parametrize(
     ("bound_of", "is_possible"),
     [
@@ -421,7 +421,7 @@ def test_a_proof_comes_after_a_verdict(by_macs: bool) -> None:
     cheat.tell(ME, ALL)
 
 
-@sampled(2)
+@sampled("agreed", cases=2)
 @pytest.mark.parametrize("by_macs", [False, True], ids=["certificate", "MACs"])
 @pytest.mark.parametrize("agreed", range(1, N + 1))
 def test_as_many_verdicts_as_the_threshold_open_and_one_fewer_does_not(
@@ -538,7 +538,7 @@ def certificate_for(cheat: Cheat, survivors: Collection[int]) -> Certificate:
     return wire.expect(wire.decode(cheat.certificate(survivors)), Certificate)
 
 
-@sampled(3)
+@sampled()
 @pytest.mark.parametrize("spoil", BAD_CERTIFICATES)
 def test_a_false_certificate_opens_nothing(spoil: Spoil) -> None:
     cheat = cheat_with()
@@ -624,13 +624,7 @@ def macs_for(cheat: Cheat, survivors: Collection[int]) -> VerdictMacs:
     return wire.expect(wire.decode(cheat.proof(ME, survivors)), VerdictMacs)
 
 
-def _of_other_verdict(cheat: Cheat, survivors: Collection[int]) -> dict[str, Any]:
-    """A colluder's MAC over another verdict than ours."""
-    other = Cheat.proof(cheat, ME, survivors)
-    return {"macs": wire.expect(wire.decode(other), VerdictMacs).macs}
-
-
-@sampled(2)
+@sampled()
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -745,7 +739,7 @@ def journals(run: MemoryRun, *, absent: tuple[int, ...] = ()) -> list[Any]:
     return [run.journals[seat] for place, seat in enumerate(seats) if place not in absent]
 
 
-@sampled(3)
+@sampled()
 @pytest.mark.parametrize("absent", [(), (0,), (0, 4), (0, 1, 2)], ids=str)
 def test_a_closed_plan_frees_its_queries_for_any_set(absent: tuple[int, ...]) -> None:
     run = asked(absent=absent)
@@ -899,7 +893,7 @@ def closed_settlement(run: MemoryRun) -> bytes:
     return run.coordinator.batch.settle(released=False, result=b"")
 
 
-@sampled(2)
+@sampled()
 @FALSE_SETTLEMENTS
 def test_a_false_certificate_frees_nothing(spoil: Settle) -> None:
     run = asked()
@@ -913,7 +907,7 @@ def test_a_false_certificate_frees_nothing(spoil: Settle) -> None:
     assert is_closed_for_ever(run.journals[me])
 
 
-@sampled(2)
+@sampled()
 @FALSE_SETTLEMENTS
 def test_a_false_certificate_frees_nothing_at_a_restarted_party(spoil: Settle) -> None:
     run = asked()

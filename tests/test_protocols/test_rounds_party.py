@@ -11,7 +11,7 @@ import pytest
 
 from protocols import wire
 from protocols.additive import AdditiveSum
-from protocols.envelope import SUITE_MLKEM768_X25519, SUITE_X25519, SealingKey, seal
+from protocols.envelope import SealingKey, seal
 from protocols.errors import (
     BadSignatureError,
     BrokenEnvelopeError,
@@ -51,7 +51,8 @@ from protocols.pair_keys import MAX_SKIPPED_EPOCHS
 from protocols.rounds import PartyRound, PartyState, Received, RoundJournal
 from protocols.rounds.seating import COORDINATOR
 from protocols.secure_sum import SecureSum
-from tests.support.markers import in_turn, sampled
+from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
+from tests.support.markers import sampled
 from tests.support.rounds import EXPIRES_AT, NOW, ListJournal, MemoryRun
 from tests.support.walk import WORDS, Walk, altered, vector
 
@@ -641,7 +642,7 @@ OLD_MESSAGES = [
 ]
 
 
-@sampled(1)
+@sampled()
 @pytest.mark.parametrize("form", [AdditiveSum, MaskedSum])
 def test_messages_of_an_unknown_run_change_nothing(form: type[SecureSum]) -> None:
     """Everything that the same coordinator truly signed in a run of other parties, in each state.
@@ -674,13 +675,10 @@ def test_messages_of_an_unknown_run_change_nothing(form: type[SecureSum]) -> Non
     walk.finish()
 
 
-@sampled(1)
-@in_turn(
-    ("form", [AdditiveSum, MaskedSum]),
-    (
-        "state",
-        [PartyState.NEW, PartyState.STATED, PartyState.READY, PartyState.SENT, PartyState.DONE],
-    ),
+@sampled()
+@pytest.mark.parametrize("form", [AdditiveSum, MaskedSum])
+@pytest.mark.parametrize(
+    "state", [PartyState.NEW, PartyState.STATED, PartyState.READY, PartyState.SENT, PartyState.DONE]
 )
 def test_messages_of_an_earlier_run_change_nothing_in_this_one(
     form: type[SecureSum], state: PartyState
@@ -939,7 +937,7 @@ def test_a_reason_is_a_short_code(reason: str) -> None:
 # Settlements -----------------------------------------------------------------------------------
 
 
-@sampled(7)
+@sampled()
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
@@ -1046,7 +1044,7 @@ def _head(walk: Walk, frame: bytes, **changed: Any) -> bytes:
     return altered(frame, walk.run.identities[sender], **changed)
 
 
-@sampled(5)
+@sampled()
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [

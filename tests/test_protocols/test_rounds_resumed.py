@@ -54,6 +54,7 @@ from protocols.rounds.coordinator_journal import (
 )
 from protocols.rounds.history import RunHistory
 from protocols.rounds.live_run import LiveRun
+from protocols.values import encode_value
 from tests.support import rounds
 from tests.support.copied import Copies
 from tests.support.markers import sampled
@@ -146,7 +147,7 @@ def whole_run(form: Any) -> MemoryRun:
 
 
 class TestGoingOn:
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("form", FORMS)
     def test_after_every_step_of_a_run_it_is_where_it_was(self, form: Any) -> None:
         run = whole_run(form)
@@ -425,7 +426,7 @@ class TestGoingOn:
         run = whole_run(form)
         assert compared == len(steps_of(run)) > 10
 
-    @sampled(2)
+    @sampled("verdicts", cases=2)
     @pytest.mark.parametrize("verdicts", range(PARTIES + 1))
     def test_verdicts_come_again_whoever_gave_them_before(self, verdicts: int) -> None:
         run = ready(MaskedSum)
@@ -485,7 +486,7 @@ class TestGoingOn:
         run.show(again)
         assert np.array_equal(run.coordinator.batch.open_total(), PARTIES * ONES)
 
-    @sampled(3)
+    @sampled()
     @pytest.mark.parametrize("certified", [False, True], ids=["proposed", "certified"])
     @pytest.mark.parametrize("tried", [False, True], ids=["at once", "after a set was proposed"])
     def test_a_closing_of_a_plan_goes_on(self, certified: bool, tried: bool) -> None:
@@ -537,7 +538,7 @@ class TestGoingOn:
                     secret.append(body)
                 case ShareBundle(dealings=dealings, envelopes=envelopes):
                     secret += [*dealings, *envelopes]
-        written = [wire.encode_value(step_to_record(step)) for step in steps_of(run)]
+        written = [encode_value(step_to_record(step)) for step in steps_of(run)]
         assert len(secret) >= 1 + PARTIES
         assert not [one for one in secret if any(one in record for record in written)]
 
@@ -553,7 +554,7 @@ def _refusal(subject: bytes, party: bytes) -> Any:
 
 
 class TestDamage:
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize("form", FORMS)
     def test_a_step_left_out_moved_or_repeated_is_an_error(self, form: Any) -> None:
         run = whole_run(form)
@@ -595,7 +596,7 @@ class TestDamage:
             resumed(ready(), ())
         assert caught.value.code == "PF-249"
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("kind", "message_type", "changed"),
         [
@@ -620,7 +621,7 @@ class TestDamage:
             with pytest.raises(BrokenJournalError):
                 resumed(run, tuple(steps))
 
-    @sampled(1)
+    @sampled()
     @pytest.mark.parametrize(
         ("kind", "changed"),
         [

@@ -173,7 +173,7 @@ def in_every_state(form: Form) -> Iterator[Walk]:
     walk.finish()
 
 
-@sampled(1)
+@sampled()
 @EACH_FORM
 def test_a_party_refuses_what_its_state_does_not_list(form: Form) -> None:
     for walk in in_every_state(form):
@@ -206,7 +206,7 @@ def answered(kind: type[Message], state: PartyState) -> bool:
     )
 
 
-@sampled(4)
+@sampled()
 @pytest.mark.parametrize(
     ("form", "kind", "state"),
     [
@@ -288,7 +288,7 @@ def message_from(walk: Walk, kind: type[Message]) -> bytes:
     return framed(message, identity)
 
 
-@sampled(1)
+@sampled()
 @EACH_FORM
 def test_the_coordinator_refuses_what_it_does_not_wait_for(form: Form) -> None:
     steps = STEPS_OF[form]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protocols.run_scope import RunScope
-from protocols.wire import digest_of_values
+from protocols.values import digest_of_values
 from tests.support.rounds import ready_run
 
 COORDINATOR = bytes(range(32))

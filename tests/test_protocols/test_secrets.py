@@ -10,12 +10,12 @@ import pytest
 
 from protocols import wire
 from protocols.dealing import Dealt
-from protocols.envelope import SUITE_X25519
 from protocols.errors import ProtocolError
 from protocols.masked import MaskedSum
 from protocols.messages import Dealing, MaskedVector
 from protocols.rounds import PartyRound, PartyState, Received
-from protocols.rounds.opening import ShareHolder
+from protocols.rounds.opening.at_party import ShareHolder
+from protocols.suites import SUITE_X25519
 from tests.support.marker import forms_of_words
 from tests.support.walk import WORDS, Walk
 

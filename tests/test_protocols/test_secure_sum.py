@@ -75,7 +75,7 @@ class SecureSumContract:
         """So many parties, or as few as the form takes."""
         return max(parties, self.form.smallest)
 
-    @sampled(2)
+    @sampled("parties", cases=2)
     @pytest.mark.parametrize("parties", PARTIES)
     @settings(max_examples=8)
     @given(data=st.data())
@@ -90,7 +90,7 @@ class SecureSumContract:
         total = run_secure_sum(self.form(), vectors, seed=b"votes")
         assert np.array_equal(total, np.sum(vectors, axis=0))
 
-    @sampled(2)
+    @sampled("parties", cases=2)
     @pytest.mark.parametrize("parties", PARTIES)
     @settings(max_examples=8)
     @given(data=st.data())
@@ -105,7 +105,7 @@ class SecureSumContract:
         total = run_secure_sum(self.form(), vectors, seed=b"edges")
         assert np.array_equal(total, wrapped(np.sum(vectors, axis=0)))
 
-    @sampled(1)
+    @sampled("bits")
     @pytest.mark.parametrize("bits", [8, 16])
     @settings(max_examples=20)
     @given(data=st.data())
@@ -116,7 +116,7 @@ class SecureSumContract:
         total = run_secure_sum(self.form(Ring(bits)), vectors, seed=b"small")
         assert np.array_equal(total, wrapped(np.sum(vectors, axis=0), bits))
 
-    @sampled(3)
+    @sampled("parties", cases=3)
     @pytest.mark.parametrize("parties", PARTIES)
     def test_the_sum_is_exact_over_several_blocks(self, parties: int) -> None:
         parties = self.count(parties)
@@ -246,7 +246,7 @@ class TestMaskedSum(SecureSumContract):
         assert MaskedSum.threshold(parties) == threshold
         assert MaskedSum.most_colluders(parties) == colluders
 
-    @sampled(35)
+    @sampled("parties", cases=35)
     @pytest.mark.parametrize("parties", range(5, 200))
     def test_colluders_never_reach_the_threshold_and_one_more_splits_the_holders(
         self, parties: int
@@ -306,4 +306,4 @@ def test_a_deployment_survives_drop_outs_as_soon_as_it_can() -> None:
     forms = [usual_form(parties) for parties in (3, 4, 5, 10, 100)]
     assert forms == ["additive", "additive", "masked", "masked", "masked"]
     for parties, form in zip((3, 4, 5, 10, 100), forms, strict=True):
-        FORMS[form]().require_enough(parties)
+        FORMS[form].require_enough(parties)

@@ -23,7 +23,7 @@ from protocols.messages import Verdict
 from protocols.rounds import CoordinatorRound
 from protocols.transcript import EntrySignature, HeadsRecord, Transcript, transcript_lines
 from protocols.transcript_verifier import EXIT_BROKEN, EXIT_GOOD, main, verify_transcript
-from tests.support.markers import in_turn, sampled
+from tests.support.markers import sampled
 from tests.support.rounds import MemoryRun, ready_run
 
 Lines = list[str]
@@ -71,7 +71,7 @@ def test_a_whole_transcript_is_good() -> None:
     assert verdict.parties == tuple(seat.hex() for seat in coordinator.seats)
 
 
-@sampled(2)
+@sampled("parties", cases=2)
 @pytest.mark.parametrize(("parties", "needed"), [(3, 3), (4, 3), (5, 3), (6, 4), (30, 16)])
 def test_a_transcript_with_all_heads_needs_more_than_half_to_lie_for_another(
     parties: int, needed: int
@@ -83,8 +83,9 @@ def test_a_transcript_with_all_heads_needs_more_than_half_to_lie_for_another(
 
 
 @pytest.mark.slow
-@sampled(1)
-@in_turn(("batches", [0, 1, 5]), ("parties", [30, 3]))
+@sampled("batches", "parties")
+@pytest.mark.parametrize("batches", [0, 1, 5])
+@pytest.mark.parametrize("parties", [30, 3])
 def test_transcripts_of_many_shapes_are_good(batches: int, parties: int) -> None:
     assert verify_transcript(text_of(written(closed_run(batches, parties).coordinator))).is_good
 
@@ -587,7 +588,7 @@ def test_a_line_of_something_else_is_broken(line: str, place: int) -> None:
     assert verdict.kind in ("", "identities", "run record")
 
 
-@sampled(3)
+@sampled()
 @pytest.mark.parametrize("place", range(len(LINES)))
 def test_a_field_of_another_type_is_broken(place: int) -> None:
     odd: list[Any] = [None, True, 1, -1, 1.5, 2**70, "", "zz", "AB" * 32, [], {}, [[]], [None]]

@@ -14,13 +14,14 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from protocols import dealing, walkthrough, wire
 from protocols.additive import AdditiveSum
-from protocols.envelope import SUITE_X25519, SealingKey
+from protocols.envelope import SealingKey
 from protocols.errors import TooFewPartiesError, TooFewSharesError
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import Plan, RunOffer, RunRecord, Settlement
 from protocols.plain import PlainSum
 from protocols.secure_sum import SecureSum
+from protocols.suites import SUITE_X25519
 from protocols.walkthrough import Walker, walk_through
 from protocols.wire import expect
 from tests.support.reference_sharing import read_share
@@ -138,7 +139,7 @@ class Watched:
             self.keys[key.public_bytes] = key
             return key
 
-        monkeypatch.setattr("protocols.rounds.setup.SealingKey", sealing)
+        monkeypatch.setattr("protocols.rounds.setup.at_party.SealingKey", sealing)
         self.run = MemoryRun(parties, form=form)
         for fingerprint, party in self.run.parties.items():
             draw = self._recorded(fingerprint)

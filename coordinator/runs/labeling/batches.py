@@ -34,9 +34,9 @@ from pate_fed.federation import BatchTerms
 from pate_fed.mechanisms import Mechanism
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import NoisyHistogram, SummedHistogram
-from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.rounds import PlanClaim
+from protocols.values import encode_value
 
 Failure = ProtocolError | CoordinatorError | PateFedError
 
@@ -183,9 +183,7 @@ class Batches:
         with self._store.together():
             self._store.save_release(ledger, batch=batch.number, release=release)
             self._messenger.note_settled(  # parties hear of it with the next message
-                self._round.batch.settle(
-                    released=True, result=wire.encode_value(release.as_record())
-                )
+                self._round.batch.settle(released=True, result=encode_value(release.as_record()))
             )
         self._on_stage(Stage.STORED)
         self._is_unfinished = False
@@ -220,7 +218,7 @@ class Batches:
                 proven = self._round.batch.claim_of(self._round.settled[-1])
             is_freed = proven is not None and proven.is_free
             comes_back = proven is not None and proven.gives_back(
-                noise_at_parties=self._context.terms.at_parties
+                noise_at_parties=self._context.terms.rule.at_parties
             )
             settled = ledger.cancel(entry_id) if comes_back else ledger.forfeit(entry_id)
             self._store.save_void(settled, batch=batch.number, is_freed=is_freed)

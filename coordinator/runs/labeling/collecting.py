@@ -9,7 +9,6 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +23,8 @@ from coordinator.runs.labeling.blame import traced_row_words
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Failures, Messenger, require_no
 from coordinator.runs.stages import Stage
-from protocols import wire
 from protocols.errors import FalseCertificateError, KeysGoneError, TooFewSharesError
+from protocols.values import encode_value
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 """First pause between two tries to reach a silent party; each pause is twice the one before."""
@@ -68,7 +67,7 @@ class SumCollector:
             if each.is_released and self._form.survives_dropouts
         ]
 
-    def plan(self, batch: int, terms: dict[str, Any], *, words: int) -> None:
+    def plan(self, batch: int, terms: dict[str, object], *, words: int) -> None:
         """Open the plan of a batch; one open before a restart stays.
 
         Args:
@@ -79,7 +78,7 @@ class SumCollector:
         Raises:
             RunDamagedError: the plan open before a restart differs.
         """
-        encoded = wire.encode_value(terms)
+        encoded = encode_value(terms)
         if self._round.has_open_plan:
             plan = self._round.open_plan.plan
             if (plan.batch, plan.words, plan.terms) != (batch, words, encoded):

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting import Outcomes, PerInstanceCost, PerInstanceMeter
+from coordinator.runs.labeling.job import MakeMeter, Meter
+from pate_fed.accounting import Outcomes
+from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.charging import mechanism_of, noise_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import RunTerms
@@ -22,8 +24,9 @@ from pate_fed.mechanisms import (
     NoisePlan,
     RandomBytes,
 )
+from pate_fed.opened_sums import open_noisy_sum, open_sum
 from pate_fed.releases import NoisyRelease
-from pate_fed.votes import NoisyHistogram, SummedHistogram, open_noisy_sum, open_sum
+from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
 class Decider:
@@ -32,7 +35,7 @@ class Decider:
     Args:
         terms: Of the run.
         noise_bytes: Source of the noise. Not used where the parties add the noise.
-        is_metered: Whether it adds up the run's cost on the actual votes: in a simulation alone.
+        meter: Makes the run's meter; None for none.
 
     Attributes:
         mechanism: The rule of the run.
@@ -41,17 +44,17 @@ class Decider:
         InvalidParameterError: the terms name an impossible mechanism or noise.
     """
 
-    def __init__(self, terms: RunTerms, *, noise_bytes: RandomBytes, is_metered: bool) -> None:
+    def __init__(
+        self, terms: RunTerms, *, noise_bytes: RandomBytes, meter: MakeMeter | None
+    ) -> None:
         self._terms = terms
         self._noise_bytes = noise_bytes
         self.mechanism = mechanism_of(terms)
-        if terms.at_parties:
+        if terms.rule.at_parties:
             noise_of(terms).require_room(terms.total_votes)
-        self._meter: PerInstanceMeter | None = None
-        if is_metered and not terms.at_parties:
-            self._meter = PerInstanceMeter(
-                self.mechanism, delta=terms.delta, weight=float(terms.unit_votes)
-            )
+        self._meter: Meter | None = None
+        if meter is not None and not terms.rule.at_parties:
+            self._meter = meter(self.mechanism, terms)
 
     @property
     def per_instance_cost(self) -> PerInstanceCost | None:
@@ -73,7 +76,7 @@ class Decider:
             return self.mechanism
         if not isinstance(self.mechanism, HearsStudent):
             raise InvalidParameterError(
-                "predictions must be for a mechanism that learns", self._terms.mechanism
+                "predictions must be for a mechanism that learns", self._terms.rule.mechanism
             )
         if predictions.shape != (len(indices), self._terms.classes):
             raise InvalidParameterError(
@@ -102,7 +105,7 @@ class Decider:
         """
         votes = sum(self._terms.quotas[place] for place in places)
         shape = {"queries": queries, "classes": self._terms.classes}
-        if self._terms.at_parties:
+        if self._terms.rule.at_parties:
             noise, senders = noise_of(self._terms), len(places)
             return open_noisy_sum(
                 words,

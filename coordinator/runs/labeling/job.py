@@ -5,19 +5,39 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from coordinator.database.run_store import RunStore
 from coordinator.runs.labeling.roster import Member, Roster
 from coordinator.runs.stages import OnStage, pass_by
 from coordinator.runs.transport import Transport
+from pate_fed.accounting import PerInstanceCost
 from pate_fed.charging import RunLedger
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import RandomBytes
+from pate_fed.mechanisms import Mechanism, RandomBytes
 from pate_fed.queries import QueryPool
-from protocols.envelope import DEFAULT_SUITE
+from pate_fed.releases import NoisyRelease
 from protocols.identity import SigningIdentity
 from protocols.rounds import CoordinatorJournal, CoordinatorRound, MemoryCoordinatorJournal
 from protocols.secure_sum import SecureSum
+from protocols.suites import DEFAULT_SUITE
+
+
+class Meter(Protocol):
+    """Adds up what a run costs on its actual votes, batch by batch. Private."""
+
+    def add(self, counts: NDArray[np.int64], release: NoisyRelease, *, rule: Mechanism) -> None:
+        """Add a batch: its votes, its release and its rule."""
+
+    @property
+    def cost(self) -> PerInstanceCost:
+        """The cost of all batches so far."""
+
+
+MakeMeter = Callable[[Mechanism, RunTerms], Meter]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +66,8 @@ class LabelingJob:
         suite: Sealing suite of the run, the same for all.
         patience_s: Seconds for which a batch waits for a silent party, but no longer than its plan
             is valid.
+        meter: Makes what adds up the cost on the actual votes, in a simulation. A deployment has no
+            use for the private number, nor for copies of the votes that it needs.
     """
 
     transport: Transport
@@ -66,6 +88,7 @@ class LabelingJob:
     lifetime_s: int = 24 * 3600
     suite: str = DEFAULT_SUITE
     patience_s: float = 0.0
+    meter: MakeMeter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +126,9 @@ class RunContext:
 
 def tolerated(terms: RunTerms, form: SecureSum, *, parties: int) -> dict[str, int]:
     """Return the numbers of parties that may collude with us, and drop out, as a run records."""
-    if terms.colluders is not None and terms.dropouts is not None:
-        return {"colluders": terms.colluders, "dropouts": terms.dropouts}
+    rule = terms.rule
+    if rule.colluders is not None and rule.dropouts is not None:
+        return {"colluders": rule.colluders, "dropouts": rule.dropouts}
     return {
         "colluders": form.most_colluders(parties),
         "dropouts": parties - form.threshold(parties),

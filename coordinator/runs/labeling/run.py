@@ -15,7 +15,7 @@ from coordinator.runs.labeling.batches import Batches
 from coordinator.runs.labeling.collecting import SumCollector
 from coordinator.runs.labeling.deciding import Decider
 from coordinator.runs.labeling.finding import NodeFinder
-from coordinator.runs.labeling.job import LabelingJob, RunContext
+from coordinator.runs.labeling.job import LabelingJob, MakeMeter, RunContext
 from coordinator.runs.labeling.messenger import (
     Failures,
     Messenger,
@@ -25,14 +25,15 @@ from coordinator.runs.labeling.messenger import (
 )
 from coordinator.runs.labeling.roster import Member, Roster, in_seat_order
 from coordinator.runs.stages import Stage
-from pate_fed.accounting import NO_OUTCOMES, Outcomes, PerInstanceCost
+from pate_fed.accounting import NO_OUTCOMES, Outcomes
+from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.charging import RunLedger
 from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.releases import NoisyRelease
-from protocols import wire
 from protocols.errors import KeysGoneError, TooFewHeadsError, UnexpectedMessageError
 from protocols.messages import Readiness
 from protocols.rounds import CoordinatorRound, CoordinatorState
+from protocols.values import encode_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,7 @@ class LabelingRun:
     """
 
     def __init__(self, job: LabelingJob) -> None:
-        # A deployment has no use for the private number, nor for copies of the votes it needs.
-        terms, store, roster = self._agree(job, is_metered=job.simulated)
+        terms, store, roster = self._agree(job, meter=job.meter if job.simulated else None)
         expires_at = int(job.clock()) + job.lifetime_s
         round_ = CoordinatorRound(
             identity=job.identity,
@@ -100,13 +100,13 @@ class LabelingRun:
                 later.
         """
         run = cls.__new__(cls)
-        terms, store, roster = run._agree(job, is_metered=False)
+        terms, store, roster = run._agree(job, meter=None)
         round_ = CoordinatorRound.resumed(
             identity=job.identity, form=job.form, parties=roster.identities, journal=job.journal
         )
         _require("results must be of the journal's run", store.run_id() == round_.run_id)
         record = round_.setup.record
-        agreed = wire.encode_value(terms.as_record())
+        agreed = encode_value(terms.as_record())
         _require("the run must be of its terms", record.terms == agreed)
         run._compose(
             RunContext(job, terms, store, roster, round_, record.expires_at, was_resumed=True)
@@ -116,11 +116,13 @@ class LabelingRun:
         store.statements.save(round_.statements)
         return run
 
-    def _agree(self, job: LabelingJob, *, is_metered: bool) -> tuple[RunTerms, RunStore, Roster]:
+    def _agree(
+        self, job: LabelingJob, *, meter: MakeMeter | None
+    ) -> tuple[RunTerms, RunStore, Roster]:
         """Make the objects of a round: the terms, their mechanism, store and roster."""
         seated = in_seat_order(job.members)
         terms = job.terms(seated)
-        self._decider = Decider(terms, noise_bytes=job.noise_bytes, is_metered=is_metered)
+        self._decider = Decider(terms, noise_bytes=job.noise_bytes, meter=meter)
         store = job.store(RunLedger.of(terms))
         return terms, store, Roster(seated, store.statements.frames())
 
@@ -220,7 +222,7 @@ class LabelingRun:
         """
         self._finder.offer_run()
         record = self._round.setup.make_record(
-            terms=wire.encode_value(self.terms.as_record()), **self._context.tolerated
+            terms=encode_value(self.terms.as_record()), **self._context.tolerated
         )
         self._context.store.save_run_id(self._round.run_id)
         require_no(self._messenger.hand_over(self._context.job.owed))
@@ -276,9 +278,7 @@ class LabelingRun:
         self._require_askable(indices)
         self._finder.look_for_missing()
         terms = BatchTerms(self.terms, indices)
-        said = self._messenger.inquire(
-            self._round.inquiry.ask(wire.encode_value(terms.as_record()))
-        )
+        said = self._messenger.inquire(self._round.inquiry.ask(encode_value(terms.as_record())))
         unready: dict[str, str] = {}
         refused: dict[int, tuple[str, ...]] = {}
         for seat in self._round.seats:

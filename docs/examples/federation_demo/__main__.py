@@ -402,7 +402,7 @@ def summary(demo: Demo) -> str:
     """Say where the report is, what was learned, what it cost, and who had to be trusted."""
     results = demo.out / "results"
     privacy = json.loads((results / "privacy.json").read_text(encoding="utf-8"))
-    formal = privacy["views"]["public"]["formal"]
+    epsilon = privacy["views"]["public"]["epsilon"]
     right, released, student, others = scores(demo)
     return "\n".join(
         (
@@ -413,9 +413,9 @@ def summary(demo: Demo) -> str:
             "rightly. The student that learned from "
             f"these labels is right on {student} of the {others} other public records. (Nobody in "
             "the federation had the true labels; the demo counted with them.)",
-            f"Cost      Epsilon {ceiling(formal['epsilon'])}: if all records of one patient were "
+            f"Cost      Epsilon {ceiling(epsilon)}: if all records of one patient were "
             "different, the probability of any labels would change at most "
-            f"{math.ceil(math.exp(formal['epsilon']))}-fold, plus delta = {privacy['delta']:g}.",
+            f"{math.ceil(math.exp(epsilon))}-fold, plus delta = {privacy['delta']:g}.",
             "Trust     Every hospital had to trust the operator to add the declared noise and to "
             "keep the exact sum of all votes secret. The protocol shows nobody a hospital's "
             "records or own votes, unless all teachers agree: then the sum shows them. Here one "

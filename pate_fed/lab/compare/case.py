@@ -11,8 +11,8 @@ import scipy
 from numpy.typing import NDArray
 
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent, PrivacyEvent
-from pate_fed.accounting.pate_bounds import checked_tops, threshold_margin, without_offsets
 from pate_fed.errors import InvalidParameterError
+from pate_fed.lab.pate_bounds import checked_tops, threshold_margin, without_offsets
 
 Details = Mapping[str, float | str | None]
 """Further facts of a number, as JSON can hold them."""
@@ -115,10 +115,10 @@ class VoteCase:
             lacking = (self.vote_threshold - without_offsets(votes, self.offsets)) / sigma
             # 1 - the product of the chances to stay below, whose logs are exact far out.
             return np.asarray(-np.expm1(scipy.special.log_ndtr(lacking).sum(axis=1)))
-        threshold, sigma1 = self.check
+        threshold, sigma = self.check
         tops = checked_tops(votes, self.offsets)
         return np.asarray(
-            scipy.special.ndtr(threshold_margin(tops, vote_threshold=threshold, sigma1=sigma1))
+            scipy.special.ndtr(threshold_margin(tops, vote_threshold=threshold, sigma=sigma))
         )
 
 

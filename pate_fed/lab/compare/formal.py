@@ -23,10 +23,10 @@ from pate_fed.accounting import (
 )
 from pate_fed.accounting.composition import can_be_composed, labels_epsilon
 from pate_fed.accounting.conversion import convert_costly_curve, convert_curve
+from pate_fed.accounting.costs import COMPOSED_METHOD, GDP_METHOD
 from pate_fed.accounting.gaussian_dp import LARGEST_MU, gdp_mu_squared
 from pate_fed.accounting.label_bounds import LABEL_METHOD, label_level_epsilon
 from pate_fed.accounting.ranges import probability
-from pate_fed.accounting.statement import COMPOSED_METHOD, GDP_METHOD
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.compare.case import Details, MethodCost, VoteCase, no_finite_epsilon
 
@@ -71,24 +71,16 @@ def _gaussian(
 ) -> dict[str, MethodCost]:
     # Products, as expected numbers of checks and labels are not whole.
     if isinstance(event, GaussianMaxEvent):
-        checks, labels, sigma1, label = 0.0, case.asks, None, event
-        mu_squared = labels * gdp_mu_squared(label)
+        labels = case.asks
+        mu_squared = labels * gdp_mu_squared(event)
     else:
-        checks, labels, sigma1 = case.asks, case.answers, event.sigma1
+        labels = case.answers
         label = GaussianMaxEvent(1, event.sigma2, event.weight)
         check = replace(event, answers=0)
-        mu_squared = checks * gdp_mu_squared(check) + labels * gdp_mu_squared(label)
+        mu_squared = case.asks * gdp_mu_squared(check) + labels * gdp_mu_squared(label)
     mu, shown = math.sqrt(mu_squared), not case.is_expected
     by_gdp = gdp_epsilon(mu, case.delta) if mu <= LARGEST_MU else None
-    by_label = label_level_epsilon(
-        checks,
-        labels,
-        sigma1=sigma1,
-        sigma2=label.sigma,
-        delta=case.delta,
-        weight=label.weight,
-        real_counts=True,
-    )
+    by_label = label_level_epsilon(event, delta=case.delta, expected=(case.asks, labels))
     return {
         "formal_gdp": MethodCost(by_gdp, GDP_METHOD, shown),
         "formal_label": MethodCost(by_label.epsilon, LABEL_METHOD, shown),
@@ -133,7 +125,7 @@ def _stable(
         gdp = MethodCost(epsilon, GDP_METHOD + _OWN_DELTAS, shown, details)
         bits = convert_costly_curve(
             # The release is a function of one bit of the noisy distance, in units.
-            lambda orders: case.asks * threshold_bit_rdp(orders, sigma1=test.sigma),
+            lambda orders: case.asks * threshold_bit_rdp(orders, sigma=test.sigma),
             delta=left,
             method="cks",
         )

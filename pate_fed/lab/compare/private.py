@@ -12,18 +12,18 @@ from pate_fed.accounting import (
     GaussianMaxEvent,
     ImmutableMaxEvent,
     LaplaceMaxEvent,
-    exact_epsilon,
-    laplace_rdp,
 )
 from pate_fed.accounting.conversion import PAPER_ORDERS, ConversionMethod, convert_at_orders
-from pate_fed.accounting.laplace_bounds import PureBound
-from pate_fed.accounting.pate_bounds import (
+from pate_fed.accounting.pure_bounds import PureBound
+from pate_fed.errors import InvalidParameterError
+from pate_fed.lab.compare.case import MethodCost, VoteCase, no_finite_epsilon
+from pate_fed.lab.exact import exact_epsilon
+from pate_fed.lab.laplace_bounds import laplace_rdp
+from pate_fed.lab.pate_bounds import (
     checked_tops,
     gnmax_total_rdp,
     threshold_total_rdp,
 )
-from pate_fed.errors import InvalidParameterError
-from pate_fed.lab.compare.case import MethodCost, VoteCase, no_finite_epsilon
 from pate_fed.lab.sanitized import (
     SANITIZED_METHOD,
     InstanceCost,
@@ -47,8 +47,8 @@ _NO_PLAN: Final = dict.fromkeys(("order", "beta", "sigma_ss", "parameters_from")
 def per_instance_rows(case: VoteCase) -> dict[str, MethodCost]:
     """Price these votes: a row for each of `PER_INSTANCE_METHODS`, never to be shown."""
     match case.event:
-        case GaussianMaxEvent(sigma=sigma) | ConfidentGaussianMaxEvent(sigma2=sigma):
-            return _per_instance_gaussian(case, sigma)
+        case GaussianMaxEvent(sigma=sigma) | ConfidentGaussianMaxEvent(sigma2=sigma) as event:
+            return _per_instance_gaussian(case, event, sigma)
         case LaplaceMaxEvent(gamma=gamma):
             return _per_instance_laplace(case, gamma)
         case ImmutableMaxEvent():
@@ -75,7 +75,9 @@ def sanitized_row(case: VoteCase) -> MethodCost:
     )
 
 
-def _per_instance_gaussian(case: VoteCase, sigma: float) -> dict[str, MethodCost]:
+def _per_instance_gaussian(
+    case: VoteCase, event: GaussianMaxEvent | ConfidentGaussianMaxEvent, sigma: float
+) -> dict[str, MethodCost]:
     check = case.check
     if check is None:
         method = _PAPER_2018 if case.vote_threshold is None else _ONE_MORE
@@ -95,17 +97,15 @@ def _per_instance_gaussian(case: VoteCase, sigma: float) -> dict[str, MethodCost
             checked_tops(case.votes, case.offsets),
             PAPER_ORDERS,
             vote_threshold=check[0],
-            sigma1=check[1],
+            sigma=check[1],
             weight=case.weight,
         )
     exact = exact_epsilon(
         case.votes,
-        sigma2=sigma,
+        event,
         delta=case.delta,
         vote_threshold=case.vote_threshold,
-        sigma1=None if check is None else check[1],
         offsets=case.offsets,
-        weight=case.weight,
     )
     return {
         "per_instance_paper": _converted(rdp, "mironov", method, case),
@@ -180,13 +180,11 @@ def _cost_at(order: float, votes: NDArray[np.int64], case: VoteCase, sigma: floa
         order=order,
         weight=case.weight,
     )
-    check = case.check
     return instance_cost(
         votes,
         setting,
         answered=case.chances_of(votes),
-        vote_threshold=None if check is None else check[0],
-        sigma1=None if check is None else check[1],
+        check=case.check,
         offsets=case.offsets,
     )
 

@@ -6,7 +6,7 @@ import math
 import textwrap
 from typing import Any
 
-from pate_fed.accounting.statement import PrivacyUnit, neighbors
+from pate_fed.accounting.costs import PrivacyUnit, neighbors
 from pate_fed.lab.compare.case import MethodCost, VoteCase
 from pate_fed.lab.compare.formal import formal_rows
 from pate_fed.lab.compare.private import per_instance_rows, sanitized_row

@@ -21,6 +21,7 @@ from pate_fed.lab.canary import canary_audit, releases_of
 from pate_fed.lab.experiments.experiment import DELTA, Result, Row, Tell, epsilon_of
 from pate_fed.lab.mechanisms import ConfidentGaussianMax, ImmutableMax
 from pate_fed.mechanisms import GaussianMax, LaplaceMax, Mechanism, ThresholdMax, keyed_stream
+from pate_fed.rule import Rule
 from pate_fed.teachers import make_ensemble
 
 _TEACHERS: Final = 21
@@ -34,8 +35,8 @@ _RULES: Final[dict[str, tuple[Mechanism, Mechanism]]] = {
     "GNMax, sigma 3": (GaussianMax(3.0), GaussianMax(3.0)),
     "GNMax, noise 30 % too small": (GaussianMax(2.1), GaussianMax(3.0)),
     "Confident-GNMax, threshold 11, sigma 3 and 3": (
-        ConfidentGaussianMax(vote_threshold=11.0, sigma1=3.0, sigma2=3.0),
-        ConfidentGaussianMax(vote_threshold=11.0, sigma1=3.0, sigma2=3.0),
+        ConfidentGaussianMax(Rule("confident", 11.0, 3.0, 3.0)),
+        ConfidentGaussianMax(Rule("confident", 11.0, 3.0, 3.0)),
     ),
     "Threshold-GNMax, threshold 11, sigma 3": (
         ThresholdMax(3.0, vote_threshold=11.0),

@@ -42,7 +42,7 @@ def clinics(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
             votes[np.arange(len(said)), said] += 1
             own.append(quality_of(next(iter(teacher.scores(test.inputs))), test.labels))
         for measure in ("accuracy", "auc"):
-            known = [value for one in own if (value := one[measure]) is not None]
+            known = [value for one in own if (value := getattr(one, measure)) is not None]
             mean = float(np.mean(known))
             found.setdefault(("a clinic alone, mean", measure), []).append(mean)
         for words, (sigma, queries, method) in settings.items():
@@ -53,10 +53,10 @@ def clinics(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
             student = train_student("logistic", data.kind, lesson, rng=rng)
             scores = quality_of(np.log(student.chances(test.inputs)), test.labels)
             for measure in ("accuracy", "auc"):
-                value = scores[measure]
+                value = getattr(scores, measure)
                 assert value is not None, "both classes are in the test"
                 found.setdefault((words, measure), []).append(value)
-            tell(f"{words}, seed {seed}: {scores['accuracy']:.4f}, AUC {scores['auc']:.4f}")
+            tell(f"{words}, seed {seed}: {scores.accuracy:.4f}, AUC {scores.auc:.4f}")
     for (words, measure), values in found.items():
         if words not in settings:
             yield Result(Row(words, "none", 0.0, measure=measure), tuple(values))

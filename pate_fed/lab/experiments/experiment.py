@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting import PerInstanceMeter
 from pate_fed.accounting.formal import labels_cost
 from pate_fed.errors import UnreadableFileError
+from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.mechanisms import Mechanism, spec_of
 from pate_fed.regular_files import open_regular
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
@@ -60,9 +60,18 @@ class Result:
     row: Row
     values: tuple[float, ...]
 
-    def as_record(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        values = np.array(self.values)
+    @property
+    def mean(self) -> float:
+        """Mean over the seeds."""
+        return float(np.mean(self.values))
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over the seeds; None for a single one."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
+
+    def as_record(self) -> dict[str, object]:
+        """Return it as JSON."""
         return {
             "protocol": self.row.protocol,
             "student": self.row.student,
@@ -71,9 +80,9 @@ class Result:
             "published": self.row.published,
             "measure": self.row.measure,
             "values": list(self.values),
-            "mean": float(values.mean()),
-            "spread": float(values.std(ddof=1)) if len(values) > 1 else None,
-            "least": float(values.min()),
+            "mean": self.mean,
+            "spread": self.spread,
+            "least": min(self.values),
         }
 
 

@@ -11,6 +11,7 @@ from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.lab.experiments.experiment import Result, Row, Tell, epsilon_of, noisy_labels
 from pate_fed.mechanisms import GaussianMax
 from pate_fed.partition import partition_records
+from pate_fed.record.metrics import Quality
 from pate_fed.report.scores import quality_of
 from pate_fed.students import LabelFacts, Lesson, train_student
 from pate_fed.teachers import make_ensemble
@@ -26,9 +27,9 @@ def hearts(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
     """Yield each hospital's own model, and students; hospitals and teachers vary with the seed."""
     found: dict[tuple[str, str, float, str], list[float]] = {}
 
-    def note(words: str, student: str, epsilon: float, measured: dict[str, float | None]) -> None:
+    def note(words: str, student: str, epsilon: float, measured: Quality) -> None:
         for name in _NAMES:
-            value = measured[name]
+            value = getattr(measured, name)
             assert value is not None, "both classes are in the test"
             found.setdefault((words, student, epsilon, name), []).append(value)
 
@@ -53,9 +54,7 @@ def hearts(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
         yield Result(Row(words, model, epsilon, measure=name), tuple(values))
 
 
-def _alone(
-    data: Dataset, rng: np.random.Generator
-) -> Iterator[tuple[str, dict[str, float | None]]]:
+def _alone(data: Dataset, rng: np.random.Generator) -> Iterator[tuple[str, Quality]]:
     hospitals = np.array(data.private.hospitals)
     for hospital in sorted(set(hospitals.tolist())):
         model = make_ensemble("logistic", data.kind, balance="natural")

@@ -27,6 +27,7 @@ from pate_fed.lab.mechanisms import ConfidentGaussianMax
 from pate_fed.mechanisms import GaussianMax, LaplaceMax, ThresholdMax
 from pate_fed.networks import fastest_device
 from pate_fed.regular_files import open_regular
+from pate_fed.rule import Rule
 from pate_fed.students import Lesson, select_queries, train_student
 from pate_fed.teachers import make_ensemble
 
@@ -55,7 +56,9 @@ def mnist_2018(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
         row = _priced(rule, int(words.split()[0]), f"{words} queries", student)
         slow = student != "propagation"
         yield _measured(known, row, choose, rule, seeds[:1] if slow else seeds)
-    epsilon = epsilon_of(ConfidentGaussianMax(200.0, 150.0, 40.0), 640, _CAP, classes=10)
+    epsilon = epsilon_of(
+        ConfidentGaussianMax(Rule("confident", 200.0, 150.0, 40.0)), 640, _CAP, classes=10
+    )
     for student in ("propagation", "vat", "self-training"):
         words = f"Confident-GNMax 200/150/40, 640 queries, at most {_CAP} answers"
         row = Row(words, student, epsilon, "VAT 98.5 % at 1.97 (data-dependent)")

@@ -16,6 +16,7 @@ from pate_fed.lab.experiments.experiment import DELTA, Result, Row, Tell, load_c
 from pate_fed.lab.mechanisms import ConfidentGaussianMax, InteractiveGaussianMax
 from pate_fed.mechanisms import NoisePlan
 from pate_fed.mechanisms.sampling import keyed_stream
+from pate_fed.rule import Rule
 from pate_fed.students import Lesson, Student, train_student
 from pate_fed.votes import SummedHistogram
 
@@ -43,10 +44,10 @@ class Round:
         return gdp_mu_squared(self.rule.worst_case_event(self.asks, self.answers))
 
 
-ONE_ROUND = (Round(ConfidentGaussianMax(200, 150, 40), 640, 290),)
+ONE_ROUND = (Round(ConfidentGaussianMax(Rule("confident", 200, 150, 40)), 640, 290),)
 TWO_ROUNDS = (
-    Round(ConfidentGaussianMax(200, 150, 40), 200, 100),
-    Round(InteractiveGaussianMax(150, 100, 60, confidence=0.9), 200, 40),
+    Round(ConfidentGaussianMax(Rule("confident", 200, 150, 40)), 200, 100),
+    Round(InteractiveGaussianMax(Rule("interactive", 150, 100, 60), confidence=0.9), 200, 40),
 )
 
 

@@ -66,7 +66,7 @@ def _one(data: Dataset, share: float, place: str, rng: np.random.Generator) -> t
 
 
 def _area(scores: NDArray[np.float64], data: Dataset) -> float:
-    found = quality_of(np.maximum(scores, -1e6), data.test.labels)["auc"]
+    found = quality_of(np.maximum(scores, -1e6), data.test.labels).auc
     assert found is not None, "both classes are in the test"
     return found
 

@@ -23,6 +23,7 @@ from pate_fed.lab.experiments.experiment import (
 )
 from pate_fed.lab.mechanisms import ConfidentGaussianMax, ImmutableMax
 from pate_fed.mechanisms import GaussianMax, LaplaceMax, Mechanism
+from pate_fed.rule import Rule
 from pate_fed.students import Lesson, train_student
 
 _SVHN_QUERIES = 8500
@@ -45,7 +46,7 @@ def svhn_votes(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
         (200.0, 100.0, ""),
     ):
         words = f"Confident-GNMax {threshold:g}/{sigma1:g}/{_SIGMA:g}, {_SVHN_QUERIES:,} queries"
-        rule = ConfidentGaussianMax(vote_threshold=threshold, sigma1=sigma1, sigma2=_SIGMA)
+        rule = ConfidentGaussianMax(Rule("confident", threshold, sigma1, _SIGMA))
         outcomes, agreed = [], []
         for seed in seeds:
             rng = np.random.default_rng(seed)

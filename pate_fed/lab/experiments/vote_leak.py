@@ -29,6 +29,7 @@ from pate_fed.lab.mechanisms import ConfidentGaussianMax
 from pate_fed.mechanisms import GaussianMax
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, SHORTEST
 from pate_fed.regular_files import open_regular
+from pate_fed.rule import Rule
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
 
 _TEACHERS: Final = 250
@@ -37,8 +38,8 @@ _ANSWERS: Final = 10_000
 _SIGMAS: Final = (40, 60, 80, 100)
 _NEIGHBORS: Final = 10
 _RULES: Final = {
-    "mnist": ConfidentGaussianMax(200.0, 150.0, 40.0),
-    "svhn": ConfidentGaussianMax(300.0, 200.0, 40.0),
+    "mnist": ConfidentGaussianMax(Rule("confident", 200.0, 150.0, 40.0)),
+    "svhn": ConfidentGaussianMax(Rule("confident", 300.0, 200.0, 40.0)),
 }
 """The paper's mechanism on each set."""
 

@@ -11,18 +11,16 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent, PrivacyEvent
-from pate_fed.accounting.pate_bounds import gnmax_total_rdp, threshold_total_rdp
 from pate_fed.accounting.ranges import in_range
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
-    Options,
     Parameters,
     Size,
     Spec,
@@ -32,7 +30,8 @@ from pate_fed.mechanisms.mechanism import (
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import number, pick
-from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.releases import NoisyRelease
+from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 
 
@@ -49,22 +48,18 @@ class ConfidentGaussianMax(Mechanism):
         votes and all choices of queries, adaptive ones included. Trust: as for GNMax.
 
     Attributes:
-        vote_threshold: Noisy top count from which a query is answered, in votes; finite.
-        sigma1: Standard deviation of the noise in that check, in votes; above 0.
-        sigma2: Standard deviation of the noise in each count, in votes; above 0.
+        rule: Its threshold, the noise of that check and that of each count.
     """
 
     name: ClassVar[str] = "confident"
 
-    vote_threshold: float
-    sigma1: float
-    sigma2: float
+    rule: Rule
 
     def __post_init__(self) -> None:
-        threshold = in_range("vote_threshold", self.vote_threshold)
-        object.__setattr__(self, "vote_threshold", threshold)
-        object.__setattr__(self, "sigma1", in_range("sigma1", self.sigma1))
-        object.__setattr__(self, "sigma2", in_range("sigma2", self.sigma2))
+        checked: dict[str, Any] = {
+            name: in_range(name, self.rule.need(name)) for name in PARAMETERS
+        }
+        object.__setattr__(self, "rule", replace(self.rule, **checked))
 
     def release(
         self,
@@ -77,54 +72,29 @@ class ConfidentGaussianMax(Mechanism):
         """Check, then answer or refuse, in order, until the last allowed answer."""
         passed = self._passes(summed, noise=noise, random_bytes=random_bytes)
         # Fresh noise: reusing that of the check would void the bound.
-        noisy = noise.perturb(summed, sigma=self.sigma2, random_bytes=random_bytes)
+        noisy = noise.perturb(summed, sigma=self.rule.need("sigma2"), random_bytes=random_bytes)
         return assemble_release(noisy_winners(noisy), passed, max_answers=max_answers)
 
     def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
         """Return the event of this many asks and answers."""
-        return ConfidentGaussianMaxEvent(
-            asks=asked, answers=answered, sigma1=self.sigma1, sigma2=self.sigma2, weight=weight
-        )
-
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Sum the data-dependent bounds: the check of every query, the label of the answered."""
-        checks = threshold_total_rdp(
-            self._tops(counts),
-            orders,
-            vote_threshold=self.vote_threshold,
-            sigma1=self.sigma1,
-            weight=weight,
-        )
-        answered = counts[outcomes == Outcome.ANSWERED]
-        return checks + gnmax_total_rdp(answered, orders, sigma=self.sigma2, weight=weight)
+        noises = self.rule.need("sigma1"), self.rule.need("sigma2")
+        return ConfidentGaussianMaxEvent(asked, answered, *noises, weight)
 
     def parameters(self) -> Parameters:
         """Return the parameters."""
-        return {
-            "name": self.name,
-            "vote_threshold": self.vote_threshold,
-            "sigma1": self.sigma1,
-            "sigma2": self.sigma2,
-        }
+        return {"name": self.name} | {name: self.rule.need(name) for name in PARAMETERS}
 
     def _passes(
         self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
     ) -> NDArray[np.bool_]:
         return noise.passes(
             summed,
-            vote_threshold=self.vote_threshold,
-            sigma=self.sigma1,
+            vote_threshold=self.rule.need("vote_threshold"),
+            sigma=self.rule.need("sigma1"),
             random_bytes=random_bytes,
         )
 
-    def _tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the counts that the check compares, without noise; shape (queries,)."""
         return np.asarray(counts.max(axis=1))
 
@@ -134,10 +104,8 @@ _CHECK_SHARES: Final = {"vote_threshold": 0.5, "sigma1": 0.35, "sigma2": 0.2}
 """Parameters of a check and its label per vote, where nobody chose any."""
 
 
-def _make(options: Options) -> Mechanism:
-    return ConfidentGaussianMax(
-        options.need("vote_threshold"), options.need("sigma1"), options.need("sigma2")
-    )
+def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
+    return ConfidentGaussianMax(rule)
 
 
 def usual_of_check(size: Size) -> Mapping[str, float]:
@@ -145,7 +113,7 @@ def usual_of_check(size: Size) -> Mapping[str, float]:
     return {name: share * size.votes for name, share in _CHECK_SHARES.items()}
 
 
-def _text(mechanism: Mapping[str, Any]) -> str:
+def _text(mechanism: Mapping[str, object]) -> str:
     return (
         f"Noise of standard deviation {number(mechanism, 'sigma1')} votes is added to the highest "
         "vote count of a query. The query is answered only if the result is at least "

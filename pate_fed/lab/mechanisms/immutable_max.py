@@ -9,21 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import ClassVar, Final
 
 from pate_fed.accounting.events import ImmutableMaxEvent, PrivacyEvent
 from pate_fed.accounting.ranges import in_range, whole
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
 from pate_fed.mechanisms.laplace_max import gamma_of
-from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
+from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import NOBODY_IS_PROTECTED, number
+from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
@@ -66,18 +64,6 @@ class ImmutableMax(NoisyMax):
         """Return the event of this many asks: of infinite cost if there is one."""
         return ImmutableMaxEvent(asks=asks, weight=weight)
 
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Return infinity: local sensitivity at chosen votes bounds nothing."""
-        del outcomes, weight
-        return np.full(len(orders), math.inf if len(counts) else 0.0)
-
     def parameters(self) -> Parameters:
         """Return the parameters; "sigma2" is the standard deviation sqrt(2) / gamma."""
         return {
@@ -90,15 +76,15 @@ class ImmutableMax(NoisyMax):
         }
 
 
-def _make(options: Options) -> Mechanism:
-    return ImmutableMax(gamma_of(options.need("sigma2")))
+def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
+    return ImmutableMax(gamma_of(rule.need("sigma2")))
 
 
 def _usual(size: Size) -> Mapping[str, float]:
     return {"sigma2": SIGMA2_SHARE * size.votes}
 
 
-def _text(mechanism: Mapping[str, Any]) -> str:
+def _text(mechanism: Mapping[str, object]) -> str:
     return (
         f"{NOBODY_IS_PROTECTED}. The class with most votes is given "
         f"{number(mechanism, 'constant')} votes more before noise of standard deviation "

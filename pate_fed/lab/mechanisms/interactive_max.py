@@ -1,6 +1,6 @@
 """Interactive-GNMax: the papers' check of what a student does not expect. For simulations.
 
-    mechanism = InteractiveGaussianMax(vote_threshold=30, sigma1=15, sigma2=8, confidence=0.9)
+    mechanism = InteractiveGaussianMax(Rule("interactive", 30, 15, 8), confidence=0.9)
     asking = mechanism.with_predictions(probabilities, total_votes=50)
     release = asking.release(summed, ...)
     labels = asking.reinforced_labels(release)      # looks at no votes
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.mechanisms import confident_max
 from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax, usual_of_check
-from pate_fed.mechanisms.mechanism import Mechanism, Options, Parameters, Size, Spec
+from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.predictions import (
     CONFIDENCE,
@@ -32,6 +32,7 @@ from pate_fed.mechanisms.predictions import (
 )
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import number, pick
+from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 from pate_fed.wording import percent
 
@@ -75,20 +76,20 @@ class InteractiveGaussianMax(HearsStudent, ConfidentGaussianMax):
             offsets = self.predictions.votes
         return noise.passes(
             summed,
-            vote_threshold=self.vote_threshold,
-            sigma=self.sigma1,
+            vote_threshold=self.rule.need("vote_threshold"),
+            sigma=self.rule.need("sigma1"),
             random_bytes=random_bytes,
             offsets=offsets,
         )
 
-    def _tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the counts that the check compares, for the first queries of the batch.
 
         Raises:
             InvalidParameterError: the predictions are for fewer queries or other classes.
         """
         if self.predictions is None:
-            return ConfidentGaussianMax._tops(self, counts)
+            return ConfidentGaussianMax.tops(self, counts)
         offsets = self.predictions.votes
         if len(offsets) < len(counts) or offsets.shape[1] != counts.shape[1]:
             raise InvalidParameterError("predictions must be for these queries", "others")
@@ -99,13 +100,8 @@ THRESHOLD_SHARE: Final = 0.4
 """Default threshold per vote: the student's share is subtracted first."""
 
 
-def _make(options: Options) -> Mechanism:
-    return InteractiveGaussianMax(
-        options.need("vote_threshold"),
-        options.need("sigma1"),
-        options.need("sigma2"),
-        confidence=options.need("confidence"),
-    )
+def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
+    return InteractiveGaussianMax(rule, confidence=rule.need("confidence"))
 
 
 def _usual(size: Size) -> Mapping[str, float]:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pate_fed.mechanisms import gaussian_max
 from pate_fed.mechanisms.gaussian_max import GaussianMax
-from pate_fed.mechanisms.mechanism import Mechanism, Options
+from pate_fed.mechanisms.mechanism import Mechanism
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import NoisyRelease
+from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 
 
@@ -47,21 +47,9 @@ class NoisyCounts(GaussianMax):
         counts = noisy.counts[: answered.answered].astype(np.float64)
         return replace(answered, counts=counts)
 
-    def instance_rdp(
-        self,
-        counts: NDArray[np.int64],
-        outcomes: NDArray[np.int8],
-        orders: NDArray[np.float64],
-        *,
-        weight: float,
-    ) -> NDArray[np.float64]:
-        """Return the bound for all votes: whoever sees counts gains from agreement, too."""
-        del outcomes
-        return np.asarray(orders * len(counts) * (weight / self.sigma) ** 2)
 
-
-def _make(options: Options) -> Mechanism:
-    return NoisyCounts(options.need("sigma2"), shares=options.shares)
+def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
+    return NoisyCounts(rule.need("sigma2"))
 
 
 SPEC: Final = replace(

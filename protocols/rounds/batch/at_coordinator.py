@@ -23,7 +23,7 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.rounds.batch.tally import Tally
-from protocols.rounds.blame import Blame, BlameCase, require_rows
+from protocols.rounds.blame.at_coordinator import Blame, BlameCase, require_rows
 from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.contribution import Contribution, entry_of
 from protocols.rounds.coordinator_journal import (
@@ -34,7 +34,7 @@ from protocols.rounds.coordinator_journal import (
     SumOpened,
 )
 from protocols.rounds.live_run import LiveRun
-from protocols.rounds.opening import ShareFault
+from protocols.rounds.opening.at_coordinator import ShareFault
 from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.settlement import proven_claim
 from protocols.rounds.states import CoordinatorState

@@ -23,13 +23,17 @@ from protocols.messages import (
 )
 from protocols.pair_keys import MAX_SKIPPED_EPOCHS
 from protocols.prg import KEY_BYTES
-from protocols.rounds.blame import PartyBlame, RowWitness
+from protocols.rounds.blame.at_party import PartyBlame, RowWitness
 from protocols.rounds.bounds import PlanClaim, SetBound
 from protocols.rounds.contribution import Contribution
-from protocols.rounds.opening import ShareHolder
-from protocols.rounds.plans import PartyPlan
+from protocols.rounds.opening.at_party import ShareHolder
+from protocols.rounds.party_plan import PartyPlan
 from protocols.rounds.seating import COORDINATOR, SeatedRun, require_fresh
-from protocols.rounds.settlement import note_settled, proven_claim, require_settlement
+from protocols.rounds.settlement import (
+    note_settled,
+    proven_claim,
+    require_settlement,
+)
 from protocols.rounds.verdicts import give_verdict
 from protocols.wire import Signed
 

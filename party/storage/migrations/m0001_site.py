@@ -1,0 +1,20 @@
+"""All tables of `party.storage.schema`; the first release writes them out here."""
+
+from alembic import op
+
+from party.storage.schema import Base
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Make the tables."""
+    Base.metadata.create_all(op.get_bind())
+
+
+def downgrade() -> None:
+    """Refuse: answered queries must stay known."""
+    raise NotImplementedError("a hospital's journal is never dropped")

@@ -1,0 +1,102 @@
+"""Costs: a number, whom and what it holds for, and how it was computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal
+
+from pate_fed.errors import InvalidParameterError
+
+PrivacyUnit = Literal["record", "party"]
+"""The privacy unit: the records of one patient, or a whole hospital."""
+
+NoisePlace = Literal["coordinator", "parties"]
+"""Who adds the noise."""
+
+GDP_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
+COMPOSED_METHOD: Final = "composition of all queries at the caps (dynamic programming)"
+RENYI_METHOD: Final = "RDP at the caps, converted by CKS"
+NO_BOUND_METHOD: Final = "no finite epsilon holds: this mechanism is not differentially private"
+ROWS_METHOD: Final = "composition of all noisy rows at the caps, by the law of their noise"
+ROWS_RDP_METHOD: Final = (
+    "RDP of every opened row of summed discrete Gaussian noise at the caps, converted by CKS"
+)
+RUNS_METHOD: Final = (
+    "sum over all runs whose labels are used: their epsilons and their deltas add up"
+)
+ROUNDS_METHOD: Final = (
+    "RDP of all rounds at their caps, at an order fixed before the first round, converted by CKS"
+)
+PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer"'
+
+COUNTS_VIEW: Final = "everyone who sees the released labels and the noisy counts"
+
+
+@dataclass(frozen=True, slots=True)
+class FormalCost:
+    """A guarantee that holds for every data set.
+
+    Attributes:
+        epsilon: At the delta that it was computed for.
+        method: How it was computed, in words.
+        holds_for: Against whom it protects, in words.
+        order: Renyi order at which it was found; None where it came without.
+    """
+
+    epsilon: float
+    method: str
+    holds_for: str = PUBLIC_VIEW
+    order: float | None = None
+
+
+def neighbors(unit: PrivacyUnit, weight: int) -> str:
+    """Name the two cases that nobody can tell apart well.
+
+    Args:
+        unit: The privacy unit.
+        weight: Votes that one unit can move: those of one teacher for "record", those of all
+            teachers of a hospital for "party".
+
+    Raises:
+        InvalidParameterError: the unit is unknown, or the weight does not fit it.
+    """
+    if unit == "record" and weight >= 1:
+        votes = "" if weight == 1 else f" with each of its {weight} votes"
+        return (
+            "Two cases are compared: in one all records are as they are; in the other all records "
+            "of one patient are replaced. One teacher learned from this patient. In the second "
+            f"case it alone can vote differently, on any or all queries{votes}."
+        )
+    if unit == "party" and weight >= 1:
+        votes = "the vote" if weight == 1 else f"each of the {weight} votes"
+        return (
+            "Two cases are compared: in one all records are as they are; in the other all records "
+            f"of one hospital are replaced. In the second case {votes} of this hospital on each "
+            "query can be different."
+        )
+    raise InvalidParameterError(
+        'unit must be "record" or "party", with a weight of at least 1',
+        f"{unit} with {weight}",
+    )
+
+
+PER_INSTANCE_METHOD = "data-dependent RDP bound of the PATE papers, converted by Mironov"
+
+
+@dataclass(frozen=True, slots=True)
+class PerInstanceCost:
+    """Cost of a release given its votes. Private: it may not be published.
+
+    Attributes:
+        epsilon: At the delta that was asked for.
+        order: Renyi order at which it was reached.
+        method: How it was computed, in words.
+        is_at_edge: Whether the order was the grid's first or last: a warning.
+    """
+
+    releasable: ClassVar[bool] = False
+
+    epsilon: float
+    order: float
+    method: str = PER_INSTANCE_METHOD
+    is_at_edge: bool = False
