@@ -16,7 +16,7 @@ from typer.main import get_command
 import coordinator.cli
 import party.cli
 from coordinator.people import Role
-from pate_fed.accounting.statement import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.mechanisms import SPECS
 from pate_fed.report import (
     plots,
@@ -30,10 +30,13 @@ from tests.support.console import browser, opened, seeded
 from tests.support.hospital_services import Hospitals
 from tests.support.renderings import changed_lines, hold, sections, words_of
 from tests.support.sample_run import (
+    metrics_of,
+    privacy_of,
     sample_metrics,
     sample_parties,
     sample_privacy,
     sample_settings,
+    settings_of,
     write_sample,
 )
 from tests.test_coordinator.test_account import write_votes
@@ -181,11 +184,12 @@ def kinds_of_runs() -> dict[str, dict[str, Any]]:
     metrics["simulated"] = privacy["simulated"] = False
     privacy["per_instance"].update(epsilon=None, order=None)
     privacy["noise"]["source"] = "operating system"
-    metrics["accuracy"], metrics["per_class"] = dict.fromkeys(metrics["accuracy"]), {}
+    metrics["label_accuracy"], metrics["per_class"] = None, {}
+    metrics["scores"] = dict.fromkeys(metrics["scores"])
     kinds["deployed"]["settings"] = {
         "purpose": "Finding heart disease early",
-        "seed": None,
-        "source": {"label": "disease", "classes": ["no", "yes"]},
+        "label": "disease",
+        "classes": ["no", "yes"],
     }
     kind("own table")
     kinds["own table"]["settings"] |= {"data": "csv", "seed": None}
@@ -197,7 +201,7 @@ def kinds_of_runs() -> dict[str, dict[str, Any]]:
     _, privacy = kind("noise at the parties")
     privacy["noise"]["place"], privacy["trust_model"] = "parties", "distributed"
     privacy["mechanism"]["shares"] = 37
-    privacy["views"]["coordinator"]["formal"] = {
+    privacy["views"]["coordinator"] = {
         "epsilon": 4.4375,
         "method": "RDP of every opened row",
         "holds_for": "the coordinator, even with hospitals",
@@ -206,7 +210,7 @@ def kinds_of_runs() -> dict[str, dict[str, Any]]:
     privacy["sum"] = "plain"
     metrics, privacy = kind("void batches, queries not asked, a student worse than a hospital")
     metrics["queries"].update(void=15, not_asked=3)
-    metrics["accuracy"]["student"] = 0.41
+    metrics["scores"]["student"]["accuracy"] = 0.41
     metrics["warnings"] = ["the first", "the second"]
     privacy["per_instance"]["epsilon"] = 6.0
     privacy["ledger"] += [
@@ -216,10 +220,10 @@ def kinds_of_runs() -> dict[str, dict[str, Any]]:
     metrics, privacy = kind("nothing refused")
     metrics["queries"].update(answered=30, refused=0)
     metrics, privacy = kind("nothing measured")
-    metrics["accuracy"] = dict.fromkeys(metrics["accuracy"])
-    metrics["scores"], metrics["per_class"] = dict.fromkeys(metrics["scores"]), {}
+    metrics["label_accuracy"], metrics["per_class"] = None, {}
+    metrics["scores"] = dict.fromkeys(metrics["scores"])
     privacy["ledger"], privacy["unprotected"] = [], []
-    privacy["views"]["public"]["formal"]["epsilon"] = None
+    privacy["views"]["public"]["epsilon"] = None
     for name in SPECS:
         is_private = name != "immutable"
         metrics, privacy = kind(name, method=COMPOSED_METHOD if is_private else NO_BOUND_METHOD)
@@ -257,17 +261,23 @@ class TestReports:
 
     def written(self, tmp_path: Path, run: dict[str, Any]) -> Any:
         written = write_sample(tmp_path / f"run{len(list(tmp_path.iterdir()))}", **run)
-        seed = run["settings"]["seed"]
-        return replace(written, manifest={**written.manifest, "seed": seed})
+        seed = run["settings"].get("seed")
+        return replace(written, manifest=written.manifest.changed(seed=seed))
 
     def test_the_summary_at_the_terminal(self) -> None:
         self.hold_kinds(
             "report-summary",
-            lambda run: render_summary(run["metrics"], run["privacy"], "runs/a"),
+            lambda run: render_summary(
+                metrics_of(run["metrics"]), privacy_of(run["privacy"]), "runs/a"
+            ),
         )
 
     def test_the_model_card(self) -> None:
         self.hold_kinds(
             "report-model-card",
-            lambda run: render_model_card(run["metrics"], run["privacy"], run["settings"]),
+            lambda run: render_model_card(
+                metrics_of(run["metrics"]),
+                privacy_of(run["privacy"]),
+                settings_of(run["settings"]),
+            ),
         )

@@ -24,7 +24,7 @@ _VARYING = (
     (r"\b\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?Z?)?\b", "DATE"),
     (r"\b[0-9a-f]{12,}\b", "KEY"),
     (r"\b(?:[a-z]{3,8} +){11}[a-z]{3,8}\b(?=\n|$)", "TWELVE WORDS"),
-    (r"\b[\d,]+ bytes\b", "N bytes"),
+    (r"\b[\d,.]+ (?:bytes|kB)(?! on average)\b", "N bytes"),
     (r"pate_fed \d[\w.]*", "pate_fed VERSION"),
     (rf"\b{re.escape(getpass.getuser())}, command line", "USER, command line"),
     (r"Usage: .*?(?=pate-)", "Usage: "),
