@@ -139,7 +139,7 @@ def test_any(words, code):
     assert words in ended.out
     with pytest.raises(ValueError, match="must be"):
         call("no sentence of a call: must be there")
-    assert (ended.code, "PF-101", "--option", "words of the test alone", "two words") == facts
+    assert (ended.code, "PF-101", "--option", "zebras sing softly here", "two words") == facts
 """
     path = tmp_path / "test_made.py"
     path.write_text(lines, encoding="utf-8")

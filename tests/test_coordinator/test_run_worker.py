@@ -417,7 +417,7 @@ def test_a_void_batch_is_no_reason_for_the_end_of_a_run_that_went_on(federation:
     federation.on_wait = resume
     run = federation.work()
     assert run.state is RunState.DONE
-    assert run.progress["void"] == 1
+    assert run.progress.void == 1
     assert re.search(r"PF-411: .*North \[PF-323\]", run.reason)
 
 

@@ -371,7 +371,7 @@ class TestStanding:
     def test_another_number_of_teachers_than_was_approved_is_told(self, site: Site) -> None:
         check = found(site, membership=says("member", teachers=10))["membership"]
         assert check.state == WARN
-        assert re.findall(r"\d+", check.said) == ["10", "4"]
+        assert re.findall(r"\d+", check.said)[:2] == ["10", "4"]
         assert "--teachers 4" in check.advice
 
     @sampled()
