@@ -35,9 +35,7 @@ class _Standing:
     """Our state in one federation.
 
     Attributes:
-        joined: The membership.
         answer: Its coordinator's answer, or the reason for none; None if it was not asked.
-        node: The node's status in it; None if it gives none.
         state: The node's state in it, as far as both tell; empty if it never ran.
     """
 
@@ -251,7 +249,7 @@ def _troubles(
         answer = answers[joined.name]
         if isinstance(answer, Membership):
             return answer
-        raise answer or EnrollmentError("a site must have keys to ask", "none")
+        raise answer or EnrollmentError("a site must have keys to ask")
 
     around = Surroundings(membership=answered)
     return [check for check in examine_standing(site, around) if check.state != OK]

@@ -79,13 +79,7 @@ WantedBy=multi-user.target
 
 @dataclass(frozen=True, slots=True)
 class ServiceUnit:
-    """The values of a unit.
-
-    Attributes:
-        python: The Python that `pate-party` is installed in.
-        site: The hospital's folder.
-        user: User of the service; neither root nor nobody.
-    """
+    """The values of a unit; its user is neither root nor nobody."""
 
     python: Path
     site: Path
@@ -133,7 +127,6 @@ class ServiceUnit:
             raise UnitError(
                 f"the site's folder must be {self.user}'s, who has to read its keys: "
                 f"`chown -R {self.user} {self.site}`, or name its owner with --user",
-                "another's",
             )
 
     def install(self, path: Path = DEFAULT_UNIT) -> None:
@@ -144,7 +137,7 @@ class ServiceUnit:
         """
         try:
             if path.exists() and not read_regular(path).startswith(_MARK.encode()):
-                raise UnitError(f"{path.name} must be a new file or our own", "another's")
+                raise UnitError(f"{path.name} must be a new file or our own")
             write_file(path, self.text.encode(), mode=0o644)
         except (OSError, UnicodeDecodeError) as error:
             raise UnitError(

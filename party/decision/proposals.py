@@ -92,7 +92,7 @@ class Proposal:
         if self.approval.subject is Subject.POOL:
             return self.approval.digest
         if self.terms is None:
-            raise ApprovalError("a run that waits must have its terms", "none")
+            raise ApprovalError("a run that waits must have its terms")
         return self.terms.pool_digest
 
 
@@ -104,15 +104,7 @@ def proposal_of(
     pins: Iterable[Pin],
     costs: Callable[[RunTerms], FormalCost],
 ) -> Proposal:
-    """Work out a run's proposal for a person; one that cannot be read has a `fault`.
-
-    Args:
-        site: The hospital's folder.
-        approval: The entry that waits.
-        ledger: The charges of all other runs until now.
-        pins: Whom our people checked.
-        costs: Gives the stated cost of a run.
-    """
+    """Work out a run's proposal for a person; one that cannot be read has a `fault`."""
     me = site.identity.public.fingerprint
     names = {pin.identity.fingerprint: pin.name for pin in pins}
     peers = tuple((seat, names.get(seat)) for seat in approval.seats if seat != me)
@@ -168,7 +160,7 @@ class Request:
         for fault in self.faults:
             raise fault
         if self.task is None:
-            raise ApprovalError("a request must be read before it is approved", "an unread one")
+            raise ApprovalError("a request must be read before it is approved")
 
 
 def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger, stated: FormalCost) -> Cost | None:

@@ -19,10 +19,7 @@ class ApprovalInWork:
     """How the last approval of this page stands.
 
     Attributes:
-        digest: Of the request, hex.
-        done: Trained teachers.
         total: All teachers; 0 before the first is trained.
-        is_over: Whether it has ended.
         fault: Why nothing was approved; empty if there is no fault.
     """
 
@@ -56,7 +53,7 @@ class Approvals:
         request.require_no_fault()
         with self._lock:
             if self.newest is not None and not self.newest.is_over:
-                raise TeachersError("one approval must be in work at a time: wait a minute", "two")
+                raise TeachersError("one approval must be in work at a time: wait a minute")
             self.newest = ApprovalInWork(request.approval.digest.hex())
 
         def work() -> None:

@@ -60,14 +60,7 @@ STATES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One name of a proposal.
-
-    Attributes:
-        name: The name.
-        lines: Its texts.
-        explained: What it is, for a reader who does not know.
-        is_alarm: Whether a text is a warning.
-    """
+    """One name of a proposal: its texts, its meaning for a newcomer, and whether one warns."""
 
     name: str
     lines: tuple[str, ...]
@@ -227,7 +220,7 @@ def compare(opened: OpenSite, digest: str) -> tuple[list[str], str]:
         See `own_scores`.
     """
     if digest not in [one["digest"] for one in evaluations(opened)]:
-        raise ApprovalError("an evaluation must be one that this page lists", "another")
+        raise ApprovalError("an evaluation must be one that this page lists")
     task, floor = read_task(opened.site, bytes.fromhex(digest)), opened.site.settings.data.floor
     assert isinstance(task, EvaluationTask)
     *rows, says = own_scores(opened.site, task).lines(floor=floor)

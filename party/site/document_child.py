@@ -26,10 +26,6 @@ SECONDS: Final = 300.0
 def require_readable(content: bytes, digest: bytes) -> None:
     """Read a document in a child.
 
-    Args:
-        content: As it came.
-        digest: Of the pool that was asked for, 32 bytes.
-
     Raises:
         TaskError: it is no task of that pool, is larger than the bounds, or its child died.
     """
@@ -58,7 +54,7 @@ def read_document(content: bytes, digest: bytes) -> AskedTask:
         must = f"a pool's file must be a task: {error.must}"
         raise TaskError(must, f"{error.code} {error.got}".rstrip()) from error
     if task.pool.digest != digest:
-        raise TaskError("a task must have the pool that was asked for", "another")
+        raise TaskError("a task must have the pool that was asked for")
     return task
 
 

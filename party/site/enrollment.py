@@ -40,8 +40,6 @@ class CoordinatorDoor:
     """The coordinator's public port, as a hospital uses it outside of runs.
 
     Args:
-        joined: The membership of its federation.
-        clock: Unix time, in seconds.
         transport: Carries requests; None for a socket. `HTTPS_PROXY` is honoured.
         sent: Where its requests are noted; None for the site's database, opened for each.
 
@@ -117,43 +115,29 @@ class CoordinatorDoor:
             EnrollmentError: see `join`; or it is too large.
         """
         content = bytearray()
-        while True:
-            query = PoolQuery(
-                self._joined.coordinator.fingerprint,
-                self._identity.fingerprint,
-                digest,
-                len(content),
-                int(self._clock()),
-            )
-            piece = self._post("pool", wire.sign(query, self._identity).frame)
-            if not piece:
-                return bytes(content)
+        for piece in self._pieces("pool", PoolQuery, digest):
             content += piece
             if len(content) > MAX_POOL_BYTES:
-                raise EnrollmentError(f"a pool must have at most {MAX_POOL_BYTES} bytes", "more")
+                raise EnrollmentError(f"a pool must have at most {MAX_POOL_BYTES} bytes")
+        return bytes(content)
 
     def results_pieces(self, run: bytes, file: str) -> Iterator[bytes]:
         """Fetch one file of a run's results, piece by piece; the caller counts its bytes.
-
-        Args:
-            run: The run's id, 32 bytes.
-            file: Path of the file in the run's directory.
 
         Raises:
             EnrollmentError: see `join`.
             ResultsError: there are none yet, or none for us.
         """
-        offset = 0
+        return self._pieces("results", ResultsQuery, run, file)
+
+    def _pieces(
+        self, name: str, kind: Callable[..., PoolQuery | ResultsQuery], *asked: bytes | str
+    ) -> Iterator[bytes]:
+        """Fetch something piece by piece, until an empty one; each is asked for by its offset."""
+        ours, offset = (self._joined.coordinator.fingerprint, self._identity.fingerprint), 0
         while True:
-            query = ResultsQuery(
-                self._joined.coordinator.fingerprint,
-                self._identity.fingerprint,
-                run,
-                file,
-                offset,
-                int(self._clock()),
-            )
-            piece = self._post("results", wire.sign(query, self._identity).frame)
+            query = kind(*ours, *asked, offset, int(self._clock()))
+            piece = self._post(name, wire.sign(query, self._identity).frame)
             if not piece:
                 return
             yield piece
@@ -166,10 +150,10 @@ class CoordinatorDoor:
             answer = wire.expect(signed, Membership)
         except ProtocolError as error:
             raise EnrollmentError(
-                "the answer must be signed by the coordinator that invited us", "another"
+                "the answer must be signed by the coordinator that invited us"
             ) from error
         if answer.party != self._identity.fingerprint:
-            raise EnrollmentError("the answer must be for us", "another's")
+            raise EnrollmentError("the answer must be for us")
         _require_sound(answer)
         if answer.audit_head:
             self._require_ours(answer.audit_head)
@@ -179,9 +163,7 @@ class CoordinatorDoor:
         try:
             read_audit_head(audit_head, self._identity.public)
         except ProtocolError as error:
-            raise EnrollmentError(
-                "an audit head that is given back must be ours", "another's"
-            ) from error
+            raise EnrollmentError("an audit head that is given back must be ours") from error
 
     def _post(self, name: str, frame: bytes) -> bytes:
         import httpx  # noqa: PLC0415
@@ -245,7 +227,6 @@ class CoordinatorDoor:
             if len(content) > MAX_ANSWER_BYTES:
                 raise EnrollmentError(
                     f"an answer of the coordinator must have at most {MAX_ANSWER_BYTES} bytes",
-                    "more",
                 )
         return bytes(content)
 
@@ -266,9 +247,6 @@ def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.
 
 def require_way_out(address: str) -> None:
     """Refuse to begin without a way to the coordinator.
-
-    Args:
-        address: The coordinator's, "host:port".
 
     Raises:
         SiteError: it is no address.
@@ -297,7 +275,7 @@ def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
 def _require_sound(answer: Membership) -> None:
     """Refuse a dishonest answer: people would compare words of the wrong hospital."""
     if answer.state not in ("requested", "member", "revoked"):
-        raise EnrollmentError("a hospital is 'requested', 'member' or 'revoked'", "another state")
+        raise EnrollmentError("a hospital is 'requested', 'member' or 'revoked'")
     names, keys = answer.peer_names, answer.peer_keys
     if not len(names) == len(keys) == len(set(names)) == len(set(keys)):
-        raise EnrollmentError("every peer must have one name and one key", "others")
+        raise EnrollmentError("every peer must have one name and one key")

@@ -131,9 +131,7 @@ class SiteSettings:
         if ports:
             raise SiteError("node_port must be another in each membership", f"{ports[0]} twice")
         if _repeated(one.coordinator for one in held):
-            raise SiteError(
-                "coordinator_key must be another in each membership", "the same one twice"
-            )
+            raise SiteError("coordinator_key must be another in each membership")
 
     def new_ledger(self) -> PrivacyLedger:
         """Return the ledger for life as the node's first start makes it."""
@@ -175,8 +173,6 @@ class Site:
     """A hospital's folder.
 
     Attributes:
-        folder: Where it is.
-        settings: The settings in its file.
         settings_digest: SHA-256 of that file as it was read or written; empty before it is.
     """
 
@@ -264,7 +260,7 @@ class Site:
         try:
             return SigningIdentity.from_private_bytes(bytes.fromhex(content.decode().strip()))
         except ValueError as error:
-            raise SiteError(f"{IDENTITY_KEY} must hold a private key", "another text") from error
+            raise SiteError(f"{IDENTITY_KEY} must hold a private key") from error
 
     @property
     def data(self) -> DataSettings:
@@ -293,10 +289,7 @@ class Site:
         return tuple(one for one in self.memberships if not one.has_left)
 
     def membership(self, name: str | None = None) -> SiteMembership:
-        """Return the membership of a name, or the only one.
-
-        Args:
-            name: The hospital's name for it; None where there is but one.
+        """Return the membership of a name; without a name, the only one.
 
         Raises:
             MembershipError: there is none of this name; or several, and none is named.
@@ -389,7 +382,6 @@ class Site:
             raise SiteError(
                 f"{IDENTITY_KEY} must be there: put it back from your safe, or end the setup "
                 "with `pate-party leave`",
-                "none",
             )
         self._write(IDENTITY_KEY, SigningIdentity.generate().private_bytes.hex().encode())
 

@@ -24,8 +24,6 @@ class Proxy:
 
     Attributes:
         variable: The environment variable that names it.
-        host: Its name or address.
-        port: Its port.
         login: User and password; None if it asks for none. Secret.
     """
 
@@ -46,10 +44,6 @@ class Proxy:
 def proxy_to(host: str, environment: Mapping[str, str]) -> Proxy | None:
     """Return the proxy that connections to a host go through; None if they go straight out.
 
-    Args:
-        host: The coordinator's.
-        environment: Variables of the process.
-
     Raises:
         EnrollmentError: the variable names no HTTP proxy.
     """
@@ -61,7 +55,7 @@ def proxy_to(host: str, environment: Mapping[str, str]) -> Proxy | None:
     found = _split(text if "://" in text else f"http://{text}")
     if found is None or found.hostname is None:
         # Its text may hold a password.
-        raise EnrollmentError(f"{variable} must be http://host:port, or not set", "another address")
+        raise EnrollmentError(f"{variable} must be http://host:port, or not set")
     login = None
     if found.username is not None:
         login = unquote(found.username), unquote(found.password or "")

@@ -30,13 +30,6 @@ VoteOf = Callable[[Site, LearningTask], Vote]
 class ReadyTasks:
     """Trains or loads teachers, and keeps them; has students predict, beside the service.
 
-    Args:
-        site: The hospital's folder.
-        random_bytes: Cryptographic random numbers.
-        clock: Unix time, in seconds.
-        tell: Called now and then while teachers are trained.
-        vote_of: Other teachers, in tests.
-
     Attributes:
         by_pool: The tasks, by the digests of their pools.
         changes: How often `by_pool` changed.
@@ -147,7 +140,7 @@ class ReadyTasks:
         try:
             threading.Thread(target=run, name="evaluation", daemon=True).start()
         except RuntimeError as error:
-            raise TaskError("there must be room for a thread", "none") from error
+            raise TaskError("there must be room for a thread") from error
         return future
 
     def _with_teachers(self, task: LearningTask, *, train: bool) -> PartyTask:

@@ -161,10 +161,15 @@ class SiteRecords:
         """
         with self._database.transaction() as connection:
             approvals = _approvals(connection)
+            approved = [one for one in approvals if one.state is ApprovalState.APPROVED]
+            pools: dict[bytes, frozenset[bytes]] = {}
+            for one in approved:
+                if one.subject is Subject.POOL:
+                    pools[one.coordinator] = pools.get(one.coordinator, frozenset()) | {one.digest}
             return Decided(
                 _pins(connection),
-                _pools(approvals),
-                _runs(approvals),
+                pools,
+                frozenset(one.digest for one in approved if one.subject is Subject.RUN),
                 sum(one.state is ApprovalState.PENDING for one in approvals),
                 is_paused(connection),
                 next((count for count, _ in witness_in(connection)), None),
@@ -178,12 +183,7 @@ class SiteRecords:
     ) -> Pin:
         """Pin a peer that was checked out of band.
 
-        Args:
-            name: Its name in messages.
-            identity: Its identity.
-            body: Whom it belongs to; to itself if nothing is said.
-            how: How it was checked.
-            by: Who of our people did.
+        It belongs to itself if no `body` is named.
 
         Raises:
             PinError: it does not say all that, or the name or the identity is pinned: that pin has
@@ -272,18 +272,6 @@ class SiteRecords:
         A waiting entry is never pushed out: a coordinator that offers more than people decide on is
         turned away.
 
-        Args:
-            subject: A pool or a run.
-            digest: Of it, 32 bytes.
-            coordinator: Fingerprint of the coordinator that asks.
-            terms: Terms of the run that asked, as they came.
-            seats: Fingerprints of all parties of that run.
-            form: Secure sum of that run.
-            suite: Sealing suite of that run.
-
-        Returns:
-            Where it stands.
-
         Raises:
             TooManyPendingError: as much waits as may; nothing was changed.
         """
@@ -353,10 +341,7 @@ class SiteRecords:
     def withdraw(self, *, coordinator: bytes, open_runs: Collection[str]) -> None:
         """Forget the entries that wait for a person in vain: their run has ended.
 
-        Args:
-            coordinator: Fingerprint of the coordinator that says so of its runs.
-            open_runs: Names of its runs that have not ended; nothing is forgotten where they may be
-                cut off.
+        Nothing is forgotten where `open_runs`, those that have not ended, may be cut off.
         """
         if len(open_runs) >= MOST_OPEN_RUNS:  # there may be others
             return
@@ -367,7 +352,7 @@ class SiteRecords:
                 .where(ApprovalRow.state == _PENDING)
             )
             for row in connection.execute(waiting).all():
-                name = _run_name(row.terms)
+                name = _run_words(row.terms).get("name", "")
                 if not name or name in open_runs:
                     continue
                 connection.execute(delete(ApprovalRow).where(ApprovalRow.number == row.number))
@@ -395,7 +380,7 @@ class SiteRecords:
             row = _row_of(connection, Subject.RUN, digest, coordinator)
             # Read once more: somebody may have taken it back since the guard looked.
             if row is None or row.state != _APPROVED:
-                raise ApprovalError("a run must be approved to be answered", "not so")
+                raise ApprovalError("a run must be approved to be answered")
             self._log.append(kind, detail, at=self._clock(), connection=connection)
 
     def approvals(self, state: ApprovalState | None = None) -> tuple[Approval, ...]:
@@ -406,10 +391,6 @@ class SiteRecords:
 
     def find(self, digits: str, *, coordinator: bytes | None = None) -> Approval:
         """Return the approval that the first digits of a digest name.
-
-        Args:
-            digits: The first digits.
-            coordinator: Fingerprint of the coordinator that asked; None for any.
 
         Raises:
             ApprovalError: they mean nothing here, or more than one thing.
@@ -444,7 +425,7 @@ class SiteRecords:
         with self._database.transaction() as connection:
             found = _row_of(connection, subject, digest, coordinator)
             if found is None:
-                raise ApprovalError("a decision must be about something that was asked", "another")
+                raise ApprovalError("a decision must be about something that was asked")
             decided = (
                 update(ApprovalRow)
                 .where(ApprovalRow.number == found.number)
@@ -485,9 +466,7 @@ def require_decision(*, by: str, reason: str) -> None:
     """
     require_somebody(by)
     if len(reason) > MOST_REASON_LETTERS or not reason.isprintable():
-        raise ApprovalError(
-            f"a reason must be one line of at most {MOST_REASON_LETTERS} letters", "another text"
-        )
+        raise ApprovalError(f"a reason must be one line of at most {MOST_REASON_LETTERS} letters")
 
 
 def _row_of(
@@ -495,11 +474,6 @@ def _row_of(
 ) -> Row[Any] | None:
     key = {"kind": subject.value, "digest": digest, "coordinator": coordinator}
     return connection.execute(_APPROVAL, key).one_or_none()
-
-
-def _run_name(terms: bytes) -> str:
-    """Return the name of the run whose terms these are; "" if they cannot be read."""
-    return _run_words(terms).get("name", "")
 
 
 def _run_words(terms: bytes) -> dict[str, str]:
@@ -520,28 +494,11 @@ def _require_room(connection: Connection, subject: Subject, coordinator: bytes) 
         .where(ApprovalRow.state == _PENDING)
     )
     if connection.scalars(pending).one() >= MOST_PENDING:
-        raise TooManyPendingError(f"at most {MOST_PENDING} may wait for a person", "more")
+        raise TooManyPendingError(f"at most {MOST_PENDING} may wait for a person")
 
 
 def _approvals(connection: Connection) -> tuple[Approval, ...]:
     return tuple(_approval_of(row) for row in connection.execute(_APPROVALS))
-
-
-def _approved(approvals: tuple[Approval, ...], subject: Subject) -> list[Approval]:
-    return [
-        one for one in approvals if one.subject is subject and one.state is ApprovalState.APPROVED
-    ]
-
-
-def _pools(approvals: tuple[Approval, ...]) -> dict[bytes, frozenset[bytes]]:
-    found: dict[bytes, frozenset[bytes]] = {}
-    for one in _approved(approvals, Subject.POOL):
-        found[one.coordinator] = found.get(one.coordinator, frozenset()) | {one.digest}
-    return found
-
-
-def _runs(approvals: tuple[Approval, ...]) -> frozenset[bytes]:
-    return frozenset(one.digest for one in _approved(approvals, Subject.RUN))
 
 
 def _pins(connection: Connection) -> tuple[Pin, ...]:
@@ -558,7 +515,7 @@ def _approval_of(row: Row[Any]) -> Approval:
         subject, state = Subject(row.kind), ApprovalState(row.state)
         seats = tuple(decode_value(row.seats))
     except (ValueError, TypeError) as error:
-        raise StorageDamagedError("an approval must be as it was written", "another") from error
+        raise StorageDamagedError("an approval must be as it was written") from error
     return Approval(
         subject,
         row.digest,

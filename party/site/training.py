@@ -59,12 +59,6 @@ def ready_teachers(
     moves one vote; those of patients who are held out go to none. While another process trains in
     this site it waits: teachers that are not stored may not vote.
 
-    Args:
-        site: The hospital's folder.
-        task: The task to learn.
-        random_bytes: Cryptographic random numbers.
-        tell: Told after each new teacher.
-
     Raises:
         TeachersError: stored ones do not fit (see `load_teachers`), or new ones cannot be written.
         DataError: no table is registered, or its label is another column than the task's.
@@ -118,9 +112,7 @@ def require_bound(site: Site, task: LearningTask) -> dict[str, Any]:
     manifest = read_manifest(folder_of(site, task))
     for name, value in _bound_to(site, task).items():
         if manifest.get(name) != value:
-            raise TeachersError(
-                f"kept teachers must be of the {name} that they were trained with", "another"
-            )
+            raise TeachersError(f"kept teachers must be of the {name} that they were trained with")
     return manifest
 
 
@@ -235,12 +227,7 @@ def json_bytes(value: object) -> bytes:
 
 
 def with_manifest(files: dict[str, bytes], bound_to: dict[str, object]) -> dict[str, bytes]:
-    """Return the files of teachers with the manifest that binds them.
-
-    Args:
-        files: Name to content.
-        bound_to: Digest that they are bound to.
-    """
+    """Return the files of teachers with the manifest that binds them to `bound_to`."""
     manifest = {
         **bound_to,
         "randomness": RANDOMNESS,
@@ -275,7 +262,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"teachers must be kept with a readable {MANIFEST_FILE}", type(error).__name__
         ) from error
     if not isinstance(manifest, dict):
-        raise TeachersError(f"{MANIFEST_FILE} must be as it was written", "another kind")
+        raise TeachersError(f"{MANIFEST_FILE} must be as it was written")
     return manifest
 
 
@@ -286,15 +273,15 @@ def read_files(folder: Path, listed: Any) -> dict[str, bytes]:
         TeachersError: one is absent, or not as it was written.
     """
     if not isinstance(listed, dict):
-        raise TeachersError(f"{MANIFEST_FILE} must list the teachers' files", "none")
+        raise TeachersError(f"{MANIFEST_FILE} must list the teachers' files")
     files = {}
     for name, digest in listed.items():
         if Path(name).name != name:
-            raise TeachersError("a teacher's file must lie beside its manifest", "another place")
+            raise TeachersError("a teacher's file must lie beside its manifest")
         with as_fault(TeachersError, f"{name} must be readable"):
             content = read_regular(folder / name)
         if hashlib.sha256(content).hexdigest() != digest:
-            raise TeachersError(f"{name} must be as it was written", "another content")
+            raise TeachersError(f"{name} must be as it was written")
         files[name] = content
     return files
 

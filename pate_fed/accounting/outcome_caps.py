@@ -73,8 +73,8 @@ class OutcomeLedger(Reservations[Outcomes]):
         if self.caps.answers < 1:
             raise InvalidParameterError("the cap on answers must be at least 1", self.caps.answers)
         require_distinct(self.entries)
-        if not self._is_within:
-            raise LedgerError("entries must stay within the caps", "entries that exceed them")
+        if self.asks > self.caps.asks or self.answers > self.caps.answers:
+            raise LedgerError("entries must stay within the caps")
 
     @property
     def answers(self) -> int:
@@ -133,10 +133,10 @@ class OutcomeLedger(Reservations[Outcomes]):
         if not outcomes.is_covered_by(self.left) or self.is_over:
             left = self.left
             raise OutcomeCapError(
-                f"the next step must fit in {left.asks} asks and {left.answers} answers", "more"
+                f"the next step must fit in {left.asks} asks and {left.answers} answers"
             )
         if outcomes.answers < 1:
-            raise LedgerError("a reservation must hold every outcome of an ask", "fewer")
+            raise LedgerError("a reservation must hold every outcome of an ask")
         entry = Entry(entry_id, EntryState.RESERVED, outcomes)
         return replace(self, entries=(*self.entries, entry))
 
@@ -157,7 +157,7 @@ class OutcomeLedger(Reservations[Outcomes]):
             InvalidParameterError: a number in it is out of its range.
         """
         if set(record) != {"outcome_ledger", "caps", "entries"}:
-            raise LedgerError("a ledger must hold its version, caps and entries", "others")
+            raise LedgerError("a ledger must hold its version, caps and entries")
         version, entries = record["outcome_ledger"], record["entries"]
         if version != OUTCOME_LEDGER_VERSION or not isinstance(entries, list):
             raise LedgerError(f"a ledger must be of version {OUTCOME_LEDGER_VERSION}", version)
@@ -171,14 +171,10 @@ class OutcomeLedger(Reservations[Outcomes]):
         """See `Reservations.amount_to_record`."""
         return {"asks": amount.asks, "answers": amount.answers}
 
-    @property
-    def _is_within(self) -> bool:
-        return self.asks <= self.caps.asks and self.answers <= self.caps.answers
-
 
 def _outcomes_from_record(record: object) -> Outcomes:
     if not isinstance(record, Mapping) or set(record) != {"asks", "answers"}:
-        raise LedgerError("outcomes must hold asks and answers", "others")
+        raise LedgerError("outcomes must hold asks and answers")
     return Outcomes(_whole(record["asks"]), _whole(record["answers"]))
 
 

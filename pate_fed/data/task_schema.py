@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.cells import is_missing, measurement, parse_number, plain
-from pate_fed.data.columns import MOST_CLASSES, known_cells
+from pate_fed.data.columns import MOST_CLASSES
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.preprocessing import TablePreprocessing, exactly
@@ -38,7 +38,6 @@ from pate_fed.errors import (
     InvalidCellError,
     InvalidParameterError,
     InvalidTaskError,
-    MissingColumnError,
 )
 from pate_fed.inputs import DatasetKind
 from pate_fed.public_rows import PublicRows
@@ -134,19 +133,14 @@ class TaskSchema:
             InvalidTaskError: the encoded table would need more than `MOST_RECORD_BYTES`.
         """
         if patient_column in (self.label, *self.columns):
-            raise InvalidParameterError(
-                "the patient's column must be neither label nor feature", "one of them"
-            )
+            raise InvalidParameterError("the patient's column must be neither label nor feature")
         for name in (self.label, *self.columns, *([patient_column] if patient_column else [])):
-            require_column(text, name)
+            text.column(name)
         require_room(len(text.lines), self.features, most_bytes=MOST_RECORD_BYTES)
         return Records(
             features=self.preprocessing.inputs_of(text).features,
             labels=_labels(text, self.label, self.class_names),
-            # By place, not by line: a cell with line breaks must not rename other rows.
-            unit_ids=tuple(f"row-{place}" for place in range(len(text.lines)))
-            if patient_column is None
-            else known_cells(text, patient_column),
+            unit_ids=text.unit_ids(patient_column),
         )
 
     def rows_of(self, text: CsvTable) -> PublicRows:
@@ -168,14 +162,14 @@ class TaskSchema:
             InvalidTaskError: rows of other columns, none, or a text in a column of numbers.
         """
         if rows.columns != self.columns or not len(rows):
-            raise InvalidTaskError("a pool must have rows, of the task's columns", "others")
+            raise InvalidTaskError("a pool must have rows, of the task's columns")
         require_pool(len(rows), self.features)
         inputs = np.empty((len(rows), self.features))
         everything, place = np.arange(len(rows), dtype=np.int64), 0
         for number, encoder in enumerate(self.encoder.encoders):  # one column at a time in memory
             cells = [row[number] for row in rows.cells]
             if isinstance(encoder, NumberEncoder) and any(isinstance(one, str) for one in cells):
-                raise InvalidTaskError("a column of numbers must hold numbers", "a text")
+                raise InvalidTaskError("a column of numbers must hold numbers")
             column = column_of(self.columns[number], cells)
             inputs[:, place : place + encoder.width] = encoder.apply(column, everything)
             place += encoder.width
@@ -198,7 +192,7 @@ class TaskSchema:
         """
         at = start + _LENGTH.size
         if len(content) < at:
-            raise InvalidTaskError("a task's schema must be whole", "its beginning")
+            raise InvalidTaskError("a task's schema must be whole")
         (length,) = _LENGTH.unpack_from(content, start)
         if length > MAX_HEADER_BYTES or at + length > len(content):
             raise InvalidTaskError(
@@ -208,11 +202,11 @@ class TaskSchema:
         try:
             schema, end = cls._of(header, content, at + length)
             if schema._header() != header:
-                raise InvalidTaskError("a task must have its one form", "another")
+                raise InvalidTaskError("a task must have its one form")
         except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
             if isinstance(error, InvalidTaskError):
                 raise
-            raise InvalidTaskError("a task's schema must be as it was made", "another") from error
+            raise InvalidTaskError("a task's schema must be as it was made") from error
         return schema, end
 
     @classmethod
@@ -221,7 +215,7 @@ class TaskSchema:
         if type(fields) is not dict or set(fields) != _KEYS:
             raise TypeError
         if type(fields["version"]) is not int or fields["version"] != VERSION:
-            raise InvalidTaskError(f"a task must be of version {VERSION}", "another version")
+            raise InvalidTaskError(f"a task must be of version {VERSION}")
         kind = fields["kind"]
         if kind not in get_args(DatasetKind):
             raise TypeError
@@ -263,9 +257,9 @@ def _check_names(task: TaskSchema) -> None:
     if not 0 < len(task.columns) <= MOST_COLUMNS or len(task.left_out) > MOST_COLUMNS:
         raise InvalidTaskError(f"1 to {MOST_COLUMNS} columns", len(task.columns))
     if list(task.columns) != sorted(task.columns):
-        raise InvalidTaskError("columns must be in order of their names", "another order")
+        raise InvalidTaskError("columns must be in order of their names")
     if len(task.units) != len(task.columns) or not all(map(_is_unit, task.units)):
-        raise InvalidTaskError("every column must have a unit in small letters, or none", "another")
+        raise InvalidTaskError("every column must have a unit in small letters, or none")
     for text in (task.name, task.label, *task.class_names, *task.columns, *task.left_out):
         if not (text.isprintable() and text == plain(text) and 0 < len(text) <= MOST_NAME_LENGTH):
             raise InvalidTaskError(
@@ -277,9 +271,9 @@ def _check_names(task: TaskSchema) -> None:
     numbers = [value for value in map(parse_number, task.class_names) if math.isfinite(value)]
     for names in (task.class_names, numbers, (task.label, *task.columns, *task.left_out)):
         if len(set(names)) != len(names):
-            raise InvalidTaskError("every class and every column must be named once", "one twice")
+            raise InvalidTaskError("every class and every column must be named once")
     if any(is_missing(name) for name in task.class_names):
-        raise InvalidTaskError("a class must not be called like a missing cell", "one that is")
+        raise InvalidTaskError("a class must not be called like a missing cell")
 
 
 def _is_unit(text: str) -> bool:
@@ -291,10 +285,6 @@ def encoder_of(first: PublicRows, units: Sequence[str]) -> TableEncoder:
     """Derive from the rows of a task's first pool how every pool and table is read.
 
     It depends on nothing else, and is the same on every machine.
-
-    Args:
-        first: The rows.
-        units: Unit of each column's numbers; "" for none.
 
     Raises:
         InvalidTaskError: a column says nothing in these rows, a column of texts has a unit, or
@@ -334,11 +324,6 @@ def require_pool(rows: int, features: int) -> None:
 def require_room(rows: int, features: int, *, most_bytes: int) -> None:
     """Refuse rows whose features need too much memory, before they are made.
 
-    Args:
-        rows: Their number.
-        features: Features of a row.
-        most_bytes: Most bytes of all of them.
-
     Raises:
         InvalidTaskError: they need more.
     """
@@ -360,12 +345,6 @@ def read_rows(
     content: bytes, start: int, columns: tuple[str, ...], count: int
 ) -> tuple[PublicRows, int]:
     """Read rows as `rows_to_bytes` writes them, one line at a time.
-
-    Args:
-        content: A document.
-        start: Place of the first row in it.
-        columns: Their columns.
-        count: Number of rows.
 
     Returns:
         The rows, and the place after them.
@@ -392,26 +371,13 @@ def rows_to_bytes(rows: PublicRows) -> bytes:
     return b"".join(canonical_json(list(row)) + b"\n" for row in rows.cells)
 
 
-def require_column(text: CsvTable, name: str) -> None:
-    """Refuse a table without a column.
-
-    Raises:
-        MissingColumnError: it is missing.
-    """
-    if name not in text.header:
-        raise MissingColumnError(
-            f"{text.file_name} must have a column {name!r}",
-            f"{len(text.header)} columns of other names in the first row",
-        )
-
-
 def _labels(text: CsvTable, name: str, class_names: tuple[str, ...]) -> NDArray[np.int64]:
     places: dict[str | float, int] = {one: place for place, one in enumerate(class_names)}
     for place, one in enumerate(class_names):
         if math.isfinite(value := parse_number(one)):
             places[value] = place
     found: list[int] = []
-    for line, cell in zip(text.lines, known_cells(text, name), strict=True):
+    for line, cell in zip(text.lines, text.known_cells(name), strict=True):
         label = places.get(cell, places.get(parse_number(cell)))
         if label is None:
             raise InvalidCellError(

@@ -37,7 +37,7 @@ def load_vote_counts(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
         InvalidVotesError: counts that are negative, not whole, too large, of fewer than two
             classes, or whose rows sum to different numbers of votes.
     """
-    raw = _load(path)
+    raw = load_array(path)
     if raw.ndim != 2 or raw.shape[1] < 2 or not len(raw):
         raise InvalidVotesError(
             "votes must be a table of 1 or more queries by 2 or more classes", raw.shape
@@ -59,13 +59,13 @@ def load_predictions(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
         UnreadableFileError: there is no such file, or it is no plain NumPy array.
         InvalidParameterError: there are no such rows, or it is no table of finite numbers.
     """
-    raw = _load(path)
+    raw = load_array(path)
     is_number = np.issubdtype(raw.dtype, np.integer) or np.issubdtype(raw.dtype, np.floating)
     if raw.ndim != 2 or not is_number:
         raise InvalidParameterError("predictions must be numbers with 2 axes", raw.shape)
     chances = _rows_of(raw, rows).astype(np.float64)
     if not np.isfinite(chances).all():
-        raise InvalidParameterError("predictions must be finite", "another number")
+        raise InvalidParameterError("predictions must be finite")
     return chances
 
 
@@ -79,7 +79,7 @@ def load_outcomes(path: Path) -> NDArray[np.int64]:
         UnreadableFileError: there is no such file, or it is no plain NumPy array.
         InvalidAnswersError: the answers are no whole numbers on one axis.
     """
-    raw = _load(path)
+    raw = load_array(path)
     if raw.ndim != 1 or not np.issubdtype(raw.dtype, np.integer):
         raise InvalidAnswersError("answers must be whole numbers on one axis", raw.shape)
     # Beyond 2^31 a number is no class either way.
@@ -97,7 +97,12 @@ def _rows_of(raw: NDArray[np.generic], rows: tuple[int, int] | None) -> NDArray[
     return raw[start:stop]
 
 
-def _load(path: Path) -> NDArray[np.generic]:
+def load_array(path: Path) -> NDArray[np.generic]:
+    """Load one array from a NumPy file, of any type but objects.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is no plain NumPy array.
+    """
     try:
         with open_regular(path, most_bytes=MAX_FILE_BYTES) as file:
             raw = np.load(file, allow_pickle=False)
@@ -110,7 +115,7 @@ def _load(path: Path) -> NDArray[np.generic]:
             f"{path.name} must be a file that can be read", type(error).__name__
         ) from error
     except (ValueError, EOFError, MemoryError, SyntaxError) as error:
-        raise UnreadableFileError(f"{path.name} must be a plain .npy file", "another") from error
+        raise UnreadableFileError(f"{path.name} must be a plain .npy file") from error
     if not isinstance(raw, np.ndarray):
         raise UnreadableFileError(f"{path.name} must hold one array (.npy)", "several (.npz)")
     return raw
@@ -122,9 +127,9 @@ def _whole_counts(raw: NDArray[np.generic]) -> NDArray[np.int64]:
         raise InvalidVotesError("votes must be numbers", raw.dtype)
     numbers = raw.astype(np.float64)
     if not np.isfinite(numbers).all() or (numbers != np.floor(numbers)).any():
-        raise InvalidVotesError("votes must be whole numbers", "a number that is not whole")
+        raise InvalidVotesError("votes must be whole numbers")
     if (numbers < 0).any() or (numbers > MAX_TOTAL_VOTES).any():
-        raise InvalidVotesError(f"votes must be 0 to {MAX_TOTAL_VOTES}", "a number outside")
+        raise InvalidVotesError(f"votes must be 0 to {MAX_TOTAL_VOTES}")
     counts = numbers.astype(np.int64)
     sums = counts.sum(axis=1)
     if sums[0] == 0 or (sums != sums[0]).any():

@@ -154,14 +154,6 @@ def audit_mechanism(
 ) -> CanaryAudit:
     """Tell the worlds of `neighboring_worlds` by a mechanism's labels, noise at the coordinator.
 
-    Args:
-        mechanism: The audited mechanism.
-        teachers: Votes on each query.
-        queries: Queries of a run.
-        trials: Runs of each world.
-        delta: Of the claim.
-        seed: Of all noise: nobody's records are at stake.
-
     Raises:
         InvalidParameterError: a number is out of its range.
     """
@@ -175,15 +167,11 @@ def neighboring_worlds(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the counts of two classes with and without a canary: it breaks the closest votes.
 
-    Args:
-        teachers: Votes on each query, at least 1.
-        queries: Queries of a run, at least 1.
-
     Raises:
         InvalidParameterError: a number is too small.
     """
     if whole("teachers", teachers) < 1 or whole("queries", queries) < 1:
-        raise InvalidParameterError("a canary must have teachers and queries", "none")
+        raise InvalidParameterError("a canary must have teachers and queries")
     less, more = teachers // 2, teachers - teachers // 2
     here = [less, more] if less < more else [less - 1, more + 1]
     return np.tile([here], (queries, 1)), np.tile([[here[0] + 1, here[1] - 1]], (queries, 1))
@@ -212,7 +200,7 @@ def _outcomes(release: Release, world: NDArray[np.int64], trials: int) -> NDArra
     if labels.shape != (trials * len(world),):
         raise InvalidAnswersError("a mechanism must release one outcome per row", labels.shape)
     if ((labels < -1) | (labels >= world.shape[1])).any():
-        raise InvalidAnswersError(f"labels must be in -1..{world.shape[1] - 1}", "others")
+        raise InvalidAnswersError(f"labels must be in -1..{world.shape[1] - 1}")
     return labels.reshape(trials, len(world)) + 1
 
 

@@ -37,7 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.accounting.ranges import positive, top_counts, vote_counts
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
-from pate_fed.lab.pate_bounds import rdp_from_log_q, threshold_rdp
+from pate_fed.lab.pate_bounds import threshold_rdp
 from pate_fed.lab.smooth_conditions import (
     SmoothConditions,
     SmoothSetting,
@@ -65,7 +65,7 @@ def smooth_sensitivity(local_sensitivities: ArrayLike, *, beta: float) -> float:
     """
     listed = np.asarray(local_sensitivities, dtype=np.float64)
     if listed.ndim != 1 or not listed.size or not (listed >= 0).all():
-        raise InvalidParameterError("local sensitivities must be at least 0, on one axis", "others")
+        raise InvalidParameterError("local sensitivities must be at least 0, on one axis")
     decay = np.exp(-positive("beta", beta) * np.arange(len(listed)))
     return float((decay * listed).max())
 
@@ -165,7 +165,7 @@ def threshold_local_sensitivities(
         raise InvalidParameterError("lowest must be below the number of teachers", lowest)
     tops = top_counts(maxima)
     if (tops < lowest).any() or (tops > teachers).any():
-        raise InvalidVotesError(f"top counts must be {lowest} to {teachers}", "others")
+        raise InvalidVotesError(f"top counts must be {lowest} to {teachers}")
     # One below the lowest is a neighbor in the table, not a vote that is walked to.
     possible = np.arange(lowest - 1, teachers + 1)
     check = {"vote_threshold": vote_threshold, "sigma": sigma, "weight": weight}
@@ -204,18 +204,16 @@ def two_class_local_sensitivities(
     return _scan(local, votes[:, 0], weight, distances(teachers, weight))
 
 
-def two_class_label_costs(
-    *, sigma: float, order: float, teachers: int, weight: int = 1, exact: bool = True
-) -> Floats:
+def two_class_label_costs(*, sigma: float, order: float, teachers: int, weight: int = 1) -> Floats:
     """Return the cost of one GNMax label of two classes for every vote: a table over class 0.
+
+    That is the largest Renyi divergence, in either direction, to any vote one unit away.
 
     Args:
         sigma: Standard deviation of the total noise in each count, in votes; above 0.
         order: Renyi order, above 1.
         teachers: Votes per query n, at least 1.
         weight: Votes that one neighboring change can move, at least 1.
-        exact: Whether to use the largest Renyi divergence, in either direction, to any vote one
-            unit away, instead of the papers' bound.
 
     Returns:
         RDP in nats; shape (n + 1,).
@@ -225,11 +223,6 @@ def two_class_label_costs(
     """
     setting = SmoothSetting(sigma, 2, order, teachers, weight)
     gaps: Floats = 2.0 * np.arange(setting.teachers + 1, dtype=np.float64) - setting.teachers
-    if not exact:
-        log_q = np.minimum(
-            scipy.special.log_ndtr(-np.abs(gaps) / (math.sqrt(2) * sigma)), -math.log(2)
-        )
-        return rdp_from_log_q(log_q, [order], sigma=sigma / weight)[:, 0]
     scale = math.sqrt(2) * setting.sigma
     costs = np.zeros(len(gaps))
     for moved in range(1, min(setting.weight, setting.teachers) + 1):
@@ -246,13 +239,7 @@ def two_class_label_costs(
 def local_sensitivity_at(
     log_q: Floats, setting: SmoothSetting, conditions: SmoothConditions
 ) -> Floats:
-    """Bound the local sensitivity of beta where the votes give q (algorithm 3).
-
-    Args:
-        log_q: Log of q, at most 0; any shape.
-        setting: Public parameters.
-        conditions: Of this setting; both must hold.
-    """
+    """Bound the local sensitivity of beta where the votes give q (algorithm 3)."""
     # Between q1 and q0 the bound of q1 is used, which is the largest.
     between = (log_q >= conditions.log_q1) & (log_q <= conditions.log_q0)
     here = np.where(between, conditions.log_q1, log_q)
@@ -276,7 +263,7 @@ def votes_of(counts: ArrayLike, *, teachers: int, classes: int) -> Counts:
     if votes.shape[1] != classes:
         raise InvalidVotesError(f"counts must have {classes} classes", votes.shape[1])
     if (votes.sum(axis=1) != teachers).any():
-        raise InvalidVotesError(f"every row must sum to {teachers} teachers", "another sum")
+        raise InvalidVotesError(f"every row must sum to {teachers} teachers")
     return votes
 
 
@@ -290,7 +277,7 @@ def shares_of(shares: ArrayLike | None, queries: int) -> Floats:
         return np.ones(queries)
     checked = np.asarray(shares, dtype=np.float64)
     if checked.shape != (queries,) or not (checked >= 0).all():
-        raise InvalidParameterError(f"shares must be {queries} numbers of at least 0", "others")
+        raise InvalidParameterError(f"shares must be {queries} numbers of at least 0")
     return checked
 
 
