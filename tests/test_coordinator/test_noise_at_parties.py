@@ -240,7 +240,9 @@ class TestPrice:
         assert any("More colluders" in text for text in privacy["unprotected"])
         page = (run / "report.html").read_text(encoding="utf-8")
         for text in (page, *privacy["unprotected"]):
-            assert "exact sum" not in text
+            assert "holds the exact" not in text
+        card = (run / "student" / "model_card.md").read_text(encoding="utf-8")
+        assert "at the parties" in card
 
     def test_a_run_above_its_budget_is_refused_with_what_fits(self) -> None:
         with pytest.raises(BudgetExhaustedError, match=r"\d+ quer") as refusal:
