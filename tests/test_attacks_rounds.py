@@ -170,7 +170,7 @@ def test_a_holder_is_not_framed_by_a_dealer_that_signed_two_dealings() -> None:
             holder=HOLDER,
             dropped=(),
         )
-    with pytest.raises(UnexpectedMessageError, match="dealings that were relayed"):
+    with pytest.raises(UnexpectedMessageError, match="relayed"):
         coordinator.receive(frame, peer=holder)
     assert coordinator.batch.share_faults == ()
     # Whoever is shown the second dealing, too, sees that the holder used it, in its own words.
@@ -198,7 +198,7 @@ def test_what_a_party_did_not_sign_is_not_settled_in_its_name(
     cheat, relayed = with_vectors_in()
     reveal = revealed_by(cheat, HOLDER, relayed[cheat.fingerprint(HOLDER)])
     entry = replace(entry_of(cheat, HOLDER, reveal), **forged).digest
-    with pytest.raises(HistoryError, match="what we sent"):
+    with pytest.raises(HistoryError, match="sent"):
         cheat.parties[HOLDER].receive(
             settlement_of(cheat, [entry, *[bytes(32)] * 4], state=state), now=NOW
         )

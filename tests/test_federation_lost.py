@@ -151,7 +151,6 @@ def test_a_guards_refusal_frees_the_queries_for_the_same_hospitals() -> None:
     federation = ready(policies={CULPRIT: {"most_queries": 2}})
     error = void(federation, 0, 1, 2)
     assert error.may_ask_again
-    assert "its queries may be asked again" in str(error)
     assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
     federation.run.close()
     for place in range(4):
@@ -251,7 +250,7 @@ def test_a_refusal_and_a_y_of_one_party_are_a_conflict() -> None:
         [frame] = wire.unpack(answer, max_bytes=2**20)
         vector = wire.expect(wire.decode(frame), MaskedVector)
         refusal = refusal_by(federation.identities[CULPRIT], vector.plan_digest)
-        with pytest.raises(Exception, match="every party must agree"):
+        with pytest.raises(Exception, match="agree"):
             federation.run.round.receive(refusal)
         return wire.pack([frame])
 
@@ -267,7 +266,6 @@ def test_a_claimed_drop_out_does_not_free_the_queries() -> None:
     federation.on_vectors_of(CULPRIT, lambda answer: None)
     error = void(federation, 0, 1)
     assert not error.may_ask_again
-    assert "its queries may not be asked again" in str(error)
     heal(federation)
     federation.forget_asked()  # a coordinator that asks all the same
     assert Reason.QUERIES in str(void(federation, 0, 1))

@@ -560,7 +560,7 @@ def test_noise_that_is_far_too_large_voids_the_batch_and_blames_nobody(sign: int
     lie = np.zeros((2, CLASSES), dtype=np.int64)
     lie[1, 2] = sign * 2 * bound_of(federation, 2)
     federation.nodes[CULPRIT].lie = lie
-    with pytest.raises(VoidBatchError, match="a row that does not") as void:
+    with pytest.raises(VoidBatchError, match="row") as void:
         federation.ask(0, 1)
     assert void.value.reservation == "forfeited"
     assert not any(name in str(void.value) for name in federation.names)

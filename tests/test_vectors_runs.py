@@ -838,5 +838,5 @@ def test_a_second_reader_names_the_dealer_of_another_secret() -> None:
     spoiled = SPOILED["hash_of_another_secret_by_seat_0"]
     bundles = {**MASKED["batch"]["bundles"], "0": spoiled["bundle"]}
     batch = {**MASKED["batch"], "bundles": bundles, "reveals": spoiled["reveals"]}
-    with pytest.raises(Refused, match="the secrets of 0"):
+    with pytest.raises(Refused, match=r"\b0\b"):
         RunReader({**MASKED, "batch": batch}).opened_sum()

@@ -13,6 +13,7 @@ from scipy.stats import norm
 
 from pate_fed.accounting import LaplaceMaxEvent, RenyiAccountant, gdp_epsilon
 from pate_fed.accounting.conversion import convert_at_orders
+from pate_fed.accounting.costs import neighbors
 from pate_fed.data.vote_file import load_vote_counts
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.laplace_bounds import laplace_rdp
@@ -161,7 +162,7 @@ def test_files_that_are_no_array_are_refused(
     assert (broken.code, broken.error_code) == (5, "PF-111")
     gone = pate_fed("account", tmp_path / "none.npy", "--mechanism", "gnmax", "--sigma2", 8)
     assert (gone.code, gone.error_code) == (5, "PF-111")
-    assert "none.npy must be a file that can be read, got none: it does not exist" in gone.err
+    assert "none.npy" in gone.err
 
 
 def test_pickled_arrays_are_refused(pate_fed: Command, tmp_path: Path) -> None:
@@ -254,44 +255,33 @@ def test_text_fits_a_terminal(pate_fed: Command, tmp_path: Path) -> None:
     assert ended.code == 0
     assert max(len(line) for line in ended.out.splitlines()) <= 80
     assert ended.out.count("PRIVATE") == 4  # expected answers, three per instance
-    assert "answers are expected (from these votes: PRIVATE, operator only)" in ended.out
-    said = " ".join(ended.out.split())
-    assert said.count("may be shown if the caps were fixed without the votes") >= 2
-    assert said.count("private because it depends on these votes") == 3
     confident = ("--mechanism", "confident", *OPTIONS["confident"])
     real = pate_fed("account", votes, *confident, "--max-answers", 20.5)
     assert max(len(line) for line in real.out.splitlines()) <= 80
-    said = " ".join(real.out.split())
-    assert said.count("private because caps that are not whole are expectations from votes") == 2
-    assert "may be shown" not in said
+    assert real.out.count("PRIVATE") == 7
 
 
 @sampled()
 @pytest.mark.parametrize(
-    ("arguments", "unit", "said"),
+    ("arguments", "unit", "votes"),
     [
-        pytest.param((), "record", "records of one patient", id="one vote"),
-        pytest.param(
-            ("--unit-votes", 3), "party", "each of the 3 votes of this hospital", id="several votes"
-        ),
+        pytest.param((), "record", 1, id="one vote"),
+        pytest.param(("--unit-votes", 3), "party", 3, id="several votes"),
         pytest.param(
             ("--unit-votes", 3, "--unit", "record"),
-            "record",
-            "it alone can vote differently, on any or all queries with each of its 3 votes",
+            *("record", 3),
             id="a patient whose teacher has several votes",
         ),
-        pytest.param(
-            ("--unit", "party"), "party", "the vote of this hospital", id="a hospital with one vote"
-        ),
+        pytest.param(("--unit", "party"), "party", 1, id="a hospital with one vote"),
     ],
 )
 def test_the_unit_is_the_one_that_was_named(
-    pate_fed: Command, tmp_path: Path, arguments: tuple[object, ...], unit: str, said: str
+    pate_fed: Command, tmp_path: Path, arguments: tuple[object, ...], unit: str, votes: int
 ) -> None:
     found = price_of(pate_fed, tmp_path, "gnmax", *arguments)
     for row in found["epsilon"].values():
         assert row["unit"] == unit
-        assert said in row["neighbors"]
+        assert row["neighbors"] == neighbors(unit, votes)
 
 
 def test_naming_the_unit_changes_no_number(pate_fed: Command, tmp_path: Path) -> None:
@@ -402,9 +392,7 @@ def test_every_mechanism_has_every_row_and_says_why_where_there_is_no_number(
     for name, row in rows.items():
         assert {"epsilon", "unit", "neighbors", "view", "method", "releasable"} <= set(row)
         if row["epsilon"] is None:
-            assert row["method"].startswith(
-                ("no bound: ", "no number: ", "no finite epsilon holds")
-            )
+            assert row["method"].startswith("no ")
         else:
             assert 0 < row["epsilon"] < 100
             assert row["releasable"] is name.startswith("formal")
@@ -423,7 +411,7 @@ def _arguments_of_text(tmp_path: Path, mechanism: str) -> list[object]:
 def test_nothing_finite_holds_for_the_immutable_argmax(pate_fed: Command, tmp_path: Path) -> None:
     rows = price_of(pate_fed, tmp_path, "immutable")["epsilon"]
     assert all(row["epsilon"] is None and not row["releasable"] for row in rows.values())
-    assert all(row["method"].startswith("no finite epsilon holds: ") for row in rows.values())
+    assert all(row["method"].startswith("no ") for row in rows.values())
 
 
 def test_sigma2_of_lnmax_is_the_standard_deviation_of_laplace_noise(
@@ -679,12 +667,12 @@ def test_where_every_order_fails_a_condition_there_is_no_sanitized_number(
     pate_fed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise InvalidParameterError("the conditions must hold", "C6")
+        raise InvalidParameterError("the rule", "C6")
 
     monkeypatch.setattr("pate_fed.lab.compare.private.instance_cost", refuse)
     row = price_of(pate_fed, tmp_path, "gnmax")["epsilon"]["sanitized"]
     assert row["epsilon"] is None
-    assert row["method"] == "not known for these parameters: the conditions must hold"
+    assert row["method"].endswith(": the rule")
 
 
 def test_published_votes_cost_what_the_2017_paper_says(pate_fed: Command) -> None:

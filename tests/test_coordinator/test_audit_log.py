@@ -139,7 +139,7 @@ class TestActs:
         assert [one["request_sha256"] for one in asked] == [hashlib.sha256(text).hexdigest()]
         token = json.loads(invitation.read_text())["token"]
         said = pate_fed("audit-log", "list", "--last", "99", *home).out
-        assert "hospital revoked: North East" in said
+        assert "North East" in said
         assert token not in json.dumps(listed) + said
 
     def test_what_cannot_be_told_is_not_done(self, federation: Worked, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ class TestActs:
         home = ("--home", federation.coordinator.home.folder)
         shown = pate_fed("audit-log", "verify", *home, "--format", "json").json
         kept = f"{shown['entries']}:{shown['head']}"
-        assert "a cut end would not show" in pate_fed("audit-log", "verify", *home).out
+        assert kept in pate_fed("audit-log", "verify", *home).out
         assert pate_fed("audit-log", "verify", "--head", kept, *home).code == 0
         assert pate_fed("audit-log", "verify", "--head", "seven", *home).error_code == "PF-402"
         database = Path(federation.coordinator.home.database_url.removeprefix("sqlite:///"))

@@ -123,16 +123,16 @@ def nothing(coordinator: Coordinator) -> None:
 @pytest.mark.parametrize(
     ("by", "trick", "second", "said"),
     [
-        pytest.param("Anna", nothing, "Anna", "a second person", id="a second session"),
-        pytest.param("Olga", promote, "Olga", "a second person", id="another role of one's own"),
-        pytest.param("Anna", promote_another, "Aldo", "for a day", id="another's new role"),
-        pytest.param("Anna", invent, "Eve", "for a day", id="an invented person"),
-        pytest.param("Anna", take_over, "Petra", "for a day", id="an account taken over"),
-        pytest.param("Anna", take_over_by_openid, "Petra", "for a day", id="taken over by OpenID"),
-        pytest.param("Anna", replace_another, "Petra", "for a day", id="removed and made anew"),
-        pytest.param("Anna", nothing, "Olga", "the role", id="an operator"),
-        pytest.param("Anna", nothing, "Aldo", "the role", id="an auditor"),
-        pytest.param("Anna", nothing, "Nobody", "in the console", id="nobody"),
+        pytest.param("Anna", nothing, "Anna", "person", id="a second session"),
+        pytest.param("Olga", promote, "Olga", "person", id="another role of one's own"),
+        pytest.param("Anna", promote_another, "Aldo", "day", id="another's new role"),
+        pytest.param("Anna", invent, "Eve", "day", id="an invented person"),
+        pytest.param("Anna", take_over, "Petra", "day", id="an account taken over"),
+        pytest.param("Anna", take_over_by_openid, "Petra", "day", id="taken over by OpenID"),
+        pytest.param("Anna", replace_another, "Petra", "day", id="removed and made anew"),
+        pytest.param("Anna", nothing, "Olga", "role", id="an operator"),
+        pytest.param("Anna", nothing, "Aldo", "role", id="an auditor"),
+        pytest.param("Anna", nothing, "Nobody", "console", id="nobody"),
     ],
 )
 def test_one_person_cannot_be_two(
@@ -149,10 +149,10 @@ def test_one_person_cannot_be_two(
 def test_a_proposal_expires_and_another_takes_its_place(fresh: Coordinator) -> None:
     old = proposed(fresh, "Olga")
     new = proposed(fresh, "Olga", 6.0)
-    with pytest.raises(BudgetRuleError, match="open still"):
+    with pytest.raises(BudgetRuleError, match="open"):
         as_(fresh, "Petra").agree(old)  # a form that was opened before
     later(fresh, days=7)
-    with pytest.raises(BudgetRuleError, match="open still"):
+    with pytest.raises(BudgetRuleError, match="open"):
         as_(fresh, "Petra").agree(new)
     with pytest.raises(BudgetRuleError):
         as_(fresh, "Petra").withdraw()
@@ -174,7 +174,7 @@ def test_the_command_line_lowers_and_never_raises_or_agrees(
     assert pate_fed("budget", "4", *home).out.startswith("Budget: epsilon 4 ")
     assert pate_fed("budget", "6", *home).error_code == "PF-437"
     number = proposed(fresh, "Olga")
-    with pytest.raises(BudgetRuleError, match="two people in the console"):
+    with pytest.raises(BudgetRuleError, match="console"):
         fresh.budget.agree(number)
     shown = pate_fed("budget", *home, "--format", "json").json
     assert shown == {"epsilon": 4.0, "used": {}, "proposal": {"epsilon": 8.0, "by": "Olga"}}
@@ -217,7 +217,7 @@ def test_a_hospital_that_joins_again_under_its_name_has_no_second_budget(
     add_runs(fresh, "first", hospitals=("North",))  # charged 2.345
     fresh.enrollment.revoke("North")
     add_hospitals(fresh, "North")
-    with pytest.raises(BudgetRuleError, match=r"where 2\.655 is left"):
+    with pytest.raises(BudgetRuleError, match=r"\b2\.655\b"):
         fresh.budget.require_room(["North"], 3.0, used=fresh.spending.committed)
 
 
@@ -282,10 +282,10 @@ class TestBothDatabases:
         assert found is not None
         assert (found.epsilon, found.by, found.reason) == (8.0, "Anna", "Ärztin: 'x'; --")
         assert found.until == kept.now + PROPOSAL_LIFETIME
-        with pytest.raises(BudgetRuleError, match="a second person"):
+        with pytest.raises(BudgetRuleError, match="person"):
             kept.of("Anna").agree(found.number)
         kept.now = found.until
-        with pytest.raises(BudgetRuleError, match="open still"):
+        with pytest.raises(BudgetRuleError, match="open"):
             kept.of("Petra").agree(found.number)
         kept.now -= timedelta(microseconds=1)
         with ThreadPoolExecutor(2) as pool:  # two forms at once: one of them does it
@@ -324,7 +324,7 @@ def test_a_run_that_the_budget_does_not_hold_is_refused_before_it_is_stored(
     cost = run_cost(federation.request("first").terms).epsilon
     assert 5 < cost < 10
     assert coordinator.spending.committed() == dict.fromkeys(NAMES, cost)
-    with pytest.raises(BudgetRuleError, match=f"where {10 - cost:.4g} is left"):
+    with pytest.raises(BudgetRuleError, match=f" {10 - cost:.4g} "):
         federation.ask("second", epsilon=51.0)
     assert [one.name for one in coordinator.queue.all()] == ["first"]
     coordinator.stop("first")

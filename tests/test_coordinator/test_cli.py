@@ -158,12 +158,8 @@ class TestWrongUsage:
                 ["--data", "csv", "--label", "sick"], "no --data-file", id="csv without a file only"
             ),
             pytest.param(["--weights", "1,2,0,3"], "got 0", id="a weight of 0"),
-            pytest.param(
-                ["--weights", "1,2,1.5"], "must be whole numbers between commas", id="half a vote"
-            ),
-            pytest.param(
-                ["--party-epsilons", "1,x"], "must be numbers between commas", id="no number"
-            ),
+            pytest.param(["--weights", "1,2,1.5"], "--weights", id="half a vote"),
+            pytest.param(["--party-epsilons", "1,x"], "--party-epsilons", id="no number"),
             pytest.param(["--data", "mnist"], "none", id="mnist without a folder"),
             pytest.param(["--label", "x"], "digits", id="a label for digits"),
             pytest.param(["--data-dir", "."], "digits", id="a folder for digits"),
@@ -200,7 +196,7 @@ class TestWrongUsage:
         "arguments", [["statsu"], ["transcript", "verfy"], ["status", "--forma", "json"]]
     )
     def test_what_was_meant_is_said_once(self, pate_fed: Command, arguments: list[str]) -> None:
-        assert pate_fed(*arguments).err.casefold().count("did you mean") == 1
+        assert pate_fed(*arguments).err.count("?") == 1
 
     @pytest.mark.parametrize("how", [["--format", "json"], ["--format=json"]])
     @pytest.mark.parametrize(
@@ -414,12 +410,13 @@ class TestBrokenInput:
         self, pate_fed: Command, table: Path, out: Path
     ) -> None:
         lines = lines_of(table)
-        lines[9] = 'Jane Doe,"broken,cell'
+        lines[9] = 'Jane Doe,"rheumatic,heart'
         table.write_text("\n".join(lines))
         ended = pate_fed(*small_run(table, out))
         assert ended.code == 5
         assert "Jane" not in ended.err
-        assert "cell" not in ended.err.replace("too long a cell", "")
+        assert "rheumatic" not in ended.err
+        assert "heart" not in ended.err
 
     @sampled()
     @pytest.mark.parametrize(
@@ -648,7 +645,7 @@ def test_no_arguments_show_the_help(pate_fed: Command) -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        pytest.param(("--sigma2", 0.5), "8 votes a query", id="too little noise"),
+        pytest.param(("--sigma2", 0.5), "8 votes", id="too little noise"),
         # Its check costs more than that alone.
         pytest.param(("--mechanism", "confident"), "noise of 1.6 votes", id="check alone"),
     ],

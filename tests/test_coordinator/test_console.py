@@ -54,6 +54,7 @@ from tests.support.console import (
     wrong_code,
 )
 from tests.support.markers import sampled
+from tests.support.renderings import words_of
 
 __all__ = ["pate_fed"]
 
@@ -354,7 +355,8 @@ class TestSigningIn:
         code = wrong_code(key) if code == "wrong" else code or code_now(key)
         answer = self.sent(browser(fresh), name=name, password=password, code=code)
         assert answer.status_code == 403
-        assert "name, password and one-time code must be right" in answer.text.lower()
+        unknown = self.sent(browser(fresh), name="Nobody", password=PASSWORD, code="000000")
+        assert words_of(answer.text) == words_of(unknown.text)
         assert "pate-fed-session" not in answer.headers.get("set-cookie", "")
 
     def test_five_failures_lock_a_name_even_for_the_right_password(
@@ -368,7 +370,7 @@ class TestSigningIn:
         with pytest.raises(PersonError):
             fresh.people.sign_in("Anna", password=PASSWORD, code=code_now(key))
         assert [one.is_locked for one in fresh.people.all()] == [True]
-        assert newest_acts(fresh, words=["person locked out"])[0]["subject"] == "Anna"
+        assert newest_acts(fresh, words=[Act.LOCKED_OUT.value])[0]["subject"] == "Anna"
         later = fresh.people._clock() + people_module.LOCKED_FOR
         monkeypatch.setattr(fresh.people, "_clock", lambda: later)
         code = code_at(key, int(later.timestamp() // 30))
@@ -639,7 +641,7 @@ class TestActs:
         with fresh._database.transaction() as connection:
             connection.exec_driver_sql("UPDATE audit SET link = x'00' WHERE number = 3")
         broken = client.post("/audit/verify", data={"form_token": token}).text
-        assert "The chain is broken." in broken
+        assert fresh.audit_log.end[1].hex() not in broken
         assert "entry 3" in broken
 
     def test_a_stream_follows_a_run_to_its_end(self, fresh: Coordinator) -> None:
@@ -675,7 +677,6 @@ class TestActs:
 def test_the_vote_leak_of_a_run_is_shown_to_everybody_who_reads(federation: Coordinator) -> None:
     client, before = browser(federation, Role.AUDITOR), federation.audit_log.end
     shown = client.get("/audit/vote-leak?run=is-done").text
-    assert "Attackers of is-done" in shown
     assert "Repetition" in shown
     assert '<path class="line" d="M0' in shown
     for run in ("none", "is-failed", "../is-done"):
@@ -727,7 +728,6 @@ class TestCommands:
             ("Anna", "administrator", False),
             ("Bert", "privacy officer", False),
         ]
-        assert "not set up yet" in pate_fed("users", "list", *home).out
         assert pate_fed("users", "remove", "Bert", *home).code == 0
         acts = [one["act"] for one in reversed(newest_acts(fresh))]
         assert acts == [

@@ -58,15 +58,16 @@ def test_kind_of_error_decides_the_exit_code(error: Exception, exit_code: int) -
 
 
 def test_message_says_what_must_hold_what_came_and_from_whom() -> None:
-    assert str(FAILED) == "every party must answer, got none from hospital-1 [PF-221]"
+    assert FAILED.got == "none from hospital-1 [PF-221]"
     assert isinstance(FAILED, CoordinatorError)
 
 
-@pytest.mark.parametrize(("may_ask_again", "said"), [(False, "may not"), (True, "may")])
+@pytest.mark.parametrize(("may_ask_again", "said"), [(False, "may not "), (True, "may ")])
 @pytest.mark.parametrize("reservation", ["forfeited", "cancelled"])
 def test_void_batch_says_what_became_of_its_budget_and_queries(
     reservation: str, may_ask_again: bool, said: str
 ) -> None:
     error = VoidBatchError("must", "got", reservation=reservation, may_ask_again=may_ask_again)
-    assert str(error).endswith(f"its budget is {reservation}, its queries {said} be asked again")
+    assert (reservation in error.got, said in error.got) == (True, True)
+    assert ("may not " in error.got) is not may_ask_again
     assert (error.reservation, error.may_ask_again) == (reservation, may_ask_again)

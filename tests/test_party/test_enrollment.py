@@ -107,17 +107,17 @@ def test_what_is_no_answer_is_a_coded_error(meeting: Meeting, content: bytes) ->
 
 
 @pytest.mark.parametrize(
-    ("ask", "must"),
+    ("ask", "named"),
     [
-        pytest.param(lambda door: door.join(bytes(16)), "an invitation is good once", id="join"),
-        pytest.param(lambda door: door.membership(), "agree on the time", id="membership"),
-        pytest.param(lambda door: door.fetch_pool(bytes(32)), "agree on the time", id="pool"),
+        pytest.param(lambda door: door.join(bytes(16)), "invitation", id="join"),
+        pytest.param(lambda door: door.membership(), "time", id="membership"),
+        pytest.param(lambda door: door.fetch_pool(bytes(32)), "time", id="pool"),
     ],
 )
 def test_who_is_turned_away_hears_what_to_look_at(
-    meeting: Meeting, ask: Callable[[CoordinatorDoor], object], must: str
+    meeting: Meeting, ask: Callable[[CoordinatorDoor], object], named: str
 ) -> None:
-    with closing(meeting.door(403)) as door, pytest.raises(EnrollmentError, match=must) as caught:
+    with closing(meeting.door(403)) as door, pytest.raises(EnrollmentError, match=named) as caught:
         ask(door)
     assert "403" in str(caught.value)
 
@@ -125,6 +125,6 @@ def test_who_is_turned_away_hears_what_to_look_at(
 def test_a_hospital_that_asks_too_often_is_told_to_wait(meeting: Meeting) -> None:
     with (
         closing(meeting.door(429)) as door,
-        pytest.raises(EnrollmentError, match="wait a minute"),
+        pytest.raises(EnrollmentError, match="minute"),
     ):
         door.membership()

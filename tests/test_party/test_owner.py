@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -178,8 +179,7 @@ class TestFit:
     ) -> None:
         digest = asked(hospitals, name="lung-1")
         shown = pate_party("approve", "--site", site.folder).out
-        assert "label sick: the task's; columns that can be read: 2 of 2" in shown
-        assert "classes: all values of your label are classes of the task" in shown
+        assert re.search("label sick: .*: 2 of 2", shown)
         table = listed(pate_party, site)[digest]["table"]
         age, sex = table["columns"]
         assert (table["label"], age["name"], sex["name"]) == (LABEL, "age", "sex")
@@ -247,7 +247,7 @@ class TestFit:
         good = asked(hospitals, name="good")
         ended = pate_party("approve", "--site", site.folder, typed="y\n", at_terminal=True)
         assert ended.code == 0, ended.err
-        assert f"run {unfit[:16]} cannot be approved now: PF-344" in ended.err
+        assert re.search(f"run {unfit[:16]} .*: PF-344", ended.err)
         assert f"Approved: run {good[:16]}" in ended.out
         assert states(site)[Subject.RUN, good] is ApprovalState.APPROVED
         assert states(site)[Subject.RUN, unfit] is ApprovalState.PENDING
@@ -358,7 +358,7 @@ class TestBadEntry:
         assert len(found[broken]["faults"]) == 1
         assert found[good]["faults"] == []
         assert broken[:16] in doctor(site)["requests"].said
-        assert owner.get("").text.count("Read and decide") == 2
+        assert owner.get("").text.count('href="request?digest=') == 2
         assert owner.get(f"request?digest={broken}").status_code == 200
         assert owner.post("reject", digest=broken, reason="broken").status_code == 303
         assert states(site)[Subject.RUN, broken] is ApprovalState.REJECTED

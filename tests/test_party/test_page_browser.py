@@ -128,10 +128,10 @@ def test_an_owner_refuses_a_run_and_the_console_shows_why(tmp_path: Path) -> Non
         home = page.url
         page.get_by_role("link", name="Read and decide").click()
         shown = page.inner_text("main")
-        assert "60 public inputs, from 2 columns" in shown
+        assert "60 public inputs" in shown
         assert PURPOSE in shown  # as the operator stated it, over a whole offer
         decide = shown.index("Your decision")
-        assert max(map(shown.index, (PURPOSE, "Public rows beside yours", "Budget"))) < decide
+        assert max(map(shown.index, (PURPOSE, "beside yours", "Budget"))) < decide
         names = ("", "decided", "budget", "sent", "data", "results", "audit?check=1")
         for name in (*names, f"request?digest={digest}"):
             page.goto(home + name)
@@ -143,13 +143,13 @@ def test_an_owner_refuses_a_run_and_the_console_shows_why(tmp_path: Path) -> Non
         assert "Too many questions" in page.inner_text("main")
         assert page.get_by_text("rejected", exact=True).count() == 1
         page.get_by_role("link", name="To decide").click()
-        assert page.get_by_role("link", name="Read and decide: lung-2").count() == 0
+        assert page.get_by_role("link", name="lung-2").count() == 0
         stranger = browser.new_context().new_page()
         assert stranger.goto(link).status == 403  # type: ignore[union-attr]
         assert stranger.goto(home).status == 403  # type: ignore[union-attr]
         offer()
         shown = seen_by_operator(page, coordinator, stack.enter_context(served(coordinator)))
-        assert "waits for the people of North [PF-328]" in shown, shown
+        assert "North [PF-328]" in shown, shown
         assert page.get_by_text("rejected", exact=True).count() == 1
         assert "ready" not in shown
         assert "ask in May" in shown

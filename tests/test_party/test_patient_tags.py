@@ -36,16 +36,16 @@ def test_two_hospitals_with_one_patient_are_named(tmp_path: Path) -> None:
         keep(site, shares)
         documents[name] = json.loads(json.dumps(patient_tags(site, name=name, key=KEY)))
         assert "P-2" not in json.dumps(documents[name])
-    with pytest.raises(DisjointnessError, match="teacher 2 of North and with teacher 1 of South"):
+    with pytest.raises(DisjointnessError, match=r"2 of North .* 1 of South"):
         require_disjoint(documents)
 
 
 def test_without_teachers_or_their_patients_there_are_no_tags(tmp_path: Path) -> None:
     site = make_site(tmp_path / "site")
-    with pytest.raises(TeachersError, match="train them first"):
+    with pytest.raises(TeachersError, match="train"):
         patient_tags(site, name="North", key=KEY)
     keep(site, [], listed=False)
-    with pytest.raises(TeachersError, match="which patient"):
+    with pytest.raises(TeachersError, match="patient"):
         patient_tags(site, name="North", key=KEY)
 
 

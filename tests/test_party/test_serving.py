@@ -150,5 +150,5 @@ def test_a_node_answers_both_its_coordinators_and_ends_with_all_its_processes(
     assert last.state == "stopped"
     lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
     assert all({"time", "level", "logger", "message"} <= set(one) for one in lines)
-    assert sum("is up; it speaks to" in one["message"] for one in lines) == len(links)
-    assert lines[-1]["message"] == "Stopped; everything is written down."
+    assert sum("is up" in one["message"] for one in lines) == len(links)
+    assert lines[-1]["message"].startswith("Stopped")

@@ -67,8 +67,8 @@ class TestPins:
         self, records: SiteRecords, database: PartyDatabase
     ) -> None:
         assert records.pins() == ()
-        pin = records.add_pin("north", PEER, body="Trust", how="words by telephone", by="A. Meyer")
-        assert pin == Pin("north", "Trust", PEER, "words by telephone", "A. Meyer", 1000.0)
+        pin = records.add_pin("north", PEER, body="Trust", how="telephone", by="A. Meyer")
+        assert pin == Pin("north", "Trust", PEER, "telephone", "A. Meyer", 1000.0)
         assert records.pins() == records.decided().pins == (pin,)
         [(kind, detail)] = logged(database)
         assert kind is Act.PIN_ADDED
@@ -76,7 +76,7 @@ class TestPins:
             "name": "north",
             "body": "Trust",
             "fingerprint": PEER.fingerprint,
-            "how": "words by telephone",
+            "how": "telephone",
             "by": "A. Meyer",
             "from": "command line",
         }
@@ -148,9 +148,9 @@ class TestApprovals:
         # Asked again it stands as it was decided: a message changes nothing.
         assert records.ask(Subject.RUN, RUN, coordinator=ASKING) == approved
         rejected = records.reject(
-            Subject.RUN, RUN, by="B. Ito", coordinator=ASKING, reason="too many queries"
+            Subject.RUN, RUN, by="B. Ito", coordinator=ASKING, reason="too many"
         )
-        assert rejected.reason == "too many queries"
+        assert rejected.reason == "too many"
         for reason in ("two\nlines", "\x1b[2J", "x" * 501):
             with pytest.raises(ApprovalError):
                 records.approve(Subject.RUN, RUN, by="B. Ito", coordinator=ASKING, reason=reason)
@@ -160,7 +160,7 @@ class TestApprovals:
         names = ("before", "after", "by", "from", "reason")
         assert [[detail[name] for name in names] for _, detail in logged(database)[1:]] == [
             ["pending", "approved", "A. Meyer", "command line", ""],
-            ["approved", "rejected", "B. Ito", "command line", "too many queries"],
+            ["approved", "rejected", "B. Ito", "command line", "too many"],
         ]
 
     def test_each_answer_under_an_approval_is_put_on_record(

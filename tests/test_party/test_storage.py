@@ -165,7 +165,7 @@ class TestOpening:
     def test_a_new_one_takes_nobodys_place(self, database: PartyDatabase, path: Path) -> None:
         with pytest.raises(StorageError) as caught:
             PartyDatabase.create(path)
-        assert str(caught.value) == "a new database must be empty, got one with tables"
+        assert "tables" in caught.value.got
 
     def test_a_file_of_something_else_is_refused(self, path: Path) -> None:
         path.write_bytes(b"name,age\n" * 2_000)

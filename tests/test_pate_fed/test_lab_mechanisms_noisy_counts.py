@@ -91,7 +91,7 @@ def test_counts_travel_in_no_record_and_must_be_of_all_answers() -> None:
     labels, outcomes, counts = np.array([0, 1]), np.zeros(2, dtype=np.int8), np.ones((2, 2))
     release = NoisyRelease(labels, outcomes, counts)
     assert set(release.as_record()) == {"labels", "outcomes"}
-    with pytest.raises(InvalidParameterError, match="all answers"):
+    with pytest.raises(InvalidParameterError, match="answers"):
         NoisyRelease(labels, outcomes, counts[:1])
 
 
@@ -106,7 +106,7 @@ def test_a_student_of_counts_learns_how_sure_the_teachers_were() -> None:
     assert student.name == "kernel-ridge"
     assert "noisy counts" in student.reason
     assert (student.predict(pool.inputs) == pool.labels).mean() > 0.95
-    with pytest.raises(InvalidParameterError, match="each label and class"):
+    with pytest.raises(InvalidParameterError, match="class"):
         Lesson(pool.inputs, np.arange(90), counts.argmax(axis=1), 3, facts, counts[:, :2])
 
 

@@ -81,7 +81,7 @@ def test_the_students_votes_are_taken_off_the_opened_row() -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_no_row_is_opened_that_may_not_be_answered(mechanism: GaussianMax) -> None:
-    with pytest.raises(InvalidParameterError, match="at most 2 rows"):
+    with pytest.raises(InvalidParameterError, match=r"\b2\b"):
         mechanism.label(noisy([[1, 2]] * 3), max_answers=2)
     with pytest.raises(InvalidParameterError):
         mechanism.label(noisy([[1, 2]]), max_answers=-1)
@@ -104,7 +104,7 @@ def test_what_is_opened_is_within_what_was_reserved(
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_rows_with_less_noise_than_was_promised_are_refused(mechanism: GaussianMax) -> None:
     narrow = noisy([[40, 0]], sigma=math.nextafter(mechanism.sigma, 0.0))
-    with pytest.raises(InvalidParameterError, match="noise must be of at least"):
+    with pytest.raises(InvalidParameterError, match="noise"):
         mechanism.label(narrow, max_answers=1)
 
 
@@ -144,22 +144,22 @@ def test_guarantee_and_parameters_are_written_down(mechanism: GaussianMax) -> No
 def test_mechanisms_that_others_add_no_noise_for_are_refused() -> None:
     rule = Rule("", 9.0, 6.0, 6.0, test_delta=1e-6, **AT_PARTIES)
     for name in ("lnmax", "immutable", "stable-gaussian", "confident", "interactive", "nonsense"):
-        with pytest.raises(InvalidParameterError, match="one of"):
+        with pytest.raises(InvalidParameterError, match=f"{name}$"):
             make_mechanism(replace(rule, mechanism=name), parties=8, simulated=True)
-    with pytest.raises(InvalidParameterError, match="must be given"):
+    with pytest.raises(InvalidParameterError, match="given"):
         make_mechanism(Rule("threshold", sigma2=6.0, **AT_PARTIES), parties=8)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_noise_is_added_in_one_place_only(mechanism: GaussianMax) -> None:
-    with pytest.raises(InvalidParameterError, match="the coordinator's to add"):
+    with pytest.raises(InvalidParameterError, match="coordinator"):
         mechanism.release(
             SummedHistogram(np.array([[40, 0]]), total_votes=40),
             noise=NoisePlan(),
             random_bytes=keyed_stream(b"s", tag="t"),
             max_answers=1,
         )
-    with pytest.raises(InvalidParameterError, match="the parties' to add"):
+    with pytest.raises(InvalidParameterError, match="parties"):
         replace(mechanism, shares=None).label(noisy([[40, 0]]), max_answers=1)
 
 

@@ -45,12 +45,12 @@ def test_mechanisms_are_made_by_name() -> None:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_what_a_mechanism_needs_must_be_given(name: str) -> None:
-    with pytest.raises(InvalidParameterError, match="must be given"):
+    with pytest.raises(InvalidParameterError, match="given"):
         make_mechanism(Rule(name), simulated=True)
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(InvalidParameterError, match="one of threshold"):
+    with pytest.raises(InvalidParameterError, match="threshold"):
         make_mechanism(Rule("nothing", sigma2=1.0))
 
 

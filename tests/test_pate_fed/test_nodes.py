@@ -103,12 +103,12 @@ class TestConsole:
         assert wants_json(arguments) is wanted
 
     def test_a_fault_is_one_line_that_steers_no_terminal(self) -> None:
-        error = InvalidParameterError("a name must\nbe short", "\x1b[2J  a long one")
+        error = InvalidParameterError("a name\nbe", "\x1b[2J  another")
         said = error_line(error, program="pate-fed", code=error.code, as_json=False)
-        assert said == "pate-fed: PF-101: a name must be short, got [2J a long one"
+        assert said == "pate-fed: PF-101: a name be, got [2J another"
 
     def test_a_fault_in_json_is_what_was_said(self) -> None:
-        error = InvalidParameterError("a name must\nbe short", "\x1b[2J")
+        error = InvalidParameterError("a name\nbe", "\x1b[2J")
         said = error_line(error, program="pate-fed", code=error.code, as_json=True)
         assert "\n" not in said
         assert json.loads(said) == {"code": "PF-101", "must": error.must, "got": error.got}

@@ -40,7 +40,7 @@ def test_who_knocks_every_second_is_written_down_once_a_minute_with_how_often() 
     shown = [line for line in lines if line]
     assert len(shown) == 3
     assert "ApiError:2004" in shown[0]
-    assert [line.endswith("(and 59 more like it)") for line in shown] == [False, True, True]
+    assert [line.endswith(")") and "(and 59 " in line for line in shown] == [False, True, True]
     assert not any("BEGIN" in line or "MHYw" in line for line in shown)
 
 
@@ -48,7 +48,7 @@ def test_other_things_are_said_meanwhile() -> None:
     calm = Calm()
     assert said(calm, REFUSED, at=0.0)
     assert said(calm, "[/v1/fleet/activate-node][ApiError:2005] another", at=0.1)
-    assert said(calm, "the database is gone", at=0.2) == "the database is gone"
+    assert said(calm, "gone", at=0.2) == "gone"
 
 
 def test_texts_that_always_differ_fill_neither_memory_nor_disk_at_once() -> None:

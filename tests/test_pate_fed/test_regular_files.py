@@ -55,7 +55,7 @@ def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(path)
     assert read_regular(link, most_bytes=3) == b"abc"
-    with pytest.raises(OSError, match="more than 2 bytes"):
+    with pytest.raises(OSError, match="2 bytes"):
         read_regular(path, most_bytes=2)
 
 

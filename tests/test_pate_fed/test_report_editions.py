@@ -186,7 +186,7 @@ def test_the_folder_of_a_public_edition_holds_no_private_number(tmp_path: Path) 
     ("seed", "method", "agreed", "said"),
     [
         pytest.param(7, COMPOSED_METHOD, (), "without --seed", id="a seed"),
-        pytest.param(None, NO_BOUND_METHOD, (), "nothing bounds", id="no epsilon"),
+        pytest.param(None, NO_BOUND_METHOD, (), "bounds", id="no epsilon"),
         pytest.param(None, COMPOSED_METHOD, ("St. Mary",), "'St. Mary'", id="a stranger"),
     ],
 )

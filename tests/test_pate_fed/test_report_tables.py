@@ -152,7 +152,7 @@ def test_no_file_or_page_names_another_price_or_an_assumption_about_votes(
     # The mathematics assumes exact noise, and says so.
     assert {one for one in found if one[1] != "assum"} == set()
     for file, text in said.items():
-        assert text.lower().count("assum") == text.count("mathematics assumes exact noise"), file
+        assert text.lower().count("assum") == text.count("assumes exact"), file
         assert "None" not in text.replace("None:", "")
 
 
@@ -184,7 +184,7 @@ def test_a_mechanism_without_a_price_has_no_number_anywhere(
     assert {row["epsilon"] for row in [*table["parties"], *table["runs"]]} == {None}
     run = write_sample(tmp_path / "run", privacy=table)
     assert no_public_edition(run)
-    assert "This mechanism protects nobody" in render_report(run)
+    assert "protects nobody" in render_report(run)
 
 
 # Charges --------------------------------------------------------------------------------------
@@ -289,10 +289,10 @@ def test_no_number_of_a_later_run_is_said_to_be_fixed_before_the_first_query(
     table = table_of(after(TERMS, budgets=tuple(rounds)), simulated=True)
     run = write_sample(tmp_path / "run", privacy=table)
     for text in (json.dumps(table), render_report(run)):
-        assert "was fixed before the first query" not in text
-        assert "which were fixed before the run:" not in text
-    assert "fixed before that run's first query" in table["guarantee"]
-    assert "fixed for each run before its own first query" in render_report(run)
+        assert "the first query" not in text
+        assert "before the run:" not in text
+    for text in (table["guarantee"], render_report(run)):
+        assert "first query" in text
     assert table["views"]["removal"] is None
     assert [run["run"] for run in table["runs"]] == ["one", "last"]
 

@@ -53,5 +53,5 @@ def test_a_part_that_bears_another_name_than_its_way_of_building_is_refused() ->
         for name, one in {**parts, "schema.json": json.dumps(lying).encode()}.items():
             file.writestr(name, one)
     for one in (content, changed.getvalue()):
-        with pytest.raises(UnreadableFileError, match="trusted types only"):
+        with pytest.raises(UnreadableFileError, match="trusted"):
             restored(one)

