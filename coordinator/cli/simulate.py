@@ -452,7 +452,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
         delta=delta,
         epsilon=epsilon,
         party_epsilons=numbers("--party-epsilons", party_epsilons, float),
-        teacher_model=teacher,
+        teacher=teacher,
         device=device,
         class_balance=class_balance,
         prevalence=numbers("--prevalence", prevalence, float),

@@ -115,7 +115,7 @@ def settings_after(chain: Chain, **changes: Any) -> RunSettings:
         mechanism="gnmax",
         epsilon=50.0,
         form="plain",
-        teacher_model="nearest",
+        teacher="nearest",
         seed=7,
     )
     return with_other(settings, **changes)
