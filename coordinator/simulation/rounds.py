@@ -34,7 +34,7 @@ from pate_fed.errors import (
 )
 from pate_fed.federation import RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
-from pate_fed.options import option_of
+from pate_fed.options import OPTIONS, option_of
 from pate_fed.planning import RunSettings, resolve, terms_of
 from pate_fed.queries import QueryPool
 from pate_fed.record.manifest import PartitionProof
@@ -46,15 +46,10 @@ from pate_fed.rounds import cost_of_rounds, cost_of_runs, order_of_rounds
 from pate_fed.version import __version__
 from protocols.forms import FORMS
 
-SAME: Final = (
-    *("data", "label", "patient_id", "hospital", "ignore", "positive", "separator", "decimal"),
-    *("parties", "teachers", "weights", "partition", "patients", "form", "suite"),
-    *("noise", "colluders", "delta", "unit", "teacher", "device", "class_balance", "evaluate"),
-    "seed",
-)
+SAME: Final = tuple(name for name, one in OPTIONS.items() if one.rounds == "same")
 """Settings that are the same in all rounds."""
 
-KEPT: Final = (*SAME, "epsilon", "party_epsilons", "prevalence", "student", "purpose")
+KEPT: Final = (*SAME, *(name for name, one in OPTIONS.items() if one.rounds == "kept"))
 """Settings that a later round takes over where the user gives no others."""
 
 _ROUNDED: Final = 1e-9
