@@ -30,9 +30,10 @@ def value_of(option: Option, place: int) -> Any:
     if option.name in OF_CHOICE:
         return OF_CHOICE[option.name]
     if option.name in {"separator", "decimal"}:
-        return {"separator": ";", "decimal": ","}[option.name]
+        return {"separator": "\t", "decimal": ","}[option.name]
     kind = get_args(option.kind)[0] if get_origin(option.kind) else option.kind
-    one = kind(f"{option.name}-{place}" if kind in (str, Path) else place + 2)
+    number = (place + 2) / 100 if kind is float else place + 2
+    one = kind(f"{option.name}-{place}" if kind in (str, Path) else number)
     return (one,) if get_origin(option.kind) else one
 
 
@@ -62,7 +63,8 @@ def test_run_toml_gives_every_value_again() -> None:
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_changed_value_changes_its_field_alone(name: str) -> None:
-    usual = RunSettings.of({"data": "digits", "suite": DEFAULT_SUITE, "mechanism": "gnmax"})
+    given = {"data": "digits", "suite": DEFAULT_SUITE, "mechanism": "gnmax", "separator": ";"}
+    usual = RunSettings.of(given)
     if name == "data":
         changed = usual.changed({"data": "breast-cancer"})
     else:
