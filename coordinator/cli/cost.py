@@ -12,11 +12,11 @@ import typer
 from coordinator.cli.console import (
     RegistryChoice,
     choice,
-    deployed_sum_forms,
     single_threaded_kernels,
 )
 from coordinator.cli.options import Given, takes
 from coordinator.errors import UsageError
+from coordinator.runs.run_options import deployed_forms
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
@@ -121,7 +121,7 @@ def plan(
         str | None,
         typer.Option(
             "--sum",
-            click_type=RegistryChoice(deployed_sum_forms),
+            click_type=RegistryChoice(deployed_forms),
             help="Secure sum. [default: by the hospitals that may be lost]",
         ),
     ] = None,

@@ -15,27 +15,23 @@ from coordinator.cli.console import (
     Agreed,
     HomeOption,
     choice,
-    deployed_mechanisms,
-    deployed_sum_forms,
     one_line_at_a_time,
     open_coordinator,
     single_threaded_kernels,
-    table_students,
 )
 from coordinator.cli.options import Detach, Given, Patience, takes
 from coordinator.cli.people import kept_console
 from coordinator.errors import RunEndedError, UsageError
+from coordinator.runs.run_options import DEPLOYED, QUERIES
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import write_logs_as_json
 from pate_fed.nodes.command_line import show
-from pate_fed.options import MECHANISM, OPTIONS, RUN
+from pate_fed.options import RUN
 from pate_fed.wording import epsilon_text, percent
 
 if TYPE_CHECKING:
     from coordinator.operator import Coordinator
     from coordinator.runs.queue import Progress, Run
-
-_QUERIES = "Public queries"
 
 _PACKAGE = "coordinator"
 _log = logging.getLogger(__name__)
@@ -103,32 +99,7 @@ def serve(
             kept.stop()
 
 
-@takes(
-    OPTIONS["queries"].but(
-        help="Inputs to ask. [default: all, at most 500; with a threshold as affordable]",
-        spelled="--ask",
-        panel=_QUERIES,
-    ),
-    OPTIONS["mechanism"].but(
-        choices=deployed_mechanisms,
-        help=f"{OPTIONS['mechanism'].help}Hospitals allow threshold and gnmax unless their owners "
-        "say otherwise. [default: gnmax; threshold where one is given]",
-    ),
-    *("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta"),
-    OPTIONS["form"].but(
-        choices=deployed_sum_forms,
-        help="masked survives lost hospitals. "
-        "[default: masked from five hospitals, otherwise additive]",
-        usual=None,
-        panel=MECHANISM,
-    ),
-    *("noise", "suite", "unit", "epsilon", "delta"),
-    OPTIONS["batch_size"].but(help="Queries per batch.", usual=20),
-    OPTIONS["student"].but(
-        choices=table_students, help="Kind of student; of a table, as public inputs are."
-    ),
-    *("prevalence", "purpose"),
-)
+@takes(*DEPLOYED.values())
 def run(  # noqa: PLR0917 - one argument per option
     file: Annotated[
         Path,
@@ -136,7 +107,7 @@ def run(  # noqa: PLR0917 - one argument per option
             "--queries",
             metavar="FILE.csv",
             help="Public inputs, one a row; everybody may see them.",
-            rich_help_panel=_QUERIES,
+            rich_help_panel=QUERIES,
         ),
     ],
     label: Annotated[
@@ -144,12 +115,12 @@ def run(  # noqa: PLR0917 - one argument per option
         typer.Option(
             metavar="COLUMN",
             help="Column to predict in the hospitals' tables.",
-            rich_help_panel=_QUERIES,
+            rich_help_panel=QUERIES,
         ),
     ],
     classes: Annotated[
         str,
-        typer.Option(metavar="A,B,...", help="Values of that column.", rich_help_panel=_QUERIES),
+        typer.Option(metavar="A,B,...", help="Values of that column.", rich_help_panel=QUERIES),
     ],
     name: Annotated[str, typer.Option(help="Name of the run.", rich_help_panel=RUN)],
     ignore: Annotated[
@@ -157,7 +128,7 @@ def run(  # noqa: PLR0917 - one argument per option
         typer.Option(
             metavar="COLUMN",
             help="A column that is not a feature; repeatable.",
-            rich_help_panel=_QUERIES,
+            rich_help_panel=QUERIES,
         ),
     ] = None,
     select: Annotated[
@@ -166,7 +137,7 @@ def run(  # noqa: PLR0917 - one argument per option
             click_type=choice("medoids", "spectral", "stratified", "random", "all"),
             help="Ask the middle of clusters, of clusters in the graph of similar inputs, one "
             "input of each part of the pool, random ones, or all in order.",
-            rich_help_panel=_QUERIES,
+            rich_help_panel=QUERIES,
         ),
     ] = "medoids",
     *,
