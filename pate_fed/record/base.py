@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
@@ -85,7 +86,11 @@ class RecordTable(BaseModel):
         if kind == "missing":
             raise RunDirectoryError(f"{name}: {path} must be there", "nothing")
         if kind == "extra_forbidden":
-            raise RunDirectoryError(f"{name}: each key must be one of this version", repr(path))
+            likely = get_close_matches(path, cls.model_fields, 1)
+            hint = f" (did you mean {likely[0]}?)" if likely else ""
+            raise RunDirectoryError(
+                f"{name}: each key must be one of this version{hint}", repr(path)
+            )
         if path == "schema_version" and type(came) is int:
             raise RunDirectoryError(f"{name}: {path} must be {SCHEMA_VERSION}", came)
         rule = first["msg"].removeprefix("Input should be ")
