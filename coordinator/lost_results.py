@@ -60,6 +60,7 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
             noise_bytes=secrets.token_bytes,
             wait=lambda _: None,
         ),
+        write=write_up,  # which raises: somebody waits for them
     ).write(run)
     return results.is_dir()
 
@@ -138,9 +139,9 @@ class _Writer(RunWorker):
         opened, _ = self._taken_up(run)
         opened.warnings.append(WHAT_IS_LOST)
         if not opened.is_unbegun or opened.left:
-            self._read_out(opened, run.reason, write_up)  # which raises: somebody waits for them
+            self._read_out(opened, run.reason)
         elif run.state is RunState.DONE:
-            self._answer_from_store(opened, write_up)
+            self._answer_from_store(opened)
 
     def _note(self, *_: Any) -> None:
         """Leave the notes of its progress: the traffic is known there alone."""

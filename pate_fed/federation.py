@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Self, get_args, get_origin, get_type_hints
 
@@ -165,6 +165,14 @@ class RunTerms:
         """
         teachers = self.weights[seat]
         return teachers.votes if self.unit == "party" else teachers.heaviest
+
+    def seated(self, places: Sequence[int]) -> RunTerms:
+        """Return the same terms with the parties of these places, in this order."""
+        return replace(
+            self,
+            weights=tuple(self.weights[place] for place in places),
+            budgets=tuple(self.budgets[place] for place in places),
+        )
 
     @property
     def epsilon(self) -> float:

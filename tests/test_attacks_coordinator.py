@@ -216,10 +216,7 @@ def test_a_drop_out_that_was_claimed_is_not_made_good_by_asking_again(kind: Kind
 
 def second_run(federation: Federation, places: list[int]) -> LabelingRun:
     """Another run of the same coordinator over some of the same nodes."""
-    members = [
-        Member(federation.names[p], federation.identities[p].public, federation.weights[p])
-        for p in places
-    ]
+    members = [Member(federation.names[p], federation.identities[p].public) for p in places]
     return LabelingRun(
         LabelingJob(
             transport=federation.transport,
@@ -242,7 +239,7 @@ def _fewer(federation: Federation, seated: tuple[Member, ...]) -> Any:
     terms = federation.run.terms
     count = len(seated)
     fewer: dict[str, Any] = {
-        "weights": tuple(member.weights for member in seated),
+        "weights": tuple(federation.weights[federation.names.index(one.name)] for one in seated),
         "budgets": terms.budgets[:count],
     }
     if terms.rule.vote_threshold is not None:

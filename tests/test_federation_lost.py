@@ -1042,10 +1042,7 @@ def again(federation: Federation, *, without: int | None = None) -> Any:
             transport=federation.transport,
             identity=federation.identity,
             form=AdditiveSum(),
-            members=[
-                Member(federation.names[p], federation.identities[p].public, federation.weights[p])
-                for p in places
-            ],
+            members=[Member(federation.names[p], federation.identities[p].public) for p in places],
             pool=federation.pool,
             terms=federation.run_terms,
             simulated=True,

@@ -124,7 +124,7 @@ FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
     "rows": (
         Field(
             DEPLOYED["queries"], "Number of queries", f"empty: as many as usual. {TERMS['query']}"
-        )
+        ),
     ),
     "privacy": (
         Field(DEPLOYED["epsilon"], "Epsilon", TERMS["budget"], attributes=_NEEDED),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import count
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -21,6 +21,7 @@ _SERVER_NODE_ID = 1
 _FIRST_NODE_ID = 1000
 _NODE_UNAVAILABLE = 5
 _CLIENT_APP_RAISED = 2
+_WAIT_S = 1.0
 
 
 class LocalGrid(Grid):
@@ -108,9 +109,10 @@ class LocalGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """See `Grid.pull_messages`."""
-        done = [i for i in message_ids if i in self._pending and self._pending[i].done()]
-        return [self._pending.pop(message_id).result() for message_id in done]
+        """See `Grid.pull_messages`; what this process works on is waited for, and not polled."""
+        pending = {i: self._pending[i] for i in message_ids if i in self._pending}
+        done, _ = wait(pending.values(), timeout=_WAIT_S)
+        return [self._pending.pop(i).result() for i, each in pending.items() if each in done]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -53,18 +53,22 @@ class Agreement:
         Returns:
             The answers by fingerprint; without the hospitals that gave none.
         """
-        known = [one for one in run.members if one.node is not None]
-        there = set(transport.nodes_now())
-        asked = {one.node: one for one in known if one.node in there and one.node is not None}
+        known = [one for one in run.members if run.simulated or one.node is not None]
+        own = {one.node: [one] for one in known}
+        asked = {
+            node: known if run.simulated else own[node]  # a simulation does not know whose it is
+            for node in transport.nodes_now()
+            if run.simulated or node in own
+        }
         signed = wire.sign(_inquiry_of(run), run.identity)
         packets = dict.fromkeys(asked, wire.pack([signed.frame]))
         heard = transport.exchange(packets) if packets else {}
         now = run.world.clock()
-        answers = {
-            member.identity.fingerprint: answer
-            for node, member in asked.items()
-            if (answer := _read(heard[node], signed.frame, member, now=now)) is not None
-        }
+        answers = dict(
+            found
+            for node, members in asked.items()
+            if (found := _read(heard[node], signed.frame, members, now=now)) is not None
+        )
         said = {party: answer for party, answer in answers.items() if answer.is_signed}
         self._queue.hospitals.note_answers(run.request.name, said)
         away = [one for one in known if one.identity.fingerprint not in answers]
@@ -161,32 +165,33 @@ def _inquiry_of(run: OpenRun) -> RunInquiry:
         ring_bits=form.ring.bits,
         suite=run.request.settings.suite,
         threshold=len(seats) - agreed["dropouts"],
-        simulated=False,
+        simulated=run.simulated,
         terms=encode_value(terms.as_record()),
         **agreed,
     )
 
 
 def _read(
-    packet: bytes | Silence, inquiry: bytes, member: Member, *, now: float
-) -> HospitalAnswer | None:
-    """Read one hospital's answer; None if there is none."""
+    packet: bytes | Silence, inquiry: bytes, members: list[Member], *, now: float
+) -> tuple[bytes, HospitalAnswer] | None:
+    """Read the answer of one of some hospitals, and tell of which; None if there is none."""
+    only = {one.identity.fingerprint: one.identity for one in members}
+    first = next(iter(only))
     if isinstance(packet, Silence):
         code = code_of(packet.code)  # where its node is there, and cannot answer
-        return HospitalAnswer(code, is_signed=False) if code else None
-    only = {member.identity.fingerprint: member.identity}
+        return (first, HospitalAnswer(code, is_signed=False)) if code else None
     try:
         frames = wire.unpack(packet, max_bytes=_MOST_BYTES)
         if not frames:
             return None
         message = read_run_answer(frames[-1], inquiry=inquiry, parties=only)
     except ProtocolError as error:
-        return HospitalAnswer(error.code, is_signed=False)
+        return first, HospitalAnswer(error.code, is_signed=False)
     if isinstance(message, RunReadiness):
         # Nobody decided in the future: a clock that is ahead, or a lie.
         at = datetime.fromtimestamp(min(message.at, now), UTC) if message.at else None
-        return HospitalAnswer(_public(message.reason), at, message.words)
-    return HospitalAnswer(_public(message.reason))
+        return message.sender, HospitalAnswer(_public(message.reason), at, message.words)
+    return message.sender, HospitalAnswer(_public(message.reason))
 
 
 def _public(reason: str) -> str:

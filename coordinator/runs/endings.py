@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.queue import RunState
 from coordinator.runs.waits import RunWaits
@@ -11,17 +10,16 @@ from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.releases import Outcome
 
 
-def ending(
-    run: OpenRun, labeling: LabelingRun, stopped_by: Exception | None, notes: list[str]
-) -> tuple[RunState, str]:
+def ending(run: OpenRun, notes: list[str]) -> tuple[RunState, str]:
     """Return how a run ended and why; what is missing in its results is part of the reason."""
+    stopped_by = run.stopped_by
     if isinstance(stopped_by, RunWaits.HaltedError):
         return RunState.STOPPED, "; ".join(("by the operator", *notes))
     left_out, skipped = run.left_out.words, run.skipped_words
     if stopped_by is not None:
-        reason = [said(stopped_by), *left_out, *skipped, *_flaws(run, labeling), *notes]
+        reason = [said(stopped_by), *left_out, *skipped, *_flaws(run), *notes]
         return end_of(run), "; ".join(reason)
-    flaws = [*left_out, *skipped, *_flaws(run, labeling, last_void=run.last_void), *notes]
+    flaws = [*left_out, *skipped, *_flaws(run, last_void=run.last_void), *notes]
     is_short = skipped or (run.voids and run.left)  # voids used up the caps
     return end_of(run) if is_short else RunState.DONE, "; ".join(flaws)
 
@@ -33,12 +31,13 @@ def end_of(run: OpenRun, *, is_whole: bool = False) -> RunState:
     return RunState.DONE if is_whole else RunState.INCOMPLETE
 
 
-def _flaws(run: OpenRun, labeling: LabelingRun, *, last_void: str = "") -> list[str]:
+def _flaws(run: OpenRun, *, last_void: str = "") -> list[str]:
     """List the faults of a run that is done."""
     flaws = [said(NoLabelError())] if _is_unanswered(run) else []
     if run.voids:  # of a batch that an earlier life gave up nothing else tells
         why = f", the last one by {last_void}" if last_void else ""
         flaws.append(f"{run.voids} of its batches are void{why}")
+    labeling = run.labeling
     heard = labeling.round.closing.heads_compared
     lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
     if lost:

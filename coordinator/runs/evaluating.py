@@ -19,7 +19,6 @@ from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
 from coordinator.runs import results
-from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.open_run import OpenRun, results_of
 from coordinator.runs.request import (
     EvaluationRequest,
@@ -188,7 +187,7 @@ def plan_of(terms: RunTerms, evaluation: EvaluationTask, schema: TaskSchema) -> 
     )
 
 
-def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: EvaluationTask) -> list[str]:
+def write_evaluation(run: OpenRun, evaluation: EvaluationTask) -> list[str]:
     """Write the directory of an evaluation, if its counts were released.
 
     Returns:
@@ -202,20 +201,16 @@ def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: Evaluation
     if not released or released[0].tallies is None:
         return []
     assert run.request.evaluation is not None
+    assert run.home is not None
+    labeling = run.labeling
     source = results_of(run.home, run.request.evaluation.run)
     task = read_learning_task(run.home, replace(run.request, pool=evaluation.source))
     record = read_run(source)
     plan = plan_of(labeling.terms, evaluation, task.schema)
     scores = held_out_scores(plan, plan.counts_in(released[0].tallies))
     privacy = record.privacy.changed(evaluation=_price(record, labeling.terms, plan))
-    manifest = results.manifest_table(
-        labeling,
-        begun_on=run.attempt.begun_on(),
-        settings=run.request.settings,
-        pool_digest=run.request.pool,
-        federation=run.home.settings.name,
-        evaluated=EvaluatedRun(run=run.request.evaluation.run, run_id=record.manifest.run_id),
-    )
+    evaluated = EvaluatedRun(run=run.request.evaluation.run, run_id=record.manifest.run_id)
+    manifest = results.manifest_table(run, evaluated=evaluated)
     notes: list[str] = []
     with RunDirectory.open_new(run.results) as directory:
         for name in (SETTINGS, LABELS):
@@ -232,7 +227,7 @@ def write_evaluation(run: OpenRun, labeling: LabelingRun, evaluation: Evaluation
         directory.write_record(metrics, privacy, manifest)
         directory.write_transcript(results.transcript_of(labeling.round))
         if run.traffic.packets:
-            directory.write_sent(results.sent_of(labeling, run.traffic.packets))
+            directory.write_sent(results.sent_of(run))
         files = digests_of(directory.folder)
         directory.write_json(SEAL, labeling.round.closing.seal_results(files))
         results.write_pages(directory, notes=notes)

@@ -6,82 +6,30 @@ is asked, so a restart decides that batch with the same ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.database import RunStore
 from coordinator.runs.later_steps import NO_STUDENT, attempt
-from pate_fed.charging import mechanism_of
+from coordinator.runs.open_run import OpenRun
 from pate_fed.errors import NoLabelError
 from pate_fed.inputs import DatasetKind
-from pate_fed.mechanisms import HearsStudent
 from pate_fed.queries import QueryPool
-from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.report.tables import Answers
 
 if TYPE_CHECKING:
     from pate_fed.students import LabelFacts, Student
 
 
-def reinforced_labels(store: RunStore) -> dict[int, int]:
-    """Return the labels that a confident student kept for refused queries; they cost nothing.
-
-    Args:
-        store: The run's batches and releases.
-
-    Returns:
-        Its class by position in the pool, in the order asked.
-    """
-    terms, asked = store.ledger().terms, store.asked()
-    mechanism, kept = mechanism_of(terms), dict[int, int]()
-    for batch, (indices, release) in store.releases().items():
-        predictions = asked[batch].predictions
-        if predictions is None or not isinstance(mechanism, HearsStudent):
-            continue
-        rule = mechanism.with_predictions(predictions, total_votes=terms.total_votes)
-        labels = rule.reinforced_labels(release)
-        own = (release.outcomes == Outcome.REFUSED) & (labels != ABSTAIN)
-        kept |= {indices[place]: int(labels[place]) for place in np.flatnonzero(own)}
-    return kept
-
-
-def labels_to_learn(outcomes: Answers, store: RunStore) -> dict[int, int]:
-    """Return the labels that a student learns from, by position in the pool.
-
-    Args:
-        outcomes: All known outcomes: of this run, and of earlier runs.
-        store: Of this run.
-    """
-    answered = {index: label for index, label, what in outcomes if what is Outcome.ANSWERED}
-    return answered | reinforced_labels(store)
-
-
 def teach(
-    known: Mapping[int, int],
-    *,
-    name: str,
-    pool: QueryPool,
-    kind: DatasetKind,
-    classes: int,
-    facts: LabelFacts,
-    rng: np.random.Generator,
-    warnings: list[str],
-    again: str,
-    counts: Mapping[int, NDArray[np.float64]] = MappingProxyType({}),
-    device: str = "cpu",
+    run: OpenRun, *, kind: DatasetKind, facts: LabelFacts, rng: np.random.Generator
 ) -> Student | None:
-    """Return the student of a run; None, with a warning, if no label is known or training fails.
-
-    `counts` are the released noisy counts, by position in the pool, of all labels or of none.
-    `device` is where a student of images learns. `again` says how to get one after a failure.
-    """
+    """Return the student of a run; None, with a warning, if no label is known or training fails."""
+    known, counts, settings = run.lessons, run.counts, run.request.settings
     if not known:
         error = NoLabelError()
-        warnings.append(f"{NO_STUDENT} {error.code}: {error}.")
+        run.warnings.append(f"{NO_STUDENT} {error.code}: {error}.")
         return None
 
     def learn() -> Student:
@@ -89,39 +37,36 @@ def teach(
 
         indices, labels = (np.array(list(each), dtype=np.int64) for each in (known, known.values()))
         noisy = np.stack([counts[index] for index in known]) if counts else None
-        lesson = Lesson(pool.views, indices, labels, classes, facts, noisy)
-        return train_student(name, kind, lesson, rng=rng, device=device)
+        lesson = Lesson(run.pool.views, indices, labels, run.classes, facts, noisy)
+        return train_student(settings.student, kind, lesson, rng=rng, device=settings.device)
 
     notes: list[str] = []
     student = attempt(notes, "It", learn)
-    warnings += [f"{NO_STUDENT} {note}. {again}." for note in notes]
+    run.warnings += [f"{NO_STUDENT} {note}. {run.again}." for note in notes]
     return student
 
 
 def predictions_for(
-    batch: tuple[int, ...], *, outcomes: Answers, store: RunStore, pool: QueryPool
+    asked: Sequence[int], *, known: Mapping[int, int], pool: QueryPool, classes: int
 ) -> NDArray[np.float64] | None:
-    """Return a student's chances of each class for the next batch.
+    """Return a student's chances of each class at some inputs.
 
     Args:
-        batch: Positions in the pool.
-        outcomes: As for `labels_to_learn`.
-        store: Of this run.
+        asked: Positions in the pool.
+        known: The labels that it learns from, by position in the pool.
         pool: The public inputs.
+        classes: Number of classes.
 
     Returns:
-        float64, shape (queries, classes). None where the mechanism takes no predictions, and while
-        fewer than two classes have a label.
+        float64, shape (queries, classes). None while fewer than two classes have a label.
     """
-    terms = store.ledger().terms
-    if not terms.spec.learns:
+    if not known:
         return None
     from pate_fed.students import interim_chances  # noqa: PLC0415 - takes seconds
 
-    known = labels_to_learn(outcomes, store)
     return interim_chances(
         pool.inputs[list(known)],
         np.array(list(known.values()), dtype=np.int64),
-        pool.inputs[list(batch)],
-        classes=terms.classes,
+        pool.inputs[list(asked)],
+        classes=classes,
     )

@@ -6,13 +6,14 @@ It opens or resumes the labeling run; the worker decides when.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from coordinator.database import (
     Answer,
+    Database,
     ReleasedAnswers,
     RunAttempt,
     RunStore,
@@ -21,8 +22,9 @@ from coordinator.database import (
 )
 from coordinator.database.run_store import BatchState
 from coordinator.federation.home import FederationHome
-from coordinator.runs import results
+from coordinator.runs.known_answers import KnownAnswers
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order
+from coordinator.runs.later_steps import another_student
 from coordinator.runs.left_out import LeftOut
 from coordinator.runs.queue import Progress
 from coordinator.runs.request import RunRequest
@@ -33,8 +35,9 @@ from pate_fed.charging import RunLedger, lifelong_charge
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
-from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.report.tables import Answers, UsedRun
+from pate_fed.queries import QueryPool
+from pate_fed.releases import Outcome
+from pate_fed.report.tables import UsedRun
 from protocols.errors import UnfinishedSetupError
 from protocols.forms import DEPLOYED_FORMS, FORMS
 from protocols.identity import SigningIdentity
@@ -46,66 +49,95 @@ from protocols.sums import SUMS
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
 """From a run's setup on, pauses included; hospitals refuse every later batch."""
 
-_VOID: Final = (BatchState.VOID, BatchState.FREED)
-
-_KEYSTREAM = fastest_keystream(time.thread_time)
+KEYSTREAM: Final = fastest_keystream(time.thread_time)
 
 
 @dataclass(slots=True)
-class OpenRun:
+class OpenRun(KnownAnswers):
     """One run that was taken up, with its state from earlier lives.
 
     Attributes:
+        identity: The coordinator's.
+        pool: The public inputs.
+        task: The published task; None in a simulation.
         attempt: The one that is worked on, in the database; `before` takes an earlier one.
         world: Its resources.
-        journal: That attempt's steps.
+        results: Its run directory, present or future.
         earlier: Results of its queries in earlier runs, by position in the pool.
+        home: The federation; None in a simulation.
+        kept: Labels that the students of these earlier runs kept for refused queries.
+        choose: In a simulation: gives the next queries once all others were asked, none at the
+            end.
+        journal: The attempt's steps.
         store: Charges and releases of the run, over all its attempts.
         warnings: For people.
         last_void: Reason of this life's last void batch; "" if there is none.
-        labeling: The run itself, once it has begun.
+        stopped_by: The error that ended the run before all was asked.
         traffic: Its packets in this life.
+        exchanges: How many of its exchanges in this life were of its setup, batches and closing.
+        seconds: How long all of that took.
         left_out: Hospitals that may be asked nothing more in this run.
         refused: Names of the hospitals that refuse a query in this life, by position in the pool.
     """
 
-    home: FederationHome
     identity: SigningIdentity
     request: RunRequest
-    task: LearningTask | EvaluationTask
+    pool: QueryPool
+    task: LearningTask | EvaluationTask | None
     members: list[Member]
     attempt: RunAttempt
     world: Surroundings
+    results: Path
+    earlier: dict[int, Answer]
+    home: FederationHome | None = None
+    kept: Mapping[int, int] = field(default_factory=dict)
+    choose: Callable[[OpenRun], tuple[int, ...]] = lambda _: ()
     warnings: list[str] = field(default_factory=list)
+    stopped_by: Exception | None = field(init=False, default=None)
     last_void: str = ""
-    labeling: LabelingRun | None = field(init=False, default=None)
     traffic: Traffic = field(init=False, default_factory=Traffic)
+    exchanges: dict[str, int] = field(
+        init=False, default_factory=lambda: dict.fromkeys(("setup", "batches", "closing"), 0)
+    )
+    seconds: float = field(init=False, default=0.0)
     left_out: LeftOut = field(init=False)
     refused: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
     journal: SqlCoordinatorJournal = field(init=False)
-    earlier: dict[int, Answer] = field(init=False)
     store: RunStore = field(init=False)
+    _labeling: LabelingRun | None = field(init=False, default=None)
     _is_given_up: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.journal = SqlCoordinatorJournal(self.attempt)
         self.left_out = LeftOut(self.members)
-        self.earlier = self._find_earlier()
         self.store = self._open_store(RunLedger.of(self._terms(in_seat_order(self.members))))
 
-    def _find_earlier(self) -> dict[int, Answer]:
-        queries, pool = self.request.queries, self.task.pool
-        digests = pool.ask(queries).digests
-        found = ReleasedAnswers(self.attempt.database).find(
-            digests,
-            task_digest=self.task.digest,
-            members=[one.identity.fingerprint for one in self.members],
-        )
-        return {
-            index: found[digest]
-            for index, digest in zip(queries, digests, strict=True)
-            if digest in found and found[digest].run != self.request.name
-        }
+    @property
+    def simulated(self) -> bool:
+        """Whether it is a simulation; its hospitals hear of that."""
+        return self.home is None
+
+    @property
+    def labeling(self) -> LabelingRun:
+        """The run itself, which has begun."""
+        assert self._labeling is not None
+        return self._labeling
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.request.class_names)
+
+    @property
+    def again(self) -> str:
+        """How it gets another student from its labels."""
+        return another_student(str(self.results) if self.simulated else self.request.name)
+
+    def choose_more(self) -> None:
+        """Let a simulation choose its next queries, if none is left to ask."""
+        if not self.left:
+            queries = (*self.request.queries, *self.choose(self))
+            self.request = replace(self.request, queries=queries)
 
     @property
     def left(self) -> list[int]:
@@ -137,25 +169,14 @@ class OpenRun:
         ]
 
     @property
-    def outcomes(self) -> Answers:
-        """The known outcomes of its queries: from earlier runs, then its own."""
-        drawn = [
-            (index, ABSTAIN, Outcome.REFUSED)
-            if answer.label is None
-            else (index, answer.label, Outcome.ANSWERED)
-            for index, answer in self.earlier.items()
-        ]
-        return drawn + results.answers_of(self.store)
-
-    @property
-    def drawn_in(self) -> dict[int, str]:
-        """Name of the earlier run that drew an answer, by position in the pool."""
-        return {index: answer.run for index, answer in self.earlier.items()}
+    def unreleased(self) -> int:
+        """Queries that were asked and are in no release."""
+        return len(self.labeling.asked) - len(self.released)
 
     @property
     def used_runs(self) -> list[UsedRun]:
         """The earlier runs that drew answers of its own, hospitals in the order of its seats."""
-        seats = [member.identity.fingerprint for member in in_seat_order(self.members)]
+        seats = sorted(party.fingerprint for party in self.request.parties)
         names = dict.fromkeys(self.drawn_in.values())
         requests = [RunRequest.from_json(self.attempt.request_of(name)) for name in names]
         return [UsedRun(each.terms_by(seats), FORMS[each.settings.form]) for each in requests]
@@ -164,16 +185,6 @@ class OpenRun:
     def is_unbegun(self) -> bool:
         """Whether no hospital has its offer, apart from attempts that were given up."""
         return self._is_given_up or not self.journal.steps()
-
-    @property
-    def voids(self) -> int:
-        """Batches that were void, over all attempts."""
-        return sum(each.state in _VOID for each in self.store.asked().values())
-
-    @property
-    def has_asked(self) -> bool:
-        """Whether hospitals were asked anything, in any attempt."""
-        return bool(self.store.asked())
 
     def before(self) -> OpenRun | None:
         """Return the run in the state of its last complete setup; None if there is none."""
@@ -184,16 +195,6 @@ class OpenRun:
         found = replace(self, attempt=attempt)
         found.warnings = [*self.warnings, f"The run ended when it was to be set up anew: {reason}"]
         return found
-
-    @property
-    def results(self) -> Path:
-        """Its run directory."""
-        return results_of(self.home, self.request.name)
-
-    @property
-    def has_answers(self) -> bool:
-        """Whether anything was released."""
-        return bool(self.drawn_in) or bool(self.store.releases())
 
     def give_up(self, reason: str, *, lost_by: bytes = b"") -> None:
         """Note that an attempt failed: the next one has rows of its own.
@@ -212,8 +213,8 @@ class OpenRun:
     ) -> LabelingRun:
         """Open the run, before any hospital heard of it."""
         job = self._job(transport, sleep)
-        self.labeling = LabelingRun(replace(job, owed=self._owed()))
-        return self.labeling
+        self._labeling = LabelingRun(replace(job, owed=self._owed()))
+        return self._labeling
 
     def resumed(
         self,
@@ -227,13 +228,13 @@ class OpenRun:
         job = self._job(transport, sleep)
         if patience_s is not None:
             job = replace(job, patience_s=patience_s)
-        self.labeling = LabelingRun.resume(job, is_read_only=is_read_only)
-        return self.labeling
+        self._labeling = LabelingRun.resume(job, is_read_only=is_read_only)
+        return self._labeling
 
     @property
     def silent(self) -> list[Member]:
         """The hospitals whose answers are missing."""
-        missing = () if self.labeling is None else self.labeling.round.missing
+        missing = () if self._labeling is None else self._labeling.round.missing
         return [one for one in self.members if one.identity.fingerprint in missing]
 
     @property
@@ -259,8 +260,9 @@ class OpenRun:
 
     @property
     def form(self) -> SecureSum:
-        """Its secure sum, one that hides each party's vector."""
-        return SUMS[DEPLOYED_FORMS[self.request.settings.form].name](keystream=_KEYSTREAM)
+        """Its secure sum; a deployed one hides each party's vector."""
+        forms = FORMS if self.simulated else DEPLOYED_FORMS
+        return SUMS[forms[self.request.settings.form].name](keystream=KEYSTREAM)
 
     def _job(
         self,
@@ -274,9 +276,9 @@ class OpenRun:
             identity=self.identity,
             form=self.form,
             members=self.members,
-            pool=self.task.pool,
+            pool=self.pool,
             terms=self._terms,
-            simulated=False,
+            simulated=self.simulated,
             store=self._open_store,
             random_bytes=world.random_bytes,
             noise_bytes=world.noise_bytes,
@@ -287,18 +289,18 @@ class OpenRun:
             lifetime_s=RUN_LIFETIME_S,
             suite=self.request.settings.suite,
             patience_s=self.request.patience_s,
+            meter=world.meter,
         )
 
     def _terms(self, members: tuple[Member, ...]) -> RunTerms:
-        names = tuple(one.name for one in self.request.parties)
-        return results.in_seat_order(self.request.terms, names=names, members=members)
+        return self.request.terms_by([one.identity.fingerprint for one in members])
 
     def _open_store(self, ledger: RunLedger) -> RunStore:
         self.store = RunStore(
             self.attempt,
             ledger,
-            pool=self.task.pool,
-            task_digest=self.task.digest,
+            pool=self.pool,
+            task_digest=self.request.task,
             members=[one.identity.fingerprint for one in self.members],
         )
         return self.store
@@ -317,20 +319,35 @@ class OpenRun:
         return owed
 
 
+def earlier_answers(request: RunRequest, pool: QueryPool, database: Database) -> dict[int, Answer]:
+    """Return the answers of a run's queries that other runs drew, by position in the pool."""
+    digests = pool.ask(request.queries).digests
+    found = ReleasedAnswers(database).find(
+        digests,
+        task_digest=request.task,
+        members=[one.fingerprint for one in request.parties],
+    )
+    return {
+        index: found[digest]
+        for index, digest in zip(request.queries, digests, strict=True)
+        if digest in found and found[digest].run != request.name
+    }
+
+
 def results_of(home: FederationHome, name: str) -> Path:
     """Return the path of a run's directory, present or future."""
     return home.path("runs", name, "results")
 
 
-def closed(run: OpenRun, sleep: Callable[[float], None]) -> LabelingRun | None:
-    """Return a run that has no query left and was closed: nobody is needed for its results.
+def is_closed(run: OpenRun, sleep: Callable[[float], None]) -> bool:
+    """Whether a run has no query left and was closed: nobody is needed for its results.
 
-    An earlier life ended in between. None for any other run.
+    An earlier life ended in between.
     """
     if run.is_unbegun or run.left:
-        return None
+        return False
     try:
         labeling = run.resumed(NoTransport(), sleep, is_read_only=True)
     except UnfinishedSetupError:
-        return None
-    return labeling if labeling.round.state is CoordinatorState.DONE else None
+        return False
+    return labeling.round.state is CoordinatorState.DONE

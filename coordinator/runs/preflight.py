@@ -67,9 +67,11 @@ def require_chargeable(
     _require_room(place, 0 if pool is None else pool.features.nbytes)
 
 
-def require_request(request: RunRequest, task: LearningTask | EvaluationTask, place: Path) -> None:
+def require_request(
+    request: RunRequest, task: LearningTask | EvaluationTask | None, place: Path
+) -> None:
     """Refuse a request that could not end with its results; see `require_chargeable`."""
-    if isinstance(task, EvaluationTask):  # it trains nothing
+    if not isinstance(task, LearningTask):  # nothing is trained, or a simulation has looked before
         installed_versions()
         _require_room(place, 0)
         return

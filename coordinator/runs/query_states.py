@@ -8,9 +8,10 @@ from enum import StrEnum
 
 from sqlalchemy import Connection, select
 
-from coordinator.database import Database, ReleasedAnswers, RunRow
+from coordinator.database import Database, RunRow
 from coordinator.database.run_store import BatchState
 from coordinator.database.schema import RunBatchRow, SkippedRow
+from coordinator.runs.open_run import earlier_answers
 from coordinator.runs.request import RunRequest
 from pate_fed.data.task import LearningTask
 from pate_fed.releases import NoisyRelease, Outcome
@@ -98,17 +99,7 @@ def query_states(
 def _of_earlier_runs(
     database: Database, request: RunRequest, task: LearningTask
 ) -> dict[int, AskedQuery]:
-    digests = task.pool.ask(request.queries).digests
-    found = ReleasedAnswers(database).find(
-        digests,
-        task_digest=task.digest,
-        members=[one.fingerprint for one in request.parties],
-    )
-    answers = {
-        place: found[digest]
-        for place, digest in zip(request.queries, digests, strict=True)
-        if digest in found and found[digest].run != request.name
-    }
+    answers = earlier_answers(request, task.pool, database)
     return {
         place: _drawn(place, answer.label, run=answer.run, names=request.class_names)
         for place, answer in answers.items()

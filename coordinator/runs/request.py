@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
 from pate_fed.planning.fine_noise import require_fine_noise
 from pate_fed.pricing import run_cost
 from pate_fed.regular_files import read_regular
-from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
 
 SCHEMA_VERSION = 1
@@ -233,15 +232,10 @@ class RunRequest:
             sums=FORMS,
         )
 
-    def terms_by(self, seats: list[bytes]) -> RunTerms:
+    def terms_by(self, seats: Iterable[bytes]) -> RunTerms:
         """Return the terms with the parties of these fingerprints, all of them, in this order."""
-        drafted, known = self.terms, [party.fingerprint for party in self.parties]
-        places = [known.index(fingerprint) for fingerprint in seats]
-        return replace(
-            drafted,
-            weights=tuple(TeacherWeights.equal(self.parties[place].teachers) for place in places),
-            budgets=tuple(drafted.budgets[place] for place in places),
-        )
+        known = [party.fingerprint for party in self.parties]
+        return self.terms.seated([known.index(fingerprint) for fingerprint in seats])
 
     def to_json(self) -> str:
         """Return its one form."""

@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import date
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from coordinator.database.run_store import RunStore
-from coordinator.runs.labeling import LabelingRun, Member
 from coordinator.runs.later_steps import NO_STUDENT, attempt
-from coordinator.runs.transport import Packet
+from coordinator.runs.open_run import OpenRun
 from pate_fed.errors import MissingExtraError
-from pate_fed.federation import RunTerms
 from pate_fed.planning import RunSettings
 from pate_fed.record import SCHEMA_VERSION, Manifest, Metrics, Privacy, Settings
 from pate_fed.record.manifest import EvaluatedRun, LostSetup, PartitionProof, SplitKeys
@@ -33,8 +30,8 @@ from pate_fed.report import (
     render_report,
 )
 from pate_fed.report.run_directory import SentPacket, digests_of
-from pate_fed.report.tables import Answers, EndedRun, UsedRun, privacy_table
-from pate_fed.report.warning_words import party_warnings
+from pate_fed.report.tables import EndedRun, UsedRun, metrics_table, privacy_table
+from pate_fed.report.warning_words import end_warnings, party_warnings, slack_warnings
 from pate_fed.run_folder import ANNEXES, EARLIER, MODEL_CARD, REPORT, SEAL, STUDENT
 from pate_fed.version import __version__
 from protocols.forms import FORMS
@@ -74,153 +71,140 @@ class EarlierSetup:
     reason: str
 
 
-def answers_of(store: RunStore) -> Answers:
-    """Return every query of every released batch, in order."""
-    return [
-        (index, int(label), Outcome(int(outcome)))
-        for indices, release in store.releases().values()
-        for index, label, outcome in zip(indices, release.labels, release.outcomes, strict=True)
-    ]
-
-
-def in_seat_order(
-    drafted: RunTerms, *, names: tuple[str, ...], members: tuple[Member, ...]
-) -> RunTerms:
-    """Put drafted terms in the order of the parties' seats.
-
-    Args:
-        drafted: The terms.
-        names: The parties' names, in the order of the draft.
-        members: The parties, in seat order.
-    """
-    places = [names.index(member.name) for member in members]
-    return replace(
-        drafted,
-        weights=tuple(member.weights for member in members),
-        budgets=tuple(drafted.budgets[place] for place in places),
-    )
-
-
 def privacy_of(
-    run: LabelingRun,
+    run: OpenRun,
     *,
-    settings: RunSettings,
-    store: RunStore,
-    simulated: bool,
-    earlier: Sequence[UsedRun] = (),
-    asks_nothing: bool = False,
+    earlier: Sequence[UsedRun],
     budgets: Mapping[str, float] = MappingProxyType({}),
 ) -> Privacy:
-    """Return the content of `privacy.json`; see `EndedRun`.
+    """Return the content of `privacy.json`, and warn of what it tells; see `EndedRun`.
 
     `budgets` has, by name, each hospital's budget of all rounds of a simulation together.
     """
+    settings, labeling = run.request.settings, run.labeling
     form = FORMS[settings.form]
-    return privacy_table(
+    privacy = privacy_table(
         ended=EndedRun(
-            terms=run.terms,
-            parties=tuple(member.name for member in run.members),
-            ledger=store.ledger(),
-            releases={batch: release for batch, (_, release) in store.releases().items()},
-            instance=run.per_instance_cost,
+            terms=labeling.terms,
+            parties=tuple(member.name for member in labeling.members),
+            ledger=run.store.ledger(),
+            releases={batch: release for batch, (_, release) in run.store.releases().items()},
+            instance=labeling.per_instance_cost,
             form=form,
             earlier=tuple(earlier),
-            is_dealt_by_class=simulated and settings.partition == "dirichlet",
-            asks_nothing=asks_nothing,
-            budgets=tuple(budgets[member.name] for member in run.members) if budgets else (),
+            is_dealt_by_class=run.simulated and settings.partition == "dirichlet",
+            asks_nothing=not run.left and not run.store.asked(),
+            budgets=tuple(budgets[one.name] for one in labeling.members) if budgets else (),
         ),
         sealing=_SEALING[settings.suite] if form.hides_vectors else "",
         seed=settings.seed,
-        simulated=simulated,
+        simulated=run.simulated,
     )
+    run.warnings += [
+        *slack_warnings(privacy),
+        *end_warnings(
+            labeling.terms,
+            is_over=labeling.is_over,
+            ledger=privacy.ledger,
+            queries=len(run.request.queries) - len(run.earlier),
+            void=run.unreleased,
+            voids=run.voids,
+        ),
+        *(f"{said}." for said in run.skipped_words),
+        *party_warnings(
+            lost=labeling.lost,
+            share_faults=labeling.share_faults,
+            not_heard=labeling.not_heard,
+            parties=len(labeling.members),
+        ),
+    ]
+    return privacy
 
 
-def warnings_of(run: LabelingRun) -> list[str]:
-    """Name the lost hospitals, and those of wrong shares; see `party_warnings`."""
-    return party_warnings(
-        lost=run.lost,
-        share_faults=run.share_faults,
-        not_heard=run.not_heard,
-        parties=len(run.members),
+def metrics_of(
+    run: OpenRun, *, student: Student | None, seconds: Mapping[str, float], **measured: Any
+) -> Metrics:
+    """Return the content of `metrics.json`; `measured` is what only a simulation measures."""
+    only_simulated: dict[str, Any] = {"data": None, "truth": None, "scores": None, "yardsticks": {}}
+    return metrics_table(
+        parties=len(run.request.parties),
+        teachers=run.request.settings.all_teachers,
+        pool=len(run.pool),
+        queries=run.request.queries,
+        outcomes=run.outcomes,
+        void=run.unreleased,
+        reinforced=len(run.reinforced),
+        student=student,
+        sent=run.traffic.sent,
+        received=run.traffic.received,
+        exchanges=run.exchanges,
+        batches=len(run.store.ledger().states),
+        seconds=seconds,
+        warnings=run.warnings,
+        earlier_runs=Counter(run.drawn_in.values()),
+        **(only_simulated | measured),
     )
 
 
 def write_results(
     out: Path,
     *,
-    run: LabelingRun,
-    begun_on: date,
-    settings: RunSettings,
-    pool_digest: bytes,
+    run: OpenRun,
     metrics: Metrics,
     privacy: Privacy,
-    outcomes: Answers,
-    class_names: tuple[str, ...],
     student: Student | None,
     preprocessing: Preprocessing | None,
+    settings: RunSettings | None = None,
     others: Mapping[str, object] = MappingProxyType({}),
     partition: PartitionProof | None = None,
     split: SplitKeys | None = None,
-    drawn_in: Mapping[int, str] | None = None,
-    reinforced: Mapping[int, int] = MappingProxyType({}),
     row_names: Sequence[str] | None = None,
     earlier: Sequence[EarlierSetup] = (),
-    packets: Sequence[Packet] = (),
-    federation: str = "",
-    again: str,
     notes: list[str],
 ) -> None:
     """Write a run directory: labels, prices and transcript, or nothing; then the rest.
 
     The rest is the student, its card and the pages. What of it fails is a line in `notes`, in the
-    warnings of `metrics` and in the report; `again` says how to get a student then.
+    warnings of `metrics` and in the report.
 
-    A run that asked nobody has no transcript. `others` are settings that a federation
-    knows better; `earlier` the failed setups, oldest first; `packets` what came from
-    nodes; `reinforced` the labels that students kept for refused queries. Only a simulation has a
-    `partition`, a `split` and `row_names` of its pool; only a deployed run has a
-    `federation`, by its name.
+    A run that asked nobody has no transcript. `settings` are the request's where none are given,
+    and `others` are such as a federation knows better; `earlier` are the failed setups, oldest
+    first. Only a simulation has a `partition`, a `split` and `row_names` of its pool.
 
     Raises:
         RunDirectoryError: it exists, or cannot be written.
     """
-    table = settings.as_record(**others)
-    manifest = manifest_table(
-        run,
-        begun_on=begun_on,
-        settings=settings,
-        partition=partition,
-        split=split,
-        pool_digest=pool_digest,
-        earlier=earlier,
-        federation=federation,
-    )
+    table = (settings or run.request.settings).as_record(**others)
+    manifest = manifest_table(run, partition=partition, split=split, earlier=earlier)
+    class_names, round_ = run.request.class_names, run.labeling.round
     with RunDirectory.open_new(out) as directory:
         directory.write_record(table, privacy, manifest)
         directory.write_labels(
             (
                 (index, class_names[label] if outcome is Outcome.ANSWERED else "")
-                for index, label, outcome in outcomes
+                for index, label, outcome in run.outcomes
                 if outcome is not Outcome.NOT_ASKED
             ),
-            drawn_in=drawn_in,
-            reinforced={query: class_names[label] for query, label in reinforced.items()},
+            drawn_in=run.drawn_in,
+            reinforced={query: class_names[label] for query, label in run.reinforced.items()},
             row_names=row_names,
         )
         if earlier:
             lost = (line for setup in earlier for line in transcript_of(setup.round))
             directory.write_transcript(lost, name=EARLIER)
-        if run.round.run_id:
-            directory.write_transcript(transcript_of(run.round))
-        if packets:
-            directory.write_sent(sent_of(run, packets))
+        if round_.run_id:
+            directory.write_transcript(transcript_of(round_))
+        if run.traffic.packets:
+            directory.write_sent(sent_of(run))
         way = preprocessing, class_names
-        metrics = write_student(directory, student, way, metrics=metrics, again=again, notes=notes)
+        metrics = write_student(
+            directory, student, way, metrics=metrics, again=run.again, notes=notes
+        )
         directory.write_record(metrics)
         write_card(directory, metrics, privacy, table, notes=notes)
-        if run.round.run_id:
+        if round_.run_id:
             files = digests_of(directory.folder)
-            directory.write_json(SEAL, run.round.closing.seal_results(files))
+            directory.write_json(SEAL, round_.closing.seal_results(files))
         write_pages(directory, notes=notes)
 
 
@@ -306,12 +290,12 @@ def installed_versions() -> dict[str, str]:
         ) from error
 
 
-def sent_of(run: LabelingRun, packets: Iterable[Packet]) -> Iterator[SentPacket]:
+def sent_of(run: OpenRun) -> Iterator[SentPacket]:
     """Name the hospital of each packet; a node that is none of the run's sent nothing of it."""
-    names = run.names_by_node
+    names = run.labeling.names_by_node
     return (
         SentPacket(names[one.node], one.kinds, one.size, one.digest.hex())
-        for one in packets
+        for one in run.traffic.packets
         if one.node in names
     )
 
@@ -322,35 +306,32 @@ def transcript_of(setup: CoordinatorRound) -> Iterator[str]:
 
 
 def manifest_table(
-    run: LabelingRun,
+    run: OpenRun,
     *,
-    begun_on: date,
-    settings: RunSettings,
-    pool_digest: bytes,
     earlier: Sequence[EarlierSetup] = (),
-    federation: str = "",
     partition: PartitionProof | None = None,
     split: SplitKeys | None = None,
     evaluated: EvaluatedRun | None = None,
 ) -> Manifest:
     """Return the content of `manifest.json`; arguments as for `write_results`."""
+    settings, labeling = run.request.settings, run.labeling
     return Manifest(
         schema_version=SCHEMA_VERSION,
-        begun_on=begun_on.isoformat(),
+        begun_on=run.attempt.begun_on().isoformat(),
         pate_fed=__version__,
         python=platform.python_version(),
         versions=installed_versions(),
         seed=settings.seed,
         suite=settings.suite,
-        federation=federation,
+        federation=run.home.settings.name if run.home else "",
         # Only a simulation knows the owner of each record.
         partition=partition,
         split=split,
-        pool_sha256=pool_digest.hex(),
-        run_id=run.round.run_id.hex(),
-        transcript_head=run.round.transcript.head.hex(),
-        heads_compared=tuple(seat.hex() for seat in run.round.closing.heads_compared),
-        not_heard=run.not_heard,
+        pool_sha256=run.request.pool.hex(),
+        run_id=labeling.round.run_id.hex(),
+        transcript_head=labeling.round.transcript.head.hex(),
+        heads_compared=tuple(seat.hex() for seat in labeling.round.closing.heads_compared),
+        not_heard=labeling.not_heard,
         earlier_setups=tuple(
             LostSetup(
                 run_id=setup.round.run_id.hex(),

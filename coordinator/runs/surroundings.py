@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from coordinator.runs.labeling.job import MakeMeter
 from coordinator.runs.stages import OnStage, pass_by
 from coordinator.runs.transport import Transport
 from pate_fed.mechanisms import RandomBytes
@@ -27,6 +28,7 @@ class Surroundings:
         wait: Waits for so many seconds; returns early where the service ends.
         on_stage: Called at every point where a coordinator may be stopped; for tests.
         on_exchange: Told how long an exchange took.
+        meter: See `LabelingJob`.
     """
 
     open_transport: OpenTransport
@@ -36,3 +38,4 @@ class Surroundings:
     wait: Callable[[float], None] = time.sleep
     on_stage: OnStage = pass_by
     on_exchange: Callable[[float], None] = lambda _: None
+    meter: MakeMeter | None = None

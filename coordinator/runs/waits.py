@@ -14,7 +14,6 @@ from coordinator.runs.open_run import OpenRun
 from coordinator.runs.queue import PAUSE, RunQueue, RunState
 from coordinator.runs.request import RunRequest
 from coordinator.runs.surroundings import Surroundings
-from pate_fed.votes import TeacherWeights
 
 _LOOK_S: Final = 1.0
 """While waiting, how often to look whether the operator wants something else."""
@@ -134,9 +133,8 @@ class RunWaits:
                 raise RunRequestError(f"{party.name} must be a member", "unknown")
             if found.state not in INSIDE:
                 gone = RunRequestError(f"{party.name} must be a member", found.state)
-            weights = TeacherWeights.equal(party.teachers)
             node = found.node_id if found.state == "member" else None
-            members.append(Member(party.name, found.identity, weights, node=node))
+            members.append(Member(party.name, found.identity, node=node))
         return members, gone
 
     def suspended_among(self, members: Iterable[Member]) -> set[bytes]:

@@ -33,7 +33,7 @@ from coordinator.runs.endings import end_of, ending, said
 from coordinator.runs.interim import predictions_for
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
-from coordinator.runs.open_run import OpenRun, closed
+from coordinator.runs.open_run import OpenRun, earlier_answers, is_closed, results_of
 from coordinator.runs.preflight import require_request
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_task
@@ -50,7 +50,6 @@ from protocols.errors import (
     UnexpectedMessageError,
     UnfinishedSetupError,
 )
-from protocols.identity import SigningIdentity
 from protocols.rounds import CoordinatorState
 
 OFFER_AGAIN_S: Final = 10.0
@@ -77,26 +76,28 @@ class RunWorker:
     """Works on one run at a time.
 
     Args:
-        home: The federation.
+        home: The federation; None for a worker that takes its runs up elsewhere.
         queue: Its runs.
         parties: Gives all hospitals that ever asked to join.
         surroundings: Channels to hospitals, random bytes and the clock.
+        write: Writes the results of a run that has ended.
     """
 
     def __init__(
         self,
-        home: FederationHome,
+        home: FederationHome | None,
         queue: RunQueue,
         *,
         parties: Callable[[], list[EnrolledParty]],
         surroundings: Surroundings,
+        write: Write = write_or_note,
     ) -> None:
         self._home = home
         self._queue = queue
         self._with = surroundings
+        self._write = write
         self._waits = RunWaits(queue, parties=parties, surroundings=surroundings)
         self._agreement = Agreement(queue, self._waits)
-        self._identity: SigningIdentity = home.identity
 
     def work(self, run: Run) -> None:
         """Work on a run until it ends, rests, or has to wait; its state says which.
@@ -162,11 +163,11 @@ class RunWorker:
         if run.is_unbegun and not run.left:
             self._answer_from_store(run)
             return
-        if (ended := closed(run, self._with.wait)) is not None:
+        if is_closed(run, self._with.wait):
             is_stopping = self._queue.find(name).state is RunState.STOPPING
-            ended_by = RunWaits.HaltedError() if is_stopping else None
+            run.stopped_by = RunWaits.HaltedError() if is_stopping else None
             self._note(run)
-            self._queue.enter(name, *ending(run, ended, ended_by, write_or_note(run, ended)))
+            self._queue.enter(name, *ending(run, self._write(run)))
             return
         if run.is_unbegun and not self._may_be_offered(run):
             return
@@ -192,20 +193,20 @@ class RunWorker:
             self._waits.enter(name, RunState.RUNNING)
             traffic = transport.traffic
             set_up = traffic.exchanges
-            stopped_by = self._ask_all(run, labeling, asking)
+            run.stopped_by = self._ask_all(run, labeling, asking)
             asked = traffic.exchanges
             self._close(run, labeling)
-            if _has_lost_keys(stopped_by) and self._set_up_anew(run, stopped_by):
+            if _has_lost_keys(run.stopped_by) and self._set_up_anew(run, run.stopped_by):
                 return
             run.save_refused()
-            exchanges = {
+            run.exchanges = {
                 "setup": set_up,
                 "batches": asked - set_up,
                 "closing": traffic.exchanges - asked,
             }
-            seconds = time.monotonic() - start
-            notes = write_or_note(run, labeling, exchanges=exchanges, seconds=seconds)
-        self._queue.enter(name, *ending(run, labeling, stopped_by, notes))
+            run.seconds = time.monotonic() - start
+            notes = self._write(run)
+        self._queue.enter(name, *ending(run, notes))
 
     def _may_be_offered(self, run: OpenRun) -> bool:
         """Tell whether a run can end with its results; else let it wait, or end uncharged."""
@@ -292,7 +293,7 @@ class RunWorker:
         self._waits.wait(run.request.name, f"set up anew: {said(error)}", 0.0)
         return True
 
-    def _read_out(self, run: OpenRun, reason: str, write: Write = write_or_note) -> None:
+    def _read_out(self, run: OpenRun, reason: str) -> None:
         """Keep the results of a run that nobody closes."""
         last = run.before() if run.is_unbegun else run
         if last is None:
@@ -306,13 +307,13 @@ class RunWorker:
         if labeling.round.state is not CoordinatorState.DONE:
             run.warnings.append(f"The run was not closed: {reason}")
         self._note(run)
-        write(run, labeling)
+        self._write(run)
 
-    def _answer_from_store(self, run: OpenRun, write: Write = write_or_note) -> None:
+    def _answer_from_store(self, run: OpenRun) -> None:
         """Give the answers of earlier runs; no hospital hears of it, and nothing is charged."""
-        labeling = run.begun(NoTransport(), self._with.wait)
+        run.begun(NoTransport(), self._with.wait)
         self._note(run)
-        self._queue.enter(run.request.name, RunState.DONE, "; ".join(write(run, labeling)))
+        self._queue.enter(run.request.name, RunState.DONE, "; ".join(self._write(run)))
 
     def _opened(self, run: OpenRun, transport: Transport) -> LabelingRun | None:
         """Take a run up where it stood, or offer it; None if it has to wait, or is over."""
@@ -332,7 +333,7 @@ class RunWorker:
                 self._read_out(run, str(error))
                 self._queue.enter(name, RunState.STOPPED, f"by the operator: {said(error)}")
             else:
-                self._wait_for_hospitals(run, said(error))
+                self._wait_for_hospitals(run, said(error), error)
         else:
             self._finish(run, labeling, gives_up=stopping)
             return labeling
@@ -368,7 +369,7 @@ class RunWorker:
             if is_for_good:
                 self._end_unoffered(run, error)
                 return None
-            self._wait_for_hospitals(run, said(error))
+            self._wait_for_hospitals(run, said(error), error)
             return None
         except (RunStateError, DatabaseError):
             raise
@@ -380,6 +381,7 @@ class RunWorker:
 
     def _end_unoffered(self, run: OpenRun, error: Exception) -> None:
         """End a run that hospitals do not take up; keep its earlier results."""
+        run.stopped_by = error
         if not run.has_answers:
             self._fail(run.request.name, error)
             return
@@ -407,6 +409,8 @@ class RunWorker:
                 return RunWaits.HaltedError()
             if state is RunState.WAITING:  # nobody is waited for any more
                 self._waits.enter(name, RunState.RUNNING)
+            if not labeling.is_over:
+                run.choose_more()
             asked = labeling.asked
             left = [index for index in run.left if index not in asked]
             fresh = [index for index in left if index not in run.refused]
@@ -433,8 +437,9 @@ class RunWorker:
                     run.refused |= ready.refused
                     run.store.save_skipped({} if fresh else ready.refused)
                     continue
+                known = run.lessons if labeling.terms.spec.learns else {}
                 predictions = predictions_for(
-                    batch, outcomes=run.outcomes, store=run.store, pool=run.task.pool
+                    batch, known=known, pool=run.pool, classes=run.classes
                 )
                 labeling.ask(batch, predictions=predictions)
                 self._agreement.note_lost(run, labeling)
@@ -469,7 +474,9 @@ class RunWorker:
 
     # Waiting ----------------------------------------------------------------------------------
 
-    def _wait_for_hospitals(self, run: OpenRun, reason: str) -> bool:
+    def _wait_for_hospitals(
+        self, run: OpenRun, reason: str, error: Exception | None = None
+    ) -> bool:
         """Wait until a run is tried again, or give up once its patience is over.
 
         Returns:
@@ -481,7 +488,8 @@ class RunWorker:
             return False
         now = datetime.fromtimestamp(self._with.clock(), UTC)
         since = self._queue.wait_since(name, now=now)
-        if (now - since).total_seconds() > run.request.patience_s:
+        if (now - since).total_seconds() >= run.request.patience_s:
+            run.stopped_by = error
             # A run that began may be taken up once hospitals are back.
             is_fresh = run.is_unbegun and not run.has_asked
             state = RunState.FAILED if is_fresh else RunState.PAUSED
@@ -498,11 +506,23 @@ class RunWorker:
 
     def _taken_up(self, run: Run) -> tuple[OpenRun, RunRequestError | None]:
         """Become the one who works on a run; say, too, which of its hospitals is gone."""
+        assert self._home is not None
         request = RunRequest.from_json(self._queue.request(run.name))
         task = read_task(self._home, request)
         members, gone = self._waits.members(request)
-        rows = self._queue.take_up(run.name)
-        taken = OpenRun(self._home, self._identity, request, task, members, rows, self._with)
+        attempt = self._queue.take_up(run.name)
+        taken = OpenRun(
+            self._home.identity,
+            request,
+            task.pool,
+            task,
+            members,
+            attempt,
+            self._with,
+            results=results_of(self._home, run.name),
+            earlier=earlier_answers(request, task.pool, attempt.database),
+            home=self._home,
+        )
         return taken, gone
 
     def _note(self, run: OpenRun) -> None:
@@ -552,7 +572,7 @@ def _require_affordable(run: OpenRun) -> None:
         BudgetExhaustedError: it was asked for at another price, as by another version.
     """
     terms = run.request.terms
-    if run.request.new_queries and budget_share(terms) > 1:
+    if run.request.new_queries and terms.spec.is_private and budget_share(terms) > 1:
         cost, budget = tightest_cost(terms)
         raise BudgetExhaustedError(requested=cost, budget=budget, advice="ask for a new run")
 

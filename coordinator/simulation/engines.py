@@ -44,24 +44,20 @@ def require_engine(name: str) -> None:
         )
 
 
-def run_engine(
-    name: str,
-    main: Callable[[Transport], None],
-    hospitals: HospitalsBlueprint,
-    *,
-    workers: int,
-) -> None:
+def run_engine(name: str, main: Callable[[Transport], None], hospitals: HospitalsBlueprint) -> None:
     """Open all hospitals' nodes, run the coordinator's `main` against them, and return.
 
     Raises:
         Exception: any exception of `main`.
     """
+    workers = os.cpu_count() or 1
     os.environ.update(QUIET_FLOWER, RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
     for library in ("flwr", "ray"):
         # They log tracebacks, with a party's current work; faults that matter come back as a code.
         logging.getLogger(library).setLevel(logging.CRITICAL + 1)
-    # A hospital's log is its own; here it would mix with the lines of standard error.
-    logging.getLogger("party").addHandler(logging.NullHandler())
+    for node in ("party", "coordinator"):
+        # A node's log is its own; here it would mix with the lines of standard error.
+        logging.getLogger(node).addHandler(logging.NullHandler())
     failure: list[BaseException] = []
     count = len(hospitals.hospitals)
 

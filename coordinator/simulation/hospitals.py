@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.runs.open_run import KEYSTREAM
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.site.party_task import PartyTask, tasks_of
@@ -24,7 +25,7 @@ from pate_fed.charging import whole_charge
 from pate_fed.class_shares import share_offsets
 from pate_fed.data import Dataset, Records
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import RandomBytes, keyed_stream
+from pate_fed.mechanisms import keyed_stream
 from pate_fed.partition import Partition
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.record.metrics import Quality
@@ -33,11 +34,7 @@ from pate_fed.students.facts import LabelFacts
 from pate_fed.teachers import TeacherEnsemble
 from pate_fed.votes import TeacherWeights
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.prg import Keystream, fastest_keystream
 from protocols.sums import SUMS
-
-KEYSTREAM: Keystream = fastest_keystream(time.thread_time)
-"""The faster back end of the expansion on this machine; the bytes are the same with either."""
 
 Tick = Callable[[], None]
 
@@ -127,8 +124,9 @@ class HospitalsBlueprint:
         hospitals: The hospitals.
         coordinator: The coordinator that all have pinned.
         pool: The queries that all owners approved.
-        policy: The policy of all owners.
-        budgets: Each hospital's budget over all runs: this one, in a simulation.
+        terms: The run's, hospitals in this order.
+        form: Secure sum.
+        suite: Sealing suite.
         noise_seeds: Seed of each hospital's own noise, for a repeatable run; None to draw it
             afresh.
         cores: Inputs that teachers vote on in place of a query, by its position in the pool; empty
@@ -138,8 +136,9 @@ class HospitalsBlueprint:
     hospitals: tuple[Hospital, ...]
     coordinator: PublicIdentity
     pool: QueryPool
-    policy: Policy
-    budgets: tuple[PrivacyLedger, ...]
+    terms: RunTerms
+    form: str
+    suite: str
     noise_seeds: tuple[bytes, ...] | None = None
     cores: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
 
@@ -151,43 +150,31 @@ class HospitalsBlueprint:
             identity.fingerprint: hospital.name
             for identity, hospital in zip(identities, self.hospitals, strict=True)
         }
-        seeds = self.noise_seeds or (None,) * len(identities)
-        return [
-            self._open_one(hospital, budget, identity, pins, bodies, noise_bytes=_stream_of(seed))
-            for hospital, budget, identity, seed in zip(
-                self.hospitals, self.budgets, identities, seeds, strict=True
+        policy = simulation_policy(self.terms, form=self.form, suite=self.suite)
+        nodes = []
+        for seat, (hospital, identity) in enumerate(zip(self.hospitals, identities, strict=True)):
+            database = PartyDatabase.in_memory()
+            seed = self.noise_seeds[seat] if self.noise_seeds else None
+            node = PartyNode(
+                identity=identity,
+                coordinator=self.coordinator,
+                known_peers=pins,
+                guard=Guard(policy=policy, weights=hospital.weights, checked_peers=bodies),
+                tasks=tasks_of(PartyTask(self.pool, self._votes_of(hospital.ensemble))),
+                forms={name: form(keystream=KEYSTREAM) for name, form in SUMS.items()},
+                journal=Journal(database, sketch_key=b""),  # the same signs, so that it repeats
+                ledger=LedgerStore(database, budget=life_of(self.terms, seat)),
+                random_bytes=secrets.token_bytes,
+                clock=time.time,
+                noise_bytes=None if seed is None else keyed_stream(seed, tag="party noise"),
             )
-        ]
+            nodes.append(node)
+        return nodes
 
     def _votes_of(self, ensemble: TeacherEnsemble) -> Callable[[QueryBatch], NDArray[np.int64]]:
         if self.cores:
             return partial(vote_on_cores, ensemble, self.pool, self.cores)
-        return partial(_vote, ensemble)
-
-    def _open_one(
-        self,
-        hospital: Hospital,
-        budget: PrivacyLedger,
-        identity: SigningIdentity,
-        pins: Mapping[bytes, PublicIdentity],
-        bodies: Mapping[bytes, str],
-        *,
-        noise_bytes: RandomBytes | None,
-    ) -> PartyNode:
-        database = PartyDatabase.in_memory()
-        return PartyNode(
-            identity=identity,
-            coordinator=self.coordinator,
-            known_peers=pins,
-            guard=Guard(policy=self.policy, weights=hospital.weights, checked_peers=bodies),
-            tasks=tasks_of(PartyTask(self.pool, self._votes_of(hospital.ensemble))),
-            forms={name: form(keystream=KEYSTREAM) for name, form in SUMS.items()},
-            journal=Journal(database, sketch_key=b""),  # the same signs, so that it repeats
-            ledger=LedgerStore(database, budget=budget),
-            random_bytes=secrets.token_bytes,
-            clock=time.time,
-            noise_bytes=noise_bytes,
-        )
+        return lambda batch: ensemble.vote(batch.views)
 
 
 def life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
@@ -202,14 +189,13 @@ def life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
     return replace(life, epsilon=max(life.epsilon, needed * ROUNDING_ROOM))
 
 
-def simulation_policy(*, terms: RunTerms, form: str, suite: str, queries: int) -> Policy:
+def simulation_policy(terms: RunTerms, *, form: str, suite: str) -> Policy:
     """The policy of all simulated hospitals: it allows the run, and nothing beyond it.
 
     Args:
         terms: The run's.
         form: Secure sum.
         suite: Sealing suite.
-        queries: Cap on queries.
     """
     return Policy(
         approved_pools=frozenset({terms.pool_digest}),
@@ -221,7 +207,7 @@ def simulation_policy(*, terms: RunTerms, form: str, suite: str, queries: int) -
         # In a simulation the user chooses the amount of noise freely.
         least_sigma1=0.0,
         least_sigma2=0.0,
-        most_queries=queries,
+        most_queries=terms.caps.most.asks,
         most_epsilon=terms.epsilon,
         most_delta=terms.delta,
         # Nothing is lost for life in a simulation.
@@ -302,10 +288,6 @@ def _over(found: list[Quality], summary: Callable[[list[float]], float]) -> Qual
     )
 
 
-def _vote(ensemble: TeacherEnsemble, batch: QueryBatch) -> NDArray[np.int64]:
-    return ensemble.vote(batch.views)
-
-
 def vote_on_cores(
     ensemble: TeacherEnsemble,
     pool: QueryPool,
@@ -324,7 +306,3 @@ def vote_on_cores(
         said = ensemble.vote(pool.views.select(cores[query]))
         found.append([int(np.bincount(votes).argmax()) for votes in said])
     return np.array(found, dtype=np.int64).T
-
-
-def _stream_of(seed: bytes | None) -> RandomBytes | None:
-    return None if seed is None else keyed_stream(seed, tag="party noise")

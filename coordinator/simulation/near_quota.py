@@ -1,7 +1,7 @@
 """The quota of near queries in a simulation: the queries that hospitals would answer.
 
 A hospital answers few queries that lie close to earlier ones. A deployed run leaves the others out,
-and so does a rehearsal: the student then learns from as many labels as it would get.
+and so does a simulation: the student then learns from as many labels as it would get.
 """
 
 from __future__ import annotations

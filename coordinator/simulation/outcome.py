@@ -1,10 +1,12 @@
-"""A simulation as its caller sees it: whom it tells, what comes of it, and where that is kept."""
+"""A simulation as its caller sees it: its stages, its result, and where that is kept."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,40 @@ Tell = Callable[[str], None]
 
 def say_nothing(_: str) -> None:
     """Keep a line to itself."""
+
+
+class Stages:
+    """The stages of a simulation: shown while they last, and timed.
+
+    Args:
+        progress: Called with the progress.
+
+    Attributes:
+        seconds: How long each took, by its name.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Time the body."""
+        start = time.perf_counter()
+        yield
+        self.seconds[stage] = time.perf_counter() - start
+
+    def ticker(self, stage: str, total: int) -> Callable[[], None]:
+        """Show a stage of so many steps; return what to call after each."""
+        done = 0
+
+        def tick() -> None:
+            nonlocal done
+            done += 1
+            self._progress(stage, done, total)
+
+        self._progress(stage, 0, total)
+        return tick
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Self
 
+from coordinator.database import Answer
 from coordinator.runs.labeling import Member
-from coordinator.runs.results import in_seat_order
 from coordinator.runs.transcripts import check_transcript
 from coordinator.simulation.chance import Chance
 from pate_fed.accounting.formal import ROUNDING_ROOM
@@ -39,9 +39,8 @@ from pate_fed.planning import RunSettings, resolve, terms_of
 from pate_fed.queries import QueryPool
 from pate_fed.record.manifest import PartitionProof
 from pate_fed.record.settings import EarlierRound, RoundSettings
-from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.report import FinishedRun, read_run
-from pate_fed.report.tables import Answers, UsedRun
+from pate_fed.report.tables import UsedRun
 from pate_fed.rounds import cost_of_rounds, cost_of_runs, order_of_rounds
 from pate_fed.version import __version__
 from protocols.forms import FORMS
@@ -68,8 +67,7 @@ class Before:
         terms: Of each earlier round, hospitals in the data's order.
         budgets: Of all rounds together, in that order; empty in a first round.
         spent: Cost of the earlier rounds for each hospital's units, in that order.
-        outcomes: Of all earlier queries, in the order asked.
-        drawn_in: The round of each outcome, by position in the pool.
+        answers: Of all earlier queries, by position in the pool, in the order asked.
         reinforced: Labels that a student kept, by position in the pool.
     """
 
@@ -77,24 +75,8 @@ class Before:
     terms: tuple[RunTerms, ...] = ()
     budgets: tuple[float, ...] = ()
     spent: tuple[float, ...] = ()
-    outcomes: tuple[tuple[int, int, Outcome], ...] = ()
-    drawn_in: Mapping[int, str] = field(default_factory=dict)
+    answers: Mapping[int, Answer] = field(default_factory=dict)
     reinforced: Mapping[int, int] = field(default_factory=dict)
-
-    @property
-    def asked(self) -> tuple[int, ...]:
-        """Positions in the pool of all earlier queries."""
-        return tuple(index for index, _, _ in self.outcomes)
-
-    @property
-    def lessons(self) -> Answers:
-        """The outcomes, with the labels that a sure student kept in place of refusals."""
-        return [
-            (index, self.reinforced[index], Outcome.ANSWERED)
-            if index in self.reinforced
-            else (index, label, outcome)
-            for index, label, outcome in self.outcomes
-        ]
 
     def resolved(self, dataset: Dataset) -> RunSettings:
         """Fill in all open settings; no query is asked again.
@@ -104,7 +86,7 @@ class Before:
             See `resolve`.
         """
         try:
-            return resolve(self.settings, dataset, sums=FORMS, asked=len(self.outcomes))
+            return resolve(self.settings, dataset, sums=FORMS, asked=len(self.answers))
         except BudgetExhaustedError as error:
             raise self._of_all_rounds(error) from error
 
@@ -119,11 +101,9 @@ class Before:
             names: The hospitals, in the data's order.
             members: The same in the order of the new round's seats.
         """
+        places = [names.index(member.name) for member in members]
         form = FORMS[self.settings.form]
-        return [
-            UsedRun(in_seat_order(terms, names=names, members=members), form)
-            for terms in self.terms
-        ]
+        return [UsedRun(terms.seated(places), form) for terms in self.terms]
 
     def _of_all_rounds(self, error: BudgetExhaustedError) -> BudgetExhaustedError:
         """Return an error about the rest of a budget as one about the whole budget."""
@@ -260,14 +240,11 @@ class EarlierRounds:
         last = self.rounds[-1].run
         return replace(
             before,
-            outcomes=tuple(
-                (int(query), numbers[label], Outcome.ANSWERED)
-                if label
-                else (int(query), ABSTAIN, Outcome.REFUSED)
+            answers={
+                int(query): Answer(
+                    numbers[label] if label else None, self.record.drawn_in.get(query, last), 0
+                )
                 for query, label in self.record.labels
-            ),
-            drawn_in={
-                int(query): self.record.drawn_in.get(query, last) for query, _ in self.record.labels
             },
             reinforced={
                 int(query): numbers[label] for query, label in self.record.reinforced.items()

@@ -326,9 +326,10 @@ class Guard:
             task: Digest of the task that is served.
             teachers: Digest of the teachers that would vote.
         """
-        same = queries.claims_of_each(batch.digests)
+        every = batch.digests
+        same = queries.claims_of_each(every)
         places = [at for at, claims in enumerate(same) if all(one.is_free for one in claims)]
-        digests = [batch.digests[place] for place in places]
+        digests = [every[place] for place in places]
         asked = sketch(batch.inputs, batch.rows, key=queries.sketch_key)[places]
         distance = max(self.policy.near_distance, LEAST_NEAR_DISTANCE)
         found, near = queries.neighbors_of(digests, asked, distance=distance)

@@ -154,8 +154,7 @@ class BadRuns:
             identity=self.people[-1],
             form=self._form,
             members=[
-                Member(f"hospital-{node}", one.public, WEIGHTS)
-                for node, one in enumerate(self.people[:-1])
+                Member(f"hospital-{node}", one.public) for node, one in enumerate(self.people[:-1])
             ],
             pool=self.pool,
             terms=self._course.run_terms,

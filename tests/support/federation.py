@@ -342,10 +342,8 @@ class Federation:
                 identity=self.identity,
                 form=FORMS[form](),
                 members=[
-                    Member(name, identity.public, weights)
-                    for name, identity, weights in zip(
-                        self.names, self.identities, self.weights, strict=True
-                    )
+                    Member(name, identity.public)
+                    for name, identity in zip(self.names, self.identities, strict=True)
                 ],
                 pool=self.pool,
                 terms=self.run_terms,
@@ -374,10 +372,8 @@ class Federation:
                 identity=self.identity,
                 form=FORMS[self.form](),
                 members=[
-                    Member(name, identity.public, weights)
-                    for name, identity, weights in zip(
-                        self.names, self.identities, self.weights, strict=True
-                    )
+                    Member(name, identity.public)
+                    for name, identity in zip(self.names, self.identities, strict=True)
                 ],
                 pool=self.pool,
                 terms=self.run_terms,
@@ -510,7 +506,7 @@ class Federation:
     def run_terms(self, members: tuple[Member, ...]) -> RunTerms:
         """The default terms with this federation's changes."""
         mechanism = self.terms.get("mechanism", "threshold")
-        weights = tuple(member.weights for member in members)
+        weights = tuple(self.weights[self.names.index(one.name)] for one in members)
         fields: dict[str, Any] = {
             "name": "run",
             "pool_digest": self.pool.digest,

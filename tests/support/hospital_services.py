@@ -62,9 +62,8 @@ class Hospitals:
     @property
     def members(self) -> list[Member]:
         """As the coordinator enrolled them."""
-        weights = TeacherWeights.of((1,) * TEACHERS)
         return [
-            Member(site.membership(self.membership).settings.party, site.identity.public, weights)
+            Member(site.membership(self.membership).settings.party, site.identity.public)
             for site in self.sites
         ]
 
@@ -75,7 +74,7 @@ class Hospitals:
             "pool_digest": self.task.pool.digest,
             "task_digest": self.task.digest,
             "classes": len(self.task.class_names),
-            "weights": tuple(member.weights for member in members),
+            "weights": (TeacherWeights.of((1,) * TEACHERS),) * len(members),
             "mechanism": "gnmax",
             "sigma2": 4.0,
             "unit": "record",

@@ -125,12 +125,12 @@ class MortalFederation(Federation):
 
     @property
     def _job(self) -> LabelingJob:
-        members = zip(self.names, self.identities, self.weights, strict=True)
+        members = zip(self.names, self.identities, strict=True)
         return LabelingJob(
             transport=self.transport,
             identity=self.identity,
             form=FORMS[self.form](),
-            members=[Member(name, each.public, weights) for name, each, weights in members],
+            members=[Member(name, each.public) for name, each in members],
             pool=self.pool,
             terms=self.run_terms,
             simulated=True,

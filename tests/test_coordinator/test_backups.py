@@ -49,13 +49,13 @@ class TestStatements:
         return federation
 
     def another_run(self, federation: Federation) -> LabelingRun:
-        members = zip(federation.names, federation.identities, federation.weights, strict=True)
+        members = zip(federation.names, federation.identities, strict=True)
         return LabelingRun(
             LabelingJob(
                 transport=federation.transport,
                 identity=federation.identity,
                 form=AdditiveSum(),
-                members=[Member(name, each.public, weights) for name, each, weights in members],
+                members=[Member(name, each.public) for name, each in members],
                 pool=federation.pool,
                 terms=federation.run_terms,
                 simulated=True,

@@ -450,8 +450,8 @@ class TestBrokenInput:
 
 
 STAGES = [
-    pytest.param("coordinator.simulation.run.load_dataset", id="loading"),
-    pytest.param("coordinator.simulation.run.train_hospitals", id="training"),
+    pytest.param("coordinator.simulation.federation.load_dataset", id="loading"),
+    pytest.param("coordinator.simulation.federation.train_hospitals", id="training"),
     pytest.param("coordinator.runs.labeling.deciding.open_sum", id="labeling"),
 ]
 LATER_STAGES = [

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,6 +23,8 @@ import pytest
 from numpy.typing import NDArray
 
 from coordinator.errors import VoidBatchError
+from coordinator.runs.request import RunRequest
+from coordinator.simulation.federation import SimulatedFederation
 from coordinator.simulation.hospitals import Hospital, HospitalsBlueprint
 from party.decision.node import PartyNode
 from pate_fed.data import Records
@@ -284,11 +287,23 @@ SECRETS = (*MARKERS, *COUNTS, *(3 * count for count in COUNTS))
 """One hospital's counts, and the exact sum of three."""
 
 
-def marked_hospitals(*_: object, **__: object) -> list[Hospital]:
-    return [
-        Hospital(f"hospital-{place}", SigningIdentity.generate().private_bytes, Marked())
-        for place in range(3)
-    ]
+def mark_hospitals(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Let all hospitals of simulations cast marker histograms."""
+
+    def marked(*_: object, **__: object) -> list[Hospital]:
+        keys = (SigningIdentity.generate().private_bytes for _ in range(count))
+        return [Hospital(f"hospital-{at}", key, Marked()) for at, key in enumerate(keys)]
+
+    request = SimulatedFederation.request
+
+    def request_of_marked(federation: SimulatedFederation, name: str) -> RunRequest:
+        asked = request(federation, name)
+        teachers = (MARKED_TEACHERS,) * count
+        return replace(asked, settings=replace(asked.settings, party_teachers=teachers))
+
+    monkeypatch.setattr("coordinator.simulation.federation.train_hospitals", marked)
+    monkeypatch.setattr("coordinator.simulation.run.yardsticks", half_right)
+    monkeypatch.setattr(SimulatedFederation, "request", request_of_marked)
 
 
 def half_right(*_: object, **__: object) -> dict[str, Quality]:
@@ -309,8 +324,7 @@ def arguments(table: Path, out: Path) -> list[object]:
 @pytest.fixture
 def marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
     """Arguments of a run whose hospitals all cast marker histograms."""
-    monkeypatch.setattr("coordinator.simulation.run.train_hospitals", marked_hospitals)
-    monkeypatch.setattr("coordinator.simulation.run.yardsticks", half_right)
+    mark_hospitals(monkeypatch, 3)
     return arguments(write_table(tmp_path / "table.csv"), tmp_path / "run")
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import numpy as np
 import pytest
 
 from coordinator.errors import VoidBatchError
-from coordinator.simulation.hospitals import Hospital
 from party.storage import Journal, PartyDatabase
 from pate_fed.mechanisms import DistributedNoise
 from pate_fed.votes import NoiseShare
@@ -38,8 +36,7 @@ from tests.support.markers import sampled
 from tests.test_coordinator.test_marker import (
     COUNTS,
     SIGMA,
-    half_right,
-    marked_hospitals,
+    mark_hospitals,
     raising_with_votes,
 )
 
@@ -280,12 +277,7 @@ def test_no_file_log_or_line_of_a_run_directory_holds_a_count(
     monkeypatch: pytest.MonkeyPatch,
     logged: pytest.LogCaptureFixture,
 ) -> None:
-    def hospitals(*_: object, **__: object) -> list[Hospital]:
-        several = [*marked_hospitals(), *marked_hospitals()][:HOSPITALS]
-        return [replace(one, name=f"hospital-{place}") for place, one in enumerate(several)]
-
-    monkeypatch.setattr("coordinator.simulation.run.train_hospitals", hospitals)
-    monkeypatch.setattr("coordinator.simulation.run.yardsticks", half_right)
+    mark_hospitals(monkeypatch, HOSPITALS)
     table, out = write_table(tmp_path / "table.csv", rows=240), tmp_path / "run"
     ended = pate_fed(
         *("simulate", "--data", "csv", "--data-file", table, "--label", "sick"),

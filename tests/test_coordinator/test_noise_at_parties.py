@@ -19,6 +19,7 @@ from scipy.special import log_ndtr
 
 from coordinator.simulation.chance import Chance
 from coordinator.simulation.hospitals import HospitalsBlueprint
+from party.decision.node import PartyNode
 from pate_fed.accounting import (
     DistributedGaussianMaxEvent,
     distributed_labels_cost,
@@ -124,14 +125,14 @@ class TestRun:
     def test_without_a_seed_every_hospital_draws_from_the_operating_system(
         self, pate_fed: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        opened = []
-        open_one = HospitalsBlueprint._open_one
+        opened: list[PartyNode] = []
+        open_all = HospitalsBlueprint.open
 
-        def watching(self: HospitalsBlueprint, *arguments: Any, **named: Any) -> Any:
-            opened.append(open_one(self, *arguments, **named))
-            return opened[-1]
+        def watching(self: HospitalsBlueprint) -> list[PartyNode]:
+            opened.extend(open_all(self))
+            return list(opened)
 
-        monkeypatch.setattr(HospitalsBlueprint, "_open_one", watching)
+        monkeypatch.setattr(HospitalsBlueprint, "open", watching)
         assert pate_fed(*small(table, tmp_path / "run", seed=None)).code == 0
         assert [node._ballots._noise_bytes for node in opened] == [secrets.token_bytes] * 5
         opened.clear()

@@ -722,6 +722,7 @@ class TestSecrets:
             "coordinator/service.py",
             "coordinator/runs/stages.py",
             "coordinator/runs/surroundings.py",
+            "coordinator/simulation/labeling.py",
         }
         root = Path(__file__).parents[2]
         sources = {

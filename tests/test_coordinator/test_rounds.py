@@ -20,8 +20,9 @@ from coordinator.errors import AlteredResultsError
 from coordinator.simulation import chance as draws
 from coordinator.simulation import rounds as rounds_of
 from coordinator.simulation.chance import Chance
+from coordinator.simulation.federation import SimulatedFederation
+from coordinator.simulation.outcome import Stages, say_nothing
 from coordinator.simulation.rounds import KEPT, SAME, EarlierRounds, free_name
-from coordinator.simulation.run import _Rehearsal
 from pate_fed.data import DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidDataError, RunDirectoryError
 from pate_fed.mechanisms import NoisePlan, RandomBytes, keyed_stream
@@ -30,7 +31,6 @@ from pate_fed.planning import RunSettings, terms_of
 from pate_fed.pricing import run_cost
 from pate_fed.record import Settings
 from pate_fed.record.settings import EarlierRound, RoundSettings
-from pate_fed.releases import Outcome
 from pate_fed.rounds import cost_of_rounds, order_of_rounds
 from pate_fed.students import interim_chances
 from pate_fed.votes import SummedHistogram
@@ -122,14 +122,13 @@ def settings_after(chain: Chain, **changes: Any) -> RunSettings:
     return with_other(settings, **changes)
 
 
-def prepared(chain: Chain, run: Path | None, **changes: Any) -> _Rehearsal:
+def prepared(chain: Chain, run: Path | None, **changes: Any) -> SimulatedFederation:
     """A round after `run` with its teachers trained, before anything is asked."""
     rounds = EarlierRounds() if run is None else EarlierRounds.read(run)
     settings = settings_after(chain, **{"sigma2": SIGMA, "queries": QUERIES, **changes})
     rounds.require_same(settings)
-    rehearsal = _Rehearsal(settings, lambda *_: None, lambda _: None, rounds, "next")
-    rehearsal.prepare(chain.table.parent / "never written")
-    return rehearsal
+    out, stages = chain.table.parent / "never written", Stages(lambda *_: None)
+    return SimulatedFederation.made(settings, rounds, out=out, tell=say_nothing, stages=stages)
 
 
 def price_of(run: Path) -> float:
@@ -167,11 +166,11 @@ def test_a_round_has_the_same_teachers_and_refuses_to_ask_more_than_the_pool_has
     chain: Chain,
 ) -> None:
     one, two = prepared(chain, None), prepared(chain, chain.first)
-    pool = one._dataset.pool.inputs
-    for ours, theirs in zip(one._hospitals, two._hospitals, strict=True):
+    pool = one.dataset.pool.inputs
+    for ours, theirs in zip(one.hospitals, two.hospitals, strict=True):
         assert (ours.ensemble.vote(pool) == theirs.ensemble.vote(pool)).all()
-    left = len(two._pool.distinct) - QUERIES
-    assert len(prepared(chain, chain.first, queries=left, epsilon=1e6)._queries) == left
+    left = len(two.pool.distinct) - QUERIES
+    assert len(prepared(chain, chain.first, queries=left, epsilon=1e6).queries) == left
     with pytest.raises(ValueError, match=f"at most {left}, the distinct inputs"):
         prepared(chain, chain.first, queries=left + 1)
 
@@ -204,9 +203,10 @@ def test_a_third_round_hears_the_student_of_both_and_hands_on_what_it_kept(
         *("first", "second", "third")
     ]
     assert json_of(third, "metrics.json")["queries"]["reinforced"] == 2
-    rehearsal = prepared(chain, third, epsilon=100.0)
-    assert [what for _, _, what in rehearsal._before.lessons] == [Outcome.ANSWERED] * 10
-    assert [what for _, _, what in rehearsal._before.outcomes[8:]] == [Outcome.REFUSED] * 2
+    before = prepared(chain, third, epsilon=100.0).before
+    answers = list(before.answers)
+    assert [place for place in answers if before.answers[place].label is None] == answers[8:]
+    assert list(before.reinforced) == answers[8:]
 
 
 # Noise ----------------------------------------------------------------------------------------
@@ -245,10 +245,10 @@ def test_an_unseeded_round_is_followed_with_its_own_split(chain: Chain, tmp_path
     run = tmp_path / "run"
     assert exit_code_of(*first_round(chain.table, run)) == 0
     following, again = (prepared(chain, run, seed=None) for _ in range(2))
-    assert following._chance.root.hex() == json_of(run, "manifest.json")["split"]["seed"]
-    shards = [[one.rows.tolist() for one in each._partition.shards] for each in (following, again)]
+    assert following.chance.root.hex() == json_of(run, "manifest.json")["split"]["seed"]
+    shards = [[one.rows.tolist() for one in each.partition.shards] for each in (following, again)]
     assert shards[0] == shards[1]
-    assert following._chance.noise() is secrets.token_bytes
+    assert following.chance.noise() is secrets.token_bytes
 
 
 # Price ----------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def test_report_and_summary_say_what_each_round_cost(chain: Chain, pate_fed: Com
 @pytest.mark.parametrize("epsilon", [12.0, 30.0])
 def test_noise_fills_what_the_earlier_rounds_left(chain: Chain, epsilon: float) -> None:
     following = prepared(chain, chain.first, sigma2=None, queries=6, epsilon=epsilon)
-    terms = terms_of(following._settings, name="next", classes=2, pool_digest=bytes(32), sums=FORMS)
+    terms = terms_of(following.settings, name="next", classes=2, pool_digest=bytes(32), sums=FORMS)
     assert 0.98 * epsilon < price_of(chain.first) + run_cost(terms).epsilon <= epsilon
 
 
@@ -414,7 +414,7 @@ def test_records_that_changed_since_are_refused(chain: Chain, tmp_path: Path) ->
     table.write_text("\n".join(every) + "\n", "utf-8")
     with pytest.raises(InvalidDataError, match="public pool"):
         prepared(replace(chain, table=table), chain.first)
-    found = prepared(chain, None)._manifest
+    found = prepared(chain, None).manifest
     first, *others = found.teachers
     fewer = found.changed(teachers=(first.changed(records=first.records - 1), *others))
     with pytest.raises(InvalidDataError, match="hospitals' records"):
@@ -442,7 +442,7 @@ def test_a_stated_cost_that_does_not_follow_from_the_settings_is_refused(chain: 
     lied = replace(rounds, record=replace(rounds.record, privacy=privacy))
     now = prepared(chain, None)
     with pytest.raises(RunDirectoryError, match="must state the cost"):
-        lied.joined(settings_after(chain), now._pool, now._dataset.class_names)
+        lied.joined(settings_after(chain), now.pool, now.dataset.class_names)
 
 
 def test_the_order_of_all_rounds_is_fixed_and_stored_before_the_second(chain: Chain) -> None:
@@ -450,7 +450,7 @@ def test_the_order_of_all_rounds_is_fixed_and_stored_before_the_second(chain: Ch
     fixed = first["budget"]["order_of_rounds"]
     assert fixed == second["budget"]["order_of_rounds"] > 1
     # It follows from the first round alone, whatever comes later.
-    terms = prepared(chain, chain.second)._before.terms
+    terms = prepared(chain, chain.second).before.terms
     louder = with_other(terms[1], sigma2=1.0)
     assert order_of_rounds(terms[0], 0, unit="party") == fixed
     assert cost_of_rounds((terms[0], louder), 0, unit="party").order in (fixed, None)
@@ -461,7 +461,7 @@ def test_the_order_of_all_rounds_is_fixed_and_stored_before_the_second(chain: Ch
     lied = replace(rounds, record=replace(rounds.record, privacy=privacy))
     now = prepared(chain, None)
     with pytest.raises(RunDirectoryError, match="order that its first round fixed"):
-        lied.joined(settings_after(chain), now._pool, now._dataset.class_names)
+        lied.joined(settings_after(chain), now.pool, now.dataset.class_names)
 
 
 def test_a_later_round_says_that_each_part_was_fixed_before_its_own_run(chain: Chain) -> None:
@@ -476,8 +476,8 @@ def test_a_later_round_says_that_each_part_was_fixed_before_its_own_run(chain: C
 def test_a_budget_that_is_raised_after_labels_were_seen_is_told(chain: Chain) -> None:
     rounds = EarlierRounds.read(chain.first)
     same, raised = (prepared(chain, chain.first, epsilon=epsilon) for epsilon in (50.0, 60.0))
-    assert rounds.raised(same._before) == []
-    [told] = rounds.raised(raised._before)
+    assert rounds.raised(same.before) == []
+    [told] = rounds.raised(raised.before)
     assert "60 now. It was 50" in told
 
 

@@ -1575,4 +1575,4 @@ def test_what_a_setup_left_is_read_as_if_nothing_had_happened_since(federation: 
     assert before is not None
     assert before.journal.steps()
     assert not before.is_unbegun
-    assert before.labeling is None
+    assert before._labeling is None

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from coordinator.operator import Coordinator
 from coordinator.people import Role
-from coordinator.simulation import run as simulation
+from coordinator.simulation import federation as simulation
 from coordinator.simulation.chance import Chance
 from coordinator.simulation.hospitals import Hospital as SimulatedHospital
 from pate_fed.data import Dataset
@@ -310,7 +310,7 @@ def test_nothing_from_outside_can_set_the_noise() -> None:
         "coordinator/service.py",
         "coordinator/simulation/chance.py",
         "coordinator/simulation/hospitals.py",
-        "coordinator/simulation/run.py",
+        "coordinator/simulation/labeling.py",
         "coordinator/runs/surroundings.py",
         "party/decision/ballots.py",
         "party/decision/node.py",

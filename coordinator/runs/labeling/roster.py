@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pate_fed.votes import TeacherWeights
 from protocols.identity import PublicIdentity
 
 
@@ -16,14 +15,12 @@ class Member:
     Attributes:
         name: Its name in messages.
         identity: Its pinned identity.
-        weights: Votes that each of its teachers casts per query.
         node: Number of its node; None where it is not known before it signs, or not let in yet. It
             names the party if it never signs.
     """
 
     name: str
     identity: PublicIdentity
-    weights: TeacherWeights
     node: int | None = None
 
 
