@@ -72,7 +72,7 @@ def _as_options(found: Mapping[str, object]) -> dict[str, object]:
     """Return the values of a `run.toml` as they are typed; a file is where --data-file says."""
     return {
         name: ",".join(map(str, value))
-        if isinstance(value, list) and name not in ("ignore", "evaluate_by")
+        if isinstance(value, list) and OPTIONS[name].kind != list[str]
         else value
         for name, value in found.items()
         if name != "file"
@@ -106,22 +106,18 @@ def _require_own_code_typed(context: typer.Context, teacher: str) -> None:
         )
 
 
-_MECHANISM: Final = OPTIONS["mechanism"]
+_SETTINGS: Final = {
+    **OPTIONS,
+    "mechanism": OPTIONS["mechanism"].but(
+        choices=_mechanisms,
+        help=f"{OPTIONS['mechanism'].help}counts (a student distills them) is for research, "
+        "immutable protects nobody: both for comparison only. "
+        "[default: threshold for images; gnmax for tables]",
+    ),
+}
 
 
-@takes(
-    *(
-        _MECHANISM.but(
-            choices=_mechanisms,
-            help=f"{_MECHANISM.help}counts (a student distills them) is for research, immutable "
-            "protects nobody: both for comparison only. "
-            "[default: threshold for images; gnmax for tables]",
-        )
-        if one is _MECHANISM
-        else one
-        for one in OPTIONS.values()
-    )
-)
+@takes(*_SETTINGS.values())
 def simulate(
     context: typer.Context,
     *,
