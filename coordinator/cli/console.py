@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Protocol, TextIO, TypeVar
 
 import click
 import typer
@@ -119,11 +119,6 @@ def open_coordinator(home: Path) -> Coordinator:
     opened = Coordinator.open(home)
     click.get_current_context().call_on_close(opened.close)
     return opened
-
-
-def choice(*names: str) -> Any:
-    """Return the type of an option that is one of these."""
-    return click.Choice(names)
 
 
 class RegistryChoice(click.Choice[str]):

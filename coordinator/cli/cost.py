@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 from coordinator.cli.console import (
     RegistryChoice,
-    choice,
     single_threaded_kernels,
 )
 from coordinator.cli.options import Given, takes
@@ -64,7 +64,7 @@ def account(
     unit: Annotated[
         str | None,
         typer.Option(
-            click_type=choice("record", "party"),
+            click_type=click.Choice(("record", "party")),
             help="Privacy unit. [default: record if --unit-votes is 1, otherwise party]",
         ),
     ] = None,

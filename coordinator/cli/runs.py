@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 
 from coordinator.cli.console import (
     DEFAULT_HOME,
     Agreed,
     HomeOption,
-    choice,
     one_line_at_a_time,
     open_coordinator,
     single_threaded_kernels,
@@ -134,7 +134,7 @@ def run(  # noqa: PLR0917 - one argument per option
     select: Annotated[
         str,
         typer.Option(
-            click_type=choice("medoids", "spectral", "stratified", "random", "all"),
+            click_type=click.Choice(("medoids", "spectral", "stratified", "random", "all")),
             help="Ask the middle of clusters, of clusters in the graph of similar inputs, one "
             "input of each part of the pool, random ones, or all in order.",
             rich_help_panel=QUERIES,
@@ -154,20 +154,11 @@ def run(  # noqa: PLR0917 - one argument per option
     from coordinator.federation.readiness import readiness, what_is_missing  # noqa: PLC0415
     from coordinator.runs.quote import price_line  # noqa: PLC0415
     from coordinator.runs.request import MOST_PATIENCE_S  # noqa: PLC0415
-    from pate_fed.planning import RunSettings  # noqa: PLC0415 - see `serve`
-    from protocols.forms import usual_form  # noqa: PLC0415 - the same
-    from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
     if not 0 < patience * 3600 <= MOST_PATIENCE_S:
         raise InvalidSettingError("--patience must be above 0, and at most a year", patience)
     coordinator = open_coordinator(home)
-    members = sum(one.state == "member" for one in coordinator.members())
-    settings = RunSettings.of({
-        **given,
-        **{"data": "csv", "data_file": Path(file.name), "label": label},
-        "form": given["form"] or usual_form(members),
-        "suite": given["suite"] or DEFAULT_SUITE,
-    })  # fmt: skip
+    settings = coordinator.settings_of(given, source=file.name, label=label)
     task = coordinator.read_queries(
         file,
         label=label,

@@ -36,9 +36,6 @@ from pate_fed.accounting.ranges import RANGES
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import MOST_PURPOSE
 from pate_fed.options import Option
-from pate_fed.planning import RunSettings
-from protocols.forms import usual_form
-from protocols.suites import DEFAULT_SUITE
 
 router = APIRouter()
 
@@ -262,10 +259,11 @@ def _draft(visit: Visit) -> Draft:
         select = text_of(form, "select", label="Rows to ask", most=20)
         if select not in SELECTIONS:
             raise ConsoleError("rows to ask must be one of the choices", "another")
+        given = {one.row.name: one.read(form) for fields in FIELDS.values() for one in fields}
         request = coordinator.draft(
             text_of(form, "name", label="Name of the run", most=64),
             task,
-            _settings(form, coordinator, task),
+            coordinator.settings_of(given, source=task.name, label=task.label),
             source=task.name,
             select=select,
             patience_s=_patience_s(form),
@@ -310,17 +308,6 @@ def _plain_name(name: str) -> str:
     """Return a file's name without folders and marks: hospitals see it as the task's name."""
     last = PurePath(name.replace("\\", "/")).name
     return re.sub(r"[^A-Za-z0-9._-]", "-", last).lstrip(".")[:80] or "queries.csv"
-
-
-def _settings(form: FormData, coordinator: Coordinator, task: LearningTask) -> RunSettings:
-    given = {one.row.name: one.read(form) for part in FIELDS.values() for one in part}
-    members = sum(one.state == "member" for one in coordinator.members())
-    return RunSettings.of({
-        **given,
-        **{"data": "csv", "data_file": Path(task.name), "label": task.label},
-        "form": given["form"] or usual_form(members),
-        "suite": DEFAULT_SUITE,
-    })  # fmt: skip
 
 
 def _patience_s(form: FormData) -> float:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
 
 from pate_fed.errors import RunDirectoryError
+from pate_fed.wording import did_you_mean
 
 SCHEMA_VERSION: Final = 1
 
@@ -86,8 +86,7 @@ class RecordTable(BaseModel):
         if kind == "missing":
             raise RunDirectoryError(f"{name}: {path} must be there", "nothing")
         if kind == "extra_forbidden":
-            likely = get_close_matches(path, cls.model_fields, 1)
-            hint = f" (did you mean {likely[0]}?)" if likely else ""
+            hint = did_you_mean(path, cls.model_fields)
             raise RunDirectoryError(
                 f"{name}: each key must be one of this version{hint}", repr(path)
             )
