@@ -59,7 +59,8 @@ def errors(
             ours, theirs = [], []
             for one in votes * repeats:
                 answers = Target(noise).ask(one, asks=ANSWERS, rng=rng)
-                ours.append(rebuild_votes(answers, noise, teachers=TEACHERS).error(one))
+                found = rebuild_votes(answers, noise, teachers=TEACHERS).votes
+                ours.append(normalized_error(found, one))
                 theirs.append(normalized_error(descend(answers, noise, teachers=TEACHERS), one))
             words = f"mean normalized L1 error, {name.upper()}, sigma {sigma}"
             figures.append(Figure(f"{words}: the paper's search x 1,000", 1e3 * np.mean(theirs)))

@@ -40,15 +40,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class OpenSite:
-    """A hospital's folder with its database open.
-
-    Attributes:
-        site: The folder.
-        database: The node's memory.
-        records: The decisions of its people.
-        log: The audit log.
-        sent: What left the hospital.
-    """
+    """A hospital's folder with its database open."""
 
     site: Site
     database: PartyDatabase
@@ -133,10 +125,7 @@ class OpenSite:
         """Read everything that people need before they decide on a request.
 
         A document of others that is broken is a fault of this request alone.
-
-        Args:
-            approval: The request.
-            fetch: Whether to ask the coordinator for a task that is not kept here yet.
+        With `fetch`, the coordinator is asked for a task that is not kept here yet.
         """
         from party.decision.proposals import Request  # noqa: PLC0415 - keeps --help fast
 
@@ -207,12 +196,6 @@ class OpenSite:
     def approve(self, request: Request, *, by: str, reason: str = "", tell: Progress) -> None:
         """Train teachers, then approve; a run's pool with it.
 
-        Args:
-            request: The request, read.
-            by: Who decides.
-            reason: Why; may be empty.
-            tell: Told of each trained teacher.
-
         Raises:
             ApprovalError: nobody is named, or the reason is no line.
             Fault: it has a fault: this hospital could not answer.
@@ -237,20 +220,13 @@ class OpenSite:
 
         A run's pool that waits with no other run is rejected with it.
 
-        Args:
-            approval: The request.
-            by: Who decides.
-            reason: Why; it stays here.
-            words: For the operator; they are sent.
+        The reason stays here; `words` are sent to the operator.
         """
-        rejected = None
-        for one in (approval, *self._waits_with(approval)):
-            key = one.subject, one.digest
-            done = self.records.reject(
-                *key, coordinator=one.coordinator, by=by, reason=reason, words=words
-            )
-            rejected = rejected or done
-        assert rejected is not None, "the request itself comes first"
+        said = {"by": by, "reason": reason, "words": words}
+        rejected, *_ = [
+            self.records.reject(one.subject, one.digest, coordinator=one.coordinator, **said)
+            for one in (approval, *self._waits_with(approval))
+        ]
         return rejected
 
     def _waits_with(self, approval: Approval) -> tuple[Approval, ...]:

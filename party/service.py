@@ -147,10 +147,7 @@ class PartyService:
         return self._ledger.load()
 
     def federation(self, name: str | None = None) -> FederationNode:
-        """Return the node of one federation.
-
-        Args:
-            name: The membership's; None where there is but one.
+        """Return the node of one federation; without a name, of the only one.
 
         Raises:
             MembershipError: there is none of this name; or several, and none is named.
@@ -166,10 +163,6 @@ class PartyService:
         """Answer one packet; decisions of its people until now hold for it.
 
         Packets of all federations are answered one after another.
-
-        Args:
-            packet: As it came.
-            federation: Name of the membership that it came by; None where there is but one.
 
         Raises:
             StorageError, JournalError: the decisions cannot be read: nothing is answered.

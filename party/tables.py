@@ -43,13 +43,7 @@ def budget_table(opened: OpenSite) -> dict[str, Any]:
 
 
 def sent_table(opened: OpenSite, *, most: int, skip: int = 0) -> dict[str, Any]:
-    """Return the newest messages that left this site, newest first, and the totals.
-
-    Args:
-        opened: The site.
-        most: Most messages.
-        skip: How many newer ones to pass over.
-    """
+    """Return the newest messages that left this site, newest first, and the totals."""
     rows, times, size = opened.sent.total()
     return {
         "messages": times,

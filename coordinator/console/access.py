@@ -118,11 +118,7 @@ sign-in by an OpenID provider to the browser in which it was begun.
 
 @dataclass(frozen=True, slots=True)
 class Cookies:
-    """Names of the console's cookies.
-
-    Attributes:
-        is_secure: Whether the browser sends them over TLS alone.
-    """
+    """Names of the console's cookies; secure ones are sent over TLS alone."""
 
     is_secure: bool
 

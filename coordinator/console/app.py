@@ -51,10 +51,7 @@ def build(
 ) -> ASGIApp:
     """Make the console of a federation.
 
-    Args:
-        coordinator: The federation.
-        hosts: Names that the console is reached by, without ports.
-        is_secure: Whether it is served over TLS.
+    `hosts` are the names that it is reached by, without ports.
     """
     return Shield(
         make_app(coordinator, is_secure=is_secure),

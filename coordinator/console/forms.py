@@ -31,12 +31,6 @@ def most_bytes(path: str) -> int:
 def text_of(form: FormData, name: str, *, label: str = "", most: int = _MOST_LETTERS) -> str:
     """Return a text that must be there.
 
-    Args:
-        form: The form.
-        name: The field.
-        label: How the page calls it.
-        most: Most letters.
-
     Raises:
         ConsoleError: it is missing or too long, or a file.
     """

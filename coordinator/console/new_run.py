@@ -180,19 +180,6 @@ _ONE_AT_A_TIME: Final = Lock()
 """To choose queries and find the smallest noise takes seconds of a processor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A run that was filled in, and its task.
-
-    Attributes:
-        task: The task, with its pool.
-        request: The run.
-    """
-
-    task: LearningTask
-    request: RunRequest
-
-
 @router.get("/new-run")
 def new_run(request: Request) -> Response:
     """Show the form."""
@@ -203,28 +190,25 @@ def new_run(request: Request) -> Response:
 def cost(request: Request) -> Response:
     """Show the cost of a run, and store nothing."""
     visit = visit_of(request)
-    return _shown(request, visit, _quote(_draft(visit)), note="")
+    task, order = _draft(visit)
+    return _shown(request, visit, quote_of(order, pool=task.pool.inputs), note="")
 
 
 @router.post("/new-run")
 def ask(request: Request) -> Response:
     """Queue a run whose cost was seen."""
     visit = visit_of(request)
-    draft = _draft(visit)
-    quote = _quote(draft)
+    task, order = _draft(visit)
+    quote = quote_of(order, pool=task.pool.inputs)
     seen = optional_text(visit.form, "seen", most=64)
     if not hmac.compare_digest(seen.encode(), quote.digest.encode()):
         note = "The run is not the one whose cost you saw. This is its cost now: read it again."
         return _shown(request, visit, quote, note=note)
-    queued = visit.coordinator.enqueue(draft.request, draft.task)
+    queued = visit.coordinator.enqueue(order, task)
     where = f"/runs/{queued.name}"
     if "hx-request" in request.headers:
         return Response(status_code=204, headers={"HX-Redirect": where})
     return RedirectResponse(where, 303)
-
-
-def _quote(draft: Draft) -> Quote:
-    return quote_of(draft.request, pool=draft.task.pool.inputs)
 
 
 def _shown(request: Request, visit: Visit, quote: Quote, *, note: str) -> Response:
@@ -251,8 +235,7 @@ def _choices(coordinator: Coordinator) -> dict[str, Any]:
     }
 
 
-def _draft(visit: Visit) -> Draft:
-    """Fill a run in from the form."""
+def _draft(visit: Visit) -> tuple[LearningTask, RunRequest]:
     form, coordinator = visit.form, visit.coordinator
     with _ONE_AT_A_TIME:
         task = _task(form, coordinator)
@@ -268,7 +251,7 @@ def _draft(visit: Visit) -> Draft:
             select=select,
             patience_s=_patience_s(form),
         )
-    return Draft(task, request)
+    return task, request
 
 
 def _task(form: FormData, coordinator: Coordinator) -> LearningTask:

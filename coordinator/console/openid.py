@@ -28,11 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class OpenId:
-    """The provider, and the sign-ins that are under way, each bound to its browser.
-
-    Attributes:
-        provider: None where there is none.
-    """
+    """The provider, if there is one, and the sign-ins under way, each bound to its browser."""
 
     def __init__(self, home: FederationHome) -> None:
         settings = home.settings.openid

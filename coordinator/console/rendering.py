@@ -39,14 +39,7 @@ STATIC: Final = {
 
 
 def page(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """Return a page.
-
-    Args:
-        request: Whose it answers.
-        template: Its template's name, without the ending.
-        status: Its HTTP status.
-        values: Of the template.
-    """
+    """Return a page, filled from the template of a name without its ending."""
     visit: Visit | None = getattr(request.state, "visit", None)
     here = "/" + request.url.path.split("/")[1].replace("new-run", "runs")
     text = _ENVIRONMENT.get_template(f"{template}.html.j2").render(
@@ -95,12 +88,7 @@ def give_cookie(
 ) -> None:
     """Give a browser a cookie for its own requests; an empty value takes it back.
 
-    Args:
-        response: The answer that it goes with.
-        request: Whose it answers.
-        kind: Which.
-        value: Its value, a secret.
-        samesite: "lax" if it must come along when another website sends the browser here.
+    It is "lax" if it must come along when another website sends the browser here.
     """
     cookies: Cookies = request.app.state.cookies
     response.set_cookie(
@@ -117,13 +105,9 @@ def give_cookie(
 def step_line(
     points: Sequence[tuple[float, float]], *, width: float, height: float, most: float
 ) -> str:
-    """Return the line of a plot that goes up in steps, as an SVG path.
+    """Return the line of a plot that goes up in steps from 0, as an SVG path.
 
-    Args:
-        points: Places along the axis and values, in order; the line begins at 0.
-        width: Of the plot.
-        height: Of the plot.
-        most: Value at its upper end, above 0.
+    `points` are places along the axis and values, in order; `most` is the value at the upper end.
     """
     right = max((place for place, _ in points), default=0.0) or 1.0
     path = [f"M0 {height:.1f}"]

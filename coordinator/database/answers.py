@@ -10,16 +10,14 @@ nothing more. Hospitals would refuse to vote on it a second time in any case (ru
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import BindParameter, bindparam, func, select
 
 from coordinator.database.engine import Database
 from coordinator.database.schema import AnswerRow, RunRow
-
-_CHUNK = 500
-"""Values in one statement: databases bound their number."""
+from pate_fed.nodes.database import parts_of
 
 _SOME: BindParameter[bytes] = bindparam("queries", expanding=True)
 _ANSWERS = (
@@ -67,20 +65,14 @@ class ReleasedAnswers:
         task_digest: bytes,
         members: Collection[bytes],
     ) -> dict[bytes, Answer]:
-        """Return the known answers of some queries.
+        """Return the first answer of each query that has one.
 
-        Args:
-            queries: `QueryBatch.digests`.
-            task_digest: The task: a label numbers its classes.
-            members: Fingerprints of all parties that would be asked: others would answer otherwise.
-
-        Returns:
-            The first answer of each query that has one.
+        The queries are `QueryBatch.digests`; the members are fingerprints.
         """
         found: dict[bytes, Answer] = {}
         of = {"members": members_digest(members), "task": task_digest}
         with self._database.transaction() as connection:
-            for part in _parts(queries):
+            for part in parts_of(queries):
                 for row in connection.execute(_ANSWERS, {**of, "queries": part}):
                     found.setdefault(
                         row.query_digest,
@@ -96,15 +88,10 @@ class ReleasedAnswers:
         with self._database.transaction() as connection:
             return sum(
                 connection.scalars(_OF_OTHER_TASKS, {"task": task_digest, "queries": part}).one()
-                for part in _parts(queries)
+                for part in parts_of(queries)
             )
 
 
 def members_digest(members: Collection[bytes]) -> bytes:
     """Return one digest for a set of parties, in any order."""
     return hashlib.sha256(b"pate-fed members\n" + b"".join(sorted(set(members)))).digest()
-
-
-def _parts(queries: Sequence[bytes]) -> Iterator[list[bytes]]:
-    for start in range(0, len(queries), _CHUNK):
-        yield list(queries[start : start + _CHUNK])

@@ -37,12 +37,7 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """A person, and the place of their act.
-
-    Attributes:
-        name: Their name or login.
-        origin: The place: "command line", or another door.
-    """
+    """A person's name or login, and the place of their act: "command line", or another door."""
 
     name: str
     origin: str

@@ -64,12 +64,6 @@ class RunAttempt:
 
     Two processes that hold one run for their own cannot both store: the later one counts, and the
     earlier one fails at its next step, before anything of it leaves.
-
-    Attributes:
-        database: Where it is.
-        run: `RunRow.number`.
-        attempt: `AttemptRow.number`.
-        fence: The run's fence when it was taken up.
     """
 
     database: Database
@@ -84,14 +78,8 @@ class RunAttempt:
     ) -> RunAttempt:
         """Become the one who works on a run. An earlier worker of the run can write no more.
 
-        Args:
-            database: Where it is.
-            row: The run, locked by the session.
-            session: The transaction that this is part of.
-            now: The time, with its zone.
-
-        Returns:
-            Its newest attempt; a fresh one if there is none, or that one was given up.
+        The session must have locked the run. Returns its newest attempt; a fresh one if there is
+        none, or that one was given up.
         """
         row.fence += 1
         newest = select(AttemptRow).where(AttemptRow.run == row.number)
@@ -182,12 +170,7 @@ class RunAttempt:
             connection.execute(_CHANGE, {"attempt": self.attempt, "run_id": run_id})
 
     def give_up(self, reason: str, *, lost_by: bytes = b"") -> None:
-        """Note that this attempt came to nothing: who takes the run up next begins another.
-
-        Args:
-            reason: Why, for people.
-            lost_by: Fingerprint of the hospital that lost the run; empty if none did.
-        """
+        """Note that this attempt came to nothing: who takes the run up next begins another."""
         with self.transaction() as connection:
             values = {"given_up": reason, "lost_by": lost_by}
             connection.execute(_CHANGE, {"attempt": self.attempt, **values})

@@ -71,9 +71,6 @@ class SqlCoordinatorJournal(CoordinatorJournal):
 def unclosed_setups(run: RunAttempt) -> list[SqlCoordinatorJournal]:
     """Return the last other setup of each run, oldest first, unless all hospitals closed it.
 
-    Args:
-        run: The attempt that asks: it has to be the run's own still.
-
     Raises:
         RunLockedError: another process works on it.
         RunDamagedError: a run's steps do not fit.

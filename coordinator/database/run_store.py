@@ -59,12 +59,9 @@ class AskedBatch:
     """A batch as it was asked.
 
     Attributes:
-        number: Its number in the run.
-        indices: Positions in the pool.
         left: Outcomes that the caps still allowed before it was reserved.
         predictions: The student's predictions, if it was asked with them; float64, shape (queries,
             classes). Public.
-        state: Its state.
     """
 
     number: int
@@ -83,13 +80,6 @@ class RunStore:
     """A run in the database, over all its attempts. It returns the stored state.
 
     A call returns when its change is on disk.
-
-    Args:
-        run: The run.
-        ledger: The run's, empty: the stored one has to be of the same budgets and caps.
-        pool: The public queries.
-        task_digest: The task, 32 bytes.
-        members: Fingerprints of all parties of the run.
 
     Attributes:
         statements: The last journal counter that each party signed, over all runs.
@@ -160,13 +150,7 @@ class RunStore:
         self._asked[batch] = ended
 
     def save_void(self, ledger: RunLedger, *, batch: int, is_freed: bool) -> None:
-        """Store that a batch is void, together with its ledger.
-
-        Args:
-            ledger: The run's, with the batch settled.
-            batch: Its number.
-            is_freed: Whether its queries may be asked again.
-        """
+        """Store that a batch is void, together with its ledger; freed, its queries may be asked."""
         state = BatchState.FREED if is_freed else BatchState.VOID
         with self._run.transaction() as connection:
             ended = _ended(self._asked[batch], state)
@@ -176,11 +160,7 @@ class RunStore:
         self._asked[batch] = ended
 
     def save_skipped(self, skipped: Mapping[int, Sequence[str]]) -> None:
-        """Note that queries are not asked in this run.
-
-        Args:
-            skipped: By position in the pool, names of the parties that would refuse it.
-        """
+        """Note which queries, by position, this run does not ask, and who would refuse them."""
         with self._run.transaction() as connection:
             rows = (
                 {"run": self._run.run, "place": index, "parties": json.dumps(list(names))}

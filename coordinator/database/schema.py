@@ -80,8 +80,6 @@ class PersonRow(Base):
     """A person who may use the console.
 
     Attributes:
-        name: Their name; audit entries state it.
-        role: A `coordinator.people.Role`.
         password: Argon2id, in its own text form; None until they chose one.
         code_key: Key of their one-time codes, 20 bytes; None until they chose a password.
         code_step: Step of the last code that was taken: none of it or before is taken again.
@@ -90,7 +88,6 @@ class PersonRow(Base):
         setup_until: End of that code's validity.
         failures: Failed sign-ins in a row.
         locked_until: Nobody signs in under this name before; None if it is not locked.
-        made_at: When they were added.
         changed_at: When they were added, set up, or changed last by an administrator.
         subject: Issuer and subject of their account at an OpenID provider; None without one.
     """
@@ -112,16 +109,7 @@ class PersonRow(Base):
 
 
 class BudgetRow(Base):
-    """A budget of the federation that holds, held, or is proposed; the newest of a state counts.
-
-    Attributes:
-        number: Its number.
-        epsilon: The most epsilon of all runs together, for each hospital's units.
-        state: "holds", "proposed" or "withdrawn".
-        reason: Why, in words of its author.
-        changed_by: Who set or proposed it.
-        changed_at: When.
-    """
+    """A budget of the federation that holds, held, or is proposed; the newest of a state counts."""
 
     __tablename__ = "budgets"
 
@@ -168,8 +156,6 @@ class RunRow(Base):
     """A labeling run, from the moment it was asked for.
 
     Attributes:
-        number: Its number here; runs are worked on in this order.
-        name: The operator's name for it.
         state: A `RunState`.
         wanted: "" or "pause": the operator's order for a run that is under way.
         reason: Why it is in that state, with codes and names of hospitals; no secret.
@@ -178,8 +164,6 @@ class RunRow(Base):
         fence: How often it was taken up: who took it up before may not write any more.
         waiting_since: When its hospitals were asked in vain for the first time; None while it waits
             for none.
-        created_at: When it was asked for.
-        updated_at: When it changed last.
     """
 
     __tablename__ = "runs"
@@ -204,12 +188,9 @@ class AttemptRow(Base):
     Its journal is its own; ledger, batches and answers are the run's.
 
     Attributes:
-        number: Its number, over all runs.
-        run: `RunRow.number`.
         run_id: Which run it is to the parties; empty before it was set up.
         given_up: Why it came to nothing, in words for the operator; None while it may go on.
         lost_by: Fingerprint of the hospital that lost it; empty if none did.
-        begun_at: When it was made.
     """
 
     __tablename__ = "attempts"
@@ -223,13 +204,7 @@ class AttemptRow(Base):
 
 
 class RunStepRow(Base):
-    """A step of a run's journal.
-
-    Attributes:
-        attempt: `AttemptRow.number`.
-        number: From 0.
-        body: `protocols.rounds.coordinator_journal.step_to_record`, canonical CBOR.
-    """
+    """A step of a run's journal, from 0: a `step_to_record` as canonical CBOR."""
 
     __tablename__ = "run_steps"
 
@@ -242,11 +217,8 @@ class RunHospitalRow(Base):
     """The last answer of a hospital to the question whether it takes part in a run.
 
     Attributes:
-        run: `RunRow.number`.
-        party: Its fingerprint.
         code: Public code of its refusal; empty if it takes part.
         decided_at: When its people decided, or were asked; None where nobody was.
-        words: What they wrote for the operator.
     """
 
     __tablename__ = "run_hospitals"
@@ -307,18 +279,7 @@ class SkippedRow(Base):
 
 
 class AnswerRow(Base):
-    """A query of a batch that was released.
-
-    Attributes:
-        run: `RunRow.number`.
-        batch: The batch's number.
-        place: In the batch.
-        pool_digest: The pool that it was asked from.
-        task_digest: The task: the classes that labels number.
-        members_digest: Of all parties of the run.
-        query_digest: Of its input.
-        label: The released label; None for "no answer".
-    """
+    """A query of a batch that was released; the label None is "no answer"."""
 
     __tablename__ = "answers"
 

@@ -17,14 +17,7 @@ _STATEMENTS = select(StatementRow)
 
 
 class Statements:
-    """The parties' last statements in the database; they outlive every run.
-
-    Args:
-        run: The run that brings new ones.
-
-    Raises:
-        See `RunAttempt.transaction`.
-    """
+    """The parties' last statements in the database; they outlive every run."""
 
     def __init__(self, run: RunAttempt) -> None:
         self._run = run

@@ -22,8 +22,9 @@ from coordinator.errors import HomeError
 from coordinator.federation.home import SETTINGS_FILE, FederationHome
 from coordinator.operator import Coordinator
 from pate_fed.nodes import FAIL, OK, WARN, Check, made_checks
+from pate_fed.nodes.checks import Finding
 
-_HOME: Final[tuple[tuple[str, Callable[[FederationHome, Surroundings], Check]], ...]] = (
+_HOME: Final[tuple[tuple[str, Callable[[FederationHome, Surroundings], Finding]], ...]] = (
     ("files", check_files),
     ("file rights", check_rights),
     ("identity", check_identity),
@@ -35,7 +36,7 @@ _HOME: Final[tuple[tuple[str, Callable[[FederationHome, Surroundings], Check]], 
     ("database", check_database),
 )
 
-_STANDING: Final[tuple[tuple[str, Callable[[Coordinator, Surroundings], Check]], ...]] = (
+_STANDING: Final[tuple[tuple[str, Callable[[Coordinator, Surroundings], Finding]], ...]] = (
     ("hospitals", check_hospitals),
     ("invitations", check_invitations),
     ("runs", check_runs),
@@ -43,12 +44,7 @@ _STANDING: Final[tuple[tuple[str, Callable[[Coordinator, Surroundings], Check]],
 
 
 def examine(folder: Path, around: Surroundings) -> Iterator[Check]:
-    """Make all checks; one that finds a fault does not stop the rest.
-
-    Args:
-        folder: The federation's.
-        around: The machine and the service.
-    """
+    """Make all checks; one that finds a fault does not stop the rest."""
     try:
         home = FederationHome.of_settings(folder)
     except HomeError as error:

@@ -15,70 +15,70 @@ from coordinator.errors import (
 from coordinator.federation.certificates import read_certificate
 from coordinator.federation.home import DATABASE_FILE, LOOPBACK, SETTINGS_FILE, FederationHome
 from coordinator.federation.readiness import what_is_missing
-from pate_fed.nodes import FAIL, OK, WARN, Check, check_room
+from pate_fed.nodes import check_room
+from pate_fed.nodes.checks import Finding, fail, ok, warn
 
 
-def check_disk(home: FederationHome, around: Surroundings) -> Check:
+def check_disk(home: FederationHome, around: Surroundings) -> Finding:
     """See `check_room`."""
     return check_room(around.free_disk(home.folder), folder="the federation's folder")
 
 
-def check_service(home: FederationHome, around: Surroundings) -> Check:
+def check_service(home: FederationHome, around: Surroundings) -> Finding:
     """Check that the service runs and answers; if not, whether it could run."""
     return _serves(home, around) if around.is_served(home) else _could_serve(home, around)
 
 
-def check_database(home: FederationHome, around: Surroundings) -> Check:
+def check_database(home: FederationHome, around: Surroundings) -> Finding:
     """Open the database as it is, and try to write."""
-    name = "database"
     file = home.path(DATABASE_FILE)
     if not home.settings.database and file.exists() and file.stat().st_uid != around.user:
         said = f"{DATABASE_FILE} is another user's, and was not opened: that could lock it out."
-        return Check(name, FAIL, said, "Run this as the folder's user.")
+        return fail(said, "Run this as the folder's user.")
     try:
         with closing(Database(home.database_url)) as database:
             database.try_to_write()
     except HomeError as error:
-        return Check(name, FAIL, f"{error}.", "Unset the variable, or correct it.")
+        return fail(f"{error}.", "Unset the variable, or correct it.")
     except DatabaseVersionError as error:
         said = f"The database is of another version ({error.code}): {error}."
-        return Check(name, FAIL, said, "See the page on errors; nothing was changed.")
+        return fail(said, "See the page on errors; nothing was changed.")
     except CoordinatorError as error:
         said = f"The database cannot be used ({error.code}): {error}."
-        return Check(name, FAIL, said, "See the page on backing up and restoring.")
-    return Check(name, OK, "The database is of this version, and can be written.")
+        return fail(said, "See the page on backing up and restoring.")
+    return ok("The database is of this version, and can be written.")
 
 
-def _serves(home: FederationHome, around: Surroundings) -> Check:
-    name, settings = "service", home.settings
+def _serves(home: FederationHome, around: Surroundings) -> Finding:
+    settings = home.settings
     parts = around.readiness(home)
     if parts is None:
         said = f"The service runs, but says nothing at port {settings.metrics_port} of loopback."
-        return Check(name, FAIL, said, "If it did not start just now, see its log and restart it.")
+        return fail(said, "If it did not start just now, see its log and restart it.")
     missing = what_is_missing(parts)
     if missing:
         said = f"The service runs, but {'; '.join(missing)}."
-        return Check(name, FAIL, said, "See its log.")
+        return fail(said, "See its log.")
     try:
         shown = read_certificate(around.certificate(home))
         is_shown = shown == read_certificate(home.server_certificate)
     except (OSError, CertificateError, HomeError) as error:
         why = type(error).__name__
         said = f"The service runs, but its public port {settings.port} does not answer ({why})."
-        return Check(name, FAIL, said, "See its log, and the rules of this machine's firewall.")
+        return fail(said, "See its log, and the rules of this machine's firewall.")
     if not is_shown:
         said = "The service shows another certificate than server.crt."
-        return Check(name, WARN, said, "Restart it after `pate-fed renew`.")
-    return Check(name, OK, f"The service runs, and its public port {settings.port} answers.")
+        return warn(said, "Restart it after `pate-fed renew`.")
+    return ok(f"The service runs, and its public port {settings.port} answers.")
 
 
-def _could_serve(home: FederationHome, around: Surroundings) -> Check:
-    name, settings = "service", home.settings
+def _could_serve(home: FederationHome, around: Surroundings) -> Finding:
+    settings = home.settings
     why = around.why_not_ours(settings.host, 0)
     if why:
         said = f"host {settings.host} is no address of this machine ({why})."
         advice = f"Correct host in {SETTINGS_FILE}; 0.0.0.0 serves at all addresses."
-        return Check(name, FAIL, said, advice)
+        return fail(said, advice)
     ports = [
         (settings.host, settings.port),
         *((LOOPBACK, port) for port in (settings.admin_port, settings.metrics_port)),
@@ -89,7 +89,7 @@ def _could_serve(home: FederationHome, around: Surroundings) -> Check:
     if taken:
         said = f"No service runs, and it could not: it cannot have port {', '.join(taken)}."
         advice = f"End the program that has it, or choose another in {SETTINGS_FILE}."
-        return Check(name, FAIL, said, advice)
+        return fail(said, advice)
     numbers = ", ".join(str(port) for _, port in ports)
     said = f"No service runs; its ports {numbers} are free."
-    return Check(name, OK, said, "`pate-fed serve` starts it.")
+    return ok(said, "`pate-fed serve` starts it.")

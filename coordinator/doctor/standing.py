@@ -8,13 +8,13 @@ from typing import Final
 from coordinator.doctor.surroundings import Surroundings
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState
-from pate_fed.nodes import OK, WARN, Check
+from pate_fed.nodes.checks import Finding, ok, warn
 from protocols.additive import AdditiveSum
 
 SOON: Final = timedelta(days=2)
 
 
-def check_hospitals(coordinator: Coordinator, around: Surroundings) -> Check:
+def check_hospitals(coordinator: Coordinator, around: Surroundings) -> Finding:
     """List hospitals to approve or away; check that there are enough for a run."""
     found = coordinator.members()
     members = [one for one in found if one.state == "member"]
@@ -35,11 +35,11 @@ def check_hospitals(coordinator: Coordinator, around: Surroundings) -> Check:
         advice.append("Telephone them: is their node running? `pate-party doctor` tells.")
     if len(members) < AdditiveSum.smallest:
         advice.append(f"A run needs {AdditiveSum.smallest}: `pate-fed invite`.")
-    state = WARN if advice else OK
-    return Check("hospitals", state, " ".join(said), " ".join(advice))
+    finding = warn if advice else ok
+    return finding(" ".join(said), " ".join(advice))
 
 
-def check_invitations(coordinator: Coordinator, around: Surroundings) -> Check:
+def check_invitations(coordinator: Coordinator, around: Surroundings) -> Finding:
     """Look for invitations that nobody used and that end soon."""
     now = around.clock()
     out = [one for one in coordinator.invitations() if one.is_open(now=now)]
@@ -47,24 +47,24 @@ def check_invitations(coordinator: Coordinator, around: Surroundings) -> Check:
     if soon:
         ends = ", ".join(f"{one.party} ({one.expires_at:%Y-%m-%d %H:%M} UTC)" for one in soon)
         said = f"Invitations that nobody used end soon: {ends}."
-        return Check("invitations", WARN, said, "Telephone them, or `pate-fed invite` once more.")
+        return warn(said, "Telephone them, or `pate-fed invite` once more.")
     names = ", ".join(one.party for one in out) or "none"
-    return Check("invitations", OK, f"Invitations that are out and not used: {names}.")
+    return ok(f"Invitations that are out and not used: {names}.")
 
 
-def check_runs(coordinator: Coordinator, around: Surroundings) -> Check:
+def check_runs(coordinator: Coordinator, around: Surroundings) -> Finding:
     """Look for runs that wait, and for the reason."""
     is_open = [one for one in coordinator.queue.all() if not one.is_ended]
     waiting = [one for one in is_open if one.state in (RunState.WAITING, RunState.PAUSED)]
     if waiting:
         said = f"{'; '.join(_said(one) for one in waiting)}."
         advice = "Remove the reason for waiting; a paused run goes on after `pate-fed resume`."
-        return Check("runs", WARN, said, advice)
+        return warn(said, advice)
     names = ", ".join(one.name for one in is_open) or "none"
     if is_open and not around.is_served(coordinator.home):
         said = f"No service runs to work on the open runs: {names}."
-        return Check("runs", WARN, said, "`pate-fed serve` does.")
-    return Check("runs", OK, f"Open runs: {names}.")
+        return warn(said, "`pate-fed serve` does.")
+    return ok(f"Open runs: {names}.")
 
 
 def _said(run: Run) -> str:

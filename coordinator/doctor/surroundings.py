@@ -54,9 +54,6 @@ class Surroundings:
     """The doctor's questions to the world.
 
     Attributes:
-        clock: The time, with its zone.
-        user: Number of our user.
-        free_disk: Free bytes where a folder is.
         why_not_ours: Why a port of a host is not available; "" if it is.
         is_served: Whether a service has the federation's folder.
         readiness: Which of the service's parts are ready; None where it does not say.

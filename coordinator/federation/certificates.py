@@ -39,12 +39,7 @@ _EARLY = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KeyedCertificate:
-    """A certificate and its private key. Secret.
-
-    Attributes:
-        certificate: PEM.
-        private_key: PEM, PKCS #8.
-    """
+    """A certificate and its private key (PKCS #8), both PEM. Secret."""
 
     certificate: bytes
     private_key: bytes
@@ -54,12 +49,7 @@ class KeyedCertificate:
 
 
 def make_ca(federation: str, *, now: datetime) -> KeyedCertificate:
-    """Make a federation's CA.
-
-    Args:
-        federation: Its name.
-        now: The time, with its zone.
-    """
+    """Make a federation's CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"{federation} CA")
     builder = (
@@ -81,11 +71,6 @@ def issue_server_certificate(
     ca: KeyedCertificate, *, hosts: tuple[str, ...], now: datetime
 ) -> KeyedCertificate:
     """Issue a certificate for the server, with a key of its own.
-
-    Args:
-        ca: The federation's CA.
-        hosts: Names and addresses by which hospitals reach the server; one or more.
-        now: The time, with its zone.
 
     Raises:
         CertificateError: no host, the CA cannot be read, or it ends before the certificate would.

@@ -69,11 +69,7 @@ class PortLimits:
 
 
 class Connections:
-    """The connections of one port, as an ASGI app is served over them.
-
-    Args:
-        limits: Their number and deadlines.
-    """
+    """The connections of one port, as an ASGI app is served over them."""
 
     def __init__(self, limits: PortLimits) -> None:
         self._limits = limits

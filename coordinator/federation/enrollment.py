@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -46,6 +46,8 @@ from protocols.membership import (
     ResultsQuery,
 )
 from protocols.party_names import NAME_RULE, is_alike, is_party_name, normalized
+
+Query = TypeVar("Query", PoolQuery, ResultsQuery)
 
 INVITATION_LIFETIME = timedelta(days=7)
 INSIDE = frozenset({"member", "suspended"})
@@ -87,15 +89,11 @@ class EnrolledParty:
     """A hospital that asked to join.
 
     Attributes:
-        name: The hospital's name.
-        identity: Its identity.
         state: "requested", "member", "suspended" or "revoked".
         node_id: Flower's number for its node; None until it was let in.
-        requested_at: When it asked.
         teachers: Teachers that it votes with; 0 until it is a member.
         seen_at: When it last asked about its membership; None if it never did.
         clock_skew_s: By how much its clock was ahead then, in seconds.
-        version: Of its software, as it said then; empty if it said none.
         away_since: When a run first found that its node does not answer; None since it did.
         away_at: When a run last found so.
     """
@@ -118,8 +116,6 @@ class MadeInvitation:
     """An invitation; only the hospital knows its token.
 
     Attributes:
-        party: The hospital that it is for.
-        made_at: When it was made.
         expires_at: End of its validity: the moment of its withdrawal, if it was withdrawn.
         used_at: Time of the request with it; None if none came.
     """
@@ -209,11 +205,6 @@ class Enrollment:
 
         `settle` lets its node in. For a member it corrects the number of teachers; that holds from
         the next run on.
-
-        Args:
-            party: Its name.
-            fingerprint: As its people read it aloud, 32 bytes.
-            teachers: Teachers that it votes with.
 
         Raises:
             EnrollmentError: there is no such request, its identity differs, or it would have no
@@ -385,48 +376,36 @@ class Enrollment:
         """
         signed = wire.decode(frame)
         query = wire.expect(signed, MembershipQuery)
-        row = self._asking(signed, query.sender, query.coordinator, query.asked_at)
+        row = self._asking(signed, query)
         kept = self._keep_head(PublicIdentity(row.identity_key), query)
         teachers = row.teachers if row.state == "member" else 0
         return self._membership(query.sender, row.state, teachers=teachers, audit_head=kept)
 
-    def pool_asked(self, frame: bytes) -> tuple[bytes, int]:
-        """Return the digest of a pool and the offset that a member asks for.
+    def asked(self, frame: bytes, kind: type[Query]) -> Query:
+        """Return a member's question for a pool, or for the results of a run.
+
+        Whether it took part in that run is another question.
 
         Raises:
             EnrollmentError, ProtocolError: see `answer_join`; or it is no member.
         """
         signed = wire.decode(frame)
-        query = wire.expect(signed, PoolQuery)
-        row = self._asking(signed, query.sender, query.coordinator, query.asked_at)
-        if row.state != "member":
-            raise _refused()
-        return query.pool, query.offset
-
-    def results_asked(self, frame: bytes) -> ResultsQuery:
-        """Return a member's question for a run's results; whether it took part is another question.
-
-        Raises:
-            EnrollmentError, ProtocolError: see `answer_join`; or it is no member.
-        """
-        signed = wire.decode(frame)
-        query = wire.expect(signed, ResultsQuery)
-        row = self._asking(signed, query.sender, query.coordinator, query.asked_at)
-        if row.state != "member":
+        query = wire.expect(signed, kind)
+        if self._asking(signed, query).state != "member":
             raise _refused()
         return query
 
     # Helpers ----------------------------------------------------------------------------------
 
     def _asking(
-        self, signed: wire.Signed, sender: bytes, coordinator: bytes, asked_at: int
+        self, signed: wire.Signed, query: MembershipQuery | PoolQuery | ResultsQuery
     ) -> MemberRow:
         with self._database.session() as session:
-            row = session.get(MemberRow, sender)
+            row = session.get(MemberRow, query.sender)
         if row is None:
             raise _refused()
         signed.verify(PublicIdentity(row.identity_key))
-        self._require_ours(coordinator, asked_at)
+        self._require_ours(query.coordinator, query.asked_at)
         return row
 
     def _keep_head(self, identity: PublicIdentity, query: MembershipQuery) -> bytes:
@@ -562,7 +541,6 @@ def _put_out(door: NodeDoor, key: bytes, node_id: int) -> None:
 
 
 def _one_form(pem: bytes) -> bytes:
-    """Return a key in its one canonical form."""
     try:
         return load_pem_public_key(pem).public_bytes(
             Encoding.DER, PublicFormat.SubjectPublicKeyInfo

@@ -28,6 +28,7 @@ from coordinator.federation.rate_limit import RateLimit
 from coordinator.federation.run_files import RunFiles
 from pate_fed.regular_files import open_regular
 from protocols.errors import ProtocolError
+from protocols.membership import PoolQuery, ResultsQuery
 
 PREFIX = "/v1/fleet/pate-fed/"
 MAX_BODY_BYTES = 16 * 1024
@@ -45,24 +46,17 @@ _log = logging.getLogger(__name__)
 
 
 def build(enrollment: Enrollment, *, pools: Path, results: RunFiles, rate: RateLimit) -> Starlette:
-    """Make the app.
-
-    Args:
-        enrollment: Who may take part.
-        pools: Folder of the pools of public queries, each in a file named for its digest.
-        results: Files of finished runs.
-        rate: How often one address may ask.
-    """
+    """Make the app; each pool of public queries is a file of `pools`, named for its digest."""
     threads = CapacityLimiter(_THREADS)
 
     def pool(frame: bytes) -> bytes:
-        digest, offset = enrollment.pool_asked(frame)
-        with open_regular(pools / digest.hex()) as file:
-            file.seek(offset)
+        query = enrollment.asked(frame, PoolQuery)
+        with open_regular(pools / query.pool.hex()) as file:
+            file.seek(query.offset)
             return file.read(POOL_CHUNK_BYTES)
 
     def results_piece(frame: bytes) -> bytes:
-        query = enrollment.results_asked(frame)
+        query = enrollment.asked(frame, ResultsQuery)
         return results.read(
             query.run,
             query.file,

@@ -143,12 +143,7 @@ class FederationSettings:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FederationHome:
-    """A federation's folder.
-
-    Attributes:
-        folder: Where it is.
-        settings: The settings in its file.
-    """
+    """A federation's folder, and the settings in its file."""
 
     folder: Path
     settings: FederationSettings

@@ -34,13 +34,6 @@ class RunFiles:
         The list of possible files is known beforehand: a requested name is looked up there, and
         never taken for a path.
 
-        Args:
-            run_id: The run, as its hospitals know it; 32 bytes.
-            file: One of the sealed files, or the seal.
-            party: Fingerprint of the hospital that asks.
-            offset: First byte.
-            most_bytes: Most of it.
-
         Raises:
             RunQueueError: there is no such run or file, it has not ended with labels, or the
                 hospital did not take part; the error does not tell which.

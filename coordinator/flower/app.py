@@ -32,13 +32,7 @@ _CODE = re.compile(r"PF-\d{3}")
 
 
 def build(main: Callable[[Transport], None], *, nodes: int, timeout_s: float) -> ServerApp:
-    """Make the app.
-
-    Args:
-        main: Runs once the transport stands.
-        nodes: Number of nodes to wait for.
-        timeout_s: How long an exchange may take, and how long to wait for the nodes.
-    """
+    """Make the app: `main` runs once the transport to so many nodes stands."""
     app = ServerApp()
 
     @app.main()
@@ -52,7 +46,6 @@ class GridTransport(Transport):
     """Packets over a Flower grid.
 
     Args:
-        grid: Flower's.
         nodes: The nodes that it may reach; it waits for all of them. Or their number, for a
             simulation's grid, which has no other nodes and no numbers known before.
         timeout_s: Longest exchange: messages live no longer, so nobody answers an old one later.

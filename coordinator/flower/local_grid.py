@@ -25,13 +25,10 @@ _WAIT_S = 1.0
 
 
 class LocalGrid(Grid):
-    """A grid whose nodes run in this process.
+    """A grid whose nodes run in this process; node i has partition id i.
 
-    Args:
-        client_app: App of every node.
-        nodes: Number of nodes; node i has partition id i.
-        workers: Threads; nodes that release the interpreter lock run side by side.
-        is_down: Tells whether a node is dead when a message reaches it.
+    Threads let nodes that release the interpreter lock run side by side. `is_down` tells whether a
+    node is dead when a message reaches it.
     """
 
     def __init__(
@@ -46,7 +43,7 @@ class LocalGrid(Grid):
         TaskIdentity.run_id = TaskIdentity.task_id = _RUN_ID
         TaskIdentity.node_id = _SERVER_NODE_ID
         self._client_app = client_app
-        self._is_down = is_down if is_down is not None else _never
+        self._is_down = is_down or (lambda _: False)
         self._contexts = {
             _FIRST_NODE_ID + partition: Context(
                 run_id=_RUN_ID,
@@ -130,7 +127,3 @@ class LocalGrid(Grid):
         except Exception as error:
             reason = type(error).__name__
             return Message(Error(code=_CLIENT_APP_RAISED, reason=reason), reply_to=message)
-
-
-def _never(_: int) -> bool:
-    return False

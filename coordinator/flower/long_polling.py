@@ -34,14 +34,7 @@ _OK, _TOO_LARGE = 200, 413
 
 
 class LongPolling:
-    """Flower's app, with patience.
-
-    Args:
-        app: Flower's.
-        is_over: Whether the server ends: then nothing is held any more.
-        hold_s: How long a question is held.
-        most_held: How many are held at once.
-    """
+    """Flower's app, with patience; nothing is held any more once the server ends."""
 
     def __init__(
         self,

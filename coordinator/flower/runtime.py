@@ -103,13 +103,7 @@ class NodeAtLink:
 
 
 class SuperLinkClient:
-    """The coordinator's own connection to its SuperLink, on loopback.
-
-    Args:
-        address: host:port.
-        ca_certificate: The federation's CA, PEM.
-        secret: For taking tasks, and for calls at the admin port.
-    """
+    """The coordinator's own connection to its SuperLink, on loopback."""
 
     def __init__(self, address: str, *, ca_certificate: bytes, secret: bytes) -> None:
         self._address = address
@@ -145,8 +139,7 @@ class SuperLinkClient:
     def grid(self, *, is_over: Callable[[], bool] = lambda: False) -> Iterator[Grid]:
         """Start a run of Flower's and hold its grid; the run ends with the context.
 
-        Args:
-            is_over: Whether to stop waiting for a SuperLink that is gone.
+        Once `is_over`, a SuperLink that is gone is not waited for.
         """
         self._start()
         _retry_soon()
@@ -239,11 +232,7 @@ def forget_delivered(database: Path) -> bool:
     Flower deletes a message when its answer was fetched, and all messages of a run at its end. Its
     pages are overwritten then (`superlink` sets `secure_delete`), but the log still has them.
 
-    Args:
-        database: Flower's database file.
-
-    Returns:
-        Whether the log is empty now; it is not while somebody reads.
+    Returns whether the log is empty now; it is not while somebody reads.
     """
     try:
         with closing(

@@ -83,13 +83,7 @@ _BUSY_MS = 20_000
 def arguments(
     home: FederationHome, *, port: int | None = None, database: Path | None = None
 ) -> list[str]:
-    """Return Flower's command line.
-
-    Args:
-        home: The federation.
-        port: Another public port than its own.
-        database: Another file for nodes and messages under way than its own.
-    """
+    """Return Flower's command line; its port and database may be others."""
     return [
         "flower-superlink",
         "--host",
@@ -162,11 +156,7 @@ class _Bodies:
 class Gate:
     """Opens the nodes' paths to the public socket, and the admin port to callers with its key.
 
-    Args:
-        app: Flower's.
-        admin_port: Port of the socket that may reach all of it.
-        admin_key: The key for callers there: see `coordinator.federation.admin_key`.
-        enrollment: Answers paths below `ENROLLMENT_PREFIX`, if there is one.
+    Hospitals' paths below `ENROLLMENT_PREFIX` are answered by `enrollment`, if there is one.
     """
 
     def __init__(
@@ -245,13 +235,7 @@ def serve(home: FederationHome, *, enrollment: ASGIApp) -> None:
 
 
 def server_of(app: ASGIApp, *, certificate: Path, key: Path) -> uvicorn.Server:
-    """Return a server of an app over TLS.
-
-    Args:
-        app: The app.
-        certificate: Server certificate, PEM.
-        key: Its key, PEM.
-    """
+    """Return a server of an app over TLS."""
     config = uvicorn.Config(
         app,
         ssl_certfile=certificate,

@@ -37,15 +37,7 @@ _SLACK: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A higher budget that waits for a second person.
-
-    Attributes:
-        number: Its number.
-        epsilon: The proposed budget.
-        by: Who proposed it.
-        reason: Why.
-        until: When it expires.
-    """
+    """A higher budget that waits for a second person."""
 
     number: int
     epsilon: float
@@ -55,14 +47,7 @@ class Proposal:
 
 
 class FederationBudget:
-    """The budget, and the proposal that waits, if there is one.
-
-    Args:
-        database: The coordinator's.
-        clock: The time, with its zone.
-        actor: The person who acts.
-        tell: Writes an audit entry, in the act's own transaction.
-    """
+    """The budget, and the proposal that waits, if there is one."""
 
     def __init__(
         self, database: Database, *, clock: Callable[[], datetime], actor: Actor, tell: Tell
@@ -166,10 +151,7 @@ class FederationBudget:
     ) -> None:
         """Refuse a run that the budget does not hold; within the run's own transaction.
 
-        Args:
-            hospitals: Of the run.
-            epsilon: Of the run.
-            used: Tells the epsilon of all other runs, by hospital.
+        `used` tells the epsilon of all other runs, by hospital.
 
         Raises:
             BudgetRuleError: it does not.
@@ -190,7 +172,8 @@ class FederationBudget:
 
     def _require_person(self, session: Session, roles: frozenset[Role]) -> PersonRow:
         """Return the acting person, with the role that they have now."""
-        row = session.get(PersonRow, self._actor.name) if self._is_signed_in else None
+        is_signed_in = self._actor.origin == CONSOLE
+        row = session.get(PersonRow, self._actor.name) if is_signed_in else None
         if row is None:
             raise BudgetRuleError(
                 "a budget must be raised by two people in the console", self._actor.origin
@@ -199,10 +182,6 @@ class FederationBudget:
             may = " or ".join(sorted(roles))
             raise BudgetRuleError(f"this needs the role {may}", row.role)
         return row
-
-    @property
-    def _is_signed_in(self) -> bool:
-        return self._actor.origin == CONSOLE
 
     def _open(self, session: Session) -> BudgetRow | None:
         row = session.scalars(_NEWEST.where(BudgetRow.state == _PROPOSED)).first()

@@ -28,13 +28,9 @@ def code_at(key: bytes, step: int) -> str:
 
 
 def step_of(key: bytes, code: str, *, now: float, after: int) -> int | None:
-    """Return the step whose code this is; None if there is none.
+    """Return the step, later than `after`, whose code somebody typed; None if there is none.
 
-    Args:
-        key: The person's.
-        code: As they typed it; spaces do not count.
-        now: Unix time.
-        after: The step of the last code that was taken: that code and earlier ones are used up.
+    Codes of `after` and before are used up; spaces do not count.
     """
     typed = "".join(code.split()).encode()
     current = int(now // _STEP_S)

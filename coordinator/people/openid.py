@@ -59,13 +59,6 @@ class Attempt:
 class Provider:
     """An OpenID provider, and this console as its client.
 
-    Args:
-        issuer: Its address, as its tokens name it.
-        client_id: Our name there.
-        secret: Our password there.
-        random_bytes: Cryptographic random numbers.
-        clock: Unix time, in seconds.
-
     Raises:
         HomeError: its address would take secrets over a line that others read.
         MissingExtraError: Authlib is not installed.
@@ -97,9 +90,6 @@ class Provider:
     def begin(self, redirect_uri: str) -> Attempt:
         """Begin a sign-in.
 
-        Args:
-            redirect_uri: The console's own address for the way back.
-
         Raises:
             PersonError: the provider does not answer as one.
         """
@@ -122,10 +112,6 @@ class Provider:
 
     def finish(self, attempt: Attempt, answer: Mapping[str, str]) -> str:
         """Return the subject that the provider vouches for.
-
-        Args:
-            attempt: As begun in the same browser.
-            answer: The query that the browser came back with.
 
         Raises:
             PersonError: the answer or the ID token is not the one for this attempt.

@@ -38,11 +38,8 @@ class Person:
     """A person who may use the console.
 
     Attributes:
-        name: Their name.
-        role: Their rights.
         is_set_up: Whether they have chosen a password and have one-time codes.
         is_locked: Whether nobody can sign in under their name now.
-        made_at: When they were added.
         subject: Issuer and subject of their account at an OpenID provider; empty without one.
     """
 
@@ -56,13 +53,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SetupCode:
-    """A code with which a person sets up their account, once. Secret.
-
-    Attributes:
-        person: Whose.
-        text: The code.
-        until: End of its validity.
-    """
+    """A code with which a person sets up their account, once. Secret."""
 
     person: str
     text: str
@@ -70,14 +61,7 @@ class SetupCode:
 
 
 class People:
-    """All people of the console.
-
-    Args:
-        database: The coordinator's.
-        random_bytes: Cryptographic random numbers.
-        clock: The time, with its zone.
-        tell: Writes an audit entry, in the act's own transaction.
-    """
+    """All people of the console."""
 
     def __init__(
         self,
@@ -140,10 +124,7 @@ class People:
     def give_subject(self, name: str, subject: str, *, issuer: str) -> None:
         """Let a person sign in by their account at the OpenID provider, or no more.
 
-        Args:
-            name: The person.
-            subject: Their subject at the provider; empty to take it back.
-            issuer: The provider.
+        An empty subject takes it back.
 
         Raises:
             PersonError: there is none of this name, no provider, or it is somebody else's account.
@@ -303,7 +284,8 @@ class People:
         return one_time_codes.step_of(row.code_key, code, now=now, after=row.code_step)
 
     def _new_setup_code(self, row: PersonRow) -> SetupCode:
-        text = _in_groups(self._random_bytes(_SETUP_BYTES).hex())
+        drawn = self._random_bytes(_SETUP_BYTES).hex()
+        text = "-".join(drawn[place : place + 5] for place in range(0, len(drawn), 5))
         until = self._clock() + SETUP_LIFETIME
         row.setup_digest, row.setup_until = _setup_digest(text), until
         return SetupCode(row.name, text, until)
@@ -354,7 +336,3 @@ def _row(session: OrmSession, name: str) -> PersonRow:
 def _setup_digest(text: str) -> bytes:
     typed = "".join(one for one in text.lower() if one.isalnum())
     return hashlib.sha256(b"pate-fed setup code\n" + typed.encode()).digest()
-
-
-def _in_groups(text: str) -> str:
-    return "-".join(text[place : place + 5] for place in range(0, len(text), 5))

@@ -25,13 +25,7 @@ _NOTED_EVERY: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A person who is signed in.
-
-    Attributes:
-        person: Their name.
-        role: Their role now.
-        ends_at: When it ends without another request.
-    """
+    """A person who is signed in; without another request until `ends_at`."""
 
     person: str
     role: Role
@@ -64,9 +58,7 @@ class Sessions:
     def find(self, token: str, *, is_request: bool = True) -> Session | None:
         """Return the session of a token; None if there is none, or it has ended.
 
-        Args:
-            token: As the browser sent it.
-            is_request: Whether a person asked for something: a page that updates itself did not.
+        A page that updates itself is no request.
         """
         now = self._clock()
         with self._database.session() as session:

@@ -111,10 +111,7 @@ def is_attended() -> bool:
 def ask_text(question: str, default: str | None = None) -> str:
     """Ask a person for a line.
 
-    Args:
-        question: The question.
-        default: The answer when only Enter is pressed; None: then Enter gives "" where nothing is
-            offered.
+    Only Enter gives `default`, or "" where there is none.
 
     Raises:
         click.Abort: nobody is there, or they stop.
@@ -126,9 +123,5 @@ def ask_text(question: str, default: str | None = None) -> str:
 
 
 def ask_choice(question: str, choices: Sequence[str], default: str) -> str:
-    """Ask a person for one of some words.
-
-    Raises:
-        click.Abort: nobody is there, or they stop.
-    """
+    """Ask a person for one of some words; raises as `ask_text` does."""
     return str(typer.prompt(question, default=default, type=click.Choice(choices), err=True))

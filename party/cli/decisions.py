@@ -203,13 +203,11 @@ def _key(one: Approval) -> tuple[bytes, str, bytes]:
 
 
 def _pool(request: Request) -> tuple[bytes, bytes]:
-    """Name the pool of a request that was read."""
     assert request.task is not None
     return request.approval.coordinator, request.task.pool.digest
 
 
 def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
-    """Mention a pool whose run waits too."""
     yield f"pool {pool.digest.hex()}, asked {minute(pool.asked_at)}"
     yield f"  Federation  {opened.site.federation_of(pool.coordinator)}"
     yield "  Of          the run above: its public inputs. Approving or rejecting that run approves"
@@ -217,7 +215,6 @@ def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
 
 
 def _lines(request: Request) -> Iterator[str]:
-    """Describe the request in plain words."""
     from party.decision.proposal_words import TABLE, words_of  # noqa: PLC0415 - keeps --help fast
 
     approval = request.approval

@@ -128,11 +128,6 @@ def check(
 def check_in_one_sitting(opened: OpenSite, membership: Membership, *, by: str) -> list[str]:
     """Ask a person about every peer that nobody checked, and pin those whose words are the same.
 
-    Args:
-        opened: The hospital's.
-        membership: Who takes part, as the coordinator says.
-        by: Who compares.
-
     Returns:
         Names of the peers whose words were others.
     """

@@ -80,7 +80,6 @@ def add(
 
 
 def _refused_lines(site: Site, refused: Sequence[str]) -> tuple[str, ...]:
-    """Say that teachers of the earlier table vote no more, and what can be done."""
     return (
         f"Teachers of {plural(len(refused), 'task')} learned from another table: this hospital",
         "does not answer with them any more (PF-346), and runs on these tasks wait. Register the",

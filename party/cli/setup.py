@@ -123,13 +123,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class _Sitting:
-    """One call of the command.
-
-    Attributes:
-        folder: The hospital's.
-        answers: The answers given beforehand.
-        by: Who sits here.
-    """
+    """One call of the command."""
 
     folder: Path
     answers: Answers

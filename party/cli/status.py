@@ -35,9 +35,7 @@ class _Standing:
     """Our state in one federation.
 
     Attributes:
-        joined: The membership.
         answer: Its coordinator's answer, or the reason for none; None if it was not asked.
-        node: The node's status in it; None if it gives none.
         state: The node's state in it, as far as both tell; empty if it never ran.
     """
 

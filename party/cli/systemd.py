@@ -79,13 +79,7 @@ WantedBy=multi-user.target
 
 @dataclass(frozen=True, slots=True)
 class ServiceUnit:
-    """The values of a unit.
-
-    Attributes:
-        python: The Python that `pate-party` is installed in.
-        site: The hospital's folder.
-        user: User of the service; neither root nor nobody.
-    """
+    """The values of a unit; its user is neither root nor nobody."""
 
     python: Path
     site: Path

@@ -32,8 +32,6 @@ class AskedBatch:
     """The batch that is open.
 
     Attributes:
-        plan_digest: Of its plan.
-        queries: How many it asks.
         batch: The batch's terms; None if this party was not charged for it.
         bound: The journal's bound on the sets that may open for its queries (rule R3).
         is_silent: Whether its answer failed once teachers were asked: nothing is said of it any
@@ -58,16 +56,8 @@ class AgreedRun:
 
     Attributes:
         run_id: Its id, 32 bytes.
-        terms: Its terms.
-        form: Its secure sum.
-        scope: The facts that people approve.
         seat: This party's place among all, from 0.
-        account: Its charges.
-        task: The task that it asks about.
-        journal: The party's memory of plans and queries.
         ledger: The party's charges of all runs.
-        asked: The open batch.
-        void_batches: Void batches so far.
         is_closed: Whether the transcripts were compared.
     """
 
@@ -101,17 +91,6 @@ class AgreedRun:
         ledger: LedgerStore,
     ) -> Self:
         """Return a run as this party agrees to it; nothing is written.
-
-        Args:
-            record: Its record, or the inquiry before it.
-            scope: The facts that people approve.
-            run_id: Its id, 32 bytes.
-            me: This party's fingerprint.
-            guard: The party's veto.
-            forms: Secure sums that it knows, by name.
-            tasks: The tasks that it can be asked about, by the digest of the pool.
-            journal: Its memory of plans and queries.
-            ledger: Its charges of all runs.
 
         Raises:
             RefusalError: with the reason to send.

@@ -24,11 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Ballots:
-    """Counts the votes of a party's teachers.
-
-    Args:
-        noise_bytes: Source of the party's noise.
-    """
+    """Counts the votes of a party's teachers, and draws its noise from `noise_bytes`."""
 
     def __init__(self, noise_bytes: Callable[[int], bytes]) -> None:
         self._noise_bytes = noise_bytes

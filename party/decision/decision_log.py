@@ -27,12 +27,6 @@ from protocols.values import decode_value
 class DecisionLog:
     """The decisions of a site's nodes in its audit log, and its questions to people.
 
-    Args:
-        audit: The site's audit log.
-        records: The decisions of its people.
-        clock: Unix time, in seconds.
-        asks_about_runs: Whether a person approves each run, and not the pool alone.
-
     Raises:
         StorageError, BrokenAuditLogError: the log cannot be read.
     """

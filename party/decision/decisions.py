@@ -15,13 +15,7 @@ from protocols.run_scope import RunScope
 
 @dataclass(frozen=True, slots=True)
 class RunAccepted:
-    """The party agrees to a run.
-
-    Attributes:
-        run_id: The run.
-        terms: The run's terms.
-        scope: The facts that its people approved, where they were asked.
-    """
+    """The party agrees to a run."""
 
     run_id: bytes
     terms: RunTerms
@@ -30,13 +24,7 @@ class RunAccepted:
 
 @dataclass(frozen=True, slots=True)
 class RunRefused:
-    """The party refuses a run.
-
-    Attributes:
-        run_id: The run.
-        reason: The public reason.
-        scope: The facts that its people may be asked about; its terms may be unreadable.
-    """
+    """The party refuses a run, whose terms may be unreadable."""
 
     run_id: bytes
     reason: Reason
@@ -45,14 +33,7 @@ class RunRefused:
 
 @dataclass(frozen=True, slots=True)
 class BatchAccepted:
-    """The party was charged for a batch and is about to answer it, or to be silent.
-
-    Attributes:
-        run_id: Its run.
-        scope: The run's.
-        plan_digest: Its plan.
-        queries: How many it asks.
-    """
+    """The party was charged for a batch and is about to answer it, or to be silent."""
 
     run_id: bytes
     scope: RunScope
@@ -62,12 +43,7 @@ class BatchAccepted:
 
 @dataclass(frozen=True, slots=True)
 class BatchRefused:
-    """The party refuses a batch.
-
-    Attributes:
-        plan_digest: Its plan.
-        reason: The public reason.
-    """
+    """The party refuses a batch."""
 
     plan_digest: bytes
     reason: Reason
@@ -78,7 +54,6 @@ class RunClosed:
     """The run is over, and the party compared its transcript with the others'.
 
     Attributes:
-        run_id: The run.
         head: Last head of its transcript, the same at every party that is in `compared`.
         compared: Fingerprints of these parties, in seat order; this party is one of them.
     """

@@ -28,9 +28,6 @@ Decided = Callable[[RunScope], Approval | None]
 class Faults:
     """Keeps the code of the last fault, and finds the public reasons of refusals.
 
-    Args:
-        decided: Looks up the decision of the hospital's people on a run.
-
     Attributes:
         code: Code of the last packet's fault, ours or its sender's; empty if it had none.
     """
@@ -49,10 +46,7 @@ class Faults:
     def reason_of(self, error: Exception, scope: RunScope | None = None) -> Reason:
         """Turn any error of a review into a refusal (rule R14).
 
-        Args:
-            error: It.
-            scope: The run that a person approves, if it was about one: a refusal for want of an
-                approval then says whether people rejected it.
+        A refusal for want of an approval says whether people rejected the run.
         """
         reason = self._reason_of(error)
         if scope is not None and reason in (Reason.POOL, Reason.APPROVAL):

@@ -29,13 +29,6 @@ _log = logging.getLogger(__name__)
 class FederationNode:
     """The objects of one federation that the service keeps while it runs.
 
-    Args:
-        membership: The federation.
-        node: Takes part in its rounds.
-        audit: The hospital's audit log.
-        records: The decisions of its people.
-        clock: Unix time, in seconds.
-
     Attributes:
         status: Its state, for the status file.
         supernode: Keeps its SuperNode; None until the service is served.
@@ -107,9 +100,6 @@ class FederationNode:
         it, the log was restored, cut or rewritten: the node then answers nothing in any federation.
         The coordinator keeps the head until we say that our log holds it, so a lost answer changes
         nothing.
-
-        Args:
-            answer: The coordinator's, which was checked.
 
         Raises:
             StorageError: the witness against us could not be written down: ask again.

@@ -111,11 +111,6 @@ class Guard:
         The price is a constant of the terms. So a run that is within its budget stays so, whatever
         is released, as long as its caps hold.
 
-        Args:
-            run_ledger: Of the run, with its counts of earlier setups.
-            seat: This party's place among all, from 0.
-            ledger: The charges of all earlier runs, within its own budget.
-
         Raises:
             RefusalError: with the reason to send.
         """
@@ -172,10 +167,6 @@ class Guard:
 
         It is the last check of a run, so people are not asked about a run that is refused anyhow.
         It comes before every batch, so that people can take an approval back.
-
-        Args:
-            terms: The run's.
-            scope: The facts that a person is asked about.
 
         Raises:
             RefusalError: with the reason to send.
@@ -318,13 +309,7 @@ class Guard:
 
         Each is looked at once, in order: journals are large.
 
-        Args:
-            batch: The queries.
-            queries: Every query that this party ever answered.
-            seats: Fingerprints of all parties of the run.
-            threshold: Fewest parties whose sum opens; all of them in the additive form.
-            task: Digest of the task that is served.
-            teachers: Digest of the teachers that would vote.
+        The arguments are those of `review_queries`.
         """
         every = batch.digests
         same = queries.claims_of_each(every)

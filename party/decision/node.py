@@ -61,17 +61,9 @@ class PartyNode:
     """A hospital's decisions in one federation: packets in, packets out.
 
     Args:
-        identity: Its identity.
-        coordinator: The pinned coordinator.
         known_peers: Identities of peers by fingerprint, checked by our people or named by the
             coordinator; the guard counts only checked ones.
-        guard: Its veto.
         tasks: The tasks that it can be asked about, by the digest of the pool: see `tasks_of`.
-        forms: Secure sums that it knows, by name.
-        journal: Its memory of plans and queries.
-        ledger: Where it keeps its charges.
-        random_bytes: Cryptographic random numbers.
-        clock: Unix time, in seconds.
         tell: Told of every decision; nothing is done that it cannot take note of.
         decided: Looks up the decision of its people on a run.
         noise_bytes: In a simulation, a repeatable source of this party's noise. Otherwise its noise
@@ -166,11 +158,6 @@ class PartyNode:
 
         A run is left whose teachers were trained anew meanwhile, or whose patients were read anew:
         it has to be set up again.
-
-        Args:
-            guard: Its veto.
-            known_peers: As for the node.
-            tasks: The tasks that it can be asked about.
         """
         self._guard = guard
         self._known_peers = dict(known_peers)

@@ -104,15 +104,7 @@ def proposal_of(
     pins: Iterable[Pin],
     costs: Callable[[RunTerms], FormalCost],
 ) -> Proposal:
-    """Work out a run's proposal for a person; one that cannot be read has a `fault`.
-
-    Args:
-        site: The hospital's folder.
-        approval: The entry that waits.
-        ledger: The charges of all other runs until now.
-        pins: Whom our people checked.
-        costs: Gives the stated cost of a run.
-    """
+    """Work out a run's proposal for a person; one that cannot be read has a `fault`."""
     me = site.identity.public.fingerprint
     names = {pin.identity.fingerprint: pin.name for pin in pins}
     peers = tuple((seat, names.get(seat)) for seat in approval.seats if seat != me)

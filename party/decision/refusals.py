@@ -24,9 +24,6 @@ _KINDS = (Act.RUN_REFUSED, Act.BATCH_REFUSED)
 class Refusals:
     """The refusals in a site's audit log.
 
-    Args:
-        log: The log.
-
     Raises:
         StorageError, BrokenAuditLogError: it cannot be read.
     """
@@ -43,11 +40,6 @@ class Refusals:
 
     def note(self, kind: Act, detail: Facts, *, at: float) -> None:
         """Put a refusal on record, unless it is there already or the day is full.
-
-        Args:
-            kind: `RUN_REFUSED` or `BATCH_REFUSED`.
-            detail: The content of the record.
-            at: Unix time, in seconds.
 
         Raises:
             StorageError: it could not be stored.

@@ -39,15 +39,7 @@ class RunAccount:
     def open(
         cls, store: LedgerStore, terms: RunTerms, *, scope: bytes, seat: int, run_id: bytes
     ) -> Self:
-        """Open the account of a run that is set up, or was before. Nothing is written yet.
-
-        Args:
-            store: Where the ledgers are.
-            terms: Of the run.
-            scope: `protocols.run_scope.RunScope.digest`.
-            seat: Place of this party among all, from 0.
-            run_id: The run's id.
-        """
+        """Open the account of a run that is set up, or was before. Nothing is written yet."""
         return cls(
             store, RunCharges(scope, seat, RunLedger.of(terms, at_party=True)), run_id=run_id
         )
@@ -105,14 +97,6 @@ class RunAccount:
 
         A settlement that comes twice changes nothing.
 
-        Args:
-            settlement: Its signature was verified.
-            proven: The part of its plan that its evidence proves.
-            entry_id: The batch's entry, or the name of one that was never made.
-            queries: How many the batch asked.
-            me: This party's fingerprint.
-            most_returned: See `Rules.most_returned`.
-
         Raises:
             InvalidTermsError: no run under these terms can have that release.
         """
@@ -126,12 +110,9 @@ class RunAccount:
             )
 
     def lost_share(self, *, but: str = "") -> float:
-        """Return the share of the budget for life that this run used up without a result.
+        """Return the share of the budget for life that this run, `but` an entry, lost.
 
-        An open one counts: nobody knows its end.
-
-        Args:
-            but: Name of an entry that is left out.
+        Lost is what it used up without a result. An open one counts: nobody knows its end.
         """
         own = {one.entry_id for one in self.ledger.outcomes.entries} - {but}
         ledger, lost = self._store.load(), (EntryState.RESERVED, EntryState.FORFEITED)

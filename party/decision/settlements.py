@@ -24,12 +24,6 @@ class Settlements:
 
     One that cannot be stored is booked before anything else is answered: it comes only once.
 
-    Args:
-        ledger: The party's charges.
-        journal: Its memory of plans.
-        faults: Told of settlements of lost runs that do not fit.
-        me: The party's fingerprint.
-        most_returned: Gives `Rules.most_returned`, as it is now.
     """
 
     def __init__(

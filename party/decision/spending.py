@@ -51,14 +51,7 @@ def spending_by_run(
     charges: Callable[[bytes], RunCharges | None],
     costs: Callable[[RunTerms], FormalCost],
 ) -> tuple[RunSpending, ...]:
-    """Return each run's charge, oldest first.
-
-    Args:
-        ledger: For life.
-        records: Of the audit log.
-        charges: Gives the charges of the run that was set up under an id.
-        costs: Gives the stated cost of a run.
-    """
+    """Return each run's charge, oldest first."""
     # Runs of several federations may be open: only a batch's own record names the federation of a
     # charge.
     last, runs, coordinators = "", dict[str, str](), dict[str, bytes]()

@@ -29,10 +29,11 @@ from party.errors import EnrollmentError
 from party.site.folder import Site
 from party.site.membership import SiteMembership
 from pate_fed.nodes import FAIL, Check, made_checks
+from pate_fed.nodes.checks import Finding
 from protocols.membership import Membership
 
-_SiteChecks = tuple[tuple[str, Callable[[Site, Surroundings], Check]], ...]
-_MembershipChecks = tuple[tuple[str, Callable[[SiteMembership, Surroundings], Check]], ...]
+_SiteChecks = tuple[tuple[str, Callable[[Site, Surroundings], Finding]], ...]
+_MembershipChecks = tuple[tuple[str, Callable[[SiteMembership, Surroundings], Finding]], ...]
 
 _FOLDER: _SiteChecks = (
     ("database", check_database),
@@ -65,12 +66,7 @@ LOCAL_NAMES = tuple(name for name, _ in _LOCAL)
 
 
 def examine(site: Site, around: Surroundings) -> Iterator[Check]:
-    """Make all checks of the site, then of every membership; a fault does not stop the rest.
-
-    Args:
-        site: The hospital's folder.
-        around: The machine and the network.
-    """
+    """Make all checks of the site, then of every membership; a fault does not stop the rest."""
     yield from made_checks((*_MACHINE, *_RECORDS, *_FOLDER), site, around)
     if not site.memberships:
         yield _in_none()
@@ -80,12 +76,7 @@ def examine(site: Site, around: Surroundings) -> Iterator[Check]:
 
 
 def examine_standing(site: Site, around: Surroundings) -> Iterator[Check]:
-    """Make the checks that take no time.
-
-    Args:
-        site: The hospital's folder.
-        around: The machine, and the coordinators' answers; nothing else is asked of the network.
-    """
+    """Make the checks that take no time: of the network only `around.membership` is asked."""
     if not site.memberships:
         yield _in_none()
     for joined in site.memberships:

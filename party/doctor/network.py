@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import partial
 
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -22,7 +23,8 @@ from party.doctor.surroundings import Surroundings
 from party.errors import EnrollmentError
 from party.site.membership import CA_FILE, SiteMembership, place_of
 from party.site.proxy import Proxy, proxy_to
-from pate_fed.nodes import FAIL, OK, WARN, Check
+from pate_fed.nodes import FAIL, WARN, Check, made_check
+from pate_fed.nodes.checks import Finding, fail, ok, warn
 
 NAMES = ("proxy", "name", "connection", "tls", "clock")
 MOST_AHEAD_S = 5.0
@@ -41,30 +43,21 @@ _NOT_YET_VALID, _EXPIRED, _OTHER_HOST, _OTHER_ADDRESS = 9, 10, 62, 64
 class _StopError(Exception):
     """The way ends here."""
 
-    def __init__(self, check: Check) -> None:
-        super().__init__(check.said)
-        self.check = check
+    def __init__(self, said: str, advice: str) -> None:
+        super().__init__(said)
+        self.finding = fail(said, advice)
 
 
 def check_network(joined: SiteMembership, around: Surroundings) -> Iterator[Check]:
     """Check the way to the coordinator step by step."""
-    steps = _Way(joined, around).steps()
-    for place, name in enumerate(NAMES):
-        try:
-            yield next(steps)
-        except Exception as error:  # a fault in one check is that check's finding
-            if isinstance(error, _StopError):
-                yield error.check
-            else:
-                yield Check(
-                    name,
-                    FAIL,
-                    f"This check could not be made ({type(error).__name__}).",
-                    "If installation and site's folder are as they were made, report it.",
-                )
-            for missing in NAMES[place + 1 :]:
-                yield Check(missing, WARN, "Not looked at: the way ended before.", "See above.")
-            return
+    steps, has_ended = _Way(joined, around).findings(), False
+    for name in NAMES:
+        if has_ended:
+            yield Check(name, WARN, "Not looked at: the way ended before.", "See above.")
+            continue
+        found = made_check(name, partial(next, steps))
+        has_ended = found.state == FAIL
+        yield found
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +69,22 @@ class _Way:
     def _target(self) -> tuple[str, int]:
         return place_of(self.joined.settings.address)
 
-    def steps(self) -> Iterator[Check]:
+    def findings(self) -> Iterator[Finding]:
+        try:
+            yield from self._steps()
+        except _StopError as error:
+            yield error.finding
+
+    def _steps(self) -> Iterator[Finding]:
         host, port = self._target
         proxy = self._proxy(host)
         if proxy is None:
-            yield Check("proxy", OK, "Connections go straight out, through no proxy.")
+            yield ok("Connections go straight out, through no proxy.")
         else:
-            yield Check("proxy", OK, f"Connections go through the proxy {proxy.place}.")
+            yield ok(f"Connections go through the proxy {proxy.place}.")
         yield self._look_up(host if proxy is None else proxy.host, port, proxy)
         with closing(self._open(proxy)):
-            yield Check("connection", OK, f"{host}:{port} answers.")
+            yield ok(f"{host}:{port} answers.")
         verified = self._verified(proxy)
         with closing(verified):
             yield self._tls(verified)
@@ -96,9 +95,9 @@ class _Way:
             return proxy_to(host, self.around.environment)
         except EnrollmentError as error:
             advice = "Ask your IT for the proxy's address."
-            raise _StopError(Check("proxy", FAIL, f"{error}.", advice)) from error
+            raise _StopError(f"{error}.", advice) from error
 
-    def _look_up(self, host: str, port: int, proxy: Proxy | None) -> Check:
+    def _look_up(self, host: str, port: int, proxy: Proxy | None) -> Finding:
         try:
             addresses = self.around.resolve(host, port)
         except OSError as error:
@@ -106,10 +105,10 @@ class _Way:
             advice = "Ask your IT whether this machine may look up names outside."
             if proxy is not None:
                 advice = f"It is the proxy's, from {proxy.variable}: ask your IT for the right one."
-            raise _StopError(Check("name", FAIL, said, advice)) from error
+            raise _StopError(said, advice) from error
         if host in addresses:
-            return Check("name", OK, f"{host} is an address: no name needs to be looked up.")
-        return Check("name", OK, f"{host} is {addresses[0]}.")
+            return ok(f"{host} is an address: no name needs to be looked up.")
+        return ok(f"{host} is {addresses[0]}.")
 
     def _open(self, proxy: Proxy | None) -> socket.socket:
         host, port = self._target
@@ -126,7 +125,7 @@ class _Way:
                     f"Ask your IT whether that is the right proxy ({proxy.variable} names it) and "
                     "whether it runs: nothing was asked of the coordinator yet."
                 )
-            raise _StopError(Check("connection", FAIL, said, advice)) from error
+            raise _StopError(said, advice) from error
         if proxy is not None:
             try:
                 self._through(connection, proxy)
@@ -150,12 +149,8 @@ class _Way:
         if len(words) < 2 or words[1] != b"200":
             status = words[1].decode("ascii", "replace") if len(words) > 1 else "nothing"
             raise _StopError(
-                Check(
-                    "connection",
-                    FAIL,
-                    f"The proxy does not let us through to {host}:{port}: it answers {status}.",
-                    f"Ask your IT to let the proxy CONNECT to {host}:{port}.",
-                )
+                f"The proxy does not let us through to {host}:{port}: it answers {status}.",
+                f"Ask your IT to let the proxy CONNECT to {host}:{port}.",
             )
 
     def _verified(self, proxy: Proxy | None) -> ssl.SSLSocket:
@@ -167,40 +162,30 @@ class _Way:
             return context.wrap_socket(connection, server_hostname=self._target[0])
         except ssl.SSLCertVerificationError as error:
             connection.close()
-            raise _StopError(self._untrusted(error, proxy)) from error
+            raise self._untrusted(error, proxy) from error
         except OSError as error:
             connection.close()
             raise _StopError(
-                Check(
-                    "tls",
-                    FAIL,
-                    f"No TLS 1.2 or later is spoken there ({type(error).__name__}).",
-                    "Ask the operator for the right address; ask your IT whether something "
-                    "stands between.",
-                )
+                f"No TLS 1.2 or later is spoken there ({type(error).__name__}).",
+                "Ask the operator for the right address; ask your IT whether something "
+                "stands between.",
             ) from error
 
-    def _untrusted(self, error: ssl.SSLCertVerificationError, proxy: Proxy | None) -> Check:
+    def _untrusted(self, error: ssl.SSLCertVerificationError, proxy: Proxy | None) -> _StopError:
         if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
             now = datetime.fromtimestamp(self.around.clock(), UTC)
-            return Check(
-                "tls",
-                FAIL,
+            return _StopError(
                 "The coordinator's certificate is not valid at this time, or this machine's clock "
                 f"is wrong: it says {now:%Y-%m-%d %H:%M} UTC.",
                 "If the clock is right, ask the operator to renew the server's certificate.",
             )
         if error.verify_code in (_OTHER_HOST, _OTHER_ADDRESS):
-            return Check(
-                "tls",
-                FAIL,
+            return _StopError(
                 f"The certificate is the federation's, and not for {self._target[0]}.",
                 "Ask the operator for a certificate that names this address.",
             )
         host, port = self._target
-        return Check(
-            "tls",
-            FAIL,
+        return _StopError(
             f"The certificate that came is not the federation's: {self._shown(proxy)}. Probably a "
             "proxy or firewall opens the connection to look inside (TLS inspection), or this is "
             "not the coordinator.",
@@ -225,7 +210,7 @@ class _Way:
         name = "".join(c if c.isprintable() else " " for c in issuer)[:200]
         return f"it is issued by '{name}', and its SHA-256 is {found.fingerprint(SHA256()).hex()}"
 
-    def _tls(self, verified: ssl.SSLSocket) -> Check:
+    def _tls(self, verified: ssl.SSLSocket) -> Finding:
         ends = _certificate(verified).not_valid_after_utc
         left = ends - datetime.fromtimestamp(self.around.clock(), UTC)
         said = (
@@ -233,10 +218,10 @@ class _Way:
             f"the certificate holds until {ends:%Y-%m-%d}."
         )
         if left < timedelta(days=FEW_DAYS):
-            return Check("tls", WARN, said, "Tell the operator to renew the server's certificate.")
-        return Check("tls", OK, said)
+            return warn(said, "Tell the operator to renew the server's certificate.")
+        return ok(said)
 
-    def _compare_clocks(self, verified: ssl.SSLSocket) -> Check:
+    def _compare_clocks(self, verified: ssl.SSLSocket) -> Finding:
         host, port = self._target
         request = f"GET /health HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
         before = self.around.clock()
@@ -244,9 +229,7 @@ class _Way:
             verified.sendall(request.encode())
             theirs = _date_in(_read_head(verified))
         except (OSError, ValueError, TypeError) as error:
-            return Check(
-                "clock",
-                WARN,
+            return warn(
                 f"The coordinator does not tell the time ({type(error).__name__}).",
                 "See that this machine's clock is set by NTP.",
             )
@@ -257,10 +240,10 @@ class _Way:
         else:
             said = f"This machine's clock is {-ahead:.0f} s behind the coordinator's."
         if ahead > MOST_AHEAD_S or ahead < -MOST_BEHIND_S:
-            return Check("clock", FAIL, said, "Set it by NTP: its messages are refused.")
+            return fail(said, "Set it by NTP: its messages are refused.")
         if abs(ahead) > SOME_SKEW_S:
-            return Check("clock", WARN, said, "Set it by NTP.")
-        return Check("clock", OK, "This machine's clock agrees with the coordinator's.")
+            return warn(said, "Set it by NTP.")
+        return ok("This machine's clock agrees with the coordinator's.")
 
 
 def _certificate(connection: ssl.SSLSocket) -> x509.Certificate:

@@ -12,14 +12,15 @@ from party.site.dataset import read_registered
 from party.site.folder import Site
 from party.site.records import SiteRecords
 from party.site.tasks import read_task
-from pate_fed.data.columns import canonical_cells, known_cells, read_column, sorted_names
+from pate_fed.data.columns import canonical_cells, read_column, sorted_names
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.flat_columns import NEARLY_ALL, flat_columns
 from pate_fed.data.table_features import fit_table_encoder
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidDataError, PateFedError
-from pate_fed.nodes import FAIL, OK, WARN, Check, printable
+from pate_fed.nodes import printable
+from pate_fed.nodes.checks import Finding, fail, ok, warn
 from pate_fed.teachers import make_ensemble
 from pate_fed.wording import percent
 
@@ -30,48 +31,44 @@ SAMPLE = 500
 """Rows of the sample that a teacher is trained on."""
 
 
-def check_data(site: Site, around: Surroundings) -> Check:  # noqa: ARG001 - checks look alike
+def check_data(site: Site, around: Surroundings) -> Finding:  # noqa: ARG001 - checks look alike
     """Read the table, hold it to its hash, and count its patients."""
     try:
         patients = _patients(read_registered(site), site)
     except DataChangedError as error:
-        return Check(
-            "data",
-            FAIL,
+        return fail(
             f"{error}.",
             "Put the table back, or register it anew: teachers that are kept are then refused.",
         )
     except (DataError, InvalidDataError) as error:
-        return Check("data", FAIL, f"{error}.", "`pate-party data add FILE` registers a table.")
+        return fail(f"{error}.", "`pate-party data add FILE` registers a table.")
     teachers = site.settings.teachers
     if patients < teachers:
         said = f"The table has {patients} patients for {teachers} teachers: some would have none."
         advice = (
             "Choose fewer (`pate-party policy set teachers`), and tell the operator the number."
         )
-        return Check("data", FAIL, said, advice)
+        return fail(said, advice)
     said = f"The table can be read, and is the one that was registered: {patients} patients."
     delta = site.settings.delta
     if delta * patients > _LARGE_DELTA:
         warning = (
             f"{said} delta {delta:g}, the probability that epsilon may fail, is large for them."
         )
-        return Check(
-            "data",
-            WARN,
+        return warn(
             warning,
             f"Take one of at most {_LARGE_DELTA / patients:.1g} (`pate-party policy set delta`), "
             "before the first start fixes it.",
         )
-    return Check("data", OK, said)
+    return ok(said)
 
 
 def _patients(text: CsvTable, site: Site) -> int:
     name = site.settings.data.patient_id
-    return len(set(known_cells(text, name))) if name else len(text.lines)
+    return len(set(text.known_cells(name))) if name else len(text.lines)
 
 
-def check_teacher(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
+def check_teacher(site: Site, around: Surroundings) -> Finding:  # noqa: ARG001
     """Train one teacher on a sample; it is thrown away."""
     try:
         text = read_registered(site)
@@ -83,18 +80,15 @@ def check_teacher(site: Site, around: Surroundings) -> Check:  # noqa: ARG001
         ensemble.fit([sample], classes=classes, rng=rng, public=sample.inputs)
         ensemble.vote(sample.inputs.select([0]))
     except (DataError, DataChangedError, InvalidDataError) as error:
-        return Check(
-            "teacher",
-            FAIL,
+        return fail(
             f"No teacher could be trained: {error}.",
             "Mend the table or its columns' names, and register it anew.",
         )
-    return Check("teacher", OK, f"A teacher was trained on {len(sample)} rows, and thrown away.")
+    return ok(f"A teacher was trained on {len(sample)} rows, and thrown away.")
 
 
-def check_columns(site: Site, around: Surroundings) -> Check:
+def check_columns(site: Site, around: Surroundings) -> Finding:
     """Look for columns of approved pools in which own rows look alike to teachers."""
-    name = "columns"
     try:
         with site.open_database() as database:
             pools = SiteRecords(database, clock=around.clock).decided().pools
@@ -106,17 +100,15 @@ def check_columns(site: Site, around: Surroundings) -> Check:
             flat = {one.column for one in found if one.is_by_task}
     except (PartyError, PateFedError) as error:
         said = f"Your table cannot be compared with the approved pools: {error}."
-        return Check(name, WARN, said, "Mend the table, or put the file under `pools` back.")
+        return warn(said, "Mend the table, or put the file under `pools` back.")
     if flat:
         listed = printable(", ".join(sorted(flat)))
-        return Check(
-            name,
-            WARN,
+        return warn(
             f"At least {percent(NEARLY_ALL)} of your rows look alike to teachers in: {listed}.",
             "Questions that differ only there get the same votes. Ask the operator for public "
             "inputs that resemble your patients.",
         )
-    return Check(name, OK, f"Teachers tell your rows apart in all columns of {len(pools)} pool(s).")
+    return ok(f"Teachers tell your rows apart in all columns of {len(pools)} pool(s).")
 
 
 def _learning_tasks(site: Site, pools: Collection[bytes]) -> Iterator[LearningTask]:
@@ -134,7 +126,7 @@ def _sample(text: CsvTable, site: Site) -> Records:
     rows = np.unique(np.linspace(0, len(text.lines) - 1, SAMPLE).astype(np.int64))
     # For this check alone; a task brings encoders that were fitted on public inputs.
     features = fit_table_encoder(columns, rows).apply(columns, rows)
-    cells = canonical_cells(known_cells(text, data.label))
+    cells = canonical_cells(text.known_cells(data.label))
     places = {name: place for place, name in enumerate(sorted_names(set(cells)))}
     return Records(
         features=features,

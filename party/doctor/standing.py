@@ -30,7 +30,7 @@ from party.site.training import folder_of, require_bound
 from party.storage import AuditLog, read_ledger
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
-from pate_fed.nodes import FAIL, OK, WARN, Check
+from pate_fed.nodes.checks import Finding, fail, ok, warn
 from pate_fed.regular_files import read_regular
 from pate_fed.wording import plural
 from protocols.errors import RestoredJournalError
@@ -40,7 +40,7 @@ FEW_DAYS = 30
 _NEVER_BACK = "Do not start a node on it: see the page on backing up and restoring."
 
 
-def check_database(site: Site, around: Surroundings) -> Check:
+def check_database(site: Site, around: Surroundings) -> Finding:
     """Open the database, check audit log and budget, and look whether somebody saw a later one."""
     budget = site.settings.new_ledger()
     try:
@@ -50,29 +50,29 @@ def check_database(site: Site, around: Surroundings) -> Check:
             ledger = read_ledger(database, budget=budget)
     except BrokenAuditLogError as error:
         said = f"The audit log was changed from record {error.number} on ({error.code})."
-        return Check("database", FAIL, said, "Keep the file as it is, and ask who could write it.")
+        return fail(said, "Keep the file as it is, and ask who could write it.")
     except PartyError as error:
         said = f"The database cannot be used ({error.code}): {error}."
-        return Check("database", FAIL, said, "See the page on errors.")
+        return fail(said, "See the page on errors.")
     if replace(ledger, entries=()) != budget:
         said = (
             f"The budget for life is {ledger.budget_words} since the node's first start "
             f"({RecordError.code}), and party.toml has another."
         )
-        return Check("database", FAIL, said, f"Put these numbers back into {SETTINGS_FILE}.")
+        return fail(said, f"Put these numbers back into {SETTINGS_FILE}.")
     if decided.contradicted_at is not None:
         said = (
             f"The coordinator holds our signature of {decided.contradicted_at} records, which the "
             f"audit log does not go on from ({BrokenAuditLogError.code})."
         )
-        return Check("database", FAIL, said, _NEVER_BACK)
+        return fail(said, _NEVER_BACK)
     if decided.halted_at:
         said = f"The others saw a later journal of ours ({RestoredJournalError.code})."
-        return Check("database", FAIL, said, _NEVER_BACK)
-    return Check("database", OK, "The database can be used, and its audit log is unbroken.")
+        return fail(said, _NEVER_BACK)
+    return ok("The database can be used, and its audit log is unbroken.")
 
 
-def check_storing(site: Site, around: Surroundings) -> Check:
+def check_storing(site: Site, around: Surroundings) -> Finding:
     """Look whether anything can be stored, here and by the node that runs."""
     advice = (
         "Free the disk or make it writable. Until then the node answers nothing and is charged "
@@ -83,43 +83,41 @@ def check_storing(site: Site, around: Surroundings) -> Check:
     except StorageError as error:
         if error.code not in CANNOT_STORE:
             said = f"Not looked at: the database cannot be used ({error.code})."
-            return Check("storing", WARN, said, "See above.")
+            return warn(said, "See above.")
         said = f"Nothing can be stored where the site's folder is ({error.code}): {error}."
-        return Check("storing", FAIL, said, advice)
+        return fail(said, advice)
     node = known_status(site.path(FILE))
     if node is None or node.state == "stopped":
-        return Check("storing", OK, "The node's records can be stored.")
+        return ok("The node's records can be stored.")
     if node.is_alive(now=around.clock()):
         if node.trouble in CANNOT_STORE:
             said = f"The node cannot store its records ({node.trouble})."
-            return Check("storing", FAIL, said, advice)
+            return fail(said, advice)
     elif around.has_node(site):
         since = f"{datetime.fromtimestamp(node.at, UTC):%Y-%m-%d %H:%M} UTC"
         said = f"The node runs, and has not written how it stands since {since}."
-        return Check("storing", WARN, said, f"It is busy, or it cannot store. {advice}")
-    return Check("storing", OK, "The node's records can be stored.")
+        return warn(said, f"It is busy, or it cannot store. {advice}")
+    return ok("The node's records can be stored.")
 
 
-def check_membership(joined: SiteMembership, around: Surroundings) -> Check:
+def check_membership(joined: SiteMembership, around: Surroundings) -> Finding:
     """Look whether there are keys, and ask the coordinator; else read its last answer."""
     if joined.has_left and joined.site.current and joined.site.has_keys:
         said = (
             f"This hospital left {joined.settings.federation}. If nobody decided so, put its "
             "node's keys back from your safe."
         )
-        return Check("membership", OK, said)
+        return ok(said)
     if joined.has_left or not joined.site.has_keys:
         said = "This hospital left the federation: its keys are gone."
-        return Check(
-            "membership", FAIL, said, "If nobody left, put identity.key back; else join anew."
-        )
+        return fail(said, "If nobody left, put identity.key back; else join anew.")
     if joined.missing_keys:
         said = f"{MEMBERSHIPS_FOLDER}/{joined.name} has no {' and no '.join(joined.missing_keys)}."
-        return Check("membership", FAIL, said, "Put it back from the copy in your safe.")
+        return fail(said, "Put it back from the copy in your safe.")
     try:
         _ = joined.node_public_key
     except SiteError as error:
-        return Check("membership", FAIL, f"{error}.", "The node is let in by this key alone.")
+        return fail(f"{error}.", "The node is let in by this key alone.")
     try:
         answer = around.membership(joined)
         if answer.state == "member":
@@ -132,21 +130,21 @@ def check_membership(joined: SiteMembership, around: Surroundings) -> Check:
                 "Ask the operator for another invitation, and join with it in this same site, also "
                 "if the federation was made anew."
             )
-            return Check("membership", FAIL, said, advice)
+            return fail(said, advice)
     status = known_status(joined.site.path(FILE))
     known = None if status is None else status.federations.get(joined.name)
     state = "" if known is None else known.membership
     if not state:
         said = "The coordinator could not be asked whether this hospital is a member."
-        return Check("membership", WARN, said, "Look at the way to it first: `pate-party doctor`.")
+        return warn(said, "Look at the way to it first: `pate-party doctor`.")
     return _check_state(state)
 
 
-def _check_teachers(joined: SiteMembership, *, approved: int) -> Check:
+def _check_teachers(joined: SiteMembership, *, approved: int) -> Finding:
     """Compare how many teachers vote here with how many the operator approved."""
     here = joined.site.settings.teachers
     if approved == here:
-        return Check("membership", OK, f"This hospital is a member, with {here} teachers.")
+        return ok(f"This hospital is a member, with {here} teachers.")
     said = (
         f"The operator approved this hospital with {approved} teachers, but it has {here}: every "
         f"run would be refused ({Reason.UNIT.value})."
@@ -156,26 +154,26 @@ def _check_teachers(joined: SiteMembership, *, approved: int) -> Check:
         "corrects it, from the next run on."
     )
     # The node may start: it serves its other federations, and this one once that is mended.
-    return Check("membership", WARN, said, advice)
+    return warn(said, advice)
 
 
-def _check_state(state: str) -> Check:
+def _check_state(state: str) -> Finding:
     if state == "revoked":
         said = "The coordinator revoked this hospital's membership."
-        return Check("membership", FAIL, said, "Ask the operator; an identity never comes back.")
+        return fail(said, "Ask the operator; an identity never comes back.")
     if state == "suspended":
         said = "The operator suspended this hospital: it is asked nothing for now."
-        return Check("membership", WARN, said, "Ask the operator why, and until when.")
+        return warn(said, "Ask the operator why, and until when.")
     if state == "requested":
         said = "The operator did not approve this hospital yet: its node is not let in."
         advice = (
             "Telephone the operator, and read your 12 words aloud (`pate-party status` shows them)."
         )
-        return Check("membership", WARN, said, advice)
-    return Check("membership", OK, "This hospital is a member.")
+        return warn(said, advice)
+    return ok("This hospital is a member.")
 
 
-def check_peers(site: Site, around: Surroundings) -> Check:
+def check_peers(site: Site, around: Surroundings) -> Finding:
     """Count whom our people checked, as the guard does: bodies, not ours or the operator's."""
     try:
         policy = site.settings.policy_for(frozenset())
@@ -183,7 +181,7 @@ def check_peers(site: Site, around: Surroundings) -> Check:
             pins = SiteRecords(database, clock=around.clock).pins()
     except PartyError as error:
         said = f"Checked peers cannot be counted ({error.code}): {error}."
-        return Check("peers", FAIL, said, "Mend party.toml or the database first.")
+        return fail(said, "Mend party.toml or the database first.")
     bodies = len(policy.other_bodies(pin.body for pin in pins))
     least = max(2, policy.least_checked_peers)
     owners = plural(bodies, "other owner")
@@ -194,40 +192,35 @@ def check_peers(site: Site, around: Surroundings) -> Check:
             f"({Reason.UNCHECKED_PEERS.value}). Your owner changes the number by "
             "`pate-party policy set least_checked_peers`."
         )
-        return Check("peers", WARN, said, advice)
-    return Check("peers", OK, said)
+        return warn(said, advice)
+    return ok(said)
 
 
-def check_certificate(joined: SiteMembership, around: Surroundings) -> Check:
+def check_certificate(joined: SiteMembership, around: Surroundings) -> Finding:
     """Look how long the federation's CA holds."""
     try:
         content = read_regular(joined.path(CA_FILE))
         ends = x509.load_pem_x509_certificate(content).not_valid_after_utc
     except (OSError, ValueError) as error:
         said = f"ca.crt cannot be read ({type(error).__name__})."
-        return Check("CA", FAIL, said, "Put it back as the invitation brought it.")
+        return fail(said, "Put it back as the invitation brought it.")
     said = f"The federation's CA holds until {ends:%Y-%m-%d}."
     left = ends - datetime.fromtimestamp(around.clock(), UTC)
     if left <= timedelta(0):
-        return Check(
-            "CA",
-            FAIL,
-            said,
-            "The operator has to make a new federation: join that in this same site.",
-        )
+        return fail(said, "The operator has to make a new federation: join that in this same site.")
     if left < timedelta(days=FEW_DAYS):
-        return Check("CA", WARN, said, "Tell the operator that it ends soon.")
-    return Check("CA", OK, said)
+        return warn(said, "Tell the operator that it ends soon.")
+    return ok(said)
 
 
-def check_tasks(site: Site, around: Surroundings) -> Check:
+def check_tasks(site: Site, around: Surroundings) -> Finding:
     """Look whether every pool that was approved can be answered, here and by the node that runs."""
     try:
         with site.open_database() as database:
             pools = SiteRecords(database, clock=around.clock).decided().pools
     except PartyError as error:
         said = f"The approvals cannot be read ({error.code})."
-        return Check("approved pools", FAIL, said, "Mend the database first.")
+        return fail(said, "Mend the database first.")
     found = {pool: _why_unready(site, pool) for pool in sorted(pools)}
     unready = {pool: why for pool, why in found.items() if why}
     if unready:
@@ -237,7 +230,7 @@ def check_tasks(site: Site, around: Surroundings) -> Check:
             "The start trains teachers where there are none. For a code see the page on errors: "
             "until then every run on such a pool waits."
         )
-        return Check("approved pools", WARN, said, advice)
+        return warn(said, advice)
     node = known_status(site.path(FILE))
     trouble = node.trouble if node is not None and node.is_alive(now=around.clock()) else ""
     if trouble and trouble not in CANNOT_STORE:
@@ -245,8 +238,8 @@ def check_tasks(site: Site, around: Surroundings) -> Check:
         advice = (
             f"See the page on errors. If {SETTINGS_FILE} was changed since its start, restart it."
         )
-        return Check("approved pools", WARN, said, advice)
-    return Check("approved pools", OK, f"There are teachers for all {len(pools)} approved pool(s).")
+        return warn(said, advice)
+    return ok(f"There are teachers for all {len(pools)} approved pool(s).")
 
 
 def _why_unready(site: Site, pool: bytes) -> str:
@@ -263,7 +256,7 @@ def _why_unready(site: Site, pool: bytes) -> str:
     return ""
 
 
-def check_requests(site: Site, around: Surroundings) -> Check:
+def check_requests(site: Site, around: Surroundings) -> Finding:
     """Look whether everything that waits for a person can be read."""
     try:
         with site.open_database() as database:
@@ -271,7 +264,7 @@ def check_requests(site: Site, around: Surroundings) -> Check:
             waiting = records.approvals(ApprovalState.PENDING)
     except PartyError as error:
         said = f"The requests cannot be read ({error.code})."
-        return Check("requests", FAIL, said, "Mend the database first.")
+        return fail(said, "Mend the database first.")
     broken = [
         f"{one.subject.value} {one.digest.hex()[:16]} ({why})"
         for one in waiting
@@ -282,8 +275,8 @@ def check_requests(site: Site, around: Surroundings) -> Check:
     if broken:
         said = f"{said} {len(broken)} cannot be read: {', '.join(broken)}."
         advice = "Reject it, or ask the operator. All others can be decided on."
-        return Check("requests", WARN, said, advice)
-    return Check("requests", OK, said)
+        return warn(said, advice)
+    return ok(said)
 
 
 def _why_unread(site: Site, one: Approval) -> str:

@@ -82,8 +82,6 @@ class Surroundings:
     """The doctor's questions to the world.
 
     Attributes:
-        clock: Unix time, in seconds.
-        environment: Variables of the process.
         resolve: Addresses of a host, for a port; `OSError` if there are none.
         connect: Opens a connection to host and port; `OSError` if it cannot.
         membership: The answer of a membership's coordinator; `EnrollmentError` if there is none.
@@ -95,7 +93,6 @@ class Surroundings:
         port_is_free: Whether a port on loopback can be bound.
         is_running: Whether there is a process of this number.
         version_of: Installed version of a distribution.
-        python: Version of Python.
         user: Number of the user that we are.
     """
 

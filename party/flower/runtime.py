@@ -65,9 +65,7 @@ def quiet_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
     Flower calls nobody. The way to the coordinator goes through the hospital's proxy, if it has
     one; calls between our two processes on loopback do not.
-
-    Args:
-        environment: The original; hosts exempt from the proxy there stay exempt.
+    Hosts that are exempt from the proxy stay so.
     """
     # Where both are set, the small letters count.
     exempt = environment.get("no_proxy", environment.get("NO_PROXY", ""))
@@ -78,12 +76,7 @@ def quiet_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def supernode_command(joined: SiteMembership, *, port: int) -> list[str]:
-    """Return the command line that starts a membership's SuperNode.
-
-    Args:
-        joined: The membership.
-        port: Port on loopback where the SuperNode hands its tasks out.
-    """
+    """Return the command line of a membership's SuperNode, which hands tasks out on `port`."""
     return [
         sys.executable,
         "-P",  # no module of the current folder
@@ -119,18 +112,13 @@ def patient_invoker() -> RetryInvoker:
     flowers = invoker.should_giveup
 
     def should_give_up(error: Exception) -> bool:
-        if isinstance(error, httpx.HTTPStatusError) and _is_unknown_task(error):
-            return True
-        return flowers is None or flowers(error)
+        status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else None
+        return status == httpx.codes.UNAUTHORIZED or flowers is None or flowers(error)
 
     invoker.should_giveup = should_give_up
     invoker.wait_gen_factory = lambda: exponential(max_delay=_LONGEST_PAUSE_S)
     invoker.max_time = _PATIENCE_S
     return invoker
-
-
-def _is_unknown_task(error: httpx.HTTPStatusError) -> bool:
-    return error.response.status_code == httpx.codes.UNAUTHORIZED
 
 
 class Executor:
@@ -172,10 +160,7 @@ class Executor:
     ) -> None:
         """Answer messages until told to stop; wait for a SuperNode that is away.
 
-        Args:
-            stopped: Set to end it.
-            on_idle: Called in idle time.
-            may_answer: Whether messages are taken yet; early ones wait.
+        Messages that come before `may_answer` wait; `on_idle` is called in idle time.
         """
         last = time.monotonic()
         while not stopped.is_set():

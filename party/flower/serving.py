@@ -53,12 +53,6 @@ def serve(
     """Keep a SuperNode for each federation and answer its messages, until told to stop.
 
     Everything ends in order: messages in work, SuperNodes, the database.
-
-    Args:
-        service: The node; it is closed in the end.
-        site: Its folder.
-        stopped: Set to end it.
-        memberships: The federations; by default all that were not left.
     """
     # The executors read it too: Flower's clients ask the environment for a proxy.
     os.environ.update(quiet_environment(os.environ))

@@ -113,13 +113,7 @@ def patient(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Callable[[FleetHttpClient, ActivateNodeRequest], ActivateNodeResponse]:
-    """Ask again for a while where a node is turned away.
-
-    Args:
-        activate: Flower's method, by which a node is let in.
-        sleep: Sleeps.
-        clock: Seconds that only rise.
-    """
+    """Ask again for a while where a node is turned away."""
 
     def ask(client: FleetHttpClient, request: ActivateNodeRequest) -> ActivateNodeResponse:
         last = clock() + _TURNED_AWAY_S
@@ -147,12 +141,6 @@ def whole_or_over(
     Flower drops a message whose run ended before all its parts came, for example when the
     coordinator dies. Its task for the message stays. A taker of tasks would wait minutes for parts
     that never come, while the next message waits behind it.
-
-    Args:
-        pull: Flower's function; returns None if there is no message.
-        receive: Asks for a message.
-        end: Ends the process.
-        others: Other arguments of `pull`.
     """
     is_here = False
 

@@ -70,14 +70,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 
 def build(opened: OpenSite, *, sessions: Sessions, hosts: Collection[str], by: str) -> ASGIApp:
-    """Make the app.
-
-    Args:
-        opened: The hospital's folder, open.
-        sessions: The one-time link and its session.
-        hosts: Names of this server, as browsers send them.
-        by: The person who decides on it.
-    """
+    """Make the app; `hosts` are the names of this server, as browsers send them."""
     pages = Pages(opened, sessions=sessions, by=by)
     style = files("party.page").joinpath("templates", STYLE).read_bytes()
     shown: dict[str, tuple[Show, str]] = {
@@ -119,13 +112,7 @@ def build(opened: OpenSite, *, sessions: Sessions, hosts: Collection[str], by: s
 
 
 class Pages:
-    """The pages of one hospital.
-
-    Args:
-        opened: Its folder, open.
-        sessions: The link and the session.
-        by: The person who decides.
-    """
+    """The pages of one hospital, for the person who decides."""
 
     def __init__(self, opened: OpenSite, *, sessions: Sessions, by: str) -> None:
         self._opened = opened
@@ -293,12 +280,7 @@ class Pages:
     # Helpers ----------------------------------------------------------------------------------
 
     def safe(self, show: Show, *, needs_session: bool = True) -> Answer:
-        """Return a page that says its faults in words, and never in a traceback.
-
-        Args:
-            show: Makes it, once the request was checked.
-            needs_session: Whether it is shown in the session alone.
-        """
+        """Return a page that says its faults in words, and never in a traceback."""
 
         async def shown(request: Request) -> Response:
             try:

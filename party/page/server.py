@@ -27,13 +27,7 @@ def serve_page(
 ) -> None:
     """Serve the page until Ctrl-C or SIGTERM.
 
-    Args:
-        opened: The hospital's folder, for as long as the page is served.
-        by: The person who decides on it.
-        host: Address of this machine's own network.
-        port: Port; 0 for any free one.
-        tell: Told the one-time link, which nobody else may see.
-        clock: Unix time, in seconds.
+    Nobody but `by` may see the one-time link that is told.
 
     Raises:
         PageError: the address is not this machine's own alone, or the port is taken.

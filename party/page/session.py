@@ -23,13 +23,7 @@ _ROOM_BYTES = 12
 
 @dataclass(slots=True)
 class Session:
-    """One open session.
-
-    Attributes:
-        csrf: What each form must bring back.
-        opened_at: When it was opened, Unix time in seconds.
-        last_at: When it was last used.
-    """
+    """One open session: each form must bring `csrf` back; times are Unix seconds."""
 
     csrf: str = field(repr=False)
     opened_at: float

@@ -19,10 +19,7 @@ class ApprovalInWork:
     """How the last approval of this page stands.
 
     Attributes:
-        digest: Of the request, hex.
-        done: Trained teachers.
         total: All teachers; 0 before the first is trained.
-        is_over: Whether it has ended.
         fault: Why nothing was approved; empty if there is no fault.
     """
 

@@ -60,14 +60,7 @@ STATES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One name of a proposal.
-
-    Attributes:
-        name: The name.
-        lines: Its texts.
-        explained: What it is, for a reader who does not know.
-        is_alarm: Whether a text is a warning.
-    """
+    """One name of a proposal: its texts, its meaning for a newcomer, and whether one warns."""
 
     name: str
     lines: tuple[str, ...]

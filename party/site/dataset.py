@@ -15,9 +15,9 @@ from pathlib import Path
 from party.errors import DataChangedError, DataError
 from party.site.folder import Site
 from pate_fed.cells import is_missing, parse_number
-from pate_fed.data.columns import MOST_CLASSES, canonical_cells, known_cells, sorted_names
+from pate_fed.data.columns import MOST_CLASSES, canonical_cells, sorted_names
 from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable, read_csv
-from pate_fed.errors import InvalidParameterError, MissingColumnError, UnreadableFileError
+from pate_fed.errors import InvalidParameterError, UnreadableFileError
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import open_regular
 
@@ -30,7 +30,6 @@ class ColumnSummary:
     """One column, without a cell.
 
     Attributes:
-        name: Its header.
         role: "label", "patient", "number" or "text".
     """
 
@@ -43,11 +42,7 @@ class DatasetSummary:
     """A table as `data add` shows it.
 
     Attributes:
-        file: Where it is.
         digest: SHA-256 of the file, hex.
-        rows: Number of rows.
-        patients: Number of patients.
-        columns: Its schema.
         classes: Rows of each class; None where the site's floor hides the count.
         floor: Smallest count that is shown.
         notes: Remarks for its owner; holds no cell.
@@ -66,11 +61,7 @@ class DatasetSummary:
 def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> DatasetSummary:
     """Look at a table.
 
-    Args:
-        path: The file.
-        label: Column that is predicted.
-        patient_id: Column that names the patient; None: each row is a patient's only one.
-        floor: Smallest count that is shown.
+    Without `patient_id`, each row is a patient's only one.
 
     Raises:
         UnreadableFileError: the file is no CSV file that can be read.
@@ -83,11 +74,11 @@ def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> Da
     digest = file_digest(path)
     text = read_csv(path)
     _require_columns(text, label=label, patient_id=patient_id)
-    units = None if patient_id is None else known_cells(text, patient_id)
+    units = None if patient_id is None else text.known_cells(patient_id)
     patients = len(text.lines) if units is None else len(set(units))
     if patients < FEWEST_PATIENTS:
         raise DataError(f"{path.name} must hold at least {FEWEST_PATIENTS} patients", patients)
-    counts = Counter(canonical_cells(known_cells(text, label)))
+    counts = Counter(canonical_cells(text.known_cells(label)))
     if not 2 <= len(counts) <= MOST_CLASSES:
         raise DataError(
             f"column {label!r} of {path.name} must hold 2 to {MOST_CLASSES} classes", len(counts)
@@ -184,12 +175,8 @@ def file_digest(path: Path) -> str:
 
 def _require_columns(text: CsvTable, *, label: str, patient_id: str | None) -> None:
     for name in (label, patient_id):
-        if name is not None and name not in text.header:
-            hint = "1 column: are the columns separated by commas?"
-            raise MissingColumnError(
-                f"{text.file_name} must have a column {name!r}",
-                hint if len(text.header) == 1 else f"{len(text.header)} columns of other names",
-            )
+        if name is not None:
+            text.column(name)
     if label == patient_id:
         raise InvalidParameterError("label and patient must be different columns", "one")
     if len(text.header) < 2 + (patient_id is not None):

@@ -26,10 +26,6 @@ SECONDS: Final = 300.0
 def require_readable(content: bytes, digest: bytes) -> None:
     """Read a document in a child.
 
-    Args:
-        content: As it came.
-        digest: Of the pool that was asked for, 32 bytes.
-
     Raises:
         TaskError: it is no task of that pool, is larger than the bounds, or its child died.
     """

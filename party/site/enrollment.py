@@ -40,8 +40,6 @@ class CoordinatorDoor:
     """The coordinator's public port, as a hospital uses it outside of runs.
 
     Args:
-        joined: The membership of its federation.
-        clock: Unix time, in seconds.
         transport: Carries requests; None for a socket. `HTTPS_PROXY` is honoured.
         sent: Where its requests are noted; None for the site's database, opened for each.
 
@@ -117,43 +115,29 @@ class CoordinatorDoor:
             EnrollmentError: see `join`; or it is too large.
         """
         content = bytearray()
-        while True:
-            query = PoolQuery(
-                self._joined.coordinator.fingerprint,
-                self._identity.fingerprint,
-                digest,
-                len(content),
-                int(self._clock()),
-            )
-            piece = self._post("pool", wire.sign(query, self._identity).frame)
-            if not piece:
-                return bytes(content)
+        for piece in self._pieces("pool", PoolQuery, digest):
             content += piece
             if len(content) > MAX_POOL_BYTES:
                 raise EnrollmentError(f"a pool must have at most {MAX_POOL_BYTES} bytes", "more")
+        return bytes(content)
 
     def results_pieces(self, run: bytes, file: str) -> Iterator[bytes]:
         """Fetch one file of a run's results, piece by piece; the caller counts its bytes.
-
-        Args:
-            run: The run's id, 32 bytes.
-            file: Path of the file in the run's directory.
 
         Raises:
             EnrollmentError: see `join`.
             ResultsError: there are none yet, or none for us.
         """
-        offset = 0
+        return self._pieces("results", ResultsQuery, run, file)
+
+    def _pieces(
+        self, name: str, kind: Callable[..., PoolQuery | ResultsQuery], *asked: bytes | str
+    ) -> Iterator[bytes]:
+        """Fetch something piece by piece, until an empty one; each is asked for by its offset."""
+        ours, offset = (self._joined.coordinator.fingerprint, self._identity.fingerprint), 0
         while True:
-            query = ResultsQuery(
-                self._joined.coordinator.fingerprint,
-                self._identity.fingerprint,
-                run,
-                file,
-                offset,
-                int(self._clock()),
-            )
-            piece = self._post("results", wire.sign(query, self._identity).frame)
+            query = kind(*ours, *asked, offset, int(self._clock()))
+            piece = self._post(name, wire.sign(query, self._identity).frame)
             if not piece:
                 return
             yield piece
@@ -266,9 +250,6 @@ def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.
 
 def require_way_out(address: str) -> None:
     """Refuse to begin without a way to the coordinator.
-
-    Args:
-        address: The coordinator's, "host:port".
 
     Raises:
         SiteError: it is no address.

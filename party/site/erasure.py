@@ -40,7 +40,6 @@ from party.site.training import (
 from party.storage import AuditLog, PartyDatabase
 from party.storage.audit_log import Act
 from pate_fed.cells import plain
-from pate_fed.data.columns import known_cells
 from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
@@ -104,18 +103,9 @@ def remove_patient(
 ) -> tuple[Site, Removal]:
     """Remove a patient's rows, and train anew the teachers that learned from them.
 
-    Args:
-        site: The hospital's folder; its node must not run.
-        patient: The patient's id, as the registered column has it.
-        database: The site's.
-        is_run_open: Tells whether one of the coordinators with these fingerprints, whose runs were
-            not closed here, still has one.
-        by: Who of the hospital's people decided.
-        clock: Unix time, in seconds.
-        random_bytes: Cryptographic random numbers.
-
-    Returns:
-        The site with its new settings, and what was done.
+    The node must not run. `is_run_open` tells whether one of the coordinators with these
+    fingerprints, whose runs were not closed here, still has one. Returns the site with its new
+    settings, and what was done.
 
     Raises:
         JournalLockedError: the node runs.
@@ -173,12 +163,7 @@ def remove_patient(
 def finish(site: Site, database: PartyDatabase) -> Site:
     """Complete a removal that was decided, or undo one that was not; usually there is none.
 
-    Args:
-        site: The hospital's folder; its node must not run where a removal was interrupted.
-        database: The site's.
-
-    Returns:
-        The site with the settings that hold.
+    The node must not run then. Returns the site with the settings that hold.
 
     Raises:
         JournalLockedError: the node runs.
@@ -246,7 +231,7 @@ def _rows_of(site: Site, text: CsvTable, patient: str) -> frozenset[int]:
             "the table must say whose each row is: `pate-party data add` with --patient-id",
             "no column of patients",
         )
-    rows = frozenset(row for row, one in enumerate(known_cells(text, column)) if one == patient)
+    rows = frozenset(row for row, one in enumerate(text.known_cells(column)) if one == patient)
     if not rows:
         raise ErasureError(
             f"the patient must stand in column {column!r} of {text.file_name}", "an unknown id"

@@ -50,13 +50,6 @@ def ready_evaluation(
 
     This time follows from the number of places, whatever the patients are.
 
-    Args:
-        site: The hospital's folder.
-        evaluation: The approved one.
-        predict: Makes a student's predictions.
-        clock: Seconds that never go back.
-        wait: Waits some seconds.
-
     Raises:
         TaskError: it is of no task that is kept here, of columns that it does not read, or of too
             many places; or its student is none.
@@ -100,11 +93,6 @@ def task_of(site: Site, evaluation: EvaluationTask) -> LearningTask:
 
 def held_out_records(site: Site, task: LearningTask, *, most: int | None = None) -> Records:
     """Return one record of each patient who is held out here.
-
-    Args:
-        site: The hospital's folder.
-        task: The task.
-        most: Most patients: see `held_out`.
 
     Raises:
         DataError: no table is registered, its label is another column than the task's, or it names
@@ -160,11 +148,7 @@ class OwnScores:
         return _VERDICTS[self.verdict]
 
     def lines(self, *, floor: int) -> tuple[str, ...]:
-        """Say on how many each is right, and which is better.
-
-        Args:
-            floor: Smallest count that is shown, of those who are right and of the others.
-        """
+        """Say on how many each is right, and which is better; no count below `floor` is shown."""
         if self.patients < floor:
             return (f"Fewer than {floor} patients are held out: nothing is shown.",)
         return (*(self._line(name, floor) for name in self.right), self.words)

@@ -175,8 +175,6 @@ class Site:
     """A hospital's folder.
 
     Attributes:
-        folder: Where it is.
-        settings: The settings in its file.
         settings_digest: SHA-256 of that file as it was read or written; empty before it is.
     """
 
@@ -293,10 +291,7 @@ class Site:
         return tuple(one for one in self.memberships if not one.has_left)
 
     def membership(self, name: str | None = None) -> SiteMembership:
-        """Return the membership of a name, or the only one.
-
-        Args:
-            name: The hospital's name for it; None where there is but one.
+        """Return the membership of a name; without a name, the only one.
 
         Raises:
             MembershipError: there is none of this name; or several, and none is named.

@@ -34,13 +34,7 @@ def taught(records: Records, share: float) -> Records:
 
 
 def held_out(records: Records, share: float, *, most: int | None = None) -> Records:
-    """Return the first record of each patient who is held out.
-
-    Args:
-        records: The hospital's.
-        share: Of its patients.
-        most: Most patients: those with the lowest places. None for all.
-    """
+    """Return the first record of each patient who is held out; `most` with the lowest places."""
     rows: dict[str, int] = {}
     for row in np.flatnonzero(_held_out(records, share)).tolist():
         rows.setdefault(records.unit_ids[row], row)

@@ -27,13 +27,7 @@ def run_limited(
 ) -> bytes:
     """Run `main` of one of our modules in a child; return its output.
 
-    Args:
-        module: Its full name.
-        words: Arguments of `main`.
-        given: The child's standard input.
-        must: What the input must be, for the error.
-        seconds: Most time.
-        most_bytes: Most memory.
+    `given` is its standard input; `must` says in an error what that must be.
 
     Raises:
         TaskError: the child ended with a fault, needed more memory or time, or could not start.

@@ -79,13 +79,7 @@ class MembershipSettings:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SiteMembership:
-    """One membership of a site.
-
-    Attributes:
-        site: The hospital's folder.
-        name: The hospital's name for it: `is_membership_name`.
-        settings: The site file's settings for it.
-    """
+    """One membership of a site, under the hospital's name for it (`is_membership_name`)."""
 
     site: Site
     name: str
@@ -214,12 +208,7 @@ def is_membership_name(text: str) -> bool:
 
 
 def free_name(federation: str, taken: Collection[str]) -> str:
-    """Return a name for a new membership, made from the federation's.
-
-    Args:
-        federation: Its operator's name for it.
-        taken: Names of the site's other memberships.
-    """
+    """Return a name, made from the federation's, that is not `taken` by another membership."""
     plain = unicodedata.normalize("NFKD", federation).encode("ascii", "ignore").decode().lower()
     # Room for a number at the end.
     first = re.sub(r"[^a-z0-9]+", "-", plain)[: _MOST_LETTERS - 5].strip("-") or "federation"

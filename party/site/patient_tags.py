@@ -14,11 +14,6 @@ from pate_fed.audit.tags import tag_shares
 def patient_tags(site: Site, *, name: str, key: bytes) -> dict[str, Any]:
     """Return keyed hashes of the patients of each kept teacher, by task.
 
-    Args:
-        site: The hospital's folder.
-        name: Of the hospital, for the auditor.
-        key: Secret that the hospitals share.
-
     Raises:
         TeachersError: no teachers are kept, or their files do not say whose they are.
         InvalidParameterError: the key is too short.

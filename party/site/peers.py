@@ -24,10 +24,7 @@ class Pin:
     """A peer that was checked.
 
     Attributes:
-        name: Its name in messages.
         body: Its owner: parties of one body count once.
-        identity: Its identity.
-        how: How it was checked.
         by: Name of our person who checked it.
         at: Time of the check, Unix time in seconds.
     """
@@ -95,12 +92,7 @@ def require_compared(identity: PublicIdentity, compared: str) -> None:
 
 
 def standings(pins: Iterable[Pin], membership: Membership | None) -> tuple[Standing, ...]:
-    """Put our own checks beside the coordinator's word, by name.
-
-    Args:
-        pins: Ours.
-        membership: The coordinator's; None if it was not asked.
-    """
+    """Put our own checks beside the coordinator's word, if it was asked, by name."""
     named: dict[bytes, tuple[str, PublicIdentity]] = {}
     if membership is not None:
         for name, key in zip(membership.peer_names, membership.peer_keys, strict=True):

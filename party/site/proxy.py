@@ -24,8 +24,6 @@ class Proxy:
 
     Attributes:
         variable: The environment variable that names it.
-        host: Its name or address.
-        port: Its port.
         login: User and password; None if it asks for none. Secret.
     """
 
@@ -45,10 +43,6 @@ class Proxy:
 
 def proxy_to(host: str, environment: Mapping[str, str]) -> Proxy | None:
     """Return the proxy that connections to a host go through; None if they go straight out.
-
-    Args:
-        host: The coordinator's.
-        environment: Variables of the process.
 
     Raises:
         EnrollmentError: the variable names no HTTP proxy.

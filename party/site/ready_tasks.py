@@ -30,13 +30,6 @@ VoteOf = Callable[[Site, LearningTask], Vote]
 class ReadyTasks:
     """Trains or loads teachers, and keeps them; has students predict, beside the service.
 
-    Args:
-        site: The hospital's folder.
-        random_bytes: Cryptographic random numbers.
-        clock: Unix time, in seconds.
-        tell: Called now and then while teachers are trained.
-        vote_of: Other teachers, in tests.
-
     Attributes:
         by_pool: The tasks, by the digests of their pools.
         changes: How often `by_pool` changed.

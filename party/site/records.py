@@ -161,10 +161,15 @@ class SiteRecords:
         """
         with self._database.transaction() as connection:
             approvals = _approvals(connection)
+            approved = [one for one in approvals if one.state is ApprovalState.APPROVED]
+            pools: dict[bytes, frozenset[bytes]] = {}
+            for one in approved:
+                if one.subject is Subject.POOL:
+                    pools[one.coordinator] = pools.get(one.coordinator, frozenset()) | {one.digest}
             return Decided(
                 _pins(connection),
-                _pools(approvals),
-                _runs(approvals),
+                pools,
+                frozenset(one.digest for one in approved if one.subject is Subject.RUN),
                 sum(one.state is ApprovalState.PENDING for one in approvals),
                 is_paused(connection),
                 next((count for count, _ in witness_in(connection)), None),
@@ -178,12 +183,7 @@ class SiteRecords:
     ) -> Pin:
         """Pin a peer that was checked out of band.
 
-        Args:
-            name: Its name in messages.
-            identity: Its identity.
-            body: Whom it belongs to; to itself if nothing is said.
-            how: How it was checked.
-            by: Who of our people did.
+        It belongs to itself if no `body` is named.
 
         Raises:
             PinError: it does not say all that, or the name or the identity is pinned: that pin has
@@ -272,18 +272,6 @@ class SiteRecords:
         A waiting entry is never pushed out: a coordinator that offers more than people decide on is
         turned away.
 
-        Args:
-            subject: A pool or a run.
-            digest: Of it, 32 bytes.
-            coordinator: Fingerprint of the coordinator that asks.
-            terms: Terms of the run that asked, as they came.
-            seats: Fingerprints of all parties of that run.
-            form: Secure sum of that run.
-            suite: Sealing suite of that run.
-
-        Returns:
-            Where it stands.
-
         Raises:
             TooManyPendingError: as much waits as may; nothing was changed.
         """
@@ -353,10 +341,7 @@ class SiteRecords:
     def withdraw(self, *, coordinator: bytes, open_runs: Collection[str]) -> None:
         """Forget the entries that wait for a person in vain: their run has ended.
 
-        Args:
-            coordinator: Fingerprint of the coordinator that says so of its runs.
-            open_runs: Names of its runs that have not ended; nothing is forgotten where they may be
-                cut off.
+        Nothing is forgotten where `open_runs`, those that have not ended, may be cut off.
         """
         if len(open_runs) >= MOST_OPEN_RUNS:  # there may be others
             return
@@ -367,7 +352,7 @@ class SiteRecords:
                 .where(ApprovalRow.state == _PENDING)
             )
             for row in connection.execute(waiting).all():
-                name = _run_name(row.terms)
+                name = _run_words(row.terms).get("name", "")
                 if not name or name in open_runs:
                     continue
                 connection.execute(delete(ApprovalRow).where(ApprovalRow.number == row.number))
@@ -406,10 +391,6 @@ class SiteRecords:
 
     def find(self, digits: str, *, coordinator: bytes | None = None) -> Approval:
         """Return the approval that the first digits of a digest name.
-
-        Args:
-            digits: The first digits.
-            coordinator: Fingerprint of the coordinator that asked; None for any.
 
         Raises:
             ApprovalError: they mean nothing here, or more than one thing.
@@ -497,11 +478,6 @@ def _row_of(
     return connection.execute(_APPROVAL, key).one_or_none()
 
 
-def _run_name(terms: bytes) -> str:
-    """Return the name of the run whose terms these are; "" if they cannot be read."""
-    return _run_words(terms).get("name", "")
-
-
 def _run_words(terms: bytes) -> dict[str, str]:
     """Return a run's name and its purpose, for a record; nothing if its terms cannot be read."""
     try:
@@ -525,23 +501,6 @@ def _require_room(connection: Connection, subject: Subject, coordinator: bytes) 
 
 def _approvals(connection: Connection) -> tuple[Approval, ...]:
     return tuple(_approval_of(row) for row in connection.execute(_APPROVALS))
-
-
-def _approved(approvals: tuple[Approval, ...], subject: Subject) -> list[Approval]:
-    return [
-        one for one in approvals if one.subject is subject and one.state is ApprovalState.APPROVED
-    ]
-
-
-def _pools(approvals: tuple[Approval, ...]) -> dict[bytes, frozenset[bytes]]:
-    found: dict[bytes, frozenset[bytes]] = {}
-    for one in _approved(approvals, Subject.POOL):
-        found[one.coordinator] = found.get(one.coordinator, frozenset()) | {one.digest}
-    return found
-
-
-def _runs(approvals: tuple[Approval, ...]) -> frozenset[bytes]:
-    return frozenset(one.digest for one in _approved(approvals, Subject.RUN))
 
 
 def _pins(connection: Connection) -> tuple[Pin, ...]:

@@ -146,15 +146,7 @@ def fetch_results(
     The transcript is of this run, good, of this coordinator and with this hospital in it; it ends
     in the head that this hospital signed, where it signed one. Every file is sealed with it.
 
-    Args:
-        door: The coordinator's.
-        answered: The run.
-        out: Folder that is made; nothing may be there.
-        coordinator: The run's.
-        party: This hospital.
-
-    Returns:
-        The verdict on its transcript.
+    Returns the verdict on the transcript. Nothing may be at `out`.
 
     Raises:
         ResultsError: there are no results for us, or they fail a check. Nothing is kept.

@@ -63,12 +63,7 @@ class Standing:
         self._note(Act.PAGE_OPENED, "page", "opened", {}, by=by, is_decision=True)
 
     def note_table(self, digest: str, *, by: str | None = None) -> None:
-        """Put on record that another table is registered.
-
-        Args:
-            digest: Its SHA-256, hex; empty if there is none, which is not noted.
-            by: Who of our people registered it; None where the node finds it in use.
-        """
+        """Put on record that another table is registered; by nobody where the node finds it."""
         if by is not None:
             require_somebody(by)
         if digest:
@@ -90,23 +85,11 @@ class Standing:
         self._log.append(kind, {**detail, "by": by, "from": self._origin}, at=self._clock())
 
     def note_settings(self, *, file: bytes) -> None:
-        """Put on record which settings hold, if they are others than before.
-
-        Args:
-            file: Digest of the settings' file.
-        """
+        """Put on record which settings hold, by their file's digest, if they are others."""
         self._note(Act.SETTINGS_CHANGED, "settings", file.hex(), {"digest": file})
 
     def note_rule(self, rule: str, value: str, *, file: bytes, by: str, before: str = "") -> None:
-        """Put on record that somebody set a rule in the settings.
-
-        Args:
-            rule: Its name.
-            value: Its value, as it was typed.
-            file: Digest of the settings' file that has it.
-            by: Who of our people did.
-            before: Its value before; empty if that is not known.
-        """
+        """Put on record that somebody set a rule in the settings, whose `file` has a digest."""
         require_somebody(by)
         detail: dict[str, Fact] = {
             "digest": file,
@@ -118,13 +101,7 @@ class Standing:
         self._note(Act.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by, is_decision=True)
 
     def note_joined(self, membership: str, *, federation: bytes, identity: PublicIdentity) -> None:
-        """Put on record which federation this hospital asked to join, and as whom.
-
-        Args:
-            membership: The hospital's name for it.
-            federation: The fingerprint compared with the operator, 32 bytes.
-            identity: Ours.
-        """
+        """Put on record which federation this hospital asked to join, and as whom."""
         self._note(
             Act.JOINED,
             _MEMBERSHIP + membership,
@@ -146,12 +123,7 @@ class Standing:
         self._note(Act.JOURNAL_HALTED, "halt", str(counter), {"counter": counter})
 
     def note_witness(self, count: int, head: bytes) -> None:
-        """Put on record that the coordinator holds a head of ours that our log does not continue.
-
-        Args:
-            count: Number of records that we signed.
-            head: Link of the last of them.
-        """
+        """Put on record that the coordinator holds a head that our log does not continue."""
         value = f"{count}:{head.hex()}"
         detail: dict[str, Fact] = {"records": count, "head": head}
         self._note(Act.CONTRADICTED, _WITNESS, value, detail)

@@ -37,11 +37,6 @@ def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> AskedTask:
 
     A document is kept once a child with bounded memory has read it: see `document_child`.
 
-    Args:
-        site: The hospital's folder.
-        door: The coordinator's door.
-        digest: Of its pool, 32 bytes.
-
     Raises:
         EnrollmentError: the coordinator cannot be reached, or has no such file for us.
         TaskError: the answer is no task of this pool, or cannot be kept.
@@ -80,13 +75,7 @@ def read_learning_task(site: Site, digest: bytes) -> LearningTask:
 
 
 def party_task(task: LearningTask, ensemble: TeacherEnsemble, *, teachers: bytes) -> PartyTask:
-    """Put a task and its teachers together.
-
-    Args:
-        task: The task.
-        ensemble: Its teachers.
-        teachers: Their digest, as `training.teachers_digest` gives it.
-    """
+    """Put a task and its teachers together; `teachers` is `training.teachers_digest`."""
     vote = partial(_vote, ensemble)
     return PartyTask(task.pool, vote, len(task.class_names), task.digest, teachers)
 

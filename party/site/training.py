@@ -59,12 +59,6 @@ def ready_teachers(
     moves one vote; those of patients who are held out go to none. While another process trains in
     this site it waits: teachers that are not stored may not vote.
 
-    Args:
-        site: The hospital's folder.
-        task: The task to learn.
-        random_bytes: Cryptographic random numbers.
-        tell: Told after each new teacher.
-
     Raises:
         TeachersError: stored ones do not fit (see `load_teachers`), or new ones cannot be written.
         DataError: no table is registered, or its label is another column than the task's.
@@ -235,12 +229,7 @@ def json_bytes(value: object) -> bytes:
 
 
 def with_manifest(files: dict[str, bytes], bound_to: dict[str, object]) -> dict[str, bytes]:
-    """Return the files of teachers with the manifest that binds them.
-
-    Args:
-        files: Name to content.
-        bound_to: Digest that they are bound to.
-    """
+    """Return the files of teachers with the manifest that binds them to `bound_to`."""
     manifest = {
         **bound_to,
         "randomness": RANDOMNESS,

@@ -56,14 +56,5 @@ class AuditLog(audit_log.AuditLog):
 
 
 def sign_head(count: int, head: bytes, identity: SigningIdentity) -> bytes:
-    """Sign where a log stands, to be given away.
-
-    Args:
-        count: Number of entries.
-        head: Link of the last of them, 32 bytes.
-        identity: The site's.
-
-    Returns:
-        The frame of an `AuditHead`.
-    """
+    """Sign where a log stands, to be given away; return the frame of an `AuditHead`."""
     return wire.sign(AuditHead(identity.fingerprint, count, head), identity).frame

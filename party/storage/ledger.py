@@ -79,7 +79,8 @@ class LedgerStore:
         self._clock = clock
         self._saved: PrivacyLedger | None = None
         self._charges: dict[bytes, RunCharges] = {}
-        stored = self._stored_budget()
+        with database.transaction() as connection:
+            stored = connection.scalar(_BUDGET)
         if stored is None and budget is not None:
             with database.transaction() as connection:
                 _require_nothing_answered(connection)
@@ -116,11 +117,6 @@ class LedgerStore:
 
     def save_run(self, ledger: PrivacyLedger, charges: RunCharges, *, run_id: bytes) -> None:
         """Replace the ledger for life and a run's, in one step.
-
-        Args:
-            ledger: The one for life.
-            charges: The run's.
-            run_id: Id under which the run was set up this time, 32 bytes.
 
         Raises:
             RecordError: a charge would be lost, or the budget changed. Nothing is stored.
@@ -159,10 +155,6 @@ class LedgerStore:
             charge = {"charge": entry.entry_id, "state": entry.state.value}
             settled = {**charge, "lifetime_share": used}
             self._log.append(Act.SETTLED, settled, at=at, connection=connection)
-
-    def _stored_budget(self) -> str | None:
-        with self._database.transaction() as connection:
-            return connection.scalar(_BUDGET)
 
     def _read(self) -> PrivacyLedger:
         with self._database.transaction() as connection:

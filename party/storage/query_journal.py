@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +25,7 @@ from party.storage.journal_rows import (
     write_many,
 )
 from party.storage.schema import ClaimRow, PlanRow, SketchRow
+from pate_fed.nodes.database import parts_of
 from pate_fed.query_sketches import (
     Sketches,
     from_bytes,
@@ -36,9 +36,6 @@ from pate_fed.query_sketches import (
 )
 from protocols.errors import KeyReuseError
 from protocols.rounds import PlanClaim, SetBound, bound_on
-
-_CHUNK = 500
-"""Values in one statement: databases bound their number."""
 
 _SOME: BindParameter[bytes] = bindparam("queries", expanding=True)
 _CLAIMS = (
@@ -132,11 +129,7 @@ class Neighbors:
 
 
 class QueryJournal:
-    """The queries of a party's plans, their claims and their sketches, in its database.
-
-    Args:
-        database: The site's; this process is its node.
-    """
+    """The queries of a party's plans, their claims and their sketches, in its database."""
 
     def __init__(self, database: PartyDatabase) -> None:
         self._database = database
@@ -193,11 +186,6 @@ class QueryJournal:
 
         One query at a time is in memory: thousands may all be close to one another.
 
-        Args:
-            queries: `QueryBatch.digests`.
-            sketches: Sketch of each.
-            distance: See `pate_fed.query_sketches.near_queries`.
-
         Returns:
             The neighbors of each, and the number of close queries over all runs without these.
         """
@@ -246,13 +234,13 @@ class QueryJournal:
         """Return, for each of some queries, the claims of all plans that claimed it."""
         plans_of: dict[bytes, set[bytes]] = {}
         with transaction(self._database) as connection:
-            for part in _parts(queries):
+            for part in parts_of(queries):
                 for query, plan in connection.execute(_PLANS_OF, {"queries": part}):
                     plans_of.setdefault(query, set()).add(plan)
             named = list(set().union(*plans_of.values()))
             records = {
                 plan: record
-                for part in _parts(named)
+                for part in parts_of(named)
                 for plan, record in connection.execute(_CLAIM_OF, {"plans": part})
                 if record is not None
             }
@@ -267,10 +255,7 @@ class QueryJournal:
     def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
         """Note that these queries are about to be answered for one plan, and their sketches.
 
-        Args:
-            batch: The queries. A sketch that was noted before stays.
-            plan_digest: The plan that asks them.
-            claim: The claim on the plan: `PlanClaim.sent`.
+        A sketch that was noted before stays.
 
         Raises:
             KeyReuseError: the plan claimed queries before, is abandoned or decided; or `bound_on`
@@ -317,7 +302,7 @@ def _require_each_once(queries: Sequence[bytes]) -> None:
 def _claims_of(connection: Connection, queries: Collection[bytes]) -> list[PlanClaim]:
     found = {
         record
-        for part in _parts(list(queries))
+        for part in parts_of(list(queries))
         for record in connection.scalars(_CLAIMS, {"queries": part})
     }
     return [claim_of(record) for record in found if record is not None]
@@ -336,14 +321,8 @@ def _note_sketches(connection: Connection, batch: SketchedQueries) -> None:
 
 
 def _claimed_among(connection: Connection, queries: Sequence[bytes]) -> set[bytes]:
-    """Return those of some queries that were claimed."""
     return {
         query
-        for part in _parts(queries)
+        for part in parts_of(queries)
         for query in connection.scalars(_CLAIMED, {"queries": part})
     }
-
-
-def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(items), _CHUNK):
-        yield items[start : start + _CHUNK]

@@ -36,14 +36,7 @@ class JournalRow(Base):
 
 
 class PartyRunRow(Base):
-    """A run that this party agreed to, kept for ever.
-
-    Attributes:
-        run_id: Its id.
-        coordinator: Fingerprint of its coordinator.
-        form: Name of its secure sum.
-        keys: Ed25519 keys of all parties in seat order, one behind the other.
-    """
+    """A run that this party agreed to, kept for ever; `keys` are the parties', in seat order."""
 
     __tablename__ = "runs"
 
@@ -100,12 +93,7 @@ class VectorRow(Base):
 
 
 class ClaimRow(Base):
-    """A query that a plan asked; one that was freed has a row for each plan that asked it.
-
-    Attributes:
-        query: Its digest.
-        plan_digest: The plan.
-    """
+    """A query that a plan asked; one that was freed has a row for each plan that asked it."""
 
     __tablename__ = "claims"
 
@@ -146,12 +134,7 @@ class WitnessRow(Base):
 
 
 class BudgetRow(Base):
-    """The one row of the ledger's budget, fixed before the first charge.
-
-    Attributes:
-        number: 1.
-        record: The record of the ledger without entries, JSON.
-    """
+    """The one row of the ledger's budget, fixed before the first charge; without entries."""
 
     __tablename__ = "budget"
 
@@ -160,13 +143,7 @@ class BudgetRow(Base):
 
 
 class EntryRow(Base):
-    """An entry of the ledger.
-
-    Attributes:
-        number: Its place, from 0.
-        entry_id: Its name.
-        record: Its record, JSON.
-    """
+    """An entry of the ledger, and its place from 0."""
 
     __tablename__ = "entries"
 
@@ -196,12 +173,7 @@ class RunSetupRow(Base):
 
 
 class RunCostRow(Base):
-    """The stated cost of a run; see `run_costs`.
-
-    Attributes:
-        key: SHA-256 of version and terms.
-        record: The cost, JSON.
-    """
+    """The stated cost of a run, by SHA-256 of version and terms; see `run_costs`."""
 
     __tablename__ = "run_costs"
 
@@ -254,14 +226,7 @@ class ApprovalRow(Base):
 
 
 class StandingRow(Base):
-    """The last note of a changing value: a pause, the digest of the settings' file.
-
-    Attributes:
-        name: Its name.
-        value: How it stands.
-        changed_by: Who changed it; empty where it was no person.
-        changed_at: When, Unix time in seconds.
-    """
+    """The last note of a changing value; changed by "" where it was no person."""
 
     __tablename__ = "standing"
 

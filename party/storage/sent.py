@@ -83,14 +83,7 @@ class SentLog:
         self._database = database
 
     def note_answer(self, frames: Sequence[bytes], *, to: bytes, run: bytes, at: float) -> None:
-        """Note the frames of an answer to a coordinator, before it leaves.
-
-        Args:
-            frames: The frames.
-            to: Fingerprint of the coordinator.
-            run: Id of the run, 32 bytes; empty if there is none yet.
-            at: Unix time, in seconds.
-        """
+        """Note the frames of an answer to a coordinator, before it leaves."""
         with self._database.transaction() as connection:
             for frame in frames:
                 digest = hashlib.sha256(frame).digest()
@@ -102,13 +95,7 @@ class SentLog:
                 connection.execute(_PUT, row)
 
     def note_request(self, frame: bytes, *, to: bytes, at: float) -> None:
-        """Note a request outside of runs; those of one day about one thing are one row.
-
-        Args:
-            frame: The request.
-            to: Fingerprint of the coordinator.
-            at: Unix time, in seconds.
-        """
+        """Note a request outside of runs; those of one day about one thing are one row."""
         message: Any = wire.decode(frame).message
         kind, thing, run = type(message).__name__, "", b""
         match message:
@@ -123,12 +110,7 @@ class SentLog:
             connection.execute(_PUT, row)
 
     def newest(self, most: int, *, skip: int = 0) -> tuple[SentMessage, ...]:
-        """Return the newest messages, newest first.
-
-        Args:
-            most: Their largest number.
-            skip: How many newer ones to pass over.
-        """
+        """Return the newest messages, newest first, but for the first `skip`."""
         with self._database.transaction() as connection:
             rows = connection.execute(_NEWEST.limit(most).offset(skip)).all()
         return tuple(SentMessage(*(getattr(row, name) for name in _COLUMNS)) for row in rows)

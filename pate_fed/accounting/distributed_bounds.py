@@ -59,12 +59,8 @@ def distributed_label_rdp(
     usable &= (grid - 1) * weight <= _lattice_reach(sigma)
     if usable.any():
         moments = _largest_labels(tuple(grid[usable].tolist()), sigma, shares, weight)
-        cap[usable] = np.minimum(cap[usable], _divergence(moments, grid[usable]))
+        cap[usable] = np.minimum(cap[usable], np.log1p(moments) / (grid[usable] - 1))
     return cap
-
-
-def _divergence(moments: NDArray[np.float64], orders: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(np.log1p(moments) / (orders - 1))
 
 
 def _lattice_reach(sigma: float) -> int:

@@ -6,10 +6,10 @@ name with a version, and a new meaning is a new event class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from operator import eq, le
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from pate_fed.accounting.distributed_law import share_sigma
 from pate_fed.accounting.ranges import in_range, positive, whole
@@ -43,6 +43,14 @@ class PrivacyEvent:
         if "record_name" in vars(cls):  # one without is never written
             EVENT_TYPES[cls.record_name] = cls
 
+    def __post_init__(self) -> None:
+        """Check the fields, counts and numbers alike: none may leave its range."""
+        for field in fields(self):
+            check = whole if field.type == "int" else positive  # a type is its text here
+            value = check(field.name, getattr(self, field.name))
+            in_range(field.name, value)
+            object.__setattr__(self, field.name, value)
+
     def is_covered_by(self, reserved: PrivacyEvent) -> bool:
         """Tell whether `reserved` is of the same kind, with at least as many releases of each."""
         return type(self) is type(reserved) and all(
@@ -69,7 +77,6 @@ class GaussianMaxEvent(PrivacyEvent):
     Attributes:
         asks: Queries looked at, at least 0.
         sigma: Standard deviation of the total noise in each count, in votes; above 0.
-        weight: Votes that one neighboring change can move; above 0.
     """
 
     record_name: ClassVar[str] = "gaussian-max/1"
@@ -77,10 +84,6 @@ class GaussianMaxEvent(PrivacyEvent):
     asks: int
     sigma: float
     weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check(self, whole, "asks")
-        _check(self, positive, "sigma", "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,6 @@ class ConfidentGaussianMaxEvent(PrivacyEvent):
         answers: Labels released, between 0 and `asks`.
         sigma1: Standard deviation of the noise in the check, in votes; above 0.
         sigma2: Standard deviation of the noise in each count, in votes; above 0.
-        weight: Votes that one neighboring change can move; above 0.
     """
 
     record_name: ClassVar[str] = "confident-gaussian-max/1"
@@ -107,10 +109,9 @@ class ConfidentGaussianMaxEvent(PrivacyEvent):
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(self, whole, "asks", "answers")
+        PrivacyEvent.__post_init__(self)
         if self.answers > self.asks:
             raise InvalidParameterError(f"answers must be at most {self.asks} asks", self.answers)
-        _check(self, positive, "sigma1", "sigma2", "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,6 @@ class LaplaceMaxEvent(PrivacyEvent):
     Attributes:
         asks: Labels released, at least 0.
         gamma: Inverse scale of the noise in each count, per vote; above 0.
-        weight: Votes that one neighboring change can move; above 0.
     """
 
     record_name: ClassVar[str] = "laplace-max/1"
@@ -128,10 +128,6 @@ class LaplaceMaxEvent(PrivacyEvent):
     asks: int
     gamma: float
     weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check(self, whole, "asks")
-        _check(self, positive, "gamma", "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +149,6 @@ class StableLaplaceMaxEvent(PrivacyEvent):
     test_epsilon: float
     test_delta: float
     weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check(self, whole, "asks")
-        _check(self, positive, "test_epsilon")
-        _check(self, in_range, "test_delta")
-        _check(self, positive, "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +172,6 @@ class StableGaussianMaxEvent(PrivacyEvent):
     test_delta: float
     weight: float = 1.0
 
-    def __post_init__(self) -> None:
-        _check(self, whole, "asks")
-        _check(self, positive, "sigma")
-        _check(self, in_range, "test_delta")
-        _check(self, positive, "weight")
-
 
 @dataclass(frozen=True, slots=True)
 class ImmutableMaxEvent(PrivacyEvent):
@@ -195,17 +179,12 @@ class ImmutableMaxEvent(PrivacyEvent):
 
     Attributes:
         asks: Queries looked at, at least 0.
-        weight: Votes that one neighboring change can move; above 0.
     """
 
     record_name: ClassVar[str] = "immutable-max/1"
 
     asks: int
     weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check(self, whole, "asks")
-        _check(self, positive, "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +209,7 @@ class DistributedGaussianMaxEvent(PrivacyEvent):
     weight: int = 1
 
     def __post_init__(self) -> None:
-        _check(self, whole, "asks")
-        _check(self, positive, "sigma")
-        _set_counts(self, "shares", "weight")
+        PrivacyEvent.__post_init__(self)
         share_sigma(self.sigma, self.shares)
 
 
@@ -258,27 +235,8 @@ class DistributedCountsEvent(PrivacyEvent):
     weight: int = 1
 
     def __post_init__(self) -> None:
-        _check(self, whole, "rows")
-        _check(self, positive, "sigma")
-        _set_counts(self, "shares", "weight")
+        PrivacyEvent.__post_init__(self)
         share_sigma(self.sigma, self.shares)
-
-
-def _check(event: PrivacyEvent, check: Callable[[str, Any], Any], *names: str) -> None:
-    """Let `check` look at some fields, and keep what it returns; no number may leave its range."""
-    for name in names:
-        value = check(name, getattr(event, name))
-        in_range(name, value)
-        object.__setattr__(event, name, value)
-
-
-def _set_counts(event: PrivacyEvent, *names: str) -> None:
-    """Check that fields are whole numbers of at least 1."""
-    for name in names:
-        value = whole(name, getattr(event, name))
-        if value < 1:
-            raise InvalidParameterError(f"{name} must be at least 1", value)
-        object.__setattr__(event, name, int(in_range(name, value)))
 
 
 def event_from_record(record: Mapping[str, object]) -> PrivacyEvent:

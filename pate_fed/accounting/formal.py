@@ -63,7 +63,7 @@ def labels_cost(event: PrivacyEvent, *, options: int, delta: float) -> FormalCos
     if isinstance(event, GaussianMaxEvent | ConfidentGaussianMaxEvent):
         # Who sees labels alone sees no more than a reader of the counts.
         by_counts = replace(gdp_cost(event, delta=delta), holds_for=PUBLIC_VIEW)
-        return min(_label_rdp(event, delta), by_counts, key=_epsilon)
+        return min(_label_rdp(event, delta), by_counts, key=lambda cost: cost.epsilon)
     if isinstance(event, ImmutableMaxEvent):
         return FormalCost(math.inf, NO_BOUND_METHOD)
     return _by_curve(event, delta)
@@ -119,7 +119,3 @@ def _by_curve(event: PrivacyEvent, delta: float) -> FormalCost:
         return FormalCost(math.inf, RENYI_METHOD)
     converted = accountant.get_converted(delta - (kept - accountant.additive_delta))
     return FormalCost(converted.epsilon, RENYI_METHOD, order=converted.order)
-
-
-def _epsilon(cost: FormalCost) -> float:
-    return cost.epsilon

@@ -161,12 +161,7 @@ def _supremum(
 ) -> NDArray[np.float64]:
     """Bound a supremum at each order; infinite where only the Gaussian bound is used.
 
-    Args:
-        supremum: Of order and ratio.
-        orders: Above 1.
-        ratio: Weight by sigma.
-        largest: Most of order (order - 1) ratio^2.
-        is_proved: Whether it must be a bound.
+    That is where order (order - 1) ratio^2 exceeds `largest`.
     """
     # Convex in the ratio and 0 at 0: below a certified value it lies under the line to 0.
     certified_ratio = max(ratio, _SMALLEST_RATIO)

@@ -155,7 +155,7 @@ def bends(boxes: Boxes, most_i: Table, most_j: Table, shift: float) -> Table:
     bent = np.stack(
         [
             _bent(u, after, shift, [(np.exp(-x), -np.expm1(-x)) for x in (least_o, most_i)]),
-            _bent(u, _minus(t), shift, [(1.0, np.expm1(x)) for x in (-most_o, most_j)]),
+            _bent(u, (-t[1], -t[0]), shift, [(1.0, np.expm1(x)) for x in (-most_o, most_j)]),
         ]
     )
     with np.errstate(invalid="ignore"):
@@ -175,18 +175,8 @@ def _ratios_of_loses(boxes: Boxes, shift: float) -> tuple[Table, Table]:
     return np.where(never, 0.0, most), np.where(never, 0.0, least)
 
 
-def _minus(span: Span) -> Span:
-    return -span[1], -span[0]
-
-
 def _bent(u: Span, last: Span, shift: float, ends: list[tuple[Table | float, Table]]) -> Table:
     """Bound second derivatives of x (P_i(t) - P_i(t + shift)) + y P_i(t) on boxes, from above.
-
-    Args:
-        u: Of the boxes.
-        last: t of the boxes.
-        shift: Above 0.
-        ends: x at least 0, and y: the largest is at one of them.
 
     Returns:
         Along u and along t, at least 0; shape (2, boxes).

@@ -73,7 +73,7 @@ class OutcomeLedger(Reservations[Outcomes]):
         if self.caps.answers < 1:
             raise InvalidParameterError("the cap on answers must be at least 1", self.caps.answers)
         require_distinct(self.entries)
-        if not self._is_within:
+        if self.asks > self.caps.asks or self.answers > self.caps.answers:
             raise LedgerError("entries must stay within the caps", "entries that exceed them")
 
     @property
@@ -170,10 +170,6 @@ class OutcomeLedger(Reservations[Outcomes]):
     def amount_to_record(amount: Outcomes) -> object:
         """See `Reservations.amount_to_record`."""
         return {"asks": amount.asks, "answers": amount.answers}
-
-    @property
-    def _is_within(self) -> bool:
-        return self.asks <= self.caps.asks and self.answers <= self.caps.answers
 
 
 def _outcomes_from_record(record: object) -> Outcomes:

@@ -90,7 +90,10 @@ def require_distinct(entries: tuple[Entry[T], ...]) -> None:
 
 
 class Reservations(Generic[T]):
-    """What every ledger does with its entries; each step returns a new ledger."""
+    """What every ledger does with its entries; each step returns a new ledger.
+
+    To settle an entry raises a `LedgerError` where its reservation is unknown or settled.
+    """
 
     __slots__ = ()
 
@@ -109,35 +112,23 @@ class Reservations(Generic[T]):
             release_digest: `NoisyRelease.digest`, 32 bytes.
 
         Raises:
-            LedgerError: the reservation is unknown or settled, too small, or the digest has
-                another length.
+            LedgerError: it is too small, or the digest has another length.
         """
         return self._settled(entry_id, EntryState.COMMITTED, spent, release_digest)
 
     def cancel(self, entry_id: str) -> Self:
-        """Give a reservation back: its sum provably never opens.
-
-        Raises:
-            LedgerError: the reservation is unknown or settled.
-        """
+        """Give a reservation back: its sum provably never opens."""
         return self._settled(entry_id, EntryState.CANCELLED)
 
     def give_back(self, entry_id: str) -> Self:
         """Give a reservation back on the word of others, who may all lie.
 
         Unlike a cancelled entry it stays known as such, so that its owner can bound them.
-
-        Raises:
-            LedgerError: the reservation is unknown or settled.
         """
         return self._settled(entry_id, EntryState.RETURNED)
 
     def forfeit(self, entry_id: str) -> Self:
-        """Count a whole reservation whose step failed after a message had left a party.
-
-        Raises:
-            LedgerError: the reservation is unknown or settled.
-        """
+        """Count a whole reservation whose step failed after a message had left a party."""
         return self._settled(entry_id, EntryState.FORFEITED)
 
     def changed_since(self, before: Self) -> dict[int, dict[str, object]]:

@@ -56,9 +56,6 @@ def check_manifest(partition: PartitionProof) -> int:
 def require_disjoint(documents: Mapping[str, Any]) -> dict[str, int]:
     """Check that no patient stands with two teachers of a task.
 
-    Args:
-        documents: Tags by the name of their file.
-
     Returns:
         How many `hospitals`, `teachers` and `patients` there are, over all tasks.
 

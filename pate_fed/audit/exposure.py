@@ -125,7 +125,6 @@ def asks_for_error(
     *,
     error: float,
     rng: np.random.Generator,
-    repeats: int = 10,
     most: int = MOST_ASKS,
 ) -> int | None:
     """Return how often an attacker must ask to be this exact on average.
@@ -135,7 +134,6 @@ def asks_for_error(
         target: The mechanism.
         error: Normalized error to reach, in (0, 1).
         rng: Draws the answers.
-        repeats: Attacks for each number of asks.
         most: Most asks to try.
 
     Returns:
@@ -148,7 +146,7 @@ def asks_for_error(
         raise InvalidParameterError("the error must be in (0, 1)", error)
     asks, before = 1, None
     while True:
-        found = leak_error(votes, target, asks=asks, repeats=repeats, rng=rng)
+        found = leak_error(votes, target, asks=asks, repeats=10, rng=rng)
         if found <= error:
             break
         if asks == most:

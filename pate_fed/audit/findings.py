@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.accounting import RenyiAccountant
+from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.ranges import whole
 from pate_fed.audit.exposure import (
     MOST_ASKS,
@@ -115,22 +116,15 @@ def asks_within(mechanism: Mechanism, *, epsilon: float, delta: float) -> int:
     """
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise InvalidParameterError("--epsilon must be finite and above 0", epsilon)
-    paid, beyond = 0, MOST_ASKS + 1
-    while beyond - paid > 1:
-        middle = (paid + beyond) // 2
-        if price(mechanism, middle, delta=delta) <= epsilon:
-            paid = middle
-        else:
-            beyond = middle
-    return paid
+    return most_queries(
+        lambda asks: price(mechanism, asks, delta=delta), budget=epsilon, most=MOST_ASKS
+    )
 
 
 def find(case: AuditCase, rng: np.random.Generator) -> Audit:
     """Attack every row in every way, and say how often one must ask.
 
-    Args:
-        case: Votes and means.
-        rng: Draws the answers.
+    Its numbers of asks are null beyond a million.
     """
     asked = {"one answer": 1, "neighbors": 1 + case.neighbors, "repetition": case.asks}
     ways = tuple(

@@ -19,11 +19,6 @@ def tag_shares(
 ) -> dict[str, Any]:
     """Return a hospital's tags, for `json.dumps`.
 
-    Args:
-        shares: By task, the ids of each teacher's patients.
-        party: The hospital's name.
-        key: Secret of the hospitals, at least 16 bytes.
-
     Raises:
         InvalidParameterError: the key is too short.
     """

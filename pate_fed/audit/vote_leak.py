@@ -107,13 +107,12 @@ class Answers:
         object.__setattr__(self, "refusals", int(self.refusals))
 
     @classmethod
-    def of(cls, outcomes: ArrayLike, *, classes: int, no_answer: int = -1) -> Answers:
+    def of(cls, outcomes: ArrayLike, *, classes: int) -> Answers:
         """Count released outcomes.
 
         Args:
-            outcomes: The label of each answer; whole numbers, shape (answers,).
+            outcomes: The label of each answer, -1 for "no answer"; whole numbers, shape (answers,).
             classes: Number of classes, at least 2.
-            no_answer: The outcome that stands for "no answer".
 
         Raises:
             InvalidAnswersError: an outcome is no class, or there is none at all.
@@ -121,7 +120,7 @@ class Answers:
         given = np.asarray(outcomes)
         if given.ndim != 1 or not given.size or not np.issubdtype(given.dtype, np.integer):
             raise InvalidAnswersError("answers must be labels on one axis", given.shape)
-        labels = given[given != no_answer]
+        labels = given[given != -1]
         strange = labels[(labels < 0) | (labels >= classes)]
         if len(strange):
             raise InvalidAnswersError(f"labels must be in 0..{classes - 1}", int(strange[0]))
@@ -142,26 +141,20 @@ class LeakedVotes:
         standard_errors: Of each class, in votes, by the Cramer-Rao bound with the information at
             `votes`. Infinite where these answers tell nothing. A count at 0 is known better than
             its error says.
-        blind_direction: The change of votes that no label frequencies can tell: the same number of
-            votes for every class, as a unit vector.
-        settled_by: What settles that direction: "teachers", "refusals", or "both".
+        settled_by: What settles the sum of the votes, which no label frequencies can tell:
+            "teachers", "refusals", or "both".
         steps: Steps of the search.
         converged: Whether its last step was below a hundredth of a vote.
     """
 
     votes: NDArray[np.float64]
     standard_errors: NDArray[np.float64]
-    blind_direction: NDArray[np.float64]
     settled_by: str
     steps: int
     converged: bool
 
     def __repr__(self) -> str:
         return f"LeakedVotes(classes={len(self.votes)}, steps={self.steps})"
-
-    def error(self, votes: ArrayLike) -> float:
-        """Return the normalized error, as `normalized_error`."""
-        return normalized_error(self.votes, votes)
 
 
 def normalized_error(found: ArrayLike, votes: ArrayLike) -> float:
@@ -225,8 +218,7 @@ def rebuild_votes(
             gradient, information = likelihood.slope(here)
     errors = _standard_errors(information, knows_teachers=teachers is not None)
     settled = "both" if teachers and check else "teachers" if teachers else "refusals"
-    blind = np.full(classes, 1 / np.sqrt(classes))
-    return LeakedVotes(here.votes, errors, blind, settled, steps, converged)
+    return LeakedVotes(here.votes, errors, settled, steps, converged)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,11 +15,7 @@ _DIGITS_MAX_GRAY = 16.0
 
 
 def load_bundled_digits(*, rng: np.random.Generator) -> Dataset:
-    """Load 1,797 handwritten digits: 1,000 private, 500 public, 297 for the test.
-
-    Args:
-        rng: Shuffles the images before they are split.
-    """
+    """Load 1,797 handwritten digits: 1,000 private, 500 public, 297 for the test."""
     from sklearn.datasets import load_digits  # noqa: PLC0415 - takes a second
 
     pixels, labels = load_digits(return_X_y=True)
@@ -35,11 +31,7 @@ def load_bundled_digits(*, rng: np.random.Generator) -> Dataset:
 
 
 def load_bundled_breast_cancer(*, rng: np.random.Generator) -> Dataset:
-    """Load 569 breast tumors, 30 measurements each, benign or malignant.
-
-    Args:
-        rng: Shuffles the records before they are split 60/25/15.
-    """
+    """Load 569 breast tumors, 30 measurements each, benign or malignant."""
     from sklearn.datasets import load_breast_cancer  # noqa: PLC0415 - takes a second
 
     bunch = load_breast_cancer()

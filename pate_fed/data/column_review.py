@@ -16,12 +16,7 @@ _BINS = 20
 
 
 def uses_of(columns: Sequence[Column], encoder: TableEncoder) -> Iterator[ColumnUse]:
-    """Yield the use of each column that could be a feature, in the table's order.
-
-    Args:
-        columns: Those of the table.
-        encoder: Fitted on its public pool.
-    """
+    """Yield the use of each column that could be a feature, in the table's order."""
     encoders = {one.position: one for one in encoder.encoders}
     for place, column in enumerate(columns):
         found = encoders.get(place)
@@ -42,12 +37,6 @@ def copies_of_label(
     """Yield a warning for each column that predicts the label almost alone.
 
     Only public rows are looked at.
-
-    Args:
-        columns: Those of the table.
-        labels: Class of each row; int64, shape (rows,).
-        encoder: Fitted on its public pool.
-        pool: Positions of the public rows.
     """
     known = labels[pool]
     if len(known) < _FEWEST_ROWS or len(np.unique(known)) < 2:

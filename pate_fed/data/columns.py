@@ -18,23 +18,6 @@ MOST_CLASSES = 100
 _MOSTLY = 0.6
 
 
-def known_cells(text: CsvTable, name: str) -> tuple[str, ...]:
-    """Return the cells of a column without gaps.
-
-    Raises:
-        InvalidCellError: one is.
-    """
-    cells = text.column(name)
-    unknown = {cell for cell in set(cells) if is_missing(cell)}
-    for line, cell in zip(text.lines, cells, strict=True):
-        if cell in unknown:
-            raise InvalidCellError(
-                f"column {name!r} of {text.file_name} must be filled in every row",
-                f"an empty cell in line {line}",
-            )
-    return cells
-
-
 def canonical_cells(cells: tuple[str, ...]) -> tuple[str, ...]:
     """Write equal numbers alike (0, 0.0, 00), if all cells are numbers."""
     numbers = {cell: parse_number(cell) for cell in set(cells)}
@@ -81,11 +64,7 @@ def read_column(text: CsvTable, name: str) -> Column:
 
 
 def _measured(text: CsvTable, name: str) -> tuple[str, dict[str, str]]:
-    """Return the unit of a column of measurements, and the number of each; "" and none for others.
-
-    Raises:
-        InvalidDataError: measurements in several units.
-    """
+    """Return the unit of a column of measurements, and each number; "" and none for others."""
     counted = Counter(text.column(name))
     found = {cell: measurement(cell) for cell in counted if not is_missing(cell)}
     known = {cell: one for cell, one in found.items() if one is not None}

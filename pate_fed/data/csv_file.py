@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from pate_fed.cells import plain
+from pate_fed.cells import is_missing, plain
 from pate_fed.data.packed_file import open_unpacked
-from pate_fed.errors import UnreadableFileError
+from pate_fed.errors import InvalidCellError, MissingColumnError, UnreadableFileError
 
 MAX_LINE_BYTES = 2**20
 """Longest line that is read."""
@@ -53,8 +53,43 @@ class CsvTable:
         return f"CsvTable(rows={len(self.lines)}, columns={len(self.header)})"
 
     def column(self, name: str) -> tuple[str, ...]:
-        """Return the cells of one column, which must be in the header."""
-        return self.columns[self.header.index(name)]
+        """Return the cells of one column.
+
+        Raises:
+            MissingColumnError: the header has no such name.
+        """
+        if name in self.header:
+            return self.columns[self.header.index(name)]
+        others = f"{len(self.header)} columns of other names in the first row"
+        if len(self.header) == 1:
+            found = next((one for one in ";\t|," if one in self.header[0]), None)
+            others = "1 column: are the columns separated by commas?"
+            others += f" A simulation takes --separator {found!r}" if found else ""
+        raise MissingColumnError(f"{self.file_name} must have a column {name!r}", others)
+
+    def unit_ids(self, patient_column: str | None) -> tuple[str, ...]:
+        """Return whose each row is; without a column each row is a patient of its own.
+
+        Raises:
+            MissingColumnError: the header has no such name.
+            InvalidCellError: a cell is empty.
+        """
+        if patient_column is None:
+            # By place, not by line: a cell with line breaks must not rename other rows.
+            return tuple(f"row-{place}" for place in range(len(self.lines)))
+        return self.known_cells(patient_column)
+
+    def known_cells(self, name: str) -> tuple[str, ...]:
+        """Return the cells of a column without gaps; raises as `unit_ids`."""
+        cells = self.column(name)
+        unknown = {cell for cell in set(cells) if is_missing(cell)}
+        for line, cell in zip(self.lines, cells, strict=True):
+            if cell in unknown:
+                raise InvalidCellError(
+                    f"column {name!r} of {self.file_name} must be filled in every row",
+                    f"an empty cell in line {line}",
+                )
+        return cells
 
 
 def plain_or_packed(folder: Path, name: str) -> Path:
@@ -75,6 +110,7 @@ def read_csv(
     separator: str = ",",
     decimal: str = ".",
     header: Sequence[str] | None = None,
+    mended: Callable[[Iterator[str]], Iterator[str]] = lambda lines: lines,
 ) -> CsvTable:
     """Read a table of text in UTF-8 whose first row names the columns.
 
@@ -85,12 +121,14 @@ def read_csv(
         separator: Character between cells.
         decimal: Sign before a number's decimals: a comma is read as a point.
         header: Names of the columns of a file whose first row has none.
+        mended: Turns the lines of a known file into those of a table.
 
     Raises:
         UnreadableFileError: the file is missing, unreadable, no UTF-8 text, damaged, too large,
             has no header, a name twice, or a row whose length differs from the header's.
     """
-    text = read_rows(path, lambda lines: lines, separator=separator, header=header)
+    with open_unpacked(path, most_bytes=MAX_FILE_BYTES) as stream:
+        text = parse(stream, path.name, mended, separator=separator, header=header)
     return text if decimal == "." else _with_points(text)
 
 
@@ -102,28 +140,6 @@ def _with_points(text: CsvTable) -> CsvTable:
     return replace(text, columns=columns)
 
 
-def read_rows(
-    path: Path,
-    mended: Callable[[Iterator[str]], Iterator[str]],
-    *,
-    separator: str = ",",
-    header: Sequence[str] | None = None,
-) -> CsvTable:
-    """Read a table as `read_csv` does, after its lines were mended.
-
-    Args:
-        path: The file.
-        mended: Turns the lines of a known file into those of a table.
-        separator: Character between cells.
-        header: Names of the columns of a file whose first row has none.
-
-    Raises:
-        UnreadableFileError: see `read_csv`.
-    """
-    with open_unpacked(path, most_bytes=MAX_FILE_BYTES) as stream:
-        return parse(stream, path.name, mended, separator=separator, header=header)
-
-
 def parse(
     stream: IO[bytes] | gzip.GzipFile,
     name: str,
@@ -132,7 +148,7 @@ def parse(
     separator: str = ",",
     header: Sequence[str] | None = None,
 ) -> CsvTable:
-    """Read a table from a stream, as `read_rows` does from a file; `name` is for messages.
+    """Read a table from a stream, as `read_csv` does from a file; `name` is for messages.
 
     Raises:
         UnreadableFileError: see `read_csv`.

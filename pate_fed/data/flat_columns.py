@@ -69,10 +69,6 @@ def flat_columns(schema: TaskSchema, table: CsvTable) -> tuple[FlatColumn, ...]:
 
     One column at a time is encoded, so that a wide task needs little memory.
 
-    Args:
-        schema: Of the task.
-        table: The hospital's own.
-
     Raises:
         MissingColumnError: a column of the task is absent.
         InvalidCellError: a cell of a column of numbers is none.

@@ -126,9 +126,7 @@ def load_npz_images(path: Path, *, name: str, rng: np.random.Generator) -> Datas
         everything = _checked(arrays["images"], arrays["labels"], path.name, name="image")
         return _split(name, everything, class_names=None, rng=rng)
     named = ("train", "val", "test")
-    wanted = [
-        f"{part}_{what}" for part in ("train", "val", "test") for what in ("images", "labels")
-    ]
+    wanted = [f"{part}_{what}" for part in named for what in ("images", "labels")]
     missing = [one for one in wanted if one not in arrays]
     if missing:
         raise UnreadableFileError(
@@ -146,10 +144,6 @@ def load_image_folder(folder: Path, *, rng: np.random.Generator) -> Dataset:
     """Load a folder that has one folder of images for each class; split 60/25/15.
 
     Images are scaled to `SIDE` x `SIDE` pixels. They stay in color if one of them has color.
-
-    Args:
-        folder: The folder.
-        rng: Decides the split.
 
     Raises:
         UnreadableFileError: no such folder, fewer than two classes, or a file that is no image.

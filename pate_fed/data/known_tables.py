@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pate_fed.data.csv_file import CsvTable, plain_or_packed, read_rows
+from pate_fed.data.csv_file import CsvTable, plain_or_packed, read_csv
 from pate_fed.data.tables import Roles
 
 _HOSPITAL = "hospital"
@@ -125,10 +125,6 @@ KNOWN_TABLES = {
 def read_known_table(name: str, data_dir: Path) -> tuple[CsvTable, tuple[bool, ...]]:
     """Read a published table from its folder.
 
-    Args:
-        name: One of `KNOWN_TABLES`.
-        data_dir: Folder of its files.
-
     Returns:
         All its rows, and for each whether the publisher meant it for the test.
 
@@ -137,7 +133,7 @@ def read_known_table(name: str, data_dir: Path) -> tuple[CsvTable, tuple[bool, .
     """
     known = KNOWN_TABLES[name]
     parts = [
-        read_rows(plain_or_packed(data_dir, file), known.mended, header=known.header)
+        read_csv(plain_or_packed(data_dir, file), header=known.header, mended=known.mended)
         for file in known.files
     ]
     lengths = [len(part.lines) for part in parts]

@@ -13,9 +13,8 @@ from pate_fed.data.csv_file import CsvTable, read_csv
 from pate_fed.data.preprocessing import TablePreprocessing
 from pate_fed.data.table_features import fit_table_encoder
 from pate_fed.data.task import LearningTask, require_size
-from pate_fed.data.task_schema import TaskSchema, require_column, require_pool
+from pate_fed.data.task_schema import TaskSchema, require_pool
 from pate_fed.errors import InvalidDataError, InvalidTaskError
-from pate_fed.inputs import DatasetKind
 from pate_fed.public_rows import PublicRows
 
 
@@ -24,14 +23,12 @@ def make_task(
     *,
     label: str,
     classes: Sequence[str],
-    name: str = "",
-    kind: DatasetKind = "table",
     ignored: Sequence[str] = (),
     known: Iterable[TaskSchema] = (),
 ) -> LearningTask:
     """Make the task of a table of public inputs, or find it among those that are known.
 
-    A known one has the same label, kind and set of classes, reads columns that the table has,
+    A known one has the same label and set of classes, reads columns that the table has,
     and was offered every other column that is of use here. Then name, order of classes and
     encoders are those that it has had since its first pool.
 
@@ -39,8 +36,6 @@ def make_task(
         path: The table, one input a row. Where it has the label's column, that is not read.
         label: Column of the hospitals' tables that is predicted.
         classes: Names of its classes, in order.
-        name: Name of a new task; empty for the file's name.
-        kind: Kind of the records.
         ignored: Columns that are no features.
         known: Schemas of earlier pools of this federation.
 
@@ -54,21 +49,14 @@ def make_task(
     """
     text = read_csv(path)
     for column in ignored:
-        require_column(text, column)
+        text.column(column)
     label, *class_names = (plain(one) for one in (label, *classes))
     offered = tuple(one for one in text.header if one not in {label, *ignored})
     if not text.lines:
         raise InvalidTaskError(f"{text.file_name} must have public inputs", "no row")
     schema = _known_schema(
-        text, offered, known, label=label, class_names=class_names, kind=kind
-    ) or _new_schema(
-        text,
-        offered,
-        name=name or path.name,
-        label=label,
-        class_names=tuple(class_names),
-        kind=kind,
-    )
+        text, offered, known, label=label, class_names=class_names
+    ) or _new_schema(text, offered, name=path.name, label=label, class_names=tuple(class_names))
     task = LearningTask(schema, schema.rows_of(text))
     require_size(len(task.to_bytes()))
     return task
@@ -81,14 +69,13 @@ def _known_schema(
     *,
     label: str,
     class_names: Sequence[str],
-    kind: DatasetKind,
 ) -> TaskSchema | None:
     """Return the known schema that a table belongs to; of several the one that reads most."""
     wanted = {text_of(cell_of(one)) for one in class_names}
     fitting = [
         one
         for one in known
-        if (one.label, one.kind) == (label, kind)
+        if (one.label, one.kind) == (label, "table")
         and {text_of(cell_of(name)) for name in one.class_names} == wanted
         and set(one.columns) <= set(offered)
         and not _useful(text, set(offered) - {*one.columns, *one.left_out})
@@ -103,7 +90,6 @@ def _new_schema(
     name: str,
     label: str,
     class_names: tuple[str, ...],
-    kind: DatasetKind,
 ) -> TaskSchema:
     require_pool(len(text.lines), max(1, len(offered)))
     columns = tuple(read_column(text, one) for one in sorted(offered))
@@ -113,7 +99,7 @@ def _new_schema(
     cells = TablePreprocessing(names, fitted).cells(text)
     return TaskSchema(
         name=name,
-        kind=kind,
+        kind="table",
         label=label,
         class_names=class_names,
         first=PublicRows(names, tuple(zip(*cells, strict=True))),

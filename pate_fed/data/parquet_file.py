@@ -13,9 +13,6 @@ from pate_fed.regular_files import open_regular
 def read_parquet(path: Path) -> CsvTable:
     """Read a Parquet file; its row numbers stand for the lines of a CSV file.
 
-    Args:
-        path: The file.
-
     Raises:
         MissingExtraError: the extra `tables` is not installed.
         UnreadableFileError: the file is missing or damaged, has a name twice, is too large, or has

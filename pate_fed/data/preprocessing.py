@@ -25,7 +25,6 @@ from pate_fed.data.table_features import (
 from pate_fed.errors import (
     InvalidCellError,
     InvalidDataError,
-    MissingColumnError,
 )
 from pate_fed.inputs import DatasetKind, Inputs
 
@@ -126,9 +125,6 @@ class TablePreprocessing(Preprocessing):
 def table_of(rows: Any) -> CsvTable:
     """Return raw rows as a table of text, from anything that has columns by name.
 
-    Args:
-        rows: A `CsvTable`, a data frame, or a mapping from column names to lists of cells.
-
     Raises:
         InvalidDataError: it has no columns by name, or columns of several lengths.
     """
@@ -156,11 +152,6 @@ def _text(cell: object) -> str:
 
 
 def _cells_for(text: CsvTable, name: str, encoder: ColumnEncoder) -> tuple[Cell, ...]:
-    if name not in text.header:
-        raise MissingColumnError(
-            f"{text.file_name} must have a column {name!r}",
-            f"{len(text.header)} columns of other names in the first row",
-        )
     cells = text.column(name)
     if isinstance(encoder, CategoryEncoder):
         read = {cell: cell_of(cell) for cell in set(cells)}

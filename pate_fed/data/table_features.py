@@ -152,10 +152,6 @@ def fit_table_encoder(columns: tuple[Column, ...], pool: NDArray[np.int64]) -> T
     A column is numeric when all known cells of the pool are numbers. Columns that say nothing
     about a new patient are left out: constant in the pool, unknown throughout, or ids.
 
-    Args:
-        columns: All columns that may be features.
-        pool: Positions of the public rows.
-
     Raises:
         InvalidDataError: no column is of use.
     """

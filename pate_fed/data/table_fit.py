@@ -183,7 +183,9 @@ def _column_fit(
     if isinstance(encoder, NumberEncoder):
         fit = ColumnFit(name, "number", _public_numbers(public, encoder))
     else:
-        fit = ColumnFit(name, "category", _public_categories(encoder))
+        fit = ColumnFit(
+            name, "category", f"{len(encoder.categories)}: {_listed(encoder.categories)}"
+        )
     fault: PateFedError
     if is_patient:
         fault = InvalidParameterError("the patients' column must be no feature", repr(name))
@@ -238,10 +240,6 @@ def _own_numbers(
     if len(asked) and (high < asked.min() or low > asked.max()):
         return said, ("your rows and the public ones do not overlap: is it the same unit?",)
     return said, ()
-
-
-def _public_categories(encoder: CategoryEncoder) -> str:
-    return f"{len(encoder.categories)}: {_listed(encoder.categories)}"
 
 
 def _own_categories(

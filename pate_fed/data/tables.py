@@ -15,7 +15,6 @@ from pate_fed.data.column_review import copies_of_label, uses_of
 from pate_fed.data.columns import (
     MOST_CLASSES,
     canonical_cells,
-    known_cells,
     read_column,
     sorted_names,
 )
@@ -27,7 +26,6 @@ from pate_fed.data.table_features import Column, TableEncoder, fit_table_encoder
 from pate_fed.errors import (
     InvalidDataError,
     InvalidParameterError,
-    MissingColumnError,
     RareClassError,
     TooFewRecordsError,
 )
@@ -108,16 +106,12 @@ def find_roles(text: CsvTable, roles: Roles) -> Table:
         InvalidParameterError: one column in two roles.
     """
     for name in (*roles.named, *roles.ignored):
-        _require_column(text, name)
+        text.column(name)
     if len({*roles.named, *roles.ignored}) != len(roles.named) + len(set(roles.ignored)):
         raise InvalidParameterError(
             "label, patient, hospital and ignored columns must be different", "one in two roles"
         )
-    unit_ids = (
-        tuple(f"row-{place}" for place in range(len(text.lines)))
-        if roles.patient is None
-        else known_cells(text, roles.patient)
-    )
+    unit_ids = text.unit_ids(roles.patient)
     if len(set(unit_ids)) < FEWEST_UNITS:
         raise TooFewRecordsError(
             f"{text.file_name} must have at least {FEWEST_UNITS} "
@@ -131,7 +125,7 @@ def find_roles(text: CsvTable, roles: Roles) -> Table:
         labels=labels,
         class_names=class_names,
         unit_ids=unit_ids,
-        hospitals=None if roles.hospital is None else known_cells(text, roles.hospital),
+        hospitals=None if roles.hospital is None else text.known_cells(roles.hospital),
         roles=tuple(_roles_of(roles)),
     )
 
@@ -144,19 +138,6 @@ def _roles_of(roles: Roles) -> Iterator[ColumnUse]:
         yield ColumnUse(roles.hospital, "hospital")
     for name in dict.fromkeys(roles.ignored):
         yield ColumnUse(name, "left out", "as asked")
-
-
-def _require_column(text: CsvTable, name: str) -> None:
-    if name in text.header:
-        return
-    if len(text.header) > 1:
-        raise MissingColumnError(
-            f"{text.file_name} must have a column {name!r}",
-            f"{len(text.header)} columns of other names in the first row",
-        )
-    found = next((one for one in ";\t|," if one in text.header[0]), None)
-    hint = "" if found is None else f": try --separator {found!r}"
-    raise MissingColumnError(f"{text.file_name} must have a column {name!r}", f"1 column{hint}")
 
 
 def table_dataset(
@@ -295,11 +276,6 @@ def split_by_unit(
     Units are stratified by the rarest class among their rows, so that a rare class reaches all
     three sides.
 
-    Args:
-        labels: Class of each row.
-        unit_ids: Unit of each row.
-        rng: Shuffles the units of each class.
-
     Returns:
         Shuffled row positions of the private part, the pool and the test.
 
@@ -349,7 +325,7 @@ def _cuts(count: int) -> tuple[int, int]:
 
 
 def _classes(text: CsvTable, roles: Roles) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    cells = canonical_cells(known_cells(text, roles.label))
+    cells = canonical_cells(text.known_cells(roles.label))
     if roles.positive is not None:
         return _one_against_all(text, roles.label, cells, roles.positive)
     counts = Counter(cells)

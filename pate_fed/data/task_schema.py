@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.cells import is_missing, measurement, parse_number, plain
-from pate_fed.data.columns import MOST_CLASSES, known_cells
+from pate_fed.data.columns import MOST_CLASSES
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.preprocessing import TablePreprocessing, exactly
@@ -38,7 +38,6 @@ from pate_fed.errors import (
     InvalidCellError,
     InvalidParameterError,
     InvalidTaskError,
-    MissingColumnError,
 )
 from pate_fed.inputs import DatasetKind
 from pate_fed.public_rows import PublicRows
@@ -138,15 +137,12 @@ class TaskSchema:
                 "the patient's column must be neither label nor feature", "one of them"
             )
         for name in (self.label, *self.columns, *([patient_column] if patient_column else [])):
-            require_column(text, name)
+            text.column(name)
         require_room(len(text.lines), self.features, most_bytes=MOST_RECORD_BYTES)
         return Records(
             features=self.preprocessing.inputs_of(text).features,
             labels=_labels(text, self.label, self.class_names),
-            # By place, not by line: a cell with line breaks must not rename other rows.
-            unit_ids=tuple(f"row-{place}" for place in range(len(text.lines)))
-            if patient_column is None
-            else known_cells(text, patient_column),
+            unit_ids=text.unit_ids(patient_column),
         )
 
     def rows_of(self, text: CsvTable) -> PublicRows:
@@ -292,10 +288,6 @@ def encoder_of(first: PublicRows, units: Sequence[str]) -> TableEncoder:
 
     It depends on nothing else, and is the same on every machine.
 
-    Args:
-        first: The rows.
-        units: Unit of each column's numbers; "" for none.
-
     Raises:
         InvalidTaskError: a column says nothing in these rows, a column of texts has a unit, or
             there are more rows or features than the bounds.
@@ -334,11 +326,6 @@ def require_pool(rows: int, features: int) -> None:
 def require_room(rows: int, features: int, *, most_bytes: int) -> None:
     """Refuse rows whose features need too much memory, before they are made.
 
-    Args:
-        rows: Their number.
-        features: Features of a row.
-        most_bytes: Most bytes of all of them.
-
     Raises:
         InvalidTaskError: they need more.
     """
@@ -360,12 +347,6 @@ def read_rows(
     content: bytes, start: int, columns: tuple[str, ...], count: int
 ) -> tuple[PublicRows, int]:
     """Read rows as `rows_to_bytes` writes them, one line at a time.
-
-    Args:
-        content: A document.
-        start: Place of the first row in it.
-        columns: Their columns.
-        count: Number of rows.
 
     Returns:
         The rows, and the place after them.
@@ -392,26 +373,13 @@ def rows_to_bytes(rows: PublicRows) -> bytes:
     return b"".join(canonical_json(list(row)) + b"\n" for row in rows.cells)
 
 
-def require_column(text: CsvTable, name: str) -> None:
-    """Refuse a table without a column.
-
-    Raises:
-        MissingColumnError: it is missing.
-    """
-    if name not in text.header:
-        raise MissingColumnError(
-            f"{text.file_name} must have a column {name!r}",
-            f"{len(text.header)} columns of other names in the first row",
-        )
-
-
 def _labels(text: CsvTable, name: str, class_names: tuple[str, ...]) -> NDArray[np.int64]:
     places: dict[str | float, int] = {one: place for place, one in enumerate(class_names)}
     for place, one in enumerate(class_names):
         if math.isfinite(value := parse_number(one)):
             places[value] = place
     found: list[int] = []
-    for line, cell in zip(text.lines, known_cells(text, name), strict=True):
+    for line, cell in zip(text.lines, text.known_cells(name), strict=True):
         label = places.get(cell, places.get(parse_number(cell)))
         if label is None:
             raise InvalidCellError(

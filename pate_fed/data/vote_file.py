@@ -37,7 +37,7 @@ def load_vote_counts(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
         InvalidVotesError: counts that are negative, not whole, too large, of fewer than two
             classes, or whose rows sum to different numbers of votes.
     """
-    raw = _load(path)
+    raw = load_array(path)
     if raw.ndim != 2 or raw.shape[1] < 2 or not len(raw):
         raise InvalidVotesError(
             "votes must be a table of 1 or more queries by 2 or more classes", raw.shape
@@ -59,7 +59,7 @@ def load_predictions(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
         UnreadableFileError: there is no such file, or it is no plain NumPy array.
         InvalidParameterError: there are no such rows, or it is no table of finite numbers.
     """
-    raw = _load(path)
+    raw = load_array(path)
     is_number = np.issubdtype(raw.dtype, np.integer) or np.issubdtype(raw.dtype, np.floating)
     if raw.ndim != 2 or not is_number:
         raise InvalidParameterError("predictions must be numbers with 2 axes", raw.shape)
@@ -79,7 +79,7 @@ def load_outcomes(path: Path) -> NDArray[np.int64]:
         UnreadableFileError: there is no such file, or it is no plain NumPy array.
         InvalidAnswersError: the answers are no whole numbers on one axis.
     """
-    raw = _load(path)
+    raw = load_array(path)
     if raw.ndim != 1 or not np.issubdtype(raw.dtype, np.integer):
         raise InvalidAnswersError("answers must be whole numbers on one axis", raw.shape)
     # Beyond 2^31 a number is no class either way.
@@ -97,7 +97,12 @@ def _rows_of(raw: NDArray[np.generic], rows: tuple[int, int] | None) -> NDArray[
     return raw[start:stop]
 
 
-def _load(path: Path) -> NDArray[np.generic]:
+def load_array(path: Path) -> NDArray[np.generic]:
+    """Load one array from a NumPy file, of any type but objects.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is no plain NumPy array.
+    """
     try:
         with open_regular(path, most_bytes=MAX_FILE_BYTES) as file:
             raw = np.load(file, allow_pickle=False)

@@ -154,14 +154,6 @@ def audit_mechanism(
 ) -> CanaryAudit:
     """Tell the worlds of `neighboring_worlds` by a mechanism's labels, noise at the coordinator.
 
-    Args:
-        mechanism: The audited mechanism.
-        teachers: Votes on each query.
-        queries: Queries of a run.
-        trials: Runs of each world.
-        delta: Of the claim.
-        seed: Of all noise: nobody's records are at stake.
-
     Raises:
         InvalidParameterError: a number is out of its range.
     """
@@ -174,10 +166,6 @@ def neighboring_worlds(
     teachers: int, *, queries: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the counts of two classes with and without a canary: it breaks the closest votes.
-
-    Args:
-        teachers: Votes on each query, at least 1.
-        queries: Queries of a run, at least 1.
 
     Raises:
         InvalidParameterError: a number is too small.

@@ -49,49 +49,6 @@ _BLOCK = 1 << 21
 """Most values held at a time."""
 
 
-def exact_label_rdp(
-    counts: ArrayLike,
-    orders: ArrayLike,
-    *,
-    sigma: float,
-    weight: int = 1,
-    vote_threshold: float | None = None,
-    offsets: ArrayLike | None = None,
-) -> NDArray[np.float64]:
-    """Return the exact RDP of the outcome of each query, given its votes.
-
-    The outcome is GNMax's label, or "no answer" where no noisy count reaches a threshold.
-
-    Args:
-        counts: Votes; whole numbers, shape (queries, classes).
-        orders: Renyi orders, each above 1; shape (orders,).
-        sigma: Standard deviation of the total noise in each count, in votes; above 0.
-        weight: Votes that one neighboring change can move, at least 1. Exact for 1; above, the
-            largest over moves of all `weight` votes from one class that has any to another, which
-            bounds every other move (the divergence is convex in the move).
-        vote_threshold: Noisy top count from which a query is answered, in votes; None where every
-            query is.
-        offsets: Public whole numbers to subtract from the counts first, of the same shape; None for
-            none.
-
-    Returns:
-        RDP in nats; shape (queries, orders).
-
-    Raises:
-        InvalidVotesError: no teachers can have cast `counts`.
-        InvalidParameterError: another argument is out of its range.
-    """
-    grid = renyi_orders(orders)
-    laws = _NeighborLaws.of(
-        vote_counts(counts),
-        sigma=positive("sigma", sigma),
-        weight=weight,
-        vote_threshold=vote_threshold,
-        offsets=offsets,
-    )
-    return laws.rdp(grid)
-
-
 def exact_threshold_rdp(
     maxima: ArrayLike,
     orders: ArrayLike,
@@ -130,7 +87,6 @@ def exact_epsilon(
     delta: float,
     vote_threshold: float | None = None,
     offsets: ArrayLike | None = None,
-    answered: ArrayLike | None = None,
 ) -> PerInstanceCost:
     """Return the exact per-instance cost of labels and "no answer"s by Gaussian noise. Private.
 
@@ -138,14 +94,12 @@ def exact_epsilon(
         counts: Votes of the queries that were asked; shape (queries, classes).
         event: Says the noise, and the votes that one neighboring change can move, a whole number.
             Of one noise it is that of GNMax, or of the same with a threshold; of two that of
-            Confident-GNMax or Interactive-GNMax, whose check has noise of its own.
+            Confident-GNMax or Interactive-GNMax, whose check has noise of its own: then each label
+            counts with the chance that it is released, as in the papers' analysis before a run.
         delta: In (0, 1).
         vote_threshold: Noisy top count from which a query was answered; None for plain GNMax.
         offsets: Public whole numbers to subtract from the counts: for the check alone where it has
             noise of its own, otherwise for the label, too; shape (queries, classes). None for none.
-        answered: With such a check, whether each query was answered; shape (queries,). None for the
-            papers' analysis before a run: each label counts with the chance that it is released.
-            Without one every query counts.
 
     Raises:
         InvalidVotesError: no teachers can have cast `counts`.
@@ -155,8 +109,6 @@ def exact_epsilon(
     if weight != event.weight:
         raise InvalidParameterError("weight must be whole for an exact cost", event.weight)
     if isinstance(event, GaussianMaxEvent):
-        if answered is not None:
-            raise InvalidParameterError("answered must come with a check's own noise", "without")
         laws = _NeighborLaws.of(
             votes, sigma=event.sigma, weight=weight, vote_threshold=vote_threshold, offsets=offsets
         )
@@ -170,13 +122,8 @@ def exact_epsilon(
     threshold, check_sigma = vote_threshold, event.sigma1
     tops = checked_tops(votes, offsets)
     maxima, asked = np.unique(tops, return_counts=True)
-    if answered is None:
-        margin = threshold_margin(tops, vote_threshold=threshold, sigma=check_sigma)
-        shares: NDArray[np.float64] = np.asarray(scipy.special.ndtr(margin))
-    else:
-        shares = np.asarray(answered, dtype=np.float64)
-        if shares.shape != (len(votes),) or not ((shares == 0) | (shares == 1)).all():
-            raise InvalidParameterError(f"answered must be {len(votes)} truth values", shares.shape)
+    margin = threshold_margin(tops, vote_threshold=threshold, sigma=check_sigma)
+    shares = np.asarray(scipy.special.ndtr(margin))
     labels = _NeighborLaws.of(votes, sigma=event.sigma2, weight=weight)
 
     def curve(orders: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -186,8 +133,7 @@ def exact_epsilon(
         return labels.total_rdp(orders, shares) + asked @ checks
 
     best = convert_costly_curve(curve, delta=delta, method="cks")
-    method = EXACT_METHOD if answered is not None else EXPECTED_METHOD
-    return PerInstanceCost(best.epsilon, best.order, method, best.is_at_edge)
+    return PerInstanceCost(best.epsilon, best.order, EXPECTED_METHOD, best.is_at_edge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +166,9 @@ class _NeighborLaws:
             count, and one more where the class has votes to lose.
         queries: Which of them each query has; shape (queries,).
         sigma: Standard deviation of the noise, in votes.
-        weight: Votes that move.
+        weight: Votes that move. Exact for 1; above, the largest over moves of all of them from one
+            class that has any to another, which bounds every other move (the divergence is convex
+            in the move).
         vote_threshold: Noisy top count from which a query is answered; None where all are.
     """
 
@@ -251,13 +199,6 @@ class _NeighborLaws:
         keys = 2 * without_offsets(votes, offsets) + (votes > 0)
         distinct, queries = np.unique(np.sort(keys, axis=1), axis=0, return_inverse=True)
         return cls(distinct[:, ::-1], queries, sigma, weight, vote_threshold)
-
-    def rdp(self, orders: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the RDP of each query's outcome; shape (queries, orders)."""
-        distinct = np.empty((len(self.distinct), len(orders)))
-        for group in self._groups():
-            distinct[group.rows] = group.rdp(orders)
-        return distinct[self.queries]
 
     def total_rdp(
         self, orders: NDArray[np.float64], shares: NDArray[np.float64]
@@ -348,15 +289,7 @@ def _log_changes(
 
 
 def _log_mean(log_weights: NDArray[np.float64], logs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return log of the sum over x of e^(log_weights[a, x] + logs[b, x]), for every a and b.
-
-    Args:
-        log_weights: Shape (rows, kinds, points).
-        logs: Same shape.
-
-    Returns:
-        Shape (rows, kinds, kinds).
-    """
+    """Return log of the sum over x of e^(log_weights[a, x] + logs[b, x]), for every a and b."""
     largest = np.abs(log_weights.max(axis=2)).max(initial=0.0)
     if max(np.abs(logs).max(initial=0.0), largest) < _FAR:
         return np.asarray(np.log(np.exp(log_weights) @ np.exp(logs).transpose(0, 2, 1)))

@@ -34,12 +34,6 @@ def descend(
 ) -> NDArray[np.float64]:
     """Return votes by the paper's search, shifted so that they add up to the teachers.
 
-    Args:
-        answers: Of one query, without refusals.
-        noise: Of each count.
-        teachers: Number of votes.
-        model: The chances and their derivatives.
-
     Returns:
         Votes, shape (classes,); may be negative after the shift.
     """

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.accounting.pure_bounds import PureBound, pure_dp_rdp
 from pate_fed.accounting.ranges import positive, renyi_orders, vote_counts
+from pate_fed.lab.pate_bounds import log1mexp
 
 _ROWS = 1 << 12
 """Queries worked on at a time, so that scratch memory does not grow with them."""
@@ -89,13 +90,7 @@ def laplace_rdp(
     for start in range(0, len(usable), _ROWS):
         rows = usable[start : start + _ROWS]
         of_rows = log_q[rows, np.newaxis]
-        usual = grid * _log1mexp(of_rows) - (grid - 1) * _log1mexp(of_rows + epsilon)
+        usual = grid * log1mexp(of_rows) - (grid - 1) * log1mexp(of_rows + epsilon)
         log_moment = np.logaddexp(usual, of_rows + (grid - 1) * epsilon)
         rdp[rows] = np.minimum(rdp[rows], np.maximum(log_moment / (grid - 1), 0.0))
     return rdp
-
-
-def _log1mexp(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return log(1 - e^x) for x < 0."""
-    with np.errstate(divide="ignore", under="ignore"):
-        return np.where(x < -1, np.log1p(-np.exp(x)), np.log(-np.expm1(x)))

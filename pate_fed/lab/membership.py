@@ -92,13 +92,13 @@ class AlarmPoint:
     alarms: int
     others: int
 
-    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the interval of the share found, by Clopper and Pearson."""
-        return clopper_pearson(self.found, self.members, confidence=confidence)
+    def interval(self) -> tuple[float, float]:
+        """Return the interval of the share found, by Clopper and Pearson, at 95 %."""
+        return clopper_pearson(self.found, self.members)
 
-    def most_found(self, epsilon: float, delta: float, confidence: float = 0.95) -> float:
+    def most_found(self, epsilon: float, delta: float) -> float:
         """Return the largest share that a true epsilon allows beside this rate of alarms."""
-        _, alarms = clopper_pearson(self.alarms, self.others, confidence=confidence)
+        _, alarms = clopper_pearson(self.alarms, self.others)
         return min(1.0, math.exp(min(epsilon, 700.0)) * alarms + delta)
 
 
@@ -141,18 +141,13 @@ def likelihood_scores(shadows: ShadowModels) -> NDArray[np.float64]:
     return np.asarray(found[0] - found[1])
 
 
-def membership_audit(
-    shadows: ShadowModels, *, delta: float, confidence: float = 0.95
-) -> MembershipAudit:
+def membership_audit(shadows: ShadowModels, *, delta: float) -> MembershipAudit:
     """Attack the second half of the models, with thresholds from the first.
 
-    Args:
-        shadows: The models.
-        delta: Of the claim.
-        confidence: Chance at least with which all points' bounds hold, were trials independent.
+    All points' bounds at this delta hold with a chance of 95 %, were trials independent.
     """
     probability("delta", delta)
-    sure = 1 - (1 - probability("confidence", confidence)) / len(ALARM_RATES)
+    sure = 1 - 0.05 / len(ALARM_RATES)
     scores, half = likelihood_scores(shadows), len(shadows.members) // 2
     learned = scores[:half][~shadows.members[:half]]
     measured, members = scores[half:].ravel(), shadows.members[half:].ravel()

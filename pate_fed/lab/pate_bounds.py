@@ -375,8 +375,8 @@ def _data_dependent_rdp(
 ) -> NDArray[np.float64]:
     """Return ln((1-q) A^step + q B^step) / step for step = order - 1, all in logs."""
     epsilon1, epsilon2 = (mu2 + 1) / _squared(sigma), mu2 / _squared(sigma)
-    log_1mq = _log1mexp(log_q)
-    log_a = log_1mq - _log1mexp((log_q + epsilon2) * (1 - 1 / mu2))
+    log_1mq = log1mexp(log_q)
+    log_a = log_1mq - log1mexp((log_q + epsilon2) * (1 - 1 / mu2))
     log_b = epsilon1 - log_q / mu2
     # step log_b may be hundreds: never exponentiated by itself. log(e^x + e^y) is
     # max(x, y) + log(1 + e^-|x-y|), in place, as it takes most of the time.
@@ -392,7 +392,7 @@ def _data_dependent_rdp(
     return np.asarray(np.maximum(larger, 0.0, out=larger))
 
 
-def _log1mexp(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def log1mexp(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return log(1 - e^x) for x < 0."""
     with np.errstate(divide="ignore", under="ignore"):
         return np.where(x < -1, np.log1p(-np.exp(x)), np.log(-np.expm1(x)))

@@ -203,7 +203,6 @@ def choose_plan(
     *,
     delta: float,
     chosen_from: ParameterSource,
-    margin: float = 2.0,
 ) -> SanitizingPlan:
     """Choose order, beta and sigma_ss for votes that are public or simulated.
 
@@ -211,7 +210,6 @@ def choose_plan(
         costs: The costs of such votes, at one order or several.
         delta: In (0, 1).
         chosen_from: Kind of the votes behind `costs`; the run's own are no choice.
-        margin: As in `SanitizingPlan`.
 
     Returns:
         The plan of the smallest expected epsilon, on a grid.
@@ -224,7 +222,7 @@ def choose_plan(
     candidates = (
         (expected_epsilon(cost, plan, delta=delta), index, plan)
         for index, cost in enumerate(costs)
-        for plan in _plans(cost.order, chosen_from, margin)
+        for plan in _plans(cost.order, chosen_from)
     )
     return min(candidates, key=lambda candidate: candidate[:2])[2]
 
@@ -237,9 +235,9 @@ def _noise_sigma(cost: InstanceCost, plan: SanitizingPlan) -> float:
     return plan.sigma_ss * smooth_sensitivity(cost.local_sensitivities, beta=plan.beta)
 
 
-def _plans(order: float, chosen_from: ParameterSource, margin: float) -> list[SanitizingPlan]:
+def _plans(order: float, chosen_from: ParameterSource) -> list[SanitizingPlan]:
     return [
-        SanitizingPlan(order, product / order, float(sigma_ss), chosen_from, margin)
+        SanitizingPlan(order, product / order, float(sigma_ss), chosen_from)
         for product in (0.04, 0.07, 0.1, 0.14, 0.18, 0.22, 0.26, 0.3, 0.34, 0.38)
         for sigma_ss in np.geomspace(1, 64, 25)
         if -math.expm1(-2 * product / order) * order < 1

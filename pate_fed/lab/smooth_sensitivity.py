@@ -37,7 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pate_fed.accounting.ranges import positive, top_counts, vote_counts
 from pate_fed.errors import InvalidParameterError, InvalidVotesError
-from pate_fed.lab.pate_bounds import rdp_from_log_q, threshold_rdp
+from pate_fed.lab.pate_bounds import threshold_rdp
 from pate_fed.lab.smooth_conditions import (
     SmoothConditions,
     SmoothSetting,
@@ -204,18 +204,16 @@ def two_class_local_sensitivities(
     return _scan(local, votes[:, 0], weight, distances(teachers, weight))
 
 
-def two_class_label_costs(
-    *, sigma: float, order: float, teachers: int, weight: int = 1, exact: bool = True
-) -> Floats:
+def two_class_label_costs(*, sigma: float, order: float, teachers: int, weight: int = 1) -> Floats:
     """Return the cost of one GNMax label of two classes for every vote: a table over class 0.
+
+    That is the largest Renyi divergence, in either direction, to any vote one unit away.
 
     Args:
         sigma: Standard deviation of the total noise in each count, in votes; above 0.
         order: Renyi order, above 1.
         teachers: Votes per query n, at least 1.
         weight: Votes that one neighboring change can move, at least 1.
-        exact: Whether to use the largest Renyi divergence, in either direction, to any vote one
-            unit away, instead of the papers' bound.
 
     Returns:
         RDP in nats; shape (n + 1,).
@@ -225,11 +223,6 @@ def two_class_label_costs(
     """
     setting = SmoothSetting(sigma, 2, order, teachers, weight)
     gaps: Floats = 2.0 * np.arange(setting.teachers + 1, dtype=np.float64) - setting.teachers
-    if not exact:
-        log_q = np.minimum(
-            scipy.special.log_ndtr(-np.abs(gaps) / (math.sqrt(2) * sigma)), -math.log(2)
-        )
-        return rdp_from_log_q(log_q, [order], sigma=sigma / weight)[:, 0]
     scale = math.sqrt(2) * setting.sigma
     costs = np.zeros(len(gaps))
     for moved in range(1, min(setting.weight, setting.teachers) + 1):
@@ -246,13 +239,7 @@ def two_class_label_costs(
 def local_sensitivity_at(
     log_q: Floats, setting: SmoothSetting, conditions: SmoothConditions
 ) -> Floats:
-    """Bound the local sensitivity of beta where the votes give q (algorithm 3).
-
-    Args:
-        log_q: Log of q, at most 0; any shape.
-        setting: Public parameters.
-        conditions: Of this setting; both must hold.
-    """
+    """Bound the local sensitivity of beta where the votes give q (algorithm 3)."""
     # Between q1 and q0 the bound of q1 is used, which is the largest.
     between = (log_q >= conditions.log_q1) & (log_q <= conditions.log_q0)
     here = np.where(between, conditions.log_q1, log_q)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import resources
 from importlib.metadata import PackageNotFoundError
@@ -27,14 +27,32 @@ _MARKS: Final[Mapping[State, str]] = {OK: "ok  ", WARN: "WARN", FAIL: "FAIL"}
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        state: "ok", "warn" or "fail".
+        said: One plain sentence; no secret, no cell.
+        advice: The next step; empty where all is well.
+    """
+
+    state: State
+    said: str
+    advice: str = ""
+
+
+ok: Final = partial(Finding, OK)
+warn: Final = partial(Finding, WARN)
+fail: Final = partial(Finding, FAIL)
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """One check that was made.
 
     Attributes:
         name: The subject of the check, stable for programs.
-        state: "ok", "warn" or "fail".
-        said: One plain sentence; no secret, no cell.
-        advice: The next step; empty where all is well.
+        state, said, advice: See `Finding`.
         federation: Name of its membership; empty if it concerns the whole site, and at a
             coordinator.
     """
@@ -64,17 +82,18 @@ def unlocked_libraries(version_of: Callable[[str], str]) -> tuple[str, ...]:
     return tuple(differing)
 
 
-def made_check(name: str, check: Callable[[], Check]) -> Check:
+def made_check(name: str, check: Callable[[], Finding]) -> Check:
     """Make a check; its failure must not hide the others."""
     try:
-        return check()
+        found = check()
     except Exception as error:
         said = f"This check could not be made ({type(error).__name__})."
-        return Check(name, FAIL, said, "If program and folder are as they were made, report it.")
+        found = fail(said, "If program and folder are as they were made, report it.")
+    return Check(name, found.state, found.said, found.advice)
 
 
 def made_checks(
-    checks: Iterable[tuple[str, Callable[[T, Around], Check]]], looked_at: T, around: Around
+    checks: Iterable[tuple[str, Callable[[T, Around], Finding]]], looked_at: T, around: Around
 ) -> Iterator[Check]:
     """Make checks by name; one that finds a fault does not stop the rest.
 
@@ -95,19 +114,7 @@ def exit_code(checks: Iterable[Check]) -> int:
 def table_of_checks(checks: Iterable[Check]) -> dict[str, object]:
     """Return a doctor's findings, for programs."""
     found = list(checks)
-    return {
-        "exit": exit_code(found),
-        "checks": [
-            {
-                "name": one.name,
-                "federation": one.federation,
-                "state": one.state,
-                "said": one.said,
-                "advice": one.advice,
-            }
-            for one in found
-        ],
-    }
+    return {"exit": exit_code(found), "checks": [asdict(one) for one in found]}
 
 
 def lines_of_checks(checks: Iterable[Check], *, with_federations: bool = False) -> Iterator[str]:

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from importlib import import_module
@@ -46,6 +46,7 @@ PATIENCE_S: Final = 10
 """Longest wait for the transactions of others."""
 
 _SOON_S: Final = 0.02
+_MOST_VALUES: Final = 500
 
 _PRAGMAS: Final = (
     "journal_mode=WAL",
@@ -298,6 +299,12 @@ class NodeDatabase:
             raise self.fault(must, got) from error
         except SQLAlchemyError as error:
             raise self.fault(_MUST, type(error).__name__) from error
+
+
+def parts_of(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Return items in parts of a size that one statement can name: databases bound the number."""
+    for start in range(0, len(items), _MOST_VALUES):
+        yield items[start : start + _MOST_VALUES]
 
 
 def put(connection: Connection, table: type[DeclarativeBase], *rows: Mapping[str, object]) -> None:

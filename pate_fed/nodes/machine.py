@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from pate_fed.nodes.checks import FAIL, OK, WARN, Check
+from pate_fed.nodes.checks import Finding, fail, ok, warn
 
 GIB: Final = 2**30
 _LEAST_DISK, _WANTED_DISK = GIB, 5 * GIB
@@ -19,7 +19,7 @@ def free_disk(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def check_room(free: int, *, folder: str) -> Check:
+def check_room(free: int, *, folder: str) -> Finding:
     """Check the free disk space: on a full disk no charge can be written, so every run waits.
 
     Args:
@@ -28,15 +28,15 @@ def check_room(free: int, *, folder: str) -> Check:
     """
     said = f"{free / GIB:.1f} GiB are free where {folder} is."
     if free < _LEAST_DISK:
-        return Check("disk", FAIL, said, f"Free {_LEAST_DISK // GIB} GiB or more.")
+        return fail(said, f"Free {_LEAST_DISK // GIB} GiB or more.")
     if free < _WANTED_DISK:
-        return Check("disk", WARN, said, f"{_WANTED_DISK // GIB} GiB last longer.")
-    return Check("disk", OK, said)
+        return warn(said, f"{_WANTED_DISK // GIB} GiB last longer.")
+    return ok(said)
 
 
 def check_owner_only(
     folder: Path, guarded: Iterable[Path], *, user: int, readable: Iterable[str] = (), anew: str
-) -> Check:
+) -> Finding:
     """Check who may read secret files, and whether we may.
 
     Args:
@@ -46,7 +46,7 @@ def check_owner_only(
         readable: Names of files that others may read, and not write.
         anew: The step to take if others may have read a key.
     """
-    name, paths, open_to_all = "file rights", list(guarded), set(readable)
+    paths, open_to_all = list(guarded), set(readable)
 
     def named(found: Iterable[Path]) -> str:
         return ", ".join(
@@ -57,7 +57,7 @@ def check_owner_only(
     if of_others:
         said = f"Another user owns {named(of_others)}."
         advice = "Run this, and the node, as the folder's user; or make that user the owner."
-        return Check(name, FAIL, said, advice)
+        return fail(said, advice)
     exposed = [
         path
         for path in paths
@@ -66,5 +66,5 @@ def check_owner_only(
     if exposed:
         said = f"Others than the folder's user may read or write {named(exposed)}."
         advice = f"`chmod -R go= ` the folder. If others may have read a key, {anew}."
-        return Check(name, FAIL, said, advice)
-    return Check(name, OK, "Secret files can be read by their owner alone.")
+        return fail(said, advice)
+    return ok("Secret files can be read by their owner alone.")

@@ -43,12 +43,8 @@ class ArraysModel(Model):
         return {"kind": self.found.kind}
 
     @classmethod
-    def read(cls, directory: Path) -> ArraysModel:
-        """Read the files of a folder.
-
-        Raises:
-            RunDirectoryError: a file is missing, damaged, or no such model.
-        """
+    def read(cls, directory: Path, described: dict[str, object]) -> ArraysModel:  # noqa: ARG003
+        """See `Model.read`."""
         names = (DESCRIPTION_FILE, TENSORS_FILE)
         try:
             files = {name: read_regular(directory / name) for name in names}

@@ -15,32 +15,10 @@ from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.inputs import DatasetKind, Inputs
 from pate_fed.students.arrays import ArraysModel
 from pate_fed.students.facts import LabelFacts
-from pate_fed.students.kernel_ridge import KernelRidgeStudent
 from pate_fed.students.kernel_ridge import left_out_labels as by_kernel
-from pate_fed.students.logistic import LogisticStudent
 from pate_fed.students.model import ConstantModel, Model, read_description
 from pate_fed.students.student import Lesson, Student
-from pate_fed.students.trees import BoostingStudent, ForestStudent
 from pate_fed.wording import percent
-
-
-def _propagation(kind: DatasetKind) -> Student:
-    from pate_fed.students.propagation import PropagationStudent  # noqa: PLC0415 - a second
-
-    return PropagationStudent(kind)
-
-
-def _supervised(kind: DatasetKind) -> Student:
-    from pate_fed.students.supervised import SupervisedStudent  # noqa: PLC0415 - a second
-
-    return SupervisedStudent(kind)
-
-
-def _network(_: DatasetKind) -> Student:
-    from pate_fed.students.network import NetworkStudent  # noqa: PLC0415 - torch: several seconds
-
-    return NetworkStudent()
-
 
 IMAGE_STUDENTS: Final = {
     "self-training": ("self_training", "SelfTrainingStudent"),
@@ -54,25 +32,26 @@ IMAGE_STUDENTS: Final = {
 """Module and class of each student that looks at images."""
 
 
-def _image_student(module: str, name: str) -> Callable[[DatasetKind], Student]:
-    def make(_: DatasetKind) -> Student:
+def _imported(module: str, name: str) -> Callable[[DatasetKind], Student]:
+    def make(kind: DatasetKind) -> Student:
         found = import_module(f"pate_fed.students.{module}")  # torch: several seconds
-        student: Student = getattr(found, name)()
+        student: Student = getattr(found, name)(kind)
         return student
 
     return make
 
 
-STUDENTS: Final[dict[str, Callable[[DatasetKind], Student]]] = {
-    "propagation": _propagation,
-    "supervised": _supervised,
-    "network": _network,
-    "logistic": lambda _: LogisticStudent(),
-    "forest": lambda _: ForestStudent(),
-    "boosting": lambda _: BoostingStudent(),
-    "kernel-ridge": lambda _: KernelRidgeStudent(),
-    **{name: _image_student(*place) for name, place in IMAGE_STUDENTS.items()},
+_PLACES: Final = {
+    "propagation": ("propagation", "PropagationStudent"),
+    "supervised": ("supervised", "SupervisedStudent"),
+    "network": ("network", "NetworkStudent"),
+    "logistic": ("logistic", "LogisticStudent"),
+    "forest": ("trees", "ForestStudent"),
+    "boosting": ("trees", "BoostingStudent"),
+    "kernel-ridge": ("kernel_ridge", "KernelRidgeStudent"),
+    **IMAGE_STUDENTS,
 }
+STUDENTS: Final = {name: _imported(*place) for name, place in _PLACES.items()}
 """Every student: a function from the kind of the inputs to an untrained one, by name."""
 
 MANY_LABELS: Final = 20
@@ -89,12 +68,6 @@ def choose_student(
     kind: DatasetKind, *, labels: int, classes: int, facts: LabelFacts
 ) -> tuple[str, str]:
     """Choose a student by public facts.
-
-    Args:
-        kind: Kind of the inputs.
-        labels: Released labels.
-        classes: Number of classes.
-        facts: How the labels came about.
 
     Returns:
         Its name, and the reason.
@@ -117,10 +90,9 @@ def _better_on_left_out(lesson: Lesson) -> tuple[str, str]:
     """
     from pate_fed.students.propagation import left_out_labels as by_graph  # noqa: PLC0415 - a second
 
-    spread = by_graph(lesson.pool.features, lesson.indices, lesson.labels, classes=lesson.classes)
     right = {
         "kernel-ridge": by_kernel(lesson) == lesson.labels,
-        "propagation": spread == lesson.labels,
+        "propagation": by_graph(lesson) == lesson.labels,
     }
     gain = right["kernel-ridge"].astype(float) - right["propagation"]
     is_better = gain.mean() > gain.std() / np.sqrt(len(gain))
@@ -142,10 +114,6 @@ def _teach_curves(labels: int, facts: LabelFacts) -> bool:
 
 def make_student(name: str, kind: DatasetKind) -> Student:
     """Make an untrained student.
-
-    Args:
-        name: One of `STUDENTS`.
-        kind: Kind of the inputs; it decides which classifier suits them.
 
     Raises:
         InvalidParameterError: an unknown name.
@@ -240,9 +208,6 @@ def read_student(directory: Path) -> Student:
 
     Nothing in the folder is run: JSON, safetensors, and skops with trusted types only.
 
-    Args:
-        directory: The folder.
-
     Raises:
         RunDirectoryError: a file is missing, damaged, or has content that a student never saves.
     """
@@ -260,12 +225,9 @@ def read_student(directory: Path) -> Student:
             f"{DESCRIPTION_FILE} must name a student, its features and classes", "less"
         )
     student = make_student(name, "table")
-    model: Model
-    if described.get("form") == ConstantModel.form:
-        model = ConstantModel.read(described)
-    elif described.get("form") == ArraysModel.form:
-        model = ArraysModel.read(directory)
-    else:
-        model = student.read_model(directory, described)
-    student.adopt(model, features=features, classes=classes)
+    known: tuple[type[Model], ...] = (ConstantModel, ArraysModel, student.model_class)
+    form = next((one for one in known if one.form == described.get("form")), None)
+    if form is None:
+        raise RunDirectoryError(f"{DESCRIPTION_FILE} must describe a model", "another form")
+    student.adopt(form.read(directory, described), features=features, classes=classes)
     return student

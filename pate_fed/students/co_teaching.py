@@ -26,7 +26,7 @@ from pate_fed.students.convolution import (
     settled,
 )
 from pate_fed.students.generative import Rivals
-from pate_fed.students.image_student import ImageStudent
+from pate_fed.students.image_student import ImageStudent, Pictures
 from pate_fed.students.model import Model
 from pate_fed.students.student import Lesson
 
@@ -49,16 +49,13 @@ class CoTeachingStudent(ImageStudent):
     name: ClassVar[str] = "co-teaching"
 
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
-        chance, pool, rows, _, labels = self.pictures_of(lesson, rng)
         with one_thread():
-            pair = self._teach(pool, rows, labels, lesson.classes, chance)
+            pair = self._teach(self.pictures_of(lesson, rng), lesson.classes)
             return ConvModel(pair[0].eval().cpu(), _WIDTH)
 
-    def _teach(
-        self, pool: Tensor, rows: Tensor, labels: Tensor, classes: int, chance: torch.Generator
-    ) -> Pair:
-        """Train a pair on labeled rows of the pool."""
-        return co_taught(pool[rows], labels, classes, chance)
+    def _teach(self, given: Pictures, classes: int) -> Pair:
+        """Train a pair on the labeled images."""
+        return co_taught(given.known, given.labels, classes, given.chance)
 
 
 class PatePlusStudent(CoTeachingStudent):
@@ -70,11 +67,10 @@ class PatePlusStudent(CoTeachingStudent):
 
     name: ClassVar[str] = "pate-plus"
 
-    def _teach(
-        self, pool: Tensor, rows: Tensor, labels: Tensor, classes: int, chance: torch.Generator
-    ) -> Pair:
+    def _teach(self, given: Pictures, classes: int) -> Pair:
+        chance, pool, known, labels = given
         rivals = Rivals.make(pool, chance), Rivals.make(pool, chance)
-        pair = co_taught(pool[rows], labels, classes, chance, where_they_differ=True, rivals=rivals)
+        pair = co_taught(known, labels, classes, chance, where_they_differ=True, rivals=rivals)
         return settled(pair[0], pool), settled(pair[1], pool)
 
 
@@ -87,18 +83,17 @@ class PatePlusPlusStudent(PatePlusStudent):
 
     name: ClassVar[str] = "pate-plus-plus"
 
-    def _teach(
-        self, pool: Tensor, rows: Tensor, labels: Tensor, classes: int, chance: torch.Generator
-    ) -> Pair:
+    def _teach(self, given: Pictures, classes: int) -> Pair:
+        known, labels = given.known, given.labels
         doubts = torch.zeros(len(labels), device=labels.device)
-        pair = super()._teach(pool, rows, labels, classes, chance)
+        pair = super()._teach(given, classes)
         for _ in range(_ROUNDS - 1):
-            said = (chances_of(pair[0], pool[rows]) + chances_of(pair[1], pool[rows])) / 2
+            said = (chances_of(pair[0], known) + chances_of(pair[1], known)) / 2
             doubts = _DECAY * doubts + (said.argmax(dim=1) != labels).float()
             kept = doubts <= _DOUBTED
             if len(torch.unique(labels[kept])) < len(torch.unique(labels)):
                 break  # a class would have no label left
-            pair = super()._teach(pool, rows[kept.cpu()], labels[kept], classes, chance)
+            pair = super()._teach(given._replace(known=known[kept], labels=labels[kept]), classes)
         return pair
 
 
@@ -120,9 +115,6 @@ def co_taught(
         chance: Draws batches and views.
         where_they_differ: Whether they learn where they disagree only (co-teaching+).
         rivals: A generator for each, to learn from unlabeled images, too.
-
-    Returns:
-        Both networks.
     """
     channels, device = images.shape[1], images.device
     pair = (

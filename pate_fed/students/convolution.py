@@ -25,7 +25,7 @@ from pate_fed.array_models import DESCRIPTION_FILE, TENSORS_FILE
 from pate_fed.errors import RunDirectoryError
 from pate_fed.inputs import Inputs
 from pate_fed.networks import one_thread
-from pate_fed.students.model import Model, require_form
+from pate_fed.students.model import Model
 
 _LEARNING_RATE = 0.08
 _WEIGHT_DECAY = 5e-4
@@ -162,11 +162,6 @@ def as_tensor(images: NDArray[np.uint8]) -> Tensor:
 class Descent:
     """Gradient descent of one network: its rate rises, then falls to 0 along a cosine.
 
-    Args:
-        net: The network; it changes.
-        steps: How many steps there will be.
-        rate: Largest learning rate.
-
     Attributes:
         mean: The network with the running mean of all weights so far.
     """
@@ -199,13 +194,7 @@ class Descent:
 
 
 def trained(net: ConvNet, loss: Callable[[ConvNet, int], Tensor], *, steps: int) -> ConvNet:
-    """Train a network, and return the running mean of its weights.
-
-    Args:
-        net: The network; it changes.
-        loss: The loss at a step.
-        steps: How many.
-    """
+    """Train a network, and return the running mean of its weights."""
     descent = Descent(net, steps=steps)
     for step in range(steps):
         descent.take(loss(net, step))
@@ -270,24 +259,19 @@ class ConvModel(Model):
         save_file(tensors, directory / TENSORS_FILE)
         return {"width": self.width, "channels": self.net.layers[0].in_channels}
 
-
-def read_convolution(directory: Path, described: dict[str, object]) -> ConvModel:
-    """Read a convolutional network.
-
-    Raises:
-        RunDirectoryError: the file is missing, damaged, or no network of ours.
-    """
-    require_form(described, ConvModel.form)
-    named = (described.get(name) for name in ("channels", "classes", "width"))
-    sizes = [size for size in named if type(size) is int and 1 <= size <= 1024]
-    if len(sizes) < 3:
-        raise RunDirectoryError(f"{DESCRIPTION_FILE} must give the network's sizes", "others")
-    channels, classes, width = sizes
-    net = ConvNet(channels, classes, width, torch.Generator())
-    try:
-        net.load_state_dict(load_file(directory / TENSORS_FILE))
-    except (OSError, SafetensorError, ValueError, RuntimeError) as error:
-        raise RunDirectoryError(
-            f"{TENSORS_FILE} must be a readable safetensors file", type(error).__name__
-        ) from error
-    return ConvModel(net.eval(), width)
+    @classmethod
+    def read(cls, directory: Path, described: dict[str, object]) -> ConvModel:
+        """See `Model.read`."""
+        named = (described.get(name) for name in ("channels", "classes", "width"))
+        sizes = [size for size in named if type(size) is int and 1 <= size <= 1024]
+        if len(sizes) < 3:
+            raise RunDirectoryError(f"{DESCRIPTION_FILE} must give the network's sizes", "others")
+        channels, classes, width = sizes
+        net = ConvNet(channels, classes, width, torch.Generator())
+        try:
+            net.load_state_dict(load_file(directory / TENSORS_FILE))
+        except (OSError, SafetensorError, ValueError, RuntimeError) as error:
+            raise RunDirectoryError(
+                f"{TENSORS_FILE} must be a readable safetensors file", type(error).__name__
+            ) from error
+        return cls(net.eval(), width)

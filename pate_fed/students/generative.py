@@ -42,12 +42,7 @@ _RATE = 3e-4
 
 
 class Generator(nn.Module):
-    """Makes images from noise.
-
-    Args:
-        shape: Channels, height and width.
-        chance: Draws the weights.
-    """
+    """Makes images from noise."""
 
     def __init__(self, shape: tuple[int, int, int], chance: torch.Generator) -> None:
         super().__init__()
@@ -120,7 +115,7 @@ class GenerativeStudent(ImageStudent):
     name: ClassVar[str] = "gan"
 
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
-        chance, pool, _, known, labels = self.pictures_of(lesson, rng)
+        chance, pool, known, labels = self.pictures_of(lesson, rng)
         with one_thread():
             net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, chance).to(pool.device)
             rivals = Rivals.make(pool, chance)

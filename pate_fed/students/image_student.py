@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -19,7 +18,6 @@ from pate_fed.students.convolution import (
     ConvNet,
     View,
     as_tensor,
-    read_convolution,
     seen_from,
     trained,
 )
@@ -36,14 +34,12 @@ class Pictures(NamedTuple):
     Attributes:
         chance: Draws weights, batches and views, on the processor.
         pool: All public images; shape (inputs, channels, height, width).
-        rows: Positions of the labeled ones.
         known: The labeled ones.
         labels: Their labels; shape (labels,).
     """
 
     chance: torch.Generator
     pool: Tensor
-    rows: Tensor
     known: Tensor
     labels: Tensor
 
@@ -51,9 +47,7 @@ class Pictures(NamedTuple):
 class ImageStudent(Student):
     """A student that looks at images, and becomes a convolutional network."""
 
-    def read_model(self, directory: Path, described: dict[str, object]) -> Model:
-        """See `Student.read_model`."""
-        return read_convolution(directory, described)
+    model_class: ClassVar[type[Model]] = ConvModel
 
     def require(self, pool: Inputs) -> None:
         """See `Student.require`: it learns from images of 8 x 8 pixels or more."""
@@ -78,7 +72,7 @@ class ImageStudent(Student):
         device = usable_device(self.device)
         pool = as_tensor(images).to(device)
         rows, labels = (torch.from_numpy(each.copy()) for each in (lesson.indices, lesson.labels))
-        return Pictures(chance, pool, rows, pool[rows], labels.to(device))
+        return Pictures(chance, pool, pool[rows], labels.to(device))
 
 
 class TwoBatchStudent(ImageStudent):
@@ -99,7 +93,7 @@ class TwoBatchStudent(ImageStudent):
     pool_batch: ClassVar[int]
 
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
-        generator, pool, _, known, labels = self.pictures_of(lesson, rng)
+        generator, pool, known, labels = self.pictures_of(lesson, rng)
         with one_thread():
             net = ConvNet(pool.shape[1], lesson.classes, _WIDTH, generator).to(pool.device)
 

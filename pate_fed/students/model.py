@@ -32,6 +32,19 @@ class Model(ABC):
     def write(self, directory: Path) -> dict[str, object]:
         """Write the model's files; return the facts for its description, beside its form."""
 
+    @classmethod
+    @abstractmethod
+    def read(cls, directory: Path, described: dict[str, object]) -> Model:
+        """Read a model that `write` wrote to a student's folder; nothing in it is run.
+
+        Args:
+            directory: The folder.
+            described: The student's description, of a model of this form.
+
+        Raises:
+            RunDirectoryError: a file or fact is missing, damaged, or of something else.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class ConstantModel(Model):
@@ -58,12 +71,8 @@ class ConstantModel(Model):
         return {"label": self.label}
 
     @classmethod
-    def read(cls, described: dict[str, object]) -> ConstantModel:
-        """Read it from its description.
-
-        Raises:
-            RunDirectoryError: it names no class.
-        """
+    def read(cls, directory: Path, described: dict[str, object]) -> ConstantModel:  # noqa: ARG003
+        """See `Model.read`."""
         label, classes = described.get("label"), described.get("classes")
         if not isinstance(label, int) or not isinstance(classes, int) or not 0 <= label < classes:
             raise RunDirectoryError(f"{DESCRIPTION_FILE} must name a class", "none")
@@ -117,29 +126,23 @@ class SklearnModel(Model):
         offsets = None if self.offsets is None else [float(one) for one in self.offsets]
         return {"offsets": offsets}
 
-
-def read_sklearn(directory: Path, described: dict[str, object]) -> SklearnModel:
-    """Read a model that holds trusted types only.
-
-    Args:
-        directory: The student's folder.
-        described: Its description.
-
-    Raises:
-        RunDirectoryError: the description is of another model; the file is missing, damaged, or
-            holds another type.
-    """
-    require_form(described, SklearnModel.form)
-    classes, offsets = described.get("classes"), described.get("offsets")
-    if not isinstance(classes, int) or classes < 2 or not _are_offsets(offsets, classes):
-        raise RunDirectoryError(f"{DESCRIPTION_FILE} must say how many classes there are", "none")
-    try:
-        estimator = restored(read_regular(directory / SKOPS_FILE))
-    except OSError as error:
-        raise RunDirectoryError(f"{SKOPS_FILE} must be readable", type(error).__name__) from error
-    except UnreadableFileError as error:
-        raise RunDirectoryError(f"{SKOPS_FILE}: {error.must}", error.got) from error
-    return SklearnModel(estimator, classes, None if offsets is None else np.array(offsets))
+    @classmethod
+    def read(cls, directory: Path, described: dict[str, object]) -> SklearnModel:
+        """See `Model.read`: it holds trusted types only."""
+        classes, offsets = described.get("classes"), described.get("offsets")
+        if not isinstance(classes, int) or classes < 2 or not _are_offsets(offsets, classes):
+            raise RunDirectoryError(
+                f"{DESCRIPTION_FILE} must say how many classes there are", "none"
+            )
+        try:
+            estimator = restored(read_regular(directory / SKOPS_FILE))
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{SKOPS_FILE} must be readable", type(error).__name__
+            ) from error
+        except UnreadableFileError as error:
+            raise RunDirectoryError(f"{SKOPS_FILE}: {error.must}", error.got) from error
+        return cls(estimator, classes, None if offsets is None else np.array(offsets))
 
 
 def _are_offsets(offsets: Any, classes: int) -> bool:
@@ -148,16 +151,6 @@ def _are_offsets(offsets: Any, classes: int) -> bool:
         and len(offsets) == classes
         and all(type(one) is float for one in offsets)
     )
-
-
-def require_form(described: dict[str, object], form: str) -> None:
-    """Refuse a description of a model of another form.
-
-    Raises:
-        RunDirectoryError: it is.
-    """
-    if described.get("form") != form:
-        raise RunDirectoryError(f"{DESCRIPTION_FILE} must describe a model", "another form")
 
 
 def read_description(directory: Path) -> dict[str, object]:

@@ -15,25 +15,9 @@ from pate_fed.array_models import TENSORS_FILE
 from pate_fed.errors import RunDirectoryError
 from pate_fed.inputs import Inputs
 from pate_fed.networks import Network, train_network
-from pate_fed.students.model import Model, require_form
+from pate_fed.students.model import Model
 from pate_fed.students.propagation import propagate_labels
 from pate_fed.students.student import Lesson, Student
-
-
-class NetworkStudent(Student):
-    """Label propagation, then a network with one hidden layer on the whole pool."""
-
-    name: ClassVar[str] = "network"
-
-    def read_model(self, directory: Path, described: dict[str, object]) -> Model:
-        """See `Student.read_model`."""
-        require_form(described, NetworkModel.form)
-        return read_network(directory)
-
-    def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
-        inputs, classes = lesson.pool.features, lesson.classes
-        spread = propagate_labels(inputs, lesson.indices, lesson.labels, classes=classes)
-        return NetworkModel(train_network(inputs, spread.labels, classes=classes, rng=rng))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,16 +43,24 @@ class NetworkModel(Model):
         save_file(self.network.tensors, directory / TENSORS_FILE)
         return {}
 
+    @classmethod
+    def read(cls, directory: Path, described: dict[str, object]) -> NetworkModel:  # noqa: ARG003
+        """See `Model.read`."""
+        try:
+            return cls(Network(load_file(directory / TENSORS_FILE)))
+        except (OSError, SafetensorError, ValueError) as error:
+            raise RunDirectoryError(
+                f"{TENSORS_FILE} must be a readable safetensors file", type(error).__name__
+            ) from error
 
-def read_network(directory: Path) -> NetworkModel:
-    """Read a network.
 
-    Raises:
-        RunDirectoryError: the file is missing, damaged, or no network of ours.
-    """
-    try:
-        return NetworkModel(Network(load_file(directory / TENSORS_FILE)))
-    except (OSError, SafetensorError, ValueError) as error:
-        raise RunDirectoryError(
-            f"{TENSORS_FILE} must be a readable safetensors file", type(error).__name__
-        ) from error
+class NetworkStudent(Student):
+    """Label propagation, then a network with one hidden layer on the whole pool."""
+
+    name: ClassVar[str] = "network"
+
+    model_class: ClassVar[type[Model]] = NetworkModel
+
+    def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
+        inputs, spread = lesson.pool.features, propagate_labels(lesson)
+        return NetworkModel(train_network(inputs, spread.labels, classes=lesson.classes, rng=rng))

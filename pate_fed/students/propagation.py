@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.inputs import DatasetKind
 from pate_fed.students.logistic import deciding
 from pate_fed.students.model import ConstantModel, Model, SklearnModel
 from pate_fed.students.student import Lesson, Student
@@ -33,27 +32,22 @@ class PropagationStudent(Student):
     them, and a second one those that the first confirms. Classes of a table overlap more. There it
     learns the released labels, and the propagated ones by the weight of their confidence: all
     together `_TRUST_IN_SPREAD` times the weight of the released ones.
-
-    Args:
-        kind: Kind of the inputs.
     """
 
     name: ClassVar[str] = "propagation"
 
-    def __init__(self, kind: DatasetKind) -> None:
-        super().__init__()
-        self._kind = kind
-
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         inputs, labels, classes = lesson.pool.features, lesson.labels, lesson.classes
-        if self._kind == "image":
-            spread = refined_labels(inputs, lesson.indices, labels, classes=classes)
+        if self.kind == "image":
+            spread = refined_labels(lesson)
             if len(np.unique(spread.labels)) == 1:  # a graph in which one class reaches all
                 return ConstantModel(int(spread.labels[0]), classes)
             return self._of_images(inputs, spread, classes, rng=rng)
-        spread = propagate_labels(inputs, lesson.indices, labels, classes=classes)
-        classifier = make_classifier(self._kind, rng=rng)
-        weights = np.concatenate([np.ones(len(labels)), _spread_weights(spread, len(labels))])
+        spread = propagate_labels(lesson)
+        classifier = make_classifier(self.kind, rng=rng)
+        surely = max(float(spread.confidence.sum()), 1e-300)
+        trust = spread.confidence / surely * _TRUST_IN_SPREAD * len(labels)
+        weights = np.concatenate([np.ones(len(labels)), trust])
         classifier.fit(
             np.concatenate([inputs[lesson.indices], inputs]),
             np.concatenate([labels, spread.labels]),
@@ -70,9 +64,9 @@ class PropagationStudent(Student):
         rng: np.random.Generator,
     ) -> Model:
         sure = _surest(spread)
-        first = make_classifier(self._kind, rng=rng).fit(inputs[sure], spread.labels[sure])
+        first = make_classifier(self.kind, rng=rng).fit(inputs[sure], spread.labels[sure])
         kept = first.predict(inputs) == spread.labels
-        second = make_classifier(self._kind, rng=rng).fit(inputs[kept], spread.labels[kept])
+        second = make_classifier(self.kind, rng=rng).fit(inputs[kept], spread.labels[kept])
         return SklearnModel(second, classes)
 
 
@@ -100,112 +94,74 @@ class SpreadLabels:
     confidence: NDArray[np.float64]
 
 
-def propagate_labels(
-    inputs: NDArray[np.float64],
-    indices: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    *,
-    classes: int,
-) -> SpreadLabels:
+def propagate_labels(lesson: Lesson) -> SpreadLabels:
     """Give every input the class whose labels reach it most strongly.
 
     F <- 0.99 S F + 0.01 Y on the graph of nearest neighbors, with the labels of each class and
     then the reach of each class normed to one, so that no class wins by number. A class without
     a label reaches nothing. An input that no label reaches takes the most frequent label.
 
-    Args:
-        inputs: float64, shape (n, features).
-        indices: Positions of labeled inputs; shape (labels,), at least one.
-        labels: Their classes; shape (labels,).
-        classes: Number of classes.
-
     Source:
         Zhou et al. 2004, "Learning with local and global consistency"; class mass normalization:
         Zhu et al. 2003, "Semi-supervised learning using Gaussian fields".
     """
-    return _spread_over(neighbor_graph(inputs), indices, labels, classes=classes)
+    graph = neighbor_graph(lesson.pool.features)
+    return _spread_over(graph, lesson.indices, lesson.labels, classes=lesson.classes)
 
 
-def refined_labels(
-    inputs: NDArray[np.float64],
-    indices: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    *,
-    classes: int,
-) -> SpreadLabels:
+def refined_labels(lesson: Lesson) -> SpreadLabels:
     """Give every input a class, by a second graph without the labels that others contradict.
 
     The first graph's labels tell how inputs of one class vary. The second graph compares inputs
-    after that variation is taken out, so that neighbors are more often of one class. Arguments are
-    those of `propagate_labels`.
+    after that variation is taken out, so that neighbors are more often of one class.
 
     Source:
         Hatch, Kajarekar, Stolcke 2006, Within-class covariance normalization for SVM-based speaker
         recognition. https://doi.org/10.21437/Interspeech.2006-183
     """
-    graph = _refined_graph(inputs, indices, labels, classes=classes)
-    kept = _unopposed(graph, indices, labels, classes=classes)
-    return _spread_over(graph, indices[kept], labels[kept], classes=classes)
+    return _spread_unopposed(_refined_graph(lesson), lesson)
 
 
-def _refined_graph(
-    inputs: NDArray[np.float64],
-    indices: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    *,
-    classes: int,
-) -> Any:
+def _refined_graph(lesson: Lesson) -> Any:
     """Return the second graph of `refined_labels`."""
-    graph = neighbor_graph(inputs)
-    kept = _unopposed(graph, indices, labels, classes=classes)
-    return neighbor_graph(
-        _evened(inputs, _spread_over(graph, indices[kept], labels[kept], classes=classes))
-    )
+    inputs = lesson.pool.features
+    return neighbor_graph(_evened(inputs, _spread_unopposed(neighbor_graph(inputs), lesson)))
 
 
-def _unopposed(
-    graph: Any, indices: NDArray[np.int64], labels: NDArray[np.int64], *, classes: int
-) -> NDArray[np.bool_]:
-    """Tell which labels the others confirm.
+def _spread_unopposed(graph: Any, lesson: Lesson) -> SpreadLabels:
+    """Spread the labels that others confirm.
 
     A class with few labels, or whose labels are mostly contradicted, keeps them all.
     """
-    if len(labels) < _FEWEST_TO_DOUBT * classes:
-        return np.ones(len(labels), dtype=np.bool_)
-    confirmed: NDArray[np.bool_] = _left_out(graph, indices, labels, classes=classes) == labels
-    for label in np.unique(labels):
-        own = labels == label
-        if own.sum() < _FEWEST_TO_DOUBT or confirmed[own].mean() < 0.5:
-            confirmed[own] = True
-    return confirmed
+    labels, classes = lesson.labels, lesson.classes
+    kept = np.ones(len(labels), dtype=np.bool_)
+    if len(labels) >= _FEWEST_TO_DOUBT * classes:
+        kept = _left_out(graph, lesson) == labels
+        for label in np.unique(labels):
+            own = labels == label
+            if own.sum() < _FEWEST_TO_DOUBT or kept[own].mean() < 0.5:
+                kept[own] = True
+    return _spread_over(graph, lesson.indices[kept], labels[kept], classes=classes)
 
 
-def left_out_labels(
-    inputs: NDArray[np.float64],
-    indices: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    *,
-    classes: int,
-) -> NDArray[np.int64]:
+def left_out_labels(lesson: Lesson) -> NDArray[np.int64]:
     """Predict each label from others, a fifth at a time, over the graph of `refined_labels`.
 
     That graph was made with all labels, so the predictions are slightly too good.
 
     Returns:
-        int64, shape (labels,). Arguments are those of `propagate_labels`.
+        int64, shape (labels,).
     """
-    graph = _refined_graph(inputs, indices, labels, classes=classes)
-    return _left_out(graph, indices, labels, classes=classes)
+    return _left_out(_refined_graph(lesson), lesson)
 
 
-def _left_out(
-    graph: Any, indices: NDArray[np.int64], labels: NDArray[np.int64], *, classes: int
-) -> NDArray[np.int64]:
+def _left_out(graph: Any, lesson: Lesson) -> NDArray[np.int64]:
     """Predict each label from the others: a fifth at a time is left out."""
+    indices, labels = lesson.indices, lesson.labels
     fold = np.arange(len(labels)) % _FOLDS
     found = np.empty_like(labels)
     for out in (fold == number for number in range(min(_FOLDS, len(labels)))):
-        spread = _spread_over(graph, indices[~out], labels[~out], classes=classes)
+        spread = _spread_over(graph, indices[~out], labels[~out], classes=lesson.classes)
         found[out] = spread.labels[indices[out]]
     return found
 
@@ -245,12 +201,7 @@ def _spread_over(
     return SpreadLabels(spread, np.clip(lead, 0.0, 1.0))
 
 
-def _spread_weights(spread: SpreadLabels, released: int) -> NDArray[np.float64]:
-    weights: NDArray[np.float64] = spread.confidence / max(float(spread.confidence.sum()), 1e-300)
-    return weights * _TRUST_IN_SPREAD * released
-
-
-def neighbor_graph(inputs: NDArray[np.float64], *, neighbors: int = _NEIGHBORS) -> Any:
+def neighbor_graph(inputs: NDArray[np.float64]) -> Any:
     """Join each input to its nearest ones, near ones strongly.
 
     Weights are exp(-d^2 / (s_i s_j)), with s the distance to the farthest neighbor, so that
@@ -258,7 +209,6 @@ def neighbor_graph(inputs: NDArray[np.float64], *, neighbors: int = _NEIGHBORS) 
 
     Args:
         inputs: float64, shape (n, features), n at least 1.
-        neighbors: Fewer are taken where there are fewer inputs.
 
     Returns:
         Sparse symmetric matrix D^-1/2 W D^-1/2, shape (n, n), non-negative.
@@ -267,7 +217,7 @@ def neighbor_graph(inputs: NDArray[np.float64], *, neighbors: int = _NEIGHBORS) 
     from sklearn.neighbors import NearestNeighbors  # noqa: PLC0415
 
     count = len(inputs)
-    taken = min(neighbors, count - 1)
+    taken = min(_NEIGHBORS, count - 1)
     if taken < 1:
         return sparse.csr_matrix((count, count))
     search = NearestNeighbors(n_neighbors=taken).fit(inputs)

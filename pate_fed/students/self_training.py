@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from pate_fed.inputs import Inputs
 from pate_fed.networks import one_thread
 from pate_fed.students.convolution import (
     STRONG,
@@ -64,18 +65,15 @@ class SelfTrainingStudent(ImageStudent):
 
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         generator, pool, *_ = self.pictures_of(lesson, rng)
-        seen: NDArray[np.float64] = lesson.pool.features
         with one_thread():
             for stage in STAGES:
-                spread = propagate_labels(
-                    seen, lesson.indices, lesson.labels, classes=lesson.classes
-                )
+                spread = propagate_labels(lesson)
                 belief = torch.from_numpy(
                     np.eye(lesson.classes, dtype=np.float32)[spread.labels]
                     * spread.confidence[:, None].astype(np.float32)
                 ).to(pool.device)
                 net = _stage(stage, pool, belief, lesson.classes, generator)
-                seen = _features(net, pool)
+                lesson = replace(lesson, pool=Inputs(_features(net, pool)))
         return ConvModel(net.cpu(), STAGES[-1].width)
 
 
@@ -88,7 +86,8 @@ def _stage(
 
     def loss(net: ConvNet, step: int) -> Tensor:
         if step and step % _REFRESH == 0:
-            mixed = 0.5 * belief + 0.5 * _looked_at_twice(net, pool, generator)
+            views = [chances_of(net, seen_from(pool, WEAK, generator)) for _ in range(2)]
+            mixed = 0.5 * belief + 0.5 * ((views[0] + views[1]) / 2)
             share = stage.first + (stage.last - stage.first) * step / stage.steps
             known.update(belief=mixed, rows=_surest(mixed, share))
             net.train()
@@ -117,11 +116,6 @@ def _surest(belief: Tensor, share: float) -> Tensor:
         best = sureness[members].argsort(descending=True)[: max(1, int(share * len(members)))]
         chosen.append(members[best])
     return torch.cat(chosen)
-
-
-def _looked_at_twice(net: ConvNet, pool: Tensor, generator: torch.Generator) -> Tensor:
-    views = [chances_of(net, seen_from(pool, WEAK, generator)) for _ in range(2)]
-    return (views[0] + views[1]) / 2
 
 
 def _features(net: ConvNet, pool: Tensor) -> NDArray[np.float64]:

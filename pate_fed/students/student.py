@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from pate_fed.array_models import DESCRIPTION_FILE, SCHEMA_VERSION
 from pate_fed.errors import InvalidParameterError, NoLabelError
-from pate_fed.inputs import Inputs
+from pate_fed.inputs import DatasetKind, Inputs
 from pate_fed.students.facts import LabelFacts
-from pate_fed.students.model import ConstantModel, Model, read_sklearn
+from pate_fed.students.model import ConstantModel, Model, SklearnModel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,26 +77,21 @@ class Student(ABC):
         reason: Why it was chosen; empty if it was asked for by name.
         device: torch's name of the device where a student of images learns, such as "cuda"; others
             learn on the processor. The trained model predicts there, always.
+        features: Length of its inputs' features; 0 before `fit`.
+        classes: Number of classes; 0 before `fit`.
+        model_class: What it becomes, unless all its labels are of one class.
     """
 
     name: ClassVar[str]
+    model_class: ClassVar[type[Model]] = SklearnModel
 
-    def __init__(self) -> None:
+    def __init__(self, kind: DatasetKind) -> None:
+        self.kind = kind
         self.reason = ""
         self.device = "cpu"
+        self.features = 0
+        self.classes = 0
         self._model: Model | None = None
-        self._features = 0
-        self._classes = 0
-
-    @property
-    def classes(self) -> int:
-        """Number of classes; 0 before `fit`."""
-        return self._classes
-
-    @property
-    def features(self) -> int:
-        """Length of its inputs' features; 0 before `fit`."""
-        return self._features
 
     @property
     def model(self) -> Model:
@@ -112,32 +107,16 @@ class Student(ABC):
     def require(self, pool: Inputs) -> None:  # noqa: B027 - most students learn from any pool
         """Refuse a pool that it could not learn from, whatever the labels; nothing is trained.
 
-        Args:
-            pool: The whole public pool.
-
         Raises:
             InvalidParameterError: the pool does not suit, or torch cannot use the device here.
         """
 
     def adopt(self, model: Model, *, features: int, classes: int) -> None:
-        """Take over a saved model.
-
-        Args:
-            model: The model.
-            features: Length of its inputs' features.
-            classes: Number of its classes.
-        """
-        self._model = model
-        self._features = features
-        self._classes = classes
+        """Take over a saved model, of inputs with this many features."""
+        self._model, self.features, self.classes = model, features, classes
 
     def fit(self, lesson: Lesson, *, rng: np.random.Generator) -> None:
-        """Learn. Labels of one class make a student that always says it.
-
-        Args:
-            lesson: Labels of some public inputs.
-            rng: Seeds the training.
-        """
+        """Learn. Labels of one class make a student that always says it."""
         present = np.unique(lesson.labels)
         model: Model = (
             ConstantModel(int(present[0]), lesson.classes)
@@ -149,9 +128,6 @@ class Student(ABC):
     def chances(self, inputs: Inputs) -> NDArray[np.float64]:
         """Return the chance of each class.
 
-        Args:
-            inputs: The inputs.
-
         Returns:
             float64, shape (n, classes); rows sum to 1.
 
@@ -159,11 +135,11 @@ class Student(ABC):
             InvalidParameterError: before `fit`, or the number of features differs.
         """
         model = self.model
-        if inputs.features.shape[1] != self._features:
+        if inputs.features.shape[1] != self.features:
             raise InvalidParameterError(
-                f"inputs must have {self._features} features", inputs.features.shape[1]
+                f"inputs must have {self.features} features", inputs.features.shape[1]
             )
-        return model.chances(inputs) if len(inputs) else np.zeros((0, self._classes))
+        return model.chances(inputs) if len(inputs) else np.zeros((0, self.classes))
 
     def predict(self, inputs: Inputs) -> NDArray[np.int64]:
         """Pick the likeliest class for each input; int64, shape (n,). Errors as in `chances`."""
@@ -171,9 +147,6 @@ class Student(ABC):
 
     def save(self, directory: Path) -> None:
         """Write the trained model to a folder, without pickle.
-
-        Args:
-            directory: Made if absent.
 
         Raises:
             InvalidParameterError: before `fit`.
@@ -184,24 +157,12 @@ class Student(ABC):
             "schema_version": SCHEMA_VERSION,
             "student": self.name,
             "form": model.form,
-            "features": self._features,
-            "classes": self._classes,
+            "features": self.features,
+            "classes": self.classes,
             **model.write(directory),
         }
         text = json.dumps(description, indent=2, sort_keys=True) + "\n"
         (directory / DESCRIPTION_FILE).write_text(text, "utf-8")
-
-    def read_model(self, directory: Path, described: dict[str, object]) -> Model:
-        """Read a model that one of its kind saved: of scikit-learn, if its kind does not override.
-
-        Args:
-            directory: The folder.
-            described: Its description, as `save` wrote it.
-
-        Raises:
-            RunDirectoryError: a file is missing or damaged, or the model is of another form.
-        """
-        return read_sklearn(directory, described)
 
     @abstractmethod
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:

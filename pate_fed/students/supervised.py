@@ -13,20 +13,12 @@ from pate_fed.students.student import Lesson, Student
 
 
 class SupervisedStudent(Student):
-    """A classifier on the labeled inputs: the plain baseline.
-
-    Args:
-        kind: Kind of the inputs.
-    """
+    """A classifier on the labeled inputs: the plain baseline."""
 
     name: ClassVar[str] = "supervised"
 
-    def __init__(self, kind: DatasetKind) -> None:
-        super().__init__()
-        self._kind = kind
-
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
-        classifier = make_classifier(self._kind, rng=rng)
+        classifier = make_classifier(self.kind, rng=rng)
         classifier.fit(lesson.labeled.features, lesson.labels)
         return deciding(SklearnModel(classifier, lesson.classes), lesson)
 
@@ -36,10 +28,6 @@ def make_classifier(kind: DatasetKind, *, rng: np.random.Generator) -> Any:
 
     Images get a support vector machine with an RBF kernel, tables a logistic regression: on a
     few dozen noisy labels of a table, a line is safer than a curve.
-
-    Args:
-        kind: Kind of the inputs.
-        rng: Seeds the training.
     """
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - takes a second
     from sklearn.svm import SVC  # noqa: PLC0415

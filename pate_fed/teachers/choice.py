@@ -10,16 +10,16 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.inputs import DatasetKind
 from pate_fed.teachers.teacher import Balance, TeacherEnsemble
 
-TEACHER_NAMES: Final = (
-    "auto",
-    "nearest",
-    "svm",
-    "forest",
-    "boosting",
-    "logistic",
-    "network",
-    "convolution",
-)
+_FACTORIES: Final = {
+    "nearest": "nearest",
+    "svm": "support_vectors",
+    "forest": "forest",
+    "boosting": "boosting",
+    "logistic": "logistic",
+}
+"""Functions of `sklearn_ensemble`."""
+
+TEACHER_NAMES: Final = ("auto", *_FACTORIES, "network", "convolution")
 """Every name that `make_ensemble` knows; MODULE:FUNCTION names a hospital's own."""
 
 BALANCES: Final = ("auto", "natural", "equal")
@@ -76,27 +76,18 @@ def make_ensemble(
             balance=shared,
             trusted=lambda kept: kept.split(".")[0] == package,
         )
-    factories = {
-        "auto": sklearn_ensemble.similar_images if kind == "image" else sklearn_ensemble.of_table,
-        "nearest": sklearn_ensemble.nearest,
-        "svm": sklearn_ensemble.support_vectors,
-        "forest": sklearn_ensemble.forest,
-        "boosting": sklearn_ensemble.boosting,
-        "logistic": sklearn_ensemble.logistic,
-    }
-    if name not in factories:
+    best = "similar_images" if kind == "image" else "of_table"
+    made_by = best if name == "auto" else _FACTORIES.get(name)
+    if made_by is None:
         raise InvalidParameterError(
             f"teachers must be one of {', '.join(TEACHER_NAMES)}, or MODULE:FUNCTION", repr(name)
         )
-    return sklearn_ensemble.SklearnEnsemble(factories[name], balance=shared)
+    make_model = getattr(sklearn_ensemble, made_by)
+    return sklearn_ensemble.SklearnEnsemble(make_model, balance=shared)
 
 
 def shares_out(balance: str, kind: DatasetKind) -> bool:
     """Tell whether teachers share their votes out over the classes, rather than as they predict.
-
-    Args:
-        balance: One of `BALANCES`.
-        kind: Kind of the records.
 
     Raises:
         InvalidParameterError: an unknown balance.

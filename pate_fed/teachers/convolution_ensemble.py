@@ -17,7 +17,7 @@ from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidDataError, UnreadableFileError
 from pate_fed.inputs import Inputs
 from pate_fed.networks import one_thread, usable_device
-from pate_fed.teachers.teacher import Balance, TeacherEnsemble
+from pate_fed.teachers.teacher import NEVER, Balance, TeacherEnsemble
 
 _FILTERS: Final = (16, 32)
 _HIDDEN: Final = 64
@@ -30,8 +30,6 @@ _LEARNING_RATE = 0.003
 _WEIGHT_DECAY = 1e-3
 _SMOOTHING = 0.05
 _CHUNK = 2048
-_NEVER = -1e30
-"""Bias of a class that a teacher never saw; kept with its weights."""
 
 Weights = dict[str, Tensor]
 
@@ -70,7 +68,7 @@ class ConvolutionEnsemble(TeacherEnsemble):
             )
         kept = {name: one.detach().cpu() for name, one in weights.items()}
         unseen = np.setdiff1d(np.arange(classes), shard.labels)
-        kept["output.bias"][torch.from_numpy(unseen)] = _NEVER
+        kept["output.bias"][torch.from_numpy(unseen)] = NEVER
         return kept
 
     def _scores(self, model: Any, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:
@@ -83,7 +81,7 @@ class ConvolutionEnsemble(TeacherEnsemble):
                 for part in torch.split(pictures, _CHUNK)
             ]
         found = torch.cat(parts).double().numpy()
-        return np.where(found < _NEVER / 2, -np.inf, found)
+        return np.where(found < NEVER / 2, -np.inf, found)
 
     def _dump(self, model: Any) -> bytes:
         content: bytes = save({name: tensor.contiguous() for name, tensor in model.items()})
@@ -112,17 +110,21 @@ def _pictures(inputs: Inputs) -> Tensor:
     return torch.from_numpy(images.transpose(0, 3, 1, 2).astype(np.float32)) / 255
 
 
-def _initial(shape: tuple[int, ...], classes: int, chance: torch.Generator) -> Weights:
-    channels, height, width = shape
-    seen = _FILTERS[1] * math.ceil(height / 4) * math.ceil(width / 4)
-    sizes = {
+def _sizes(channels: int, seen: int, classes: int) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each layer's weights; a bias has its first axis."""
+    return {
         "first": (_FILTERS[0], channels, 5, 5),
         "second": (_FILTERS[1], _FILTERS[0], 3, 3),
         "hidden": (_HIDDEN, seen),
         "output": (classes, _HIDDEN),
     }
+
+
+def _initial(shape: tuple[int, ...], classes: int, chance: torch.Generator) -> Weights:
+    channels, height, width = shape
+    seen = _FILTERS[1] * math.ceil(height / 4) * math.ceil(width / 4)
     weights = {}
-    for name, size in sizes.items():
+    for name, size in _sizes(channels, seen, classes).items():
         spread = math.sqrt(2 / math.prod(size[1:]))
         weights[f"{name}.weight"] = torch.randn(size, generator=chance) * spread
         weights[f"{name}.bias"] = torch.zeros(size[0])
@@ -166,12 +168,6 @@ def _require_shapes(weights: Weights) -> None:
         found["hidden.weight"],
         found["output.weight"],
     )
-    wanted = {
-        "first": (_FILTERS[0], channels, 5, 5),
-        "second": (_FILTERS[1], _FILTERS[0], 3, 3),
-        "hidden": (_HIDDEN, seen),
-        "output": (classes, _HIDDEN),
-    }
-    for name, size in wanted.items():
+    for name, size in _sizes(channels, seen, classes).items():
         if found[f"{name}.weight"] != size or found[f"{name}.bias"] != size[:1]:
             raise ValueError(name)

@@ -19,6 +19,8 @@ from pate_fed.one_thread import one_thread
 
 INDEX_FILE = "teachers.json"
 SCHEMA_VERSION = 1
+NEVER = -1e30
+"""Bias of a class that a teacher never saw; a network keeps it with its weights."""
 
 Balance = Literal["natural", "equal", "as seen"]
 """How votes are shared out over the classes: as models predict; or over the public pool, equally or
@@ -68,9 +70,6 @@ class TeacherEnsemble(ABC):
 
     Guarantee: teacher i depends on shard i, public inputs and the generator only, never on another
     shard's records, so that one privacy unit reaches one vote.
-
-    Args:
-        balance: How votes are shared out.
 
     Attributes:
         suffix: How the files of its models end.
@@ -151,9 +150,6 @@ class TeacherEnsemble(ABC):
     def vote(self, inputs: Inputs) -> NDArray[np.int64]:
         """Let every teacher vote on every input.
 
-        Args:
-            inputs: Public inputs.
-
         Returns:
             Class voted for; int64, shape (teachers, queries).
 
@@ -205,10 +201,6 @@ class TeacherEnsemble(ABC):
 
     def restore(self, files: Mapping[str, bytes], *, classes: int) -> None:
         """Take the teachers that `dump` returned; earlier ones are forgotten.
-
-        Args:
-            files: Name to content.
-            classes: Number of classes of the whole federation.
 
         Raises:
             UnreadableFileError: a file is missing, damaged, or has content that no teacher needs.

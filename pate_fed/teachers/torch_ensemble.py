@@ -14,10 +14,7 @@ from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidParameterError, UnreadableFileError
 from pate_fed.inputs import Inputs
 from pate_fed.networks import Network, train_network
-from pate_fed.teachers.teacher import TeacherEnsemble
-
-_NEVER = -1e30
-"""Bias of a class that a teacher never saw; kept with its weights."""
+from pate_fed.teachers.teacher import NEVER, TeacherEnsemble
 
 
 class TorchEnsemble(TeacherEnsemble):
@@ -28,14 +25,14 @@ class TorchEnsemble(TeacherEnsemble):
     def _learn(self, shard: Records, *, classes: int, rng: np.random.Generator) -> object:
         network = train_network(shard.features, shard.labels, classes=classes, rng=rng)
         unseen = np.setdiff1d(np.arange(classes), shard.labels)
-        network.tensors["output.bias"][torch.from_numpy(unseen)] = _NEVER
+        network.tensors["output.bias"][torch.from_numpy(unseen)] = NEVER
         return network
 
     def _scores(self, model: object, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:
         assert isinstance(model, Network), "made by _learn"
         assert model.classes == classes, "made by _learn, or of a task that was checked"
         found = model.scores(inputs.features)
-        return np.where(found < _NEVER / 2, -np.inf, found)
+        return np.where(found < NEVER / 2, -np.inf, found)
 
     def _dump(self, model: object) -> bytes:
         assert isinstance(model, Network), "made by _learn"

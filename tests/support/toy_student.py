@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.inputs import DatasetKind, Inputs
+from pate_fed.inputs import Inputs
 from pate_fed.students.model import Model
 from pate_fed.students.student import Lesson, Student
 
@@ -40,20 +40,18 @@ class Centers(Model):
         np.save(directory / "means.npy", self.means)
         return {"present": self.present.tolist()}
 
+    @classmethod
+    def read(cls, directory: Path, described: dict[str, object]) -> Centers:
+        """Read the means again."""
+        present = np.asarray(described["present"])
+        return cls(np.load(directory / "means.npy"), present, described["classes"])
+
 
 class CentersStudent(Student):
     """Nearest class mean."""
 
     name: ClassVar[str] = "centers"
-
-    def __init__(self, kind: DatasetKind) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def read_model(self, directory: Path, described: dict[str, Any]) -> Model:
-        """Read the means again."""
-        present = np.asarray(described["present"])
-        return Centers(np.load(directory / "means.npy"), present, described["classes"])
+    model_class: ClassVar[type[Model]] = Centers
 
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         present, features = np.unique(lesson.labels), lesson.labeled.features

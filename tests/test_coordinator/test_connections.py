@@ -238,16 +238,12 @@ def port(home: FederationHome, limits: PortLimits) -> Iterator[Port]:
 
 class TestTime:
     @pytest.mark.parametrize("limits", [replace(LIMITS, head_s=SHORT_S)])
-    def test_who_says_nothing_at_all_is_hung_up_on(self, port: Port) -> None:
+    @pytest.mark.parametrize(
+        "said", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "half a ClientHello"]
+    )
+    def test_who_never_ends_its_handshake_is_hung_up_on(self, port: Port, said: bytes) -> None:
         connection = port.connect()
-        port.wait_until_open(1)
-        port.app.pass_time(SHORT_S)
-        assert is_over(connection)
-
-    @pytest.mark.parametrize("limits", [replace(LIMITS, head_s=SHORT_S)])
-    def test_who_never_ends_its_handshake_is_hung_up_on(self, port: Port) -> None:
-        connection = port.connect()
-        connection.sendall(b"\x16\x03\x01\x02\x00\x01")  # a ClientHello begins like this
+        connection.sendall(said)
         port.wait_until_open(1)
         port.app.pass_time(SHORT_S)
         assert is_over(connection)

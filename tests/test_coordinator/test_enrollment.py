@@ -147,10 +147,14 @@ class Federation:
         signed.verify(self.home.identity.public)
         return wire.expect(signed, Membership)
 
-    def enrol(self, hospital: Hospital) -> None:
-        invitation = self.enrollment.invite(hospital.name)
-        self.enrollment.answer_join(hospital.request(invitation, self.clock))
+    def member(self, name: str = "North") -> Hospital:
+        hospital = self.joined(name)
         self.approve(hospital)
+        return hospital
+
+    def join(self, hospital: Hospital, invitation: Invitation, **changes: object) -> Membership:
+        request = hospital.request(invitation, self.clock, **changes)
+        return self.read(self.enrollment.answer_join(request))
 
     def approve(self, hospital: Hospital, *, teachers: int = 10) -> None:
         """As at the command line, where a SuperLink runs."""
@@ -166,8 +170,7 @@ class Federation:
 
     def joined(self, name: str) -> Hospital:
         hospital = Hospital(name)
-        invitation = self.enrollment.invite(name)
-        self.enrollment.answer_join(hospital.request(invitation, self.clock))
+        self.join(hospital, self.enrollment.invite(name))
         return hospital
 
     def query(
@@ -217,9 +220,7 @@ class TestJoining:
     ) -> None:
         hospital = Hospital()
         invitation = federation.enrollment.invite("North")
-        answer = federation.read(
-            federation.enrollment.answer_join(hospital.request(invitation, federation.clock))
-        )
+        answer = federation.join(hospital, invitation)
         assert (answer.state, answer.peer_names) == ("requested", ())
         assert not federation.door.keys  # an invitation opens a request, not membership
         federation.approve(hospital)
@@ -235,9 +236,7 @@ class TestJoining:
         assert len(federation.enrollment.parties()) == 1
 
     def test_members_hear_of_one_another(self, federation: Federation) -> None:
-        north, south = Hospital("North"), Hospital("South")
-        federation.enrol(north)
-        federation.enrol(south)
+        north, south = federation.member("North"), federation.member("South")
         heard = federation.ask(north)
         assert heard.peer_names == ("South",)
         assert heard.peer_keys == (south.identity.public.key,)
@@ -264,31 +263,31 @@ class TestJoining:
 class TestWhoIsNotLetIn:
     def test_an_invitation_is_good_once(self, federation: Federation) -> None:
         invitation = federation.enrollment.invite("North")
-        federation.enrollment.answer_join(Hospital().request(invitation, federation.clock))
+        federation.join(Hospital(), invitation)
         with pytest.raises(EnrollmentError):
-            federation.enrollment.answer_join(Hospital().request(invitation, federation.clock))
+            federation.join(Hospital(), invitation)
 
     def test_an_invitation_expires(self, federation: Federation) -> None:
         invitation = federation.enrollment.invite("North")
         federation.clock.pass_by(days=7)
         with pytest.raises(EnrollmentError):
-            federation.enrollment.answer_join(Hospital().request(invitation, federation.clock))
+            federation.join(Hospital(), invitation)
 
     def test_one_that_was_withdrawn_opens_no_request(self, federation: Federation) -> None:
         invitation = federation.enrollment.invite("North")
         assert federation.enrollment.revoke("North") is None
         with pytest.raises(EnrollmentError):
-            federation.enrollment.answer_join(Hospital().request(invitation, federation.clock))
+            federation.join(Hospital(), invitation)
 
     def test_another_invitation_takes_the_place_of_the_first(self, federation: Federation) -> None:
         first = federation.enrollment.invite("North")
         federation.enrollment.invite("North")
         with pytest.raises(EnrollmentError):
-            federation.enrollment.answer_join(Hospital().request(first, federation.clock))
+            federation.join(Hospital(), first)
 
     def test_all_who_are_refused_hear_the_same(self, federation: Federation) -> None:
         used = federation.enrollment.invite("Used")
-        federation.enrollment.answer_join(Hospital("Used").request(used, federation.clock))
+        federation.join(Hospital("Used"), used)
         fresh = federation.enrollment.invite("North")
         key = rsa.generate_private_key(65537, 2048).public_key()
         rsa_key = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -310,39 +309,33 @@ class TestWhoIsNotLetIn:
                 federation.enrollment.answer_join(request)
             texts.add(str(caught.value))
         assert len(texts) == 1
-        federation.enrollment.answer_join(hospital.request(fresh, federation.clock))
+        federation.join(hospital, fresh)
 
     def test_a_request_is_signed_by_the_identity_that_it_names(
         self, federation: Federation
     ) -> None:
         invitation = federation.enrollment.invite("North")
         thief, victim = Hospital(), Hospital()
-        stolen = thief.request(
-            invitation, federation.clock, identity_key=victim.identity.public.key
-        )
         with pytest.raises(BadSignatureError):
-            federation.enrollment.answer_join(stolen)
+            federation.join(thief, invitation, identity_key=victim.identity.public.key)
 
     @pytest.mark.parametrize("written", ["alike", "otherwise"])
     def test_nobody_can_name_the_node_of_another_hospital(
         self, federation: Federation, written: str
     ) -> None:
         """Else both would be let in as one node, and revoking one would put the other out."""
-        victim = Hospital()
-        federation.enrol(victim)
+        victim = federation.member()
         stolen = victim.node_key if written == "alike" else victim.node_key + b"\n"
         thief = Hospital("South", node_key=stolen)
-        invitation = federation.enrollment.invite("South")
         with pytest.raises(EnrollmentError):
-            federation.enrollment.answer_join(thief.request(invitation, federation.clock))
+            federation.join(thief, federation.enrollment.invite("South"))
         assert list(federation.door.keys.values()) == [victim.node_key]
         assert federation.ask(victim).state == "member"
 
     def test_a_member_hears_how_many_teachers_it_was_approved_with(
         self, federation: Federation
     ) -> None:
-        hospital = Hospital()
-        federation.enrol(hospital)
+        hospital = federation.member()
         before = federation.ask(hospital)
         fingerprint = hospital.identity.fingerprint
         corrected = federation.enrollment.approve("North", fingerprint=fingerprint, teachers=7)
@@ -358,8 +351,7 @@ class TestWhoIsNotLetIn:
     def test_the_operator_sees_when_a_hospital_asked_and_by_how_much_its_clock_is_wrong(
         self, federation: Federation
     ) -> None:
-        hospital = Hospital()
-        federation.enrol(hospital)
+        hospital = federation.member()
         [before] = federation.enrollment.parties()
         assert (before.seen_at, before.clock_skew_s) == (None, None)
         frame = federation.query(hospital)
@@ -393,7 +385,7 @@ class TestWhoIsNotLetIn:
     def test_other_words_on_the_telephone_stop_an_approval(self, federation: Federation) -> None:
         invitation = federation.enrollment.invite("North")
         thief, hospital = Hospital(), Hospital()
-        federation.enrollment.answer_join(thief.request(invitation, federation.clock))
+        federation.join(thief, invitation)
         with pytest.raises(EnrollmentError):
             federation.approve(hospital)
         assert not federation.door.keys
@@ -401,8 +393,7 @@ class TestWhoIsNotLetIn:
     def test_a_revoked_hospital_is_out_even_if_the_superlink_is_down(
         self, federation: Federation, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        hospital = Hospital()
-        federation.enrol(hospital)
+        hospital = federation.member()
         monkeypatch.setattr(federation.door, "unregister", broken)
         with pytest.raises(SuperLinkError):
             federation.revoke("North")
@@ -410,20 +401,17 @@ class TestWhoIsNotLetIn:
         assert not federation.enrollment.is_settled()
 
     def test_a_revoked_identity_never_comes_back(self, federation: Federation) -> None:
-        hospital = Hospital()
-        federation.enrol(hospital)
+        hospital = federation.member()
         federation.revoke("North")
         assert not federation.door.keys
         again = federation.enrollment.invite("North")
         with pytest.raises(EnrollmentError):
-            federation.enrollment.answer_join(hospital.request(again, federation.clock))
+            federation.join(hospital, again)
         # The hospital with a new identity is a new party.
-        federation.enrollment.answer_join(Hospital().request(again, federation.clock))
+        federation.join(Hospital(), again)
 
     def test_a_suspended_hospital_hears_so_and_keeps_its_node(self, federation: Federation) -> None:
-        hospital, other = Hospital(), Hospital("South")
-        federation.enrol(hospital)
-        federation.enrol(other)
+        hospital, other = federation.member("North"), federation.member("South")
         inside, enrollment = dict(federation.door.keys), federation.enrollment
         enrollment.suspend("North")
         enrollment.settle(federation.door)
@@ -437,7 +425,7 @@ class TestWhoIsNotLetIn:
         assert enrollment.is_settled()
 
     def test_a_stranger_hears_nothing_of_members(self, federation: Federation) -> None:
-        federation.enrol(Hospital())
+        federation.member()
         with pytest.raises(EnrollmentError):
             federation.ask(Hospital("Stranger"))
 
@@ -460,11 +448,9 @@ class TestWhoIsNotLetIn:
 
     @pytest.mark.parametrize("name", ["Hôpital Saint-Louis", "Charité", "L'Hospital 12", "東京"])
     def test_a_hospital_has_the_name_that_it_has(self, federation: Federation, name: str) -> None:
-        hospital = Hospital(name)
-        federation.enrol(hospital)
+        hospital = federation.member(name)
         assert federation.ask(hospital).state == "member"
-        other = Hospital("South")
-        federation.enrol(other)
+        other = federation.member("South")
         assert federation.ask(other).peer_names == (name,)
 
     def test_a_name_is_one_however_it_was_typed(self, federation: Federation) -> None:
@@ -472,7 +458,7 @@ class TestWhoIsNotLetIn:
         invitation = federation.enrollment.invite(typed)
         assert invitation.party == composed
         hospital = Hospital(composed)
-        federation.enrollment.answer_join(hospital.request(invitation, federation.clock))
+        federation.join(hospital, invitation)
         federation.enrollment.approve(typed, fingerprint=hospital.identity.fingerprint)
         assert federation.enrollment.revoke(typed).name == composed
 
@@ -481,7 +467,7 @@ class TestWhoIsNotLetIn:
         federation.enrollment.invite("North Clinic")
         with pytest.raises(EnrollmentError, match="another called North Clinic"):
             federation.enrollment.invite(name)
-        federation.enrol(Hospital("North Clinic"))
+        federation.member("North Clinic")
         with pytest.raises(EnrollmentError, match="another called North Clinic"):
             federation.enrollment.invite(name)
         federation.enrollment.revoke("North Clinic")
@@ -527,8 +513,7 @@ class TestOverThePublicPort:
         assert federation.read(answer.content).state == "requested"
 
     def test_members_alone_get_pools(self, federation: Federation, client: Client) -> None:
-        member, stranger = Hospital(), Hospital("Stranger")
-        federation.enrol(member)
+        member, stranger = federation.member(), Hospital("Stranger")
         pool = secrets.token_bytes(32)
         federation.home.path("pools", pool.hex()).write_bytes(b"public queries")
         now = int(federation.clock().timestamp())
@@ -727,8 +712,7 @@ class TestAuditHeads:
     def test_one_is_kept_and_given_back_until_it_was_found_and_a_newer_one_came(
         self, federation: Federation
     ) -> None:
-        north, south = Hospital("North"), federation.joined("South")
-        federation.enrol(north)
+        north, south = federation.member("North"), federation.joined("South")
         mine = north.identity
         first, second = self.head(5, bytes(32), mine), self.head(9, b"b" * 32, mine)
         assert federation.ask(north).audit_head == b""

@@ -53,35 +53,38 @@ def verify(home: FederationHome, host: str, *, at: datetime) -> None:
     server.verify(read_certificate(home.server_certificate), [])
 
 
+@pytest.fixture
+def home(tmp_path: Path) -> FederationHome:
+    return FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+
+
 class TestAFederationIsMade:
-    def test_what_is_opened_is_what_was_made(self, tmp_path: Path) -> None:
-        made = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
-        opened = FederationHome.open(tmp_path / "fed")
+    def test_what_is_opened_is_what_was_made(self, home: FederationHome) -> None:
+        opened = FederationHome.open(home.folder)
         assert opened.settings == SETTINGS
-        assert opened.identity.public == made.identity.public
-        assert opened.fingerprint == made.fingerprint
+        assert opened.identity.public == home.identity.public
+        assert opened.fingerprint == home.fingerprint
 
     def test_a_database_that_is_gone_is_not_made_anew_with_nothing_in_it(
-        self, tmp_path: Path
+        self, home: FederationHome
     ) -> None:
-        made = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
-        made.path("coordinator.db").unlink()
+        home.path("coordinator.db").unlink()
         with pytest.raises(HomeError, match=r"coordinator\.db must be there"):
-            FederationHome.open(tmp_path / "fed")
-        assert not made.path("coordinator.db").exists()
+            FederationHome.open(home.folder)
+        assert not home.path("coordinator.db").exists()
 
-    def test_two_federations_have_nothing_in_common(self, tmp_path: Path) -> None:
-        one = FederationHome.create(tmp_path / "one", SETTINGS, now=NOW)
+    def test_two_federations_have_nothing_in_common(
+        self, home: FederationHome, tmp_path: Path
+    ) -> None:
         other = FederationHome.create(tmp_path / "other", SETTINGS, now=NOW)
-        assert one.fingerprint != other.fingerprint
-        assert one.superlink_secret != other.superlink_secret
-        assert one.ca_certificate != other.ca_certificate
+        assert home.fingerprint != other.fingerprint
+        assert home.superlink_secret != other.superlink_secret
+        assert home.ca_certificate != other.ca_certificate
 
-    def test_it_never_overwrites(self, tmp_path: Path) -> None:
-        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+    def test_it_never_overwrites(self, home: FederationHome) -> None:
         before = {path.name: path.read_bytes() for path in home.folder.iterdir() if path.is_file()}
         with pytest.raises(HomeError):
-            FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+            FederationHome.create(home.folder, SETTINGS, now=NOW)
         after = {path.name: path.read_bytes() for path in home.folder.iterdir() if path.is_file()}
         assert after == before
 
@@ -121,18 +124,18 @@ class TestAFederationIsMade:
         assert not (tmp_path / "fed").exists()
 
     @pytest.mark.parametrize("name", ["identity.key", "server.key", "superlink.secret", "ca.key"])
-    def test_a_secret_that_others_may_read_is_not_used(self, tmp_path: Path, name: str) -> None:
-        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+    def test_a_secret_that_others_may_read_is_not_used(
+        self, home: FederationHome, name: str
+    ) -> None:
         home.path(name).chmod(0o640)
         with pytest.raises(HomeError, match=f"{name} must be readable by its owner alone"):
-            serve(tmp_path / "fed")
+            serve(home.folder)
         home.path(name).chmod(0o600)
         home.require_secrets()
         home.path("ca.key").unlink()
         home.require_secrets()
 
-    def test_only_its_owner_may_read_it(self, tmp_path: Path) -> None:
-        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+    def test_only_its_owner_may_read_it(self, home: FederationHome) -> None:
         assert stat.S_IMODE(home.folder.stat().st_mode) == 0o700
         for path in home.folder.iterdir():
             mode = stat.S_IMODE(path.stat().st_mode)
@@ -177,8 +180,7 @@ class TestAFederationIsMade:
             pytest.param('schema_version = 1\nname = 7\naddress = "h:1"\n', id="a number as name"),
         ],
     )
-    def test_a_spoiled_file_is_refused(self, tmp_path: Path, text: str) -> None:
-        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+    def test_a_spoiled_file_is_refused(self, home: FederationHome, text: str) -> None:
         home.path("federation.toml").write_text(text)
         with pytest.raises(HomeError):
             FederationHome.open(home.folder)
@@ -203,9 +205,8 @@ class TestAFederationIsMade:
         ],
     )
     def test_a_setting_that_cannot_be_is_named_with_its_key(
-        self, tmp_path: Path, line: str, must: str, got: str
+        self, home: FederationHome, line: str, must: str, got: str
     ) -> None:
-        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
         text = f'schema_version = 1\nname = "x"\naddress = "h:1"\n{line}\n'
         home.path("federation.toml").write_text(text)
         with pytest.raises(HomeError) as caught:
@@ -218,9 +219,8 @@ class TestTheEnvironment:
     """Sockets of this machine may come from it; never names, addresses or secrets."""
 
     def test_it_overrides_sockets_and_limits_and_no_file_is_written(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, home: FederationHome, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
         before = home.path("federation.toml").read_bytes()
         monkeypatch.setenv("PATE_FED_PORT", "7443")
         monkeypatch.setenv("PATE_FED_LIMITS__CONNECTIONS", "50")
@@ -239,17 +239,15 @@ class TestTheEnvironment:
         ],
     )
     def test_it_overrides_nothing_that_hospitals_or_certificates_hold_and_no_database(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, text: str
+        self, home: FederationHome, monkeypatch: pytest.MonkeyPatch, key: str, text: str
     ) -> None:
-        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
         monkeypatch.setenv(f"PATE_FED_{key.upper()}", text)
         with pytest.raises(HomeError, match=f"PATE_FED_{key.upper()} must name a setting"):
             FederationHome.open(home.folder)
 
     def test_a_slip_is_a_coded_error_and_the_databases_variable_is_none(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, home: FederationHome, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
         monkeypatch.setenv("PATE_FED_DATABASE_URL", "sqlite:///elsewhere.db")
         assert FederationHome.open(home.folder).settings == SETTINGS
         monkeypatch.setenv("PATE_FED_LIMITS_CONNECTIONS", "50")
@@ -258,9 +256,8 @@ class TestTheEnvironment:
         assert caught.value.code == "PF-432"
 
     def test_a_variable_that_cannot_be_is_a_coded_error_without_the_databases_password(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, home: FederationHome, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
         text = 'schema_version = 1\nname = "x"\naddress = "h:1"\n'
         kept = 'database = "postgresql://me:horse-battery@h/d"\n'
         home.path("federation.toml").write_text(f"{text}{kept}")
@@ -329,8 +326,7 @@ class TestItsDatabase:
 
 
 class TestItsCertificates:
-    def test_a_client_that_trusts_the_ca_accepts_the_server(self, tmp_path: Path) -> None:
-        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+    def test_a_client_that_trusts_the_ca_accepts_the_server(self, home: FederationHome) -> None:
         verify(home, "coordinator.example.org", at=NOW)
         context = ssl.create_default_context(cafile=str(home.path("ca.crt")))
         context.load_cert_chain(home.path("server.crt"), home.path("server.key"))
@@ -343,13 +339,11 @@ class TestItsCertificates:
             pytest.param("coordinator.example.org", -1, id="before its time"),
         ],
     )
-    def test_it_is_good_for_nothing_else(self, tmp_path: Path, host: str, days: int) -> None:
-        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+    def test_it_is_good_for_nothing_else(self, home: FederationHome, host: str, days: int) -> None:
         with pytest.raises(VerificationError):
             verify(home, host, at=NOW + timedelta(days=days))
 
-    def test_renewing_keeps_what_hospitals_trust(self, tmp_path: Path) -> None:
-        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
+    def test_renewing_keeps_what_hospitals_trust(self, home: FederationHome) -> None:
         fingerprint, server = home.fingerprint, home.server_certificate
         later = NOW + timedelta(days=390)
         assert days_left(server, now=later) == pytest.approx(7)
@@ -414,9 +408,8 @@ class TestACertificateThatEnds:
         require_certificate(home, now=datetime.now(UTC))
 
     def test_a_service_warns_of_one_that_soon_will(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, home: FederationHome, caplog: pytest.LogCaptureFixture
     ) -> None:
-        home = FederationHome.create(tmp_path / "fed", SETTINGS, now=NOW)
         days = days_left(home.server_certificate, now=NOW)
         require_certificate(home, now=NOW)
         assert not caplog.records
@@ -426,11 +419,6 @@ class TestACertificateThatEnds:
 
 class TestLimits:
     """What the public port puts up with stands in the federation's file."""
-
-    @pytest.fixture
-    def home(self, tmp_path: Path) -> FederationHome:
-        settings = FederationSettings("lung study", "coordinator.example.org:8443")
-        return FederationHome.create(tmp_path / "fed", settings, now=datetime.now(UTC))
 
     def write(self, home: FederationHome, old: str, new: str) -> FederationHome:
         path = home.path("federation.toml")

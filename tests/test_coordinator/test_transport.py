@@ -212,27 +212,27 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+@pytest.fixture
+def grid() -> ScriptedGrid:
+    return ScriptedGrid()
+
+
 class TestTime:
-    def test_messages_live_no_longer_than_the_exchange(self) -> None:
-        grid = ScriptedGrid()
+    def test_messages_live_no_longer_than_the_exchange(self, grid: ScriptedGrid) -> None:
         GridTransport(grid, nodes=2, timeout_s=0.05).exchange({1000: b"a", 1001: b"b"})
         assert [message.metadata.ttl for message in grid.pushed] == [0.05, 0.05]
         assert [message.metadata.dst_node_id for message in grid.pushed] == [1000, 1001]
 
-    def test_node_that_never_answers_is_silent(self) -> None:
-        grid = ScriptedGrid()
+    def test_node_that_never_answers_is_silent(self, grid: ScriptedGrid) -> None:
         answers = GridTransport(grid, nodes=2, timeout_s=0.05).exchange({1000: b"a", 1001: b"b"})
         assert answers == dict.fromkeys((1000, 1001), Silence("no answer in time"))
 
-    def test_message_that_could_not_be_sent_is_silence(self) -> None:
-        grid = ScriptedGrid()
+    def test_message_that_could_not_be_sent_is_silence(self, grid: ScriptedGrid) -> None:
         grid.ids = [None, None]
         answers = GridTransport(grid, nodes=2, timeout_s=9.0).exchange({1000: b"a", 1001: b"b"})
         assert answers == dict.fromkeys((1000, 1001), Silence("no answer in time"))
 
-    def test_answers_are_known_by_what_they_answer_and_count_once(self) -> None:
-        grid = ScriptedGrid()
-
+    def test_answers_are_known_by_what_they_answer_and_count_once(self, grid: ScriptedGrid) -> None:
         def script() -> Iterator[list[Message]]:
             one, two = (raw(data, kind=wire.PACKET_FORM) for data in (b"one", b"two"))
             yield [
@@ -248,9 +248,8 @@ class TestTime:
         assert answers == {1000: b"one", 1001: b"two"}
 
     def test_a_node_that_was_put_out_is_not_waited_for(
-        self, monkeypatch: pytest.MonkeyPatch, clock: Clock
+        self, monkeypatch: pytest.MonkeyPatch, clock: Clock, grid: ScriptedGrid
     ) -> None:
-        grid = ScriptedGrid()
         monkeypatch.setattr(grid, "get_node_ids", lambda: [1000])
 
         def script() -> Iterator[list[Message]]:
@@ -267,9 +266,8 @@ class TestTime:
         assert clock.now < 4 * flower_app._GONE_S
 
     def test_a_node_that_is_back_in_time_is_waited_for(
-        self, monkeypatch: pytest.MonkeyPatch, clock: Clock
+        self, monkeypatch: pytest.MonkeyPatch, clock: Clock, grid: ScriptedGrid
     ) -> None:
-        grid = ScriptedGrid()
         there = iter([[], []])
         monkeypatch.setattr(grid, "get_node_ids", lambda: next(there, [1000, 1001]))
 
@@ -290,10 +288,9 @@ class TestTime:
         assert next(there, None) is None
 
     def test_transport_waits_for_its_own_nodes_and_knows_no_others(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, monkeypatch: pytest.MonkeyPatch, grid: ScriptedGrid
     ) -> None:
         """Approved later, or put out but not gone: who is in besides ends no wait."""
-        grid = ScriptedGrid()
         looks = iter([[7, 1000], [7, 8, 1000]])
         monkeypatch.setattr(grid, "get_node_ids", lambda: next(looks, [1001, 7, 1000]))
         mine = GridTransport(grid, nodes={1000, 1001}, timeout_s=60.0)

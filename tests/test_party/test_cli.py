@@ -11,8 +11,8 @@ import ssl
 import stat
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -106,16 +106,47 @@ def name(request: pytest.FixtureRequest) -> str:
     return f"H {abs(hash(request.node.nodeid)) % 10**12}"
 
 
+@dataclass(frozen=True)
+class Newcomer:
+    """A hospital that no other test has, before it joins the federation."""
+
+    federation: ServedFederation
+    run: PateParty
+    folder: Path
+    name: str
+
+    @property
+    def site(self) -> Path:
+        return self.folder / "site"
+
+    @property
+    def compared(self) -> tuple[str, str]:
+        return "--compared", spoken(self.federation.home.fingerprint)
+
+    def invitation(self, **changed: Any) -> Path:
+        """An invitation, with these fields changed."""
+        made = replace(self.federation.enrollment.invite(self.name), **changed)
+        path = self.folder / f"{len(list(self.folder.iterdir()))}.json"
+        path.write_text(made.to_json(), encoding="utf-8")
+        return path
+
+    def join(self, invitation: Path, site: Path | None = None) -> Ended:
+        return self.run("join", invitation, "--site", site or self.site, *self.compared)
+
+
 @pytest.fixture
-def joined(federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str) -> Path:
+def newcomer(
+    federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
+) -> Newcomer:
+    return Newcomer(federation, pate_party, tmp_path, name)
+
+
+@pytest.fixture
+def joined(newcomer: Newcomer) -> Path:
     """A hospital that asked to join."""
-    folder = tmp_path / "site"
-    ended = pate_party(
-        *("join", federation.invite(tmp_path, name), "--site", folder),
-        *("--compared", spoken(federation.home.fingerprint)),
-    )
+    ended = newcomer.join(newcomer.federation.invite(newcomer.folder, newcomer.name))
     assert ended.code == 0, ended.err
-    return folder
+    return newcomer.site
 
 
 @pytest.fixture
@@ -191,16 +222,13 @@ class TestRoot:
 
 
 class TestJoin:
-    def test_a_hospital_joins_after_its_people_compared(
-        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
-    ) -> None:
-        folder = tmp_path / "site"
-        ended = pate_party("join", federation.invite(tmp_path, name), "--site", folder, typed="y\n")
+    def test_a_hospital_joins_after_its_people_compared(self, newcomer: Newcomer) -> None:
+        ended = newcomer.run("join", newcomer.invitation(), "--site", newcomer.site, typed="y\n")
         assert ended.code == 0
-        site = Site.open(folder)
+        site, federation = Site.open(newcomer.site), newcomer.federation
         assert spoken(federation.home.fingerprint) in ended.err
         assert spoken(site.identity.public.fingerprint) in ended.out
-        (asked,) = [one for one in federation.enrollment.parties() if one.name == name]
+        (asked,) = [one for one in federation.enrollment.parties() if one.name == newcomer.name]
         assert (asked.state, asked.identity) == ("requested", site.identity.public)
         for key in key_files(site):
             assert stat.S_IMODE(key.stat().st_mode) == 0o600
@@ -216,100 +244,61 @@ class TestJoin:
             pytest.param("", ("--compared", ""), "PF-342", 4, id="no words"),
         ],
     )
-    def test_without_it_nothing_is_made(  # noqa: PLR0917 - one argument per fixture
-        self,
-        federation: ServedFederation,
-        pate_party: PateParty,
-        tmp_path: Path,
-        name: str,
-        typed: str,
-        options: tuple[str, ...],
-        code: str,
-        exit_code: int,
+    def test_without_it_nothing_is_made(
+        self, newcomer: Newcomer, typed: str, options: tuple[str, ...], code: str, exit_code: int
     ) -> None:
-        folder = tmp_path / "site"
-        invite = federation.invite(tmp_path, name)
-        ended = pate_party("join", invite, "--site", folder, *options, typed=typed)
+        invite = newcomer.invitation()
+        ended = newcomer.run("join", invite, "--site", newcomer.site, *options, typed=typed)
         assert (ended.code, error_code(ended)) == (exit_code, code)
-        assert not folder.exists()
-        assert name not in [one.name for one in federation.enrollment.parties()]
+        assert not newcomer.site.exists()
+        parties = newcomer.federation.enrollment.parties()
+        assert newcomer.name not in [one.name for one in parties]
 
     def test_a_request_that_got_lost_is_sent_again(
-        self,
-        federation: ServedFederation,
-        pate_party: PateParty,
-        tmp_path: Path,
-        name: str,
-        monkeypatch: pytest.MonkeyPatch,
+        self, newcomer: Newcomer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        folder, invite = tmp_path / "site", federation.invite(tmp_path, name)
-        line = ("join", invite, "--site", folder, "--compared", spoken(federation.home.fingerprint))
+        invite = newcomer.invitation()
         with monkeypatch.context() as offline:
             go_offline(offline)
-            ended = pate_party(*line)
+            ended = newcomer.join(invite)
             # The fixture's federation stands, and the way to it does not.
             assert (ended.code, error_code(ended)) == (4, "PF-341")
-        key = (folder / "identity.key").read_bytes()
+        key = (newcomer.site / "identity.key").read_bytes()
         for _ in range(2):
-            assert pate_party(*line).code == 0
-        assert (folder / "identity.key").read_bytes() == key
+            assert newcomer.join(invite).code == 0
+        assert (newcomer.site / "identity.key").read_bytes() == key
 
     def test_a_folder_of_another_invitation_is_not_overwritten(
-        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, joined: Path
+        self, newcomer: Newcomer, joined: Path
     ) -> None:
         key = (joined / "identity.key").read_bytes()
-        ended = pate_party(
-            *("join", federation.invite(tmp_path, "Another"), "--site", joined),
-            *("--compared", spoken(federation.home.fingerprint)),
-        )
+        ended = newcomer.join(newcomer.federation.invite(newcomer.folder, "Another"))
         assert (ended.code, error_code(ended)) == (2, "PF-375")
         assert (joined / "identity.key").read_bytes() == key
 
     def test_a_coordinator_that_takes_nothing_leaves_no_second_membership(
-        self,
-        federation: ServedFederation,
-        pate_party: PateParty,
-        tmp_path: Path,
-        joined: Path,
-        name: str,
+        self, newcomer: Newcomer, joined: Path
     ) -> None:
-        known = Invitation.from_json((tmp_path / f"{name}.json").read_text("utf-8"))
+        known = Invitation.from_json((newcomer.folder / f"{newcomer.name}.json").read_text("utf-8"))
         other = replace(known, coordinator_key=SigningIdentity.generate().public.key)
-        path, before = tmp_path / "other.json", Site.open(joined).settings
+        path, before = newcomer.folder / "other.json", Site.open(joined).settings
         path.write_text(other.to_json(), encoding="utf-8")
-        ended = pate_party("join", path, "--site", joined, "--compared", spoken(other.fingerprint))
+        words = ("--compared", spoken(other.fingerprint))
+        ended = newcomer.run("join", path, "--site", joined, *words)
         assert (ended.code, error_code(ended)) == (4, "PF-341")
         assert "lung-study-2 is removed again" in ended.err
         assert Site.open(joined).settings == before
         assert not (joined / "memberships" / "lung-study-2").exists()
 
-    def test_an_invitation_is_good_once(
-        self,
-        federation: ServedFederation,
-        pate_party: PateParty,
-        tmp_path: Path,
-        joined: Path,
-        name: str,
-    ) -> None:
-        ended = pate_party(
-            *("join", tmp_path / f"{name}.json", "--site", tmp_path / "thief"),
-            *("--compared", spoken(federation.home.fingerprint)),
-        )
+    def test_an_invitation_is_good_once(self, newcomer: Newcomer, joined: Path) -> None:
+        used = newcomer.folder / f"{newcomer.name}.json"
+        ended = newcomer.join(used, newcomer.folder / "thief")
         assert (ended.code, error_code(ended)) == (4, "PF-341")
 
-    def test_an_invitation_that_ended_makes_nothing(
-        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
-    ) -> None:
-        invitation = federation.enrollment.invite(name, lifetime=timedelta(days=1))
-        old = replace(invitation, expires_at=invitation.expires_at - 2 * 86400)
-        path = tmp_path / "old.json"
-        path.write_text(old.to_json(), encoding="utf-8")
-        ended = pate_party(
-            *("join", path, "--site", tmp_path / "site"),
-            *("--compared", spoken(federation.home.fingerprint)),
-        )
+    def test_an_invitation_that_ended_makes_nothing(self, newcomer: Newcomer) -> None:
+        ended = newcomer.join(newcomer.invitation(expires_at=int(time.time()) - 86400))
         assert (ended.code, error_code(ended)) == (4, "PF-341")
-        assert not (tmp_path / "site").exists()
+        assert not newcomer.site.exists()
 
     @pytest.mark.parametrize(
         "content",
@@ -328,100 +317,64 @@ class TestJoin:
         assert (ended.code, error_code(ended)) == (5, "PF-250")
 
     def test_a_request_that_is_refused_leaves_nothing_and_the_next_invitation_is_used(
-        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
+        self, newcomer: Newcomer
     ) -> None:
-        folder, other = tmp_path / "site", tmp_path / "used.json"
-        used = replace(federation.enrollment.invite(name), token=bytes(16))
-        other.write_text(used.to_json(), encoding="utf-8")
-        words = spoken(federation.home.fingerprint)
-        ended = pate_party("join", other, "--site", folder, "--compared", words)
+        ended = newcomer.join(newcomer.invitation(token=bytes(16)))
         assert (ended.code, error_code(ended)) == (4, "PF-341")
-        assert f"{folder} is removed" in ended.err
-        assert not folder.exists()
-        renamed = federation.invite(tmp_path, f"{name} two")
-        assert pate_party("join", renamed, "--site", folder, "--compared", words).code == 0
+        assert f"{newcomer.site} is removed" in ended.err
+        assert not newcomer.site.exists()
+        renamed = newcomer.federation.invite(newcomer.folder, f"{newcomer.name} two")
+        assert newcomer.join(renamed).code == 0
 
     def test_a_folder_that_was_there_is_kept_whatever_is_answered(
-        self,
-        federation: ServedFederation,
-        pate_party: PateParty,
-        tmp_path: Path,
-        name: str,
-        monkeypatch: pytest.MonkeyPatch,
+        self, newcomer: Newcomer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        folder, path = tmp_path / "site", tmp_path / "used.json"
-        used = replace(federation.enrollment.invite(name), token=bytes(16))
-        path.write_text(used.to_json(), encoding="utf-8")
-        line = ("join", path, "--site", folder, "--compared", spoken(federation.home.fingerprint))
+        used = newcomer.invitation(token=bytes(16))
         with monkeypatch.context() as offline:
             go_offline(offline)
-            assert error_code(pate_party(*line)) == "PF-341"
-        key = (folder / "identity.key").read_bytes()
-        assert error_code(pate_party(*line)) == "PF-341"
-        assert (folder / "identity.key").read_bytes() == key
+            assert error_code(newcomer.join(used)) == "PF-341"
+        key = (newcomer.site / "identity.key").read_bytes()
+        assert error_code(newcomer.join(used)) == "PF-341"
+        assert (newcomer.site / "identity.key").read_bytes() == key
 
     def test_a_request_that_the_coordinator_could_not_work_on_is_not_taken_for_refused(
-        self,
-        federation: ServedFederation,
-        pate_party: PateParty,
-        tmp_path: Path,
-        name: str,
-        monkeypatch: pytest.MonkeyPatch,
+        self, newcomer: Newcomer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        folder, invite = tmp_path / "site", federation.invite(tmp_path, name)
-        line = ("join", invite, "--site", folder, "--compared", spoken(federation.home.fingerprint))
+        invite = newcomer.invitation()
 
         def full(*_: object, **__: object) -> bytes:
             raise DatabaseError("a database must be writable", "a full disk")
 
         with monkeypatch.context() as broken:  # after the request was written down
-            broken.setattr(federation.enrollment, "_membership", full)
-            ended = pate_party(*line)
+            broken.setattr(newcomer.federation.enrollment, "_membership", full)
+            ended = newcomer.join(invite)
         assert (ended.code, error_code(ended)) == (4, "PF-341")
         assert "status 503" in ended.err
-        assert pate_party(*line).code == 0
+        assert newcomer.join(invite).code == 0
 
     @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "ALL_PROXY"])
     @pytest.mark.parametrize("address", ["socks5://127.0.0.1:1", "ftp://127.0.0.1:1"])
-    def test_what_is_no_proxy_is_said_before_anything_is_made(  # noqa: PLR0917
-        self,
-        federation: ServedFederation,
-        pate_party: PateParty,
-        tmp_path: Path,
-        name: str,
-        monkeypatch: pytest.MonkeyPatch,
-        variable: str,
-        address: str,
+    def test_what_is_no_proxy_is_said_before_anything_is_made(
+        self, newcomer: Newcomer, monkeypatch: pytest.MonkeyPatch, variable: str, address: str
     ) -> None:
-        folder, invite = tmp_path / "site", federation.invite(tmp_path, name)
         go_offline(monkeypatch)
         monkeypatch.delenv("HTTPS_PROXY")
         monkeypatch.setenv(variable, address)
-        ended = pate_party(
-            *("join", invite, "--site", folder),
-            *("--compared", spoken(federation.home.fingerprint)),
-        )
+        ended = newcomer.join(newcomer.invitation())
         assert (ended.code, error_code(ended)) == (4, "PF-341")
         assert f"{variable} must be http://host:port" in ended.err
-        assert not folder.exists()
+        assert not newcomer.site.exists()
 
     def test_another_server_under_the_coordinators_address_is_refused(
-        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
+        self, newcomer: Newcomer, tmp_path: Path
     ) -> None:
         with served_federation(tmp_path / "other") as other:
-            address = other.home.settings.address
-            invitation = replace(federation.enrollment.invite(name), address=address)
-            path = tmp_path / "invite.json"
-            path.write_text(invitation.to_json(), encoding="utf-8")
-            ended = pate_party(
-                *("join", path, "--site", tmp_path / "site"),
-                *("--compared", spoken(federation.home.fingerprint)),
-            )
+            ended = newcomer.join(newcomer.invitation(address=other.home.settings.address))
             assert (ended.code, error_code(ended)) == (4, "PF-341")
             assert not other.enrollment.parties()
 
     def test_behind_tls_inspection_it_says_at_once_whose_certificate_came(
-        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
+        self, newcomer: Newcomer
     ) -> None:
         box, context = (
             trustme.CA(organization_name="Middlebox Ltd"),
@@ -430,13 +383,9 @@ class TestJoin:
         shown = box.issue_cert("127.0.0.1")
         shown.configure_cert(context)
         der = ssl.PEM_cert_to_DER_cert(shown.cert_chain_pems[0].bytes().decode())
-        invitation = federation.enrollment.invite(name)
-        words = spoken(federation.home.fingerprint)
-        path = tmp_path / "invite.json"
         with tls_server(context, now=time.time()) as port:
-            inspected = replace(invitation, address=f"127.0.0.1:{port}")
-            path.write_text(inspected.to_json(), encoding="utf-8")
-            ended = pate_party("join", path, "--site", tmp_path / "site", "--compared", words)
+            inspected = newcomer.invitation(address=f"127.0.0.1:{port}")
+            ended = newcomer.join(inspected)
         assert (ended.code, error_code(ended)) == (4, "PF-341")
         for said in (
             "not the federation's: it is issued by",
@@ -449,37 +398,27 @@ class TestJoin:
             assert said in ended.err
         assert "doctor" not in ended.err
         # Exempted, the same hospital joins with the keys that it made.
-        key = (tmp_path / "site" / "identity.key").read_bytes()
-        site = Site.open(tmp_path / "site")
-        address = federation.home.settings.address
-        site.save(
-            site.settings.with_membership(
-                site.membership().name, replace(site.membership().settings, address=address)
-            )
-        )
-        path.write_text(invitation.to_json(), encoding="utf-8")
-        ended = pate_party("join", path, "--site", tmp_path / "site", "--compared", words)
+        key = (newcomer.site / "identity.key").read_bytes()
+        site, address = Site.open(newcomer.site), newcomer.federation.home.settings.address
+        joined = replace(site.membership().settings, address=address)
+        site.save(site.settings.with_membership(site.membership().name, joined))
+        exempted = replace(Invitation.from_json(inspected.read_text("utf-8")), address=address)
+        inspected.write_text(exempted.to_json(), encoding="utf-8")
+        ended = newcomer.join(inspected)
         assert ended.code == 0, ended.err
-        assert (tmp_path / "site" / "identity.key").read_bytes() == key
+        assert (newcomer.site / "identity.key").read_bytes() == key
 
     @pytest.mark.parametrize(
         "address", ["bad host:8443", "a..b:8443", "coordinator:0", "[::1:8443"]
     )
     def test_an_address_that_cannot_be_makes_nothing(
-        self,
-        federation: ServedFederation,
-        pate_party: PateParty,
-        tmp_path: Path,
-        name: str,
-        address: str,
+        self, newcomer: Newcomer, address: str
     ) -> None:
-        path = tmp_path / "invite.json"
-        invitation = replace(federation.enrollment.invite(name), address=address)
-        path.write_text(invitation.to_json(), encoding="utf-8")
-        ended = pate_party("join", path, "--site", tmp_path / "site", typed="y\n")
+        invite = newcomer.invitation(address=address)
+        ended = newcomer.run("join", invite, "--site", newcomer.site, typed="y\n")
         assert (ended.code, error_code(ended)) == (5, "PF-340")
         assert repr(address) in ended.err
-        assert not (tmp_path / "site").exists()
+        assert not newcomer.site.exists()
 
 
 class TestStatus:
@@ -672,18 +611,12 @@ class TestData:
 
 class TestPeers:
     @pytest.fixture
-    def south(
-        self, federation: ServedFederation, pate_party: PateParty, tmp_path: Path, name: str
-    ) -> Site:
+    def south(self, newcomer: Newcomer) -> Site:
         """Another member."""
-        other = f"South of {name}"
-        ended = pate_party(
-            *("join", federation.invite(tmp_path, other), "--site", tmp_path / "south"),
-            *("--compared", spoken(federation.home.fingerprint)),
-        )
-        assert ended.code == 0
-        site = Site.open(tmp_path / "south")
-        federation.approve(other, site.identity.public.fingerprint)
+        other, folder = f"South of {newcomer.name}", newcomer.folder / "south"
+        assert newcomer.join(newcomer.federation.invite(newcomer.folder, other), folder).code == 0
+        site = Site.open(folder)
+        newcomer.federation.approve(other, site.identity.public.fingerprint)
         return site
 
     def listed(self, pate_party: PateParty, folder: Path, name: str) -> dict[str, Any]:
@@ -712,16 +645,8 @@ class TestPeers:
     def test_other_words_pin_nobody(self, pate_party: PateParty, member: Path, south: Site) -> None:
         own = spoken(Site.open(member).identity.public.fingerprint)
         ended = pate_party(
-            *(
-                "peers",
-                "add",
-                south.membership().settings.party,
-                "--compared",
-                own,
-                "--how",
-                "telephone",
-            ),
-            *("--by", "M. Curie", "--site", member),
+            *("peers", "add", south.membership().settings.party, "--compared", own),
+            *("--how", "telephone", "--by", "M. Curie", "--site", member),
         )
         assert (ended.code, error_code(ended)) == (4, "PF-342")
         with records_of(Site.open(member)) as records:

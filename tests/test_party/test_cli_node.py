@@ -151,17 +151,6 @@ class TestApprove:
         ended = pate_party(*list_it)
         assert (ended.code, "PF-111" in ended.out) == (0, True)
 
-    def test_a_document_that_cannot_be_read_leaves_the_list_whole(
-        self, pate_party: PateParty, waiting: Site, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(
-            "party.site.enrollment.CoordinatorDoor.fetch_pool", lambda self, digest: b"a bomb"
-        )
-        ended = pate_party("approve", "--site", waiting.folder)
-        assert (ended.code, "PF-360" in ended.out) == (0, True)
-        for subject in (Subject.RUN, Subject.POOL):
-            assert digest_of(waiting, subject) in ended.out
-
     def test_a_pool_waits_in_full_where_pools_are_approved(
         self, pate_party: PateParty, waiting: Site
     ) -> None:
@@ -297,11 +286,9 @@ class TestPauseBudgetAudit:
     @pytest.fixture
     def ran(self, tmp_path: Path, stack) -> Running:  # type: ignore[no-untyped-def]
         hospitals = make_hospitals(tmp_path)
-        for place in range(3):
-            hospitals.approve(place)
+        hospitals.approve_all()
         running = Running(hospitals, stack)
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         run.ask((0, 1))
         run.close()
         return running

@@ -15,7 +15,6 @@ from party.cli.policy import MEANINGS
 from party.site.folder import Site
 from party.storage import LedgerStore
 from party.storage.audit_log import Act
-from pate_fed.accounting import PrivacyLedger
 from tests.support.hospital_services import audit_of
 from tests.support.hospital_site import make_site
 from tests.support.markers import sampled
@@ -154,6 +153,7 @@ class TestSet:
             pytest.param("suites", "", id="nothing"),
             pytest.param("approval", "none", id="another approval"),
             pytest.param("operator_body", "a\nb", id="two lines"),
+            pytest.param("delta_for_tests", "1e-5", id="all of delta"),
             pytest.param("delta", "2", id="no probability"),
             pytest.param("lifetime_epsilon", "0", id="no budget"),
             pytest.param("node_port", "0", id="no port"),
@@ -168,31 +168,26 @@ class TestSet:
         assert (ended.code, error_code(ended)) == (2, "PF-302")
         assert (site.path("party.toml").read_bytes(), audit_of(site)) == before
 
+    @pytest.mark.parametrize(
+        ("name", "first", "later"),
+        [
+            ("lifetime_epsilon", "3", "9"),
+            ("delta_for_tests", "1e-6", "0"),
+            ("delta_for_tests", "1e-6", "2e-6"),
+        ],
+    )
     def test_the_budget_for_life_is_set_before_the_first_start_alone(
-        self, pate_party: PateParty, joined: Path
+        self, pate_party: PateParty, joined: Path, name: str, first: str, later: str
     ) -> None:
-        line = ("policy", "set", "lifetime_epsilon", "--site", joined)
-        assert pate_party(*line, "3").code == 0
-        with Site.open(joined).open_database() as database:
+        line = ("policy", "set", name, "--site", joined)
+        assert pate_party(*line, first).code == 0
+        site = Site.open(joined)
+        with site.open_database() as database:
             database.become_node()
-            LedgerStore(database, budget=PrivacyLedger.for_life(3.0, 1e-5))
-        ended = pate_party(*line, "9")
+            LedgerStore(database, budget=site.settings.new_ledger())
+        ended = pate_party(*line, later)
         assert (ended.code, error_code(ended)) == (5, "PF-354")
-        assert Site.open(joined).settings.lifetime_epsilon == 3.0
-
-    def test_the_delta_of_tests_is_set_before_the_first_start_alone(
-        self, pate_party: PateParty, joined: Path
-    ) -> None:
-        line = ("policy", "set", "delta_for_tests", "--site", joined)
-        assert error_code(pate_party(*line, "1e-5")) == "PF-302"  # all of delta
-        assert pate_party(*line, "1e-6").code == 0
-        with Site.open(joined).open_database() as database:
-            database.become_node()
-            LedgerStore(database, budget=Site.open(joined).settings.new_ledger())
-        for value in ("0", "2e-6"):
-            ended = pate_party(*line, value)
-            assert (ended.code, error_code(ended)) == (5, "PF-354")
-        assert Site.open(joined).settings.delta_for_tests == 1e-6
+        assert getattr(Site.open(joined).settings, name) == float(first)
 
 
 def test_the_command_line_is_there_before_anything_that_is_slow_to_load() -> None:

@@ -26,18 +26,11 @@ from pate_fed.data.task import LearningTask
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 from tests.support.markers import sampled
 from tests.test_party.test_cli import PateParty, error_code, pate_party
+from tests.test_party.test_tasks import Door
 
 __all__ = ["pate_party"]
 
 LEAVER = "p7"
-
-
-class Door:
-    def __init__(self, task: LearningTask) -> None:
-        self.task = task
-
-    def fetch_pool(self, digest: bytes) -> bytes:
-        return self.task.to_bytes()
 
 
 @pytest.fixture
@@ -50,7 +43,7 @@ def trained_site(folder: Path, task: LearningTask) -> Site:
     folder.mkdir()
     table = write_own_table(folder / "own.csv")
     site, _ = add(make_site(folder / "site"), table, label=LABEL, patient_id=PATIENT)
-    fetch_task(site, Door(task), task.pool.digest)
+    fetch_task(site, Door(task.to_bytes()), task.pool.digest)
     ready_teachers(site, task, random_bytes=secrets.token_bytes)
     return site
 

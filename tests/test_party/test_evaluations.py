@@ -40,19 +40,11 @@ from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, 
 from tests.test_party.test_cli import PateParty, error_code, pate_party
 from tests.test_party.test_page import browser_of
 from tests.test_party.test_service import Running
+from tests.test_party.test_tasks import Door
 
 __all__ = ["pate_party"]
 
 SHARE, PATIENTS = 0.3, 120
-
-
-class Door:
-    def __init__(self, task: Any) -> None:
-        self.task = task
-
-    def fetch_pool(self, digest: bytes) -> bytes:
-        content: bytes = self.task.to_bytes()
-        return content
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +59,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, task: LearningTask) -> Sit
     table = write_own_table(folder / "own.csv", patients=PATIENTS)
     site, _ = add(make_site(folder / "site"), table, label=LABEL, patient_id=PATIENT)
     site = site.save(replace(site.settings, held_out=SHARE))
-    fetch_task(site, Door(task), task.pool.digest)
+    fetch_task(site, Door(task.to_bytes()), task.pool.digest)
     ready_teachers(site, task, random_bytes=secrets.token_bytes)
     return site
 
@@ -150,7 +142,7 @@ def test_a_held_out_patient_is_removed_and_no_teacher_changes(
     site, _ = add(make_site(tmp_path / "site"), table, label=LABEL, patient_id=PATIENT)
     site = site.save(replace(site.settings, held_out=SHARE))
     for one in (task, evaluation_of(task)):
-        fetch_task(site, Door(one), one.pool.digest)
+        fetch_task(site, Door(one.to_bytes()), one.pool.digest)
     ready_teachers(site, task, random_bytes=secrets.token_bytes)
     leaver = next(f"p{one}" for one in range(40) if is_held_out(f"p{one}", SHARE))
     before = {path.name: path.read_bytes() for path in folder_of(site, task).iterdir()}
@@ -222,7 +214,7 @@ def test_a_table_without_patients_ids_cannot_be_counted_on(
     table = write_own_table(tmp_path / "own.csv")
     site, _ = add(make_site(tmp_path / "site"), table, label=LABEL, patient_id=None)
     site = site.save(replace(site.settings, held_out=SHARE))
-    fetch_task(site, Door(task), task.pool.digest)
+    fetch_task(site, Door(task.to_bytes()), task.pool.digest)
     with pytest.raises(DataError, match="patients' column") as found:
         held_out_records(site, task)
     assert found.value.code == "PF-344"
@@ -309,8 +301,7 @@ def test_three_nodes_count_their_patients_and_a_restarted_one_sends_what_it_sent
         ready_teachers(site, task, random_bytes=secrets.token_bytes)
     hospitals.task = evaluation  # type: ignore[assignment]
     hospitals.terms = lambda _: terms  # type: ignore[method-assign]
-    for place in range(3):
-        hospitals.approve(place)
+    hospitals.approve_all()
     with ExitStack() as stack:
         running, sent = Running(hospitals, stack), list[int]()
 
@@ -358,7 +349,7 @@ def test_a_person_sees_the_comparison_and_no_small_count(
     trained: Site, task: LearningTask, pate_party: PateParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluation = evaluation_of(task)
-    fetch_task(trained, Door(evaluation), evaluation.pool.digest)
+    fetch_task(trained, Door(evaluation.to_bytes()), evaluation.pool.digest)
     right = {"student": 25, "own teachers": 18, "most common class": 27}
     found = [OwnScores(36, right, 14, 2), OwnScores(9, right, 7, 2)]
     monkeypatch.setattr(evaluations, "own_scores", lambda *_: found.pop(0))
@@ -458,7 +449,7 @@ def test_without_held_out_patients_there_is_nothing_to_see(
 ) -> None:
     table = write_own_table(tmp_path / "own.csv")
     site, _ = add(make_site(tmp_path / "site"), table, label=LABEL, patient_id=PATIENT)
-    fetch_task(site, Door(task), task.pool.digest)
+    fetch_task(site, Door(task.to_bytes()), task.pool.digest)
     ready_teachers(site, task, random_bytes=secrets.token_bytes)
     with pytest.raises(DataError, match="held out"):
         own_scores(site, evaluation_of(task), predict=right_answers)

@@ -22,7 +22,7 @@ from party.doctor import FAIL, OK, WARN, Surroundings, examine_standing
 from party.errors import EnrollmentError, Reason, ServiceError, StorageError
 from party.site.folder import DATABASE_FILE, Site
 from party.site.status_file import FILE as STATUS_FILE
-from party.site.status_file import FRESH_S, Status, read_status, write_status
+from party.site.status_file import FRESH_S, read_status, write_status
 from protocols.membership import Membership
 from tests.support.federation import holds_vector
 from tests.support.hospital_services import audit_of, make_hospitals
@@ -31,7 +31,15 @@ from tests.support.markers import sampled
 from tests.support.storage_victim import NOBODY
 from tests.support.whole_federation import no_room
 from tests.test_party.test_cli import PateParty, pate_party
-from tests.test_party.test_service import MARKER, Running, charged, running, stack, tampered
+from tests.test_party.test_service import (
+    MARKER,
+    Running,
+    charged,
+    running,
+    stack,
+    status_of,
+    tampered,
+)
 
 __all__ = ["pate_party", "running", "stack"]
 
@@ -52,12 +60,6 @@ def victim(kind: str, folder: Path) -> Any:
     )
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout.splitlines()[-1])
-
-
-def status_of(running: Running, place: int) -> Status:
-    status = read_status(running.file(place, STATUS_FILE))
-    assert status is not None
-    return status
 
 
 def vectors_of(running: Running, place: int, *, since: int) -> int:
@@ -91,9 +93,7 @@ class TestDisk:
         assert told == {"code": "PF-350", "state": "stopped", "trouble": "PF-350"}
 
     def test_a_database_that_may_not_be_written_any_more(self, running: Running) -> None:
-        run = running.run()
-        run.set_up()
-        run.ask((0,))
+        run = running.set_up(0)
         before, since = charged(running, 0), len(running.transport.answers)
         engine = running.services[0]._database._engine
 
@@ -108,8 +108,7 @@ class TestDisk:
         assert status_of(running, 0).federations[SLUG].last_fault in ("PF-333", "PF-350")
         event.remove(engine, "checkout", only_read)
         engine.dispose()
-        again = running.run()
-        again.set_up()
+        again = running.set_up()
         assert again.ask((2,)).labels.tolist() == [MARKER]
         again.close()
         assert charged(running, 0) == [*before, "committed"]
@@ -118,9 +117,7 @@ class TestDisk:
         self, running: Running, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It comes once: the charge would stay reserved at its worst case, for life."""
-        run = running.run()
-        run.set_up()
-        run.ask((0,))
+        run = running.set_up(0)
         before = charged(running, 0)
         assert before == ["reserved"]
 
@@ -143,9 +140,7 @@ class TestDisk:
         self, running: Running, pate_party: PateParty
     ) -> None:
         site, service = running.hospitals.sites[0], running.services[0]
-        run = running.run()
-        run.set_up()
-        run.ask((0,))
+        run = running.set_up(0)
         assert "storing" not in pate_party("status", "--site", site.folder).out
         with no_room(os.getpid()):
             with pytest.raises(CoordinatorError):
@@ -166,8 +161,7 @@ class TestDisk:
         shown = pate_party("status", "--site", site.folder).out
         assert "storing" not in shown
         assert "PF-350" not in shown.partition("Last fault")[0]
-        again = running.run()
-        again.set_up()
+        again = running.set_up()
         assert again.ask((2,)).labels.tolist() == [MARKER]
 
     def test_a_damaged_database_is_not_called_a_full_disk(self, tmp_path: Path) -> None:
@@ -229,9 +223,7 @@ class TestClock:
     def test_one_that_jumps_in_a_run_charges_nothing_twice_and_answers_nothing_twice(
         self, running: Running, jump: float
     ) -> None:
-        run = running.run()
-        run.set_up()
-        run.ask((0,))
+        run = running.set_up(0)
         running.jumps[0] = jump
         since = len(running.transport.answers)
         try:
@@ -245,15 +237,13 @@ class TestClock:
         charges = charged(running, 0)
         assert len(charges) <= 2
         running.jumps[0] = 0.0
-        again = running.run()
-        again.set_up()
+        again = running.set_up()
         assert again.ask((2,)).labels.tolist() == [MARKER]
         again.close()
         after = charged(running, 0)
         assert after == [*charges, "committed"]
         # What was answered stays answered, and so it is told.
-        third = running.run()
-        third.set_up()
+        third = running.set_up()
         with pytest.raises(VoidBatchError, match=Reason.QUERIES):
             third.ask((0,))
         assert audit_of(running.hospitals.sites[0])
@@ -269,8 +259,7 @@ class TestYesterdaysDatabase:
         self, running: Running, tmp_path: Path
     ) -> None:
         def one_run(index: int) -> None:
-            run = running.run()
-            run.set_up()
+            run = running.set_up()
             run.ask((index,))
             run.close()
 
@@ -312,19 +301,6 @@ class TestStanding:
         found = standing(make_site(tmp_path / "site"))
         unwell = {name: state for name, (state, _) in found.items() if state != OK}
         assert unwell == {"membership": WARN, "peers": WARN}
-
-    @pytest.mark.parametrize(
-        ("membership", "state"),
-        [("revoked", FAIL), ("requested", WARN), ("member", OK), ("", WARN)],
-    )
-    def test_a_membership_as_the_coordinator_last_said(
-        self, tmp_path: Path, membership: str, state: str
-    ) -> None:
-        site = make_site(tmp_path / "site")
-        write_status(
-            site.path(STATUS_FILE), with_membership("running", 1.0, 1, membership=membership)
-        )
-        assert standing(site)["membership"][0] == state
 
     @pytest.mark.parametrize(
         "change",

@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -51,6 +52,21 @@ def refusal_of(answer: bytes) -> str:
 def no_party_acted(federation: Federation) -> bool:
     """Whether no party charged or computed anything, or noted more than its refusals."""
     return {step for steps in federation.steps for step in steps} <= {"abandon"}
+
+
+def refused_setup(federation: Federation) -> PartyRefusedError:
+    """The refusal of a run, of which nothing is charged or computed."""
+    with pytest.raises(PartyRefusedError) as refusal:
+        federation.run.set_up()
+    assert no_party_acted(federation)
+    return refusal.value
+
+
+@contextmanager
+def refused(reason: Reason) -> Iterator[None]:
+    with pytest.raises(RefusalError) as refusal:
+        yield
+    assert refusal.value.reason is reason
 
 
 RUN_REFUSALS = [
@@ -104,10 +120,7 @@ class TestRun:
     )
     def test_party_refuses_a_run_whose_price_is_above(self, changed: dict[str, Any]) -> None:
         federation = Federation(terms=changed)
-        with pytest.raises(PartyRefusedError) as refusal:
-            federation.run.set_up()
-        assert refusal.value.cause == Reason.BUDGET
-        assert no_party_acted(federation)
+        assert refused_setup(federation).cause == Reason.BUDGET
 
     @pytest.mark.parametrize(
         ("least", "reason"),
@@ -129,9 +142,7 @@ class TestRun:
             policy={"mechanisms": frozenset({"stable-gaussian"}), "least_sigma1": least},
             weights=dict.fromkeys(range(3), (2,) * TEACHERS),
         )
-        with pytest.raises(PartyRefusedError) as refusal:
-            federation.run.set_up()
-        assert refusal.value.cause == reason
+        assert refused_setup(federation).cause == reason
 
     @pytest.mark.parametrize("simulated", [True, False], ids=["simulated", "deployed"])
     @pytest.mark.parametrize("mechanism", ["confident", "interactive", "counts", "immutable"])
@@ -152,9 +163,7 @@ class TestRun:
         if simulated:
             federation.run.set_up()
             return
-        with pytest.raises(PartyRefusedError) as refusal:
-            federation.run.set_up()
-        assert refusal.value.cause == Reason.MECHANISM
+        assert refused_setup(federation).cause == Reason.MECHANISM
 
     @sampled()
     @pytest.mark.parametrize(("terms", "policy", "reason"), RUN_REFUSALS)
@@ -162,20 +171,17 @@ class TestRun:
         self, terms: dict[str, Any], policy: dict[str, Any], reason: Reason
     ) -> None:
         federation = Federation(terms=terms, policy=policy)
-        with pytest.raises(PartyRefusedError) as refusal:
-            federation.run.set_up()
-        assert refusal.value.cause == reason
-        assert refusal.value.party in federation.names
-        assert no_party_acted(federation)
+        refusal = refused_setup(federation)
+        assert refusal.cause == reason
+        assert refusal.party in federation.names
         assert federation.coordinator_states == []
 
     @pytest.mark.parametrize("place", [0, 1, 2])
     def test_the_party_that_refuses_is_named(self, place: int) -> None:
         federation = Federation(policies={place: {"most_epsilon": 1.0}})
-        with pytest.raises(PartyRefusedError) as refusal:
-            federation.run.set_up()
-        assert refusal.value.party == federation.names[place]
-        assert refusal.value.cause == Reason.BUDGET
+        refusal = refused_setup(federation)
+        assert refusal.party == federation.names[place]
+        assert refusal.cause == Reason.BUDGET
 
     def test_every_seat_refuses_when_quotas_are_missing(self) -> None:
         federation = Federation(terms={"weights": (EVEN,), "budgets": (5.0,)})
@@ -195,22 +201,16 @@ class TestRun:
 
     def test_simulated_party_refuses_what_is_not_simulated(self) -> None:
         federation = Federation(simulated=False)
-        with pytest.raises(PartyRefusedError) as refusal:
-            federation.run.set_up()
-        assert refusal.value.cause == Reason.SIMULATED
+        assert refused_setup(federation).cause == Reason.SIMULATED
 
     @pytest.mark.parametrize("policy", [{"least_parties": 1}, {"least_parties": 0}])
     def test_no_policy_goes_below_three_parties(self, policy: dict[str, Any]) -> None:
         federation = Federation(form="plain", parties=2, policy={**policy})
-        with pytest.raises(PartyRefusedError) as refusal:
-            federation.run.set_up()
-        assert refusal.value.cause == Reason.TOO_FEW_PARTIES
+        assert refused_setup(federation).cause == Reason.TOO_FEW_PARTIES
 
     def test_plain_sum_is_refused_unless_the_owner_allows_it(self) -> None:
         federation = Federation(form="plain", policy={"forms": Policy().forms})
-        with pytest.raises(PartyRefusedError) as refusal:
-            federation.run.set_up()
-        assert refusal.value.cause == Reason.FORM
+        assert refused_setup(federation).cause == Reason.FORM
 
     def test_a_run_under_a_suite_that_the_owner_did_not_allow_is_refused(self) -> None:
         federation = ready_federation()
@@ -219,9 +219,8 @@ class TestRun:
         assert record is not None
         assert record.suite == SUITE_MLKEM768_X25519
         assert guard.review_run(record, seats=seats, me=seats[0])
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.FORM):
             guard.review_run(replace(record, suite=SUITE_X25519), seats=seats, me=seats[0])
-        assert refusal.value.reason is Reason.FORM
 
     @pytest.mark.parametrize("suites", [{SUITE_X25519}, set()])
     def test_parties_that_accept_other_suites_are_not_set_up_with(self, suites: set[str]) -> None:
@@ -296,9 +295,8 @@ class TestPeers:
     def test_party_refuses_too_few_independent_peers(
         self, parties: int, checked: dict[int, str], least: int
     ) -> None:
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.UNCHECKED_PEERS):
             self.review(parties, checked=checked, least=least)
-        assert refusal.value.reason is Reason.UNCHECKED_PEERS
 
     CHECKED: ClassVar = {1: "one", 2: "two", 3: "runs it", 4: "runs it"}
 
@@ -306,29 +304,25 @@ class TestPeers:
         """The operator counts one colluder, and has two hospitals beside its coordinator."""
         self.review(5, checked={**self.CHECKED, 4: "another"}, colluders=1)
         self.review(5, checked=self.CHECKED, colluders=2, operator="runs it")
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.FORM):
             self.review(5, checked=self.CHECKED, colluders=1, operator="runs it")
-        assert refusal.value.reason is Reason.FORM
 
     def test_all_seats_of_one_body_lie_together(self) -> None:
         self.review(5, checked=self.CHECKED, colluders=2)
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.FORM):
             self.review(5, checked=self.CHECKED, colluders=1)
-        assert refusal.value.reason is Reason.FORM
 
     def test_the_operators_hospitals_and_strangers_add_up(self) -> None:
         checked = {place: body for place, body in self.CHECKED.items() if place != 4}
         self.review(5, checked=checked, colluders=2, operator="runs it")
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.FORM):
             self.review(5, checked=checked, colluders=1, operator="runs it")
-        assert refusal.value.reason is Reason.FORM
 
     def test_the_operators_hospital_is_not_one_of_those_that_protect_us(self) -> None:
         checked = {1: "one", 2: "runs it"}
         self.review(4, checked=checked, colluders=2)
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.UNCHECKED_PEERS):
             self.review(4, checked=checked, colluders=2, operator="runs it")
-        assert refusal.value.reason is Reason.UNCHECKED_PEERS
 
     def test_the_operators_own_hospital_does_not_count_itself(self) -> None:
         checked = {1: "one", 2: "two", 3: "three"}
@@ -345,10 +339,7 @@ class TestPeers:
         bodies = dict(zip(places, ["ours", "both", "both", "one", "two"], strict=True))
         guard = federation.nodes[0]._guard
         federation.nodes[0]._guard = replace(guard, checked_peers=bodies)
-        with pytest.raises(PartyRefusedError) as refusal:
-            federation.run.set_up()
-        assert refusal.value.cause == Reason.FORM
-        assert no_party_acted(federation)
+        assert refused_setup(federation).cause == Reason.FORM
 
     @sampled()
     @pytest.mark.parametrize("form", ["additive", "masked"])
@@ -369,9 +360,8 @@ class TestPeers:
                 federation.run.set_up()
                 assert federation.run.round.setup.record.colluders == promised
                 continue
-            with pytest.raises(PartyRefusedError) as refusal:
-                federation.run.set_up()
-            assert (refusal.value.party, refusal.value.cause) == ("hospital-2", Reason.FORM)
+            refusal = refused_setup(federation)
+            assert (refusal.party, refusal.cause) == ("hospital-2", Reason.FORM)
             assert Reason.FORM == "PF-312"
             assert no_party_acted(federation)
 
@@ -381,9 +371,8 @@ class TestPeers:
         guard = federation.nodes[0]._guard
         guard = replace(guard, policy=replace(guard.policy, least_colluders=least))
         guard.review_run(record, seats=seats, me=seats[0])
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.FORM):
             guard.review_run(replace(record, colluders=0), seats=seats, me=seats[0])
-        assert refusal.value.reason is Reason.FORM
 
     @pytest.mark.parametrize(
         "changed",
@@ -397,9 +386,8 @@ class TestPeers:
     def test_party_refuses_a_form_with_other_numbers(self, changed: dict[str, int]) -> None:
         federation, record, seats = self.record_and_seats(4)
         guard = federation.nodes[0]._guard
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.FORM):
             guard.review_run(replace(record, **changed), seats=seats, me=seats[0])
-        assert refusal.value.reason is Reason.FORM
 
     def test_pool_is_checked_with_the_terms_and_again_with_each_consent(self) -> None:
         federation, record, seats = self.record_and_seats(3)
@@ -409,12 +397,10 @@ class TestPeers:
         guard = replace(
             node._guard, policy=replace(node._guard.policy, approved_pools=frozenset({OTHER_POOL}))
         )
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.POOL):
             guard.review_run(record, seats=seats, me=seats[0])
-        assert refusal.value.reason is Reason.POOL
-        with pytest.raises(RefusalError) as refusal:  # taken back since
+        with refused(Reason.POOL):  # taken back since
             guard.review_consent(terms, scope=scope)
-        assert refusal.value.reason is Reason.POOL
 
     @pytest.mark.parametrize(
         "terms",
@@ -428,9 +414,8 @@ class TestPeers:
     def test_party_refuses_terms_that_cannot_be_read(self, terms: bytes) -> None:
         federation, record, seats = self.record_and_seats(3)
         guard = federation.nodes[0]._guard
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.TERMS):
             guard.review_run(replace(record, terms=terms), seats=seats, me=seats[0])
-        assert refusal.value.reason is Reason.TERMS
 
     @sampled()
     @pytest.mark.parametrize(
@@ -474,9 +459,8 @@ class TestPeers:
         federation, record, seats = self.record_and_seats(3)
         guard = federation.nodes[0]._guard
         terms = encode_value({**federation.run.terms.as_record(), **changed})
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.TERMS):
             guard.review_run(replace(record, terms=terms), seats=seats, me=seats[0])
-        assert refusal.value.reason is Reason.TERMS
 
 
 class TestBatch:
@@ -581,9 +565,8 @@ class TestBatch:
         federation = self.ready(terms={"max_answers": 2})
         assert federation.ask(0, 1).answered == 2
         terms = BatchTerms(federation.run.terms, (2, 3))
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.QUERIES):
             self.review(federation, terms)
-        assert refusal.value.reason is Reason.QUERIES
         with pytest.raises(OutcomeCapError):
             federation.ask(2, 3)
         assert federation.steps[0].count("vote") == 1
@@ -591,9 +574,8 @@ class TestBatch:
     def test_party_refuses_more_queries_than_the_cap_on_asks_leaves(self) -> None:
         federation = self.ready(terms={"max_asks": 3, "max_answers": 3})
         assert federation.ask(0, 1).answered == 2
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.QUERIES):
             self.review(federation, BatchTerms(federation.run.terms, (2, 3)))
-        assert refusal.value.reason is Reason.QUERIES
         assert federation.ask(2).answered == 1
 
     def review(self, federation: Federation, terms: BatchTerms, **changed: Any) -> Any:
@@ -623,9 +605,8 @@ class TestBatch:
             void = ledger.reserve(name, Outcomes(2, 2))
             ledger = void.end_void(name, is_counted=False, is_charged=True)
         assert ledger.left == Outcomes(5, 5)  # as all parties count
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.BUDGET):
             self.review(federation, BatchTerms(federation.run.terms, (0, 1)), run_ledger=ledger)
-        assert refusal.value.reason is Reason.BUDGET
         _, worst = self.review(
             federation, BatchTerms(federation.run.terms, (0,)), run_ledger=ledger
         )
@@ -667,9 +648,8 @@ class TestBatch:
         if is_served:
             self.review(federation, terms, lost_share=lost)
             return
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.VOIDS):
             self.review(federation, terms, lost_share=lost)
-        assert refusal.value.reason is Reason.VOIDS
 
     def test_worst_case_is_charged_within_the_caps_that_are_left(self) -> None:
         federation = self.ready(terms={"max_answers": 3, "max_asks": 5})
@@ -682,9 +662,8 @@ class TestBatch:
     def test_a_pool_that_is_not_the_run_s_is_never_asked(self) -> None:
         federation = self.ready()
         other = QueryPool(federation.pool.inputs[::-1].copy())
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.POOL):
             self.review(federation, BatchTerms(federation.run.terms, (0,)), pool=other)
-        assert refusal.value.reason is Reason.POOL
 
     def test_guard_changes_neither_journal_nor_ledger(self) -> None:
         federation = self.ready()
@@ -875,9 +854,8 @@ class TestEarlierPlans:
         seats = federation.run.round.seats
         gone = PlanClaim.abandoned_by((seats[1], seats[2]), seats=seats[:4])
         self.asked_before(journal, federation, 0, gone)  # at most 4 may open, this needs 5
-        with pytest.raises(RefusalError) as refusal:
+        with refused(reason):
             self.review(guard, journal, federation, 2, index)
-        assert refusal.value.reason is reason
         assert self.review(guard, journal, federation, 2) == ANY_SET
 
     @sampled()
@@ -899,9 +877,8 @@ class TestEarlierPlans:
     ) -> None:
         guard, journal, federation = self.ready()
         self.asked_before(journal, federation, 0, claim)
-        with pytest.raises(RefusalError) as refusal:
+        with refused(reason):
             self.review(guard, journal, federation, index)
-        assert refusal.value.reason is reason
 
     def test_near_queries_are_bound_to_the_set_of_their_neighbor(self) -> None:
         guard, journal, federation = self.ready()
@@ -923,9 +900,8 @@ class TestEarlierPlans:
         guard, journal, federation = self.ready(**policy)
         self.asked_before(journal, federation, 0, PlanClaim.certified((b"a" * 32,)))
         for index, reason in ((0, Reason.QUERIES), (1, Reason.NEAR_QUERIES)):
-            with pytest.raises(RefusalError) as refusal:
+            with refused(reason):
                 self.review(guard, journal, federation, index)
-            assert refusal.value.reason is reason
         assert self.review(guard, journal, federation, 2) == ANY_SET
 
     @pytest.mark.parametrize("index", [0, 1], ids=["the same query", "a near query"])
@@ -933,11 +909,10 @@ class TestEarlierPlans:
         guard, journal, federation = self.ready()
         self.asked_before(journal, federation, 0, PlanClaim.certified(()))
         seats, batch = federation.run.round.seats, federation.pool.ask((index,))
-        with pytest.raises(RefusalError) as refusal:
+        with refused(Reason.QUERIES):
             guard.review_queries(
                 batch, queries=journal.queries, seats=seats, threshold=5, teachers=b"others"
             )
-        assert refusal.value.reason is Reason.QUERIES
         assert self.review(guard, journal, federation, index) == ANY_SET
 
     def test_asking_again_what_was_freed_spends_no_quota(self) -> None:

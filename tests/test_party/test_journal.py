@@ -14,10 +14,9 @@ from party.storage import Journal, PartyDatabase
 from party.storage.query_journal import NearQueries, SketchedQueries
 from pate_fed.queries import QueryPool
 from pate_fed.query_sketches import sketch, to_bytes
-from protocols.additive import AdditiveSum
 from protocols.errors import KeyReuseError, ProtocolError, RestoredJournalError
+from protocols.forms import Additive, Masked
 from protocols.identity import SigningIdentity
-from protocols.masked import MaskedSum
 from protocols.rounds import ANY_SET, PlanClaim, RunNote, SetBound
 from protocols.rounds.journal import MOST_UNSERVED
 from tests.support.plain_journal import PlainJournal
@@ -546,12 +545,12 @@ class JournalContract:
         assert (journal.run(RUN), journal.run(OTHER_RUN)) == (masked, additive)
         note = journal.run(RUN)
         assert note is not None
-        assert note.sum_form is MaskedSum
+        assert note.sum_form is Masked
         assert tuple(identity.key for identity in note.identities.values()) == keys
         assert journal.run(PLAN) is None
         other = journal.run(OTHER_RUN)
         assert other is not None
-        assert other.sum_form is AdditiveSum
+        assert other.sum_form is Additive
 
     # The counter (rule R4) --------------------------------------------------------------------
 

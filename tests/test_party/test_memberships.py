@@ -67,7 +67,9 @@ class Door:
 class Both:
     """Three hospitals that are in two federations; one service each."""
 
-    def __init__(self, folder: Path, stack: ExitStack, *, approval: str, budget: float) -> None:
+    def __init__(
+        self, folder: Path, stack: ExitStack, *, approval: str = "pool", budget: float = 5.0
+    ) -> None:
         self.lung = make_hospitals(folder, approval=approval)
         for place, site in enumerate(self.lung.sites):
             changed = replace(site.settings, lifetime_epsilon=budget)
@@ -76,6 +78,11 @@ class Both:
         self.now = time.time()
         self.services: list[PartyService] = []
         self.stack = stack
+
+    def approve(self) -> None:
+        """Both federations may ask the same pool."""
+        self.lung.approve_all()
+        self.heart.approve_all()
 
     def open(self) -> None:
         for site in self.lung.sites:
@@ -105,11 +112,8 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def both(tmp_path: Path, stack: ExitStack) -> Both:
-    """Both federations may ask the same pool."""
-    made = Both(tmp_path, stack, approval="pool", budget=5.0)
-    for place in range(3):
-        made.lung.approve(place)
-        made.heart.approve(place)
+    made = Both(tmp_path, stack)
+    made.approve()
     made.open()
     return made
 
@@ -177,7 +181,7 @@ class TestOneHospital:
     def test_an_answered_row_of_a_changed_pool_is_refused_to_a_federation_with_other_encoders(
         self, tmp_path: Path, stack: ExitStack
     ) -> None:
-        both = Both(tmp_path, stack, approval="pool", budget=5.0)
+        both = Both(tmp_path, stack)
         changed = rewrite(
             tmp_path / "public.csv",
             tmp_path / "changed.csv",
@@ -189,9 +193,7 @@ class TestOneHospital:
         heart = make_task(changed, label=LABEL, classes=lung.class_names)
         both.heart.task = heart
         assert heart.encoder.encoders[0] != lung.encoder.encoders[0]
-        for place in range(3):
-            both.lung.approve(place)
-            both.heart.approve(place)
+        both.approve()
         both.open()
         there = heart.rows.digests[5]
         run = both.set_up(both.lung)
@@ -207,7 +209,7 @@ class TestOneHospital:
         self, tmp_path: Path, stack: ExitStack
     ) -> None:
         """Ages differ by a thousandth; the other coordinator made a unit of a thousandth."""
-        both = Both(tmp_path, stack, approval="pool", budget=5.0)
+        both = Both(tmp_path, stack)
         lung = both.lung.task
         age, sex = lung.rows.cells[7]
         assert isinstance(age, float)
@@ -226,9 +228,7 @@ class TestOneHospital:
         )
         near = PublicRows(lung.columns, ((age * 1.001, sex), (age * 1.5, sex)))
         both.heart.task = LearningTask(schema, near)
-        for place in range(3):
-            both.lung.approve(place)
-            both.heart.approve(place)
+        both.approve()
         both.open()
         run = both.set_up(both.lung)
         run.ask((7,))
@@ -305,10 +305,8 @@ class TestBudget:
     def test_what_one_left_is_all_that_the_other_has(
         self, tmp_path: Path, stack: ExitStack
     ) -> None:
-        both = Both(tmp_path, stack, approval="pool", budget=1.5)
-        for place in range(3):
-            both.lung.approve(place)
-            both.heart.approve(place)
+        both = Both(tmp_path, stack, budget=1.5)
+        both.approve()
         both.open()
         with pytest.raises(VoidBatchError, match=Reason.BUDGET):
             ask_for_ever(both.set_up(both.lung))
@@ -328,9 +326,8 @@ class TestApprovals:
     def test_a_pool_that_was_approved_for_one_is_not_for_the_other(
         self, tmp_path: Path, stack: ExitStack, approval: str, reason: Reason
     ) -> None:
-        both = Both(tmp_path, stack, approval=approval, budget=5.0)
-        for place in range(3):
-            both.lung.approve(place)
+        both = Both(tmp_path, stack, approval=approval)
+        both.lung.approve_all()
         both.open()
         with pytest.raises(PartyRefusedError, match=reason):
             both.set_up(both.heart)
@@ -344,9 +341,8 @@ class TestApprovals:
     def test_a_pool_of_the_other_is_refused_as_an_unknown_pool_is(
         self, tmp_path: Path, stack: ExitStack, changes: dict[str, Any]
     ) -> None:
-        both = Both(tmp_path, stack, approval="pool", budget=5.0)
-        for place in range(3):
-            both.lung.approve(place)
+        both = Both(tmp_path, stack)
+        both.lung.approve_all()
         both.open()
         answers = []
         for pool in (both.lung.task.pool.digest, bytes(range(32))):
@@ -359,10 +355,8 @@ class TestApprovals:
     def test_a_run_that_was_approved_for_one_is_not_for_the_other(
         self, tmp_path: Path, stack: ExitStack
     ) -> None:
-        both = Both(tmp_path, stack, approval="each run", budget=5.0)
-        for place in range(3):
-            both.lung.approve(place)
-            both.heart.approve(place)
+        both = Both(tmp_path, stack, approval="each run")
+        both.approve()
         both.open()
         with pytest.raises(PartyRefusedError, match=Reason.APPROVAL):
             both.set_up(both.lung)

@@ -50,6 +50,11 @@ def ready(**changed: Any) -> Federation:
     return ready_federation(**changed)
 
 
+@pytest.fixture
+def federation() -> Federation:
+    return ready_federation()
+
+
 class TestOrder:
     def test_party_charges_and_notes_before_it_votes_and_stores_before_it_sends(self) -> None:
         federation = ready()
@@ -84,8 +89,7 @@ class TestOrder:
         assert federation.nodes[0].receive(plans[0]) == first
         assert federation.steps[0] == steps
 
-    def test_nothing_is_sent_again_once_a_plan_is_settled(self) -> None:
-        federation = ready()
+    def test_nothing_is_sent_again_once_a_plan_is_settled(self, federation: Federation) -> None:
         federation.ask(0, 1)
         [plan] = [p for p in federation.transport.packets if kinds(p) == ["Plan"]][:1]
         federation.ask(2)
@@ -120,6 +124,11 @@ class TestInquiry:
         assert said.subject == wire.decode(inquiry).digest  # of no plan: it promises nothing
         return said
 
+    def refusal(self, federation: Federation, *indices: int) -> str:
+        said = self.answer(federation, *indices)
+        assert isinstance(said, Refusal)
+        return said.reason
+
     def test_who_would_refuse_all_says_why_and_nothing_changes_there(self) -> None:
         federation = ready()
         node = federation.nodes[0]
@@ -132,9 +141,7 @@ class TestInquiry:
             (replace(guard, policy=replace(guard.policy, most_queries=1)), Reason.QUERIES),
         ):
             node.adopt(guard=changed, **decided)
-            said = self.answer(federation, 0, 1)
-            assert isinstance(said, Refusal)
-            assert said.reason == reason.value
+            assert self.refusal(federation, 0, 1) == reason.value
         node.adopt(guard=guard, **decided)
         assert self.answer(federation, 0, 1).refused == ()  # type: ignore[attr-defined]
         assert (federation.steps[0], node.ledger, node.state) == (steps, ledger, state)
@@ -143,19 +150,16 @@ class TestInquiry:
 
     def test_who_lacks_the_budget_says_so_before_the_others_pay(self) -> None:
         federation = ready(budgets={0: 0.2})
-        said = self.answer(federation, 0, 1, 2)
-        assert isinstance(said, Refusal)
-        assert said.reason == Reason.BUDGET.value
+        assert self.refusal(federation, 0, 1, 2) == Reason.BUDGET.value
         assert isinstance(self.answer(federation, 0, 1, 2, place=1), Readiness)
         standing = federation.run.ask_ready((0, 1, 2))
         assert standing.unready == {federation.names[0]: Reason.BUDGET.value}
         assert [len(node.ledger.entries) for node in federation.nodes] == [0, 0, 0]
 
     def test_who_cannot_store_what_stands_in_front_of_it_says_so(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, monkeypatch: pytest.MonkeyPatch, federation: Federation
     ) -> None:
         """The settlement of the batch before: to the coordinator it would be silent otherwise."""
-        federation = ready()
         federation.ask(0)
 
         def no_room(*_: object, **__: object) -> None:
@@ -219,15 +223,12 @@ class TestInquiry:
         federation = ready()
         for indices in ((0, 1), (1, 2), (3,)):
             assert isinstance(self.answer(federation, *indices), Readiness)
-        said = self.answer(federation, 4)
-        assert isinstance(said, Refusal)
-        assert said.reason == Reason.QUERIES.value
+        assert self.refusal(federation, 4) == Reason.QUERIES.value
         assert isinstance(self.answer(federation, 1, 2), Readiness)  # it costs nothing
         assert federation.ask(5).answered == 1
         assert federation.run.ask_ready((4,)).unready == {}
 
-    def test_no_inquiry_names_more_queries_than_a_batch_has(self) -> None:
-        federation = ready()
+    def test_no_inquiry_names_more_queries_than_a_batch_has(self, federation: Federation) -> None:
         record = BatchTerms(federation.run.terms, (0,)).as_record()
         for asked, code in ((MOST_ASKED, Reason.QUERIES), (MOST_ASKED + 1, Reason.TERMS)):
             terms = encode_value({**record, "indices": list(range(asked))})
@@ -236,13 +237,10 @@ class TestInquiry:
             assert isinstance(said, Refusal)
             assert said.reason == code.value  # fewer are in the run's caps, or the pool
 
-    def test_who_was_restarted_says_that_its_keys_are_gone(self) -> None:
-        federation = ready()
+    def test_who_was_restarted_says_that_its_keys_are_gone(self, federation: Federation) -> None:
         federation.ask(0)
         federation.restart(0)
-        said = self.answer(federation, 1)
-        assert isinstance(said, Refusal)
-        assert said.reason == KeysGoneError.code
+        assert self.refusal(federation, 1) == KeysGoneError.code
         assert federation.run.ask_ready((1,)).unready == {federation.names[0]: KeysGoneError.code}
 
     def test_a_run_that_has_expired_is_not_ready(self) -> None:
@@ -253,12 +251,9 @@ class TestInquiry:
         federation.stop_clock()
         assert set(federation.run.ask_ready((0,)).unready) == set(federation.names)
 
-    def test_one_of_other_terms_than_the_runs_is_refused(self) -> None:
-        federation = ready()
+    def test_one_of_other_terms_than_the_runs_is_refused(self, federation: Federation) -> None:
         federation.change_terms(sigma2=1e-3)
-        said = self.answer(federation, 0)
-        assert isinstance(said, Refusal)
-        assert said.reason == Reason.TERMS.value
+        assert self.refusal(federation, 0) == Reason.TERMS.value
 
     def test_one_by_another_coordinator_gets_no_answer_of_substance(self) -> None:
         federation = ready()
@@ -418,9 +413,8 @@ class TestSettlement:
         ],
     )
     def test_list_that_no_run_can_have_refunds_nothing(
-        self, labels: list[int], outcomes: list[int]
+        self, labels: list[int], outcomes: list[int], federation: Federation
     ) -> None:
-        federation = ready()
         federation.ask(0, 1, 2)
         [before] = federation.nodes[0].ledger.entries
         answer = self.settle(federation, self.release(labels, outcomes))
@@ -453,8 +447,7 @@ class TestSettlement:
         [entry] = federation.nodes[0].ledger.entries
         assert entry.charged == entry.reserved
 
-    def test_refusals_cost_what_answers_cost(self) -> None:
-        federation = ready()
+    def test_refusals_cost_what_answers_cost(self, federation: Federation) -> None:
         federation.ask(0, 1, 2)
         self.settle(federation, self.release([-1, -1, 0], [self.R, self.R, self.A]))
         [entry] = federation.nodes[0].ledger.entries
@@ -468,8 +461,7 @@ class TestSettlement:
         assert entry.state.value == "committed"
         assert entry.charged == GaussianMaxEvent(3, 20.0)
 
-    def test_void_batch_stays_charged(self) -> None:
-        federation = ready()
+    def test_void_batch_stays_charged(self, federation: Federation) -> None:
         federation.on_vectors_of(1, lambda answer: None)
         with pytest.raises(VoidBatchError):
             federation.ask(0, 1, 2)
@@ -479,8 +471,7 @@ class TestSettlement:
         assert entry.state.value == "forfeited"
         assert entry.charged == entry.reserved
 
-    def test_two_settlements_of_one_plan_stop_the_run(self) -> None:
-        federation = ready()
+    def test_two_settlements_of_one_plan_stop_the_run(self, federation: Federation) -> None:
         federation.ask(0, 1, 2)
         self.settle(federation, self.release([0, 1, 2], [self.A, self.A, self.A]))
         answer = self.settle(federation, self.release([-1, -1, -1], [self.R, self.R, self.R]))
@@ -489,8 +480,7 @@ class TestSettlement:
         [entry] = federation.nodes[0].ledger.entries
         assert entry.charged == GaussianMaxEvent(3, 20.0)
 
-    def test_settlement_by_another_key_changes_nothing(self) -> None:
-        federation = ready()
+    def test_settlement_by_another_key_changes_nothing(self, federation: Federation) -> None:
         federation.ask(0, 1, 2)
         honest = wire.decode(federation.settlement).message
         frame = wire.sign(honest, SigningIdentity.generate()).frame
@@ -601,8 +591,7 @@ class TestDoor:
 
 
 class TestRuns:
-    def test_a_finished_party_joins_another_run(self) -> None:
-        federation = ready()
+    def test_a_finished_party_joins_another_run(self, federation: Federation) -> None:
         federation.ask(0)
         federation.run.close()
         assert federation.nodes[0].state is PartyState.DONE
@@ -616,8 +605,7 @@ class TestRuns:
         node = Federation().nodes[0]
         assert re.fullmatch(r"PartyNode\([0-9a-f]{16}, new\)", repr(node))
 
-    def test_heads_of_all_parties_and_the_coordinator_are_one(self) -> None:
-        federation = ready()
+    def test_heads_of_all_parties_and_the_coordinator_are_one(self, federation: Federation) -> None:
         federation.ask(0, 1)
         federation.ask(2)
         federation.run.close()

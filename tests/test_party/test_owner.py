@@ -447,8 +447,7 @@ class TestTable:
             running.services[place].idle()
             running.restart(place)
         service = self.served(running)
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         run.ask((0, 1))
         site = self.registered(hospitals.sites[0], seed=1)
         shutil.rmtree(site.path("teachers", hospitals.task.digest.hex()))
@@ -456,8 +455,7 @@ class TestTable:
         with pytest.raises(CoordinatorError):
             run.ask((2, 3))
         assert service.federation().node._run is None
-        again = running.run()
-        again.set_up()
+        again = running.set_up()
         assert len(again.ask((4, 5)).labels) == 2
 
     def test_other_settings_wait_for_the_next_start(self, running: Running) -> None:

@@ -96,13 +96,11 @@ def browser_at(opened: OpenSite) -> Browser:
 def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Hospitals, list[bytes]]:
     """Hospitals that have answered a run, and the frames that left the first one."""
     made = make_hospitals(tmp_path_factory.mktemp("page"))
-    for place in range(3):
-        made.approve(place)
+    made.approve_all()
     with ExitStack() as stack:
         running = Running(made, stack)
         left = recorded(running.services[0])
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         run.ask((0, 1))
         run.close()
     made.sites[0] = asks_about_each_run(made.sites[0])
@@ -413,19 +411,18 @@ class TestDecisions:
         self, tmp_path: Path, stack: ExitStack
     ) -> None:
         hospitals = make_hospitals(tmp_path, approval="each run")
-        for place in range(3):
-            hospitals.approve(place)
+        hospitals.approve_all()
         running = Running(hospitals, stack)
         with pytest.raises(PartyRefusedError, match=Reason.APPROVAL):
-            running.run().set_up()
+            running.set_up()
         digests = [_decide_run(site, "approve") for site in hospitals.sites]
         with browser_of(hospitals.sites[0]) as browser:
             browser.enter()
             assert browser.post("reject", digest=digests[0], reason="no").status_code == 303
             with pytest.raises(PartyRefusedError, match=Reason.REJECTED):
-                running.run().set_up()
+                running.set_up()
         _decide_run(hospitals.sites[0], "approve")
-        running.run().set_up()  # only the page's word had kept it away
+        running.set_up()  # only the page's word had kept it away
 
 
 def _decide_run(site: Site, decision: str) -> str:

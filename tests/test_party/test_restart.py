@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from coordinator.errors import VoidBatchError
-from party.decision.node import PartyNode
 from party.storage import Journal, PartyDatabase
 from protocols import wire
 from protocols.errors import (
@@ -22,7 +21,7 @@ from protocols.errors import (
 )
 from protocols.messages import Plan, Ready, Refusal
 from protocols.rounds import PartyState
-from tests.support.federation import holds_vector, ready_federation
+from tests.support.federation import ready_federation
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun
 from tests.support.stores import plans_in
 from tests.support.walk import altered
@@ -35,6 +34,14 @@ def run_on_disk(folder: Path) -> MemoryRun:
     run = MemoryRun(3, journal=lambda place: opened(folder / f"{place}.db"))
     run.set_up()
     return run
+
+
+def asked_on_disk(folder: Path) -> tuple[MemoryRun, bytes, bytes]:
+    """A run, its first party, and a plan that this one heard."""
+    run = run_on_disk(folder)
+    me, plan = run.coordinator.seats[0], run.open_plan(WORDS)
+    run.to_party("plan", me, plan)
+    return run, me, plan
 
 
 def opened(path: Path) -> Journal:
@@ -67,10 +74,7 @@ def gone(run: Any, party: bytes) -> Refusal:
 
 class TestRestarted:
     def test_a_restarted_party_sends_the_very_same_bytes_again(self, tmp_path: Path) -> None:
-        run = run_on_disk(tmp_path)
-        me = run.coordinator.seats[0]
-        plan = run.open_plan(WORDS)
-        run.to_party("plan", me, plan)
+        run, me, plan = asked_on_disk(tmp_path)
         (sent,) = run.parties[me].contribute(ONES)
         for _ in range(3):
             party = run.restart(me, reopened(run, me))
@@ -103,10 +107,7 @@ class TestRestarted:
         assert party.state is PartyState.NEW
 
     def test_an_expired_plan_is_not_answered_again(self, tmp_path: Path) -> None:
-        run = run_on_disk(tmp_path)
-        me = run.coordinator.seats[0]
-        plan = run.open_plan(WORDS)
-        run.to_party("plan", me, plan)
+        run, me, plan = asked_on_disk(tmp_path)
         run.parties[me].contribute(ONES)
         party = run.restart(me, reopened(run, me))
         with pytest.raises(UnexpectedMessageError):
@@ -132,10 +133,7 @@ class TestRestarted:
             run.journals[me].begin(run_id=run.coordinator.run_id, epoch=2, plan_digest=digest)
 
     def test_a_plan_that_nobody_signed_gets_no_stored_y(self, tmp_path: Path) -> None:
-        run = run_on_disk(tmp_path)
-        me = run.coordinator.seats[0]
-        plan = run.open_plan(WORDS)
-        run.to_party("plan", me, plan)
+        run, me, plan = asked_on_disk(tmp_path)
         run.parties[me].contribute(ONES)
         party = run.restart(me, reopened(run, me))
         with pytest.raises(BadSignatureError):
@@ -162,35 +160,6 @@ class TestRestarted:
 
 class TestRestartedNode:
     """The whole party: guard, ledger, teachers; what must not happen is a second vote."""
-
-    def test_a_restarted_node_answers_a_plan_with_the_same_bytes_and_asks_no_teacher(self) -> None:
-        federation = ready_federation()
-        packets: list[bytes] = []
-
-        def on_query(node: int, packet: bytes) -> bytes:
-            if node == 0:
-                packets.append(packet)
-            return packet
-
-        federation.transport.on_query = on_query
-        federation.ask(0, 1)
-        (answer,) = [a for node, a in federation.transport.answers if node == 0 and holds_vector(a)]
-        old, steps = federation.nodes[0], federation.steps[0].copy()
-        node = PartyNode(
-            identity=old._identity,
-            coordinator=old._coordinator,
-            known_peers=old._known_peers,
-            guard=old._guard,
-            tasks=old._tasks,
-            forms=old._forms,
-            journal=old._journal,
-            ledger=old._ledger,
-            random_bytes=old._random_bytes,
-            clock=lambda: federation.now,
-        )
-        for _ in range(3):
-            assert node.receive(packets[-1]) == answer
-        assert federation.steps[0] == steps
 
     def test_a_y_that_was_lost_on_the_way_is_kept_and_its_plan_never_begun_again(self) -> None:
         federation = ready_federation()

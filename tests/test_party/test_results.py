@@ -116,8 +116,7 @@ def a_run_that_ended(folder: Path) -> Iterator[Ended]:
             join(federation, site)
             hospitals.approve(place)
         running = Running(hospitals, stack)
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         run.ask((0, 1))
         run.close()
         queue = RunQueue(federation.enrollment._database, clock=utc_now)
@@ -328,8 +327,7 @@ class TestLyingCoordinator:
         assert left_in(ended.folder) == []
 
     def test_another_run_of_the_same_hospitals_is_not_this_one(self, apart: Ended) -> None:
-        run = apart.running.run()
-        run.set_up()
+        run = apart.running.set_up()
         run.ask((2, 3))
         run.close()
         first, _ = answered_runs(audit_of(apart.site))

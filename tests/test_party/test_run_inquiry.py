@@ -40,8 +40,7 @@ SECRET = "we distrust the operator"
 @pytest.fixture
 def hospitals(tmp_path: Path) -> Hospitals:
     made = make_hospitals(tmp_path, approval="each run")
-    for place in range(3):
-        made.approve(place)
+    made.approve_all()
     return made
 
 

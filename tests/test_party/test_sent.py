@@ -59,12 +59,10 @@ class TestRuns:
         hospitals = make_hospitals(tmp_path, names=names, ports=ports)
         if len(names) > 3:
             hospitals.form = MaskedSum()
-        for place in range(len(names)):
-            hospitals.approve(place)
+        hospitals.approve_all()
         running = Running(hospitals, stack)
         left = recorded(running.services[0])
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         run.ask((0, 1))
         run.close()
         listed = running.services[0].sent.newest(1000)

@@ -100,6 +100,14 @@ class Running:
     def run(self) -> LabelingRun:
         return self.hospitals.run(self.transport, clock=lambda: self.now, sleep=self.wait)
 
+    def set_up(self, *asked: int) -> LabelingRun:
+        """Set a run up, and ask each of these queries in a batch."""
+        run = self.run()
+        run.set_up()
+        for index in asked:
+            run.ask((index,))
+        return run
+
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
@@ -116,13 +124,18 @@ def stack() -> Iterator[ExitStack]:
 @pytest.fixture
 def running(tmp_path: Path, stack: ExitStack) -> Running:
     hospitals = make_hospitals(tmp_path)
-    for place in range(3):
-        hospitals.approve(place)
+    hospitals.approve_all()
     return Running(hospitals, stack)
 
 
 def charged(running: Running, place: int) -> list[str]:
     return [entry.state.value for entry in ledger_of(running.hospitals.sites[place]).entries]
+
+
+def status_of(running: Running, place: int) -> Status:
+    status = read_status(running.file(place, STATUS_FILE))
+    assert status is not None
+    return status
 
 
 def tampered(running: Running, place: int, statement: str) -> None:
@@ -134,8 +147,7 @@ def tampered(running: Running, place: int, statement: str) -> None:
 
 class TestRun:
     def test_three_sites_label_a_batch_and_each_keeps_its_own_books(self, running: Running) -> None:
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         release = run.ask((0, 1, 2))
         run.close()
         assert release.labels.tolist() == [MARKER] * 3
@@ -196,9 +208,7 @@ class TestRun:
             running.open(0)
 
     def test_files_of_a_site_are_for_the_owner_alone(self, running: Running) -> None:
-        run = running.run()
-        run.set_up()
-        run.ask((0,))
+        running.set_up(0)
         for path in running.hospitals.sites[0].folder.rglob("*"):
             mode = stat.S_IMODE(path.stat().st_mode)
             assert mode == (0o700 if path.is_dir() else 0o600), path
@@ -212,7 +222,7 @@ class TestApproval:
         tampered(running, 1, "DELETE FROM approvals")
         for _ in range(3):
             with pytest.raises(PartyRefusedError, match=Reason.POOL):
-                running.run().set_up()
+                running.set_up()
         with records_of(site) as records:
             [asked] = records.approvals()
             assert (asked.subject, asked.digest, asked.state.value) == ("pool", pool, "pending")
@@ -223,20 +233,18 @@ class TestApproval:
         # However often it is offered, it is put on record once.
         told = [record.act for record in audit_of(site)]
         assert told.count(Act.RUN_REFUSED) == 1
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]
 
     def test_each_run_waits_for_a_person_where_the_site_says_so(
         self, tmp_path: Path, stack: ExitStack
     ) -> None:
         hospitals = make_hospitals(tmp_path, approval="each run")
-        for place in range(3):
-            hospitals.approve(place)
+        hospitals.approve_all()
         running = Running(hospitals, stack)
         for place in range(3):
             with pytest.raises(PartyRefusedError, match=Reason.APPROVAL):
-                running.run().set_up()
+                running.set_up()
             for each in range(3):
                 with records_of(hospitals.sites[each]) as records:
                     for asked in records.approvals():
@@ -247,19 +255,17 @@ class TestApproval:
                                 coordinator=asked.coordinator,
                                 by="M. Curie",
                             )
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]
         # Other terms are another run.
         hospitals.changes = {"sigma2": 4.5}
         with pytest.raises(PartyRefusedError, match=Reason.APPROVAL):
-            running.run().set_up()
+            running.set_up()
 
     def test_a_rejected_pool_is_asked_about_no_more_not_even_in_an_open_run(
         self, running: Running
     ) -> None:
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         with records_of(running.hospitals.sites[2]) as records:
             records.reject(
                 Subject.POOL,
@@ -281,14 +287,13 @@ class TestManyOffers:
     @pytest.fixture
     def asking(self, tmp_path: Path, stack: ExitStack) -> Running:
         hospitals = make_hospitals(tmp_path, approval="each run")
-        for place in range(3):
-            hospitals.approve(place)
+        hospitals.approve_all()
         return Running(hospitals, stack)
 
     def offer(self, running: Running, number: int) -> str:
         running.hospitals.changes = {"sigma2": 4.0 + number / 1000}
         with pytest.raises(PartyRefusedError) as refused:
-            running.run().set_up()
+            running.set_up()
         return str(refused.value.cause)
 
     @pytest.mark.slow
@@ -311,8 +316,7 @@ class TestManyOffers:
         codes = [self.offer(asking, MOST_PENDING + number) for number in range(3)]
         assert codes == [Reason.APPROVAL, Reason.APPROVAL, Reason.PENDING]
         asking.hospitals.changes = {"sigma2": 4.0}
-        run = asking.run()
-        run.set_up()
+        run = asking.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]
 
     @pytest.mark.slow
@@ -333,8 +337,7 @@ class TestApprovalOfRuns:
         return self.open(make_hospitals(tmp_path, approval="each run"), stack)
 
     def open(self, hospitals: Hospitals, stack: ExitStack) -> Running:
-        for place in range(len(hospitals.sites)):
-            hospitals.approve(place)
+        hospitals.approve_all()
         running = Running(hospitals, stack)
         self.refused(running)
         self.approve(running)
@@ -342,7 +345,7 @@ class TestApprovalOfRuns:
 
     def refused(self, running: Running) -> None:
         with pytest.raises(PartyRefusedError, match=Reason.APPROVAL):
-            running.run().set_up()
+            running.set_up()
 
     def asked(self, running: Running, place: int) -> list[Approval]:
         with records_of(running.hospitals.sites[place]) as records:
@@ -364,8 +367,7 @@ class TestApprovalOfRuns:
         )
 
     def answered(self, running: Running, *indices: int) -> LabelingRun:
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         for index in indices:
             run.ask((index,))
         return run
@@ -409,23 +411,6 @@ class TestApprovalOfRuns:
         self.answered(asking, 2).close()
         assert len(charged(asking, 0)) == 2
 
-    def test_a_restarted_site_sends_what_it_sent_and_is_asked_on(self, asking: Running) -> None:
-        plans: list[bytes] = []
-
-        def on_query(node: int, packet: bytes) -> bytes:
-            if node == 0 and "Plan" in kinds(packet):
-                plans.append(packet)
-            return packet
-
-        asking.transport.on_query = on_query
-        self.answered(asking, 0)
-        [sent] = [a for node, a in asking.transport.answers if node == 0 and holds_vector(a)]
-        service = asking.restart(0)
-        assert service.receive(plans[0]) == sent
-        assert charged(asking, 0) == ["reserved"]
-        self.answered(asking, 1).close()
-        assert self.told(asking, 0, Act.ASKED) == 1
-
     def test_an_answer_is_on_record_before_teachers_are_asked(self, asking: Running) -> None:
         seen: list[object] = []
 
@@ -447,8 +432,7 @@ class TestApprovalOfRuns:
     def test_an_approval_that_is_taken_back_while_a_batch_is_judged_answers_nothing(
         self, asking: Running, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        run = asking.run()
-        run.set_up()
+        run = asking.set_up()
         monkeypatch.setattr(asking.services[0], "_refresh", lambda: None)
         [one] = self.asked(asking, 0)
         with records_of(asking.hospitals.sites[0]) as records:
@@ -482,8 +466,7 @@ class TestApprovalOfRuns:
         self.refused(running)
         additive, masked = self.asked(running, 0)
         assert (additive.form, masked.form) == ("additive", "masked")
-        assert additive.terms == masked.terms
-        assert additive.seats == masked.seats
+        assert (additive.terms, additive.seats) == (masked.terms, masked.seats)
         assert additive.suite == masked.suite == DEFAULT_SUITE
         assert masked.state is ApprovalState.PENDING
         hospitals.form = AdditiveSum()
@@ -492,9 +475,7 @@ class TestApprovalOfRuns:
 
 class TestPause:
     def test_a_paused_site_refuses_the_next_batch_before_any_vote(self, running: Running) -> None:
-        run = running.run()
-        run.set_up()
-        run.ask((0,))
+        run = running.set_up(0)
         site = running.hospitals.sites[0]
         with records_of(site) as records:
             records.standing.pause(by="M. Curie")
@@ -504,8 +485,7 @@ class TestPause:
         late = running.transport.answers[answers:]
         assert not any(holds_vector(answer) for node, answer in late if node == 0)
         assert charged(running, 0) == ["committed"]  # nothing was reserved for what was refused
-        status = read_status(running.file(0, STATUS_FILE))
-        assert status is not None
+        status = status_of(running, 0)
         assert (status.state, status.federations[SLUG].last_refusal) == ("paused", "PF-323")
         with records_of(site) as records:
             records.standing.resume(by="M. Curie")
@@ -523,15 +503,13 @@ class TestPause:
     def test_where_what_people_decided_cannot_be_read_nothing_is_answered(
         self, running: Running, spoil: str
     ) -> None:
-        run = running.run()
-        run.set_up()
+        running.set_up()
         tampered(running, 0, spoil)
         answers = len(running.transport.answers)
         with pytest.raises(StorageError):
             running.services[0].receive(wire.pack([]))
         assert len(running.transport.answers) == answers
-        status = read_status(running.file(0, STATUS_FILE))
-        assert status is not None
+        status = status_of(running, 0)
         assert status.federations[SLUG].last_fault == "PF-350"
 
     def test_a_pause_that_says_something_else_is_a_pause(self, running: Running) -> None:
@@ -539,15 +517,14 @@ class TestPause:
             records.standing.pause(by="M. Curie")
         tampered(running, 0, "UPDATE standing SET value = 'no' WHERE name = 'pause'")
         with pytest.raises(PartyRefusedError, match=Reason.PAUSED):
-            running.run().set_up()
+            running.set_up()
 
 
 class TestRestart:
     def test_a_site_killed_after_it_sent_sends_the_same_bytes_and_asks_no_teacher_again(
         self, running: Running
     ) -> None:
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         plans: list[bytes] = []
 
         def on_query(node: int, packet: bytes) -> bytes:
@@ -570,20 +547,15 @@ class TestRestart:
         assert charged(running, 0) == ["reserved"]  # until it hears how the batch ended
 
     def test_a_new_run_charges_what_a_killed_one_left_open_once(self, running: Running) -> None:
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         run.ask((0, 1))
         running.restart(0)
-        again = running.run()
-        again.set_up()
-        again.ask((2,))
+        again = running.set_up(2)
         again.close()
         assert charged(running, 0) == ["reserved", "committed"]
 
     def test_a_ledger_that_is_gone_stops_a_site_that_answered(self, running: Running) -> None:
-        run = running.run()
-        run.set_up()
-        run.ask((0,))
+        running.set_up(0)
         tampered(running, 0, "DELETE FROM entries")
         tampered(running, 0, "DELETE FROM budget")
         with pytest.raises(RecordError, match="must be there"):
@@ -595,8 +567,7 @@ class TestRestart:
             path.unlink()
         with pytest.raises(StorageError, match="got no file"):
             running.open(0)
-        status = read_status(running.file(0, STATUS_FILE))
-        assert status is not None
+        status = status_of(running, 0)
         assert (status.state, status.trouble) == ("stopped", "PF-350")
 
 
@@ -615,9 +586,7 @@ class TestOrder:
             return vote
 
         running.restart(0, watching)
-        run = running.run()
-        run.set_up()
-        run.ask((0,))
+        running.set_up(0)
         assert seen == [["batch answered", "reserved"]]
 
     def test_what_cannot_be_put_on_record_is_not_answered(self, running: Running) -> None:
@@ -627,8 +596,7 @@ class TestOrder:
             return asked.append
 
         running.restart(0, watching)
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         tampered(running, 0, "DROP TABLE audit")
         with pytest.raises(VoidBatchError, match=Reason.STORAGE):
             run.ask((0,))
@@ -642,8 +610,7 @@ class TestOrder:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr("party.site.status_file.write_status", no_room)
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]
 
 
@@ -673,8 +640,7 @@ class TestPeers:
     ) -> None:
         """The owner of two hospitals of three would be left alone with the third's votes."""
         hospitals = make_hospitals(tmp_path, policy={"own_body": own})
-        for place in range(3):
-            hospitals.approve(place)
+        hospitals.approve_all()
         run = Running(hospitals, stack).run()
         if not refused:
             run.set_up()
@@ -698,8 +664,7 @@ class TestPeers:
             membership_of(running.hospitals.sites[0].identity.fingerprint, state=state)
         )
         service.receive(wire.pack([]))
-        status = read_status(running.file(0, STATUS_FILE))
-        assert status is not None
+        status = status_of(running, 0)
         said = status.federations[SLUG]
         assert (said.membership, said.heard_at) == (state, running.now)
 
@@ -753,9 +718,7 @@ class TestWitness:
     """The coordinator holds the head that the site signed last, and gives it back."""
 
     def ask(self, running: Running) -> None:
-        run = running.run()
-        run.set_up()
-        run.ask((0,))
+        run = running.set_up(0)
         run.close()
 
     def put_back(self, running: Running, copy: Path) -> None:
@@ -780,9 +743,7 @@ class TestWitness:
         self.ask_again(running)
 
     def ask_again(self, running: Running) -> None:
-        run = running.run()
-        run.set_up()
-        run.ask((1,))
+        running.set_up(1)
 
     @sampled()
     @pytest.mark.parametrize("grows", [False, True], ids=["shorter", "grown past it"])
@@ -813,8 +774,7 @@ class TestWitness:
             service.receive(wire.pack([]))
         with pytest.raises(BrokenAuditLogError):
             running.restart(0)
-        status = read_status(running.file(0, STATUS_FILE))
-        assert status is not None
+        status = status_of(running, 0)
         assert (status.state, status.trouble) == ("stopped", "PF-353")
         assert charged(running, 0) == charged_before
 
@@ -909,8 +869,7 @@ class TestNothingLeaks:
         assert secret not in str(refused.value)
 
     def test_no_file_of_a_site_holds_a_vote_but_its_masked_y(self, running: Running) -> None:
-        run = running.run()
-        run.set_up()
+        run = running.set_up()
         run.ask((0, 1))
         status = json.loads(running.file(0, STATUS_FILE).read_text("utf-8"))
         assert set(status) == {

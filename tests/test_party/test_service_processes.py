@@ -82,8 +82,7 @@ class Deployed:
             ca=self.home.ca_certificate.decode(),
             ports=tuple(free_ports(3)),
         )
-        for place in range(3):
-            self.hospitals.approve(place)
+        self.hospitals.approve_all()
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, *arguments: str, log: str = "superlink.log") -> subprocess.Popen[bytes]:

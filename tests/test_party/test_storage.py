@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import stat
 import tempfile
 import time
@@ -14,7 +13,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -32,11 +30,10 @@ from party.errors import (
 from party.storage import Journal, LedgerStore, PartyDatabase
 from party.storage.schema import Base, EntryRow, PlanRow, VectorRow
 from pate_fed.accounting import PrivacyLedger
-from protocols.errors import HistoryError, KeyReuseError, RestoredJournalError
+from protocols.errors import KeyReuseError
 from tests.support.federation import Federation, holds_vector
 from tests.support.forked_victims import start_victim, words_of
 from tests.support.markers import more
-from tests.support.rounds import NOW, MemoryRun
 from tests.support.storage_victim import (
     BUDGET,
     CHARGE,
@@ -238,14 +235,6 @@ class TestJournal:
             connection.execute(update(VectorRow).values(frame=b"z"))
         with pytest.raises(JournalDamagedError):
             journal.find(PLAN)
-
-    def test_after_a_halt_nothing_is_begun_for_good(self, database: PartyDatabase) -> None:
-        journal = Journal(database)
-        journal.halt(40)
-        for epoch in (1, 41):
-            with pytest.raises(RestoredJournalError) as caught:
-                journal.begin(run_id=RUN, epoch=epoch, plan_digest=PLAN)
-            assert (caught.value.code, caught.value.shown) == ("PF-214", 40)
 
     def test_it_is_open_once_and_the_next_is_told(
         self, database: PartyDatabase, path: Path
@@ -525,44 +514,6 @@ class TestKilled:
             folder.chmod(0o755)
         assert said.startswith("PF-350 ")
         assert name not in said
-
-
-class TestRestored:
-    """A copy of the database in its place would answer everything again (rule R4)."""
-
-    def test_its_own_signature_and_its_peers_stop_it(self, tmp_path: Path) -> None:
-        databases: dict[int, PartyDatabase] = {}
-
-        def open_journal(place: int) -> Journal:
-            databases[place] = PartyDatabase.create(tmp_path / f"{place}.db")
-            return Journal(databases[place])
-
-        run = MemoryRun(3, journal=open_journal)
-        me = run.coordinator.seats[0]
-        mine = databases[list(run.journals).index(me)]
-        mine.forget_erased()  # all of it is in the one file
-        shutil.copy(mine.path, tmp_path / "backup.db")
-        run.set_up()
-        assert np.array_equal(run.sum([np.ones(5, dtype=np.int64)] * 3, batch=0), [3] * 5)
-        run.settle()
-        run.close()
-        shown = run.coordinator.statements[me]
-        with PartyDatabase.at(tmp_path / "backup.db") as backup:
-            journal = Journal(backup)
-            party = run.restart(me, journal)
-            with pytest.raises(RestoredJournalError):
-                party.receive(shown, now=NOW)
-            with pytest.raises(RestoredJournalError):
-                journal.require_whole()
-            for peer in run.coordinator.seats[1:]:
-                assert run.journals[peer].witnessed()[me] > journal.counter
-            run.new_run()
-            with pytest.raises((HistoryError, RestoredJournalError)):
-                run.set_up()
-        with PartyDatabase.at(tmp_path / "backup.db") as again, pytest.raises(RestoredJournalError):
-            Journal(again).begin(run_id=bytes(32), epoch=1, plan_digest=PLAN)
-        for database in databases.values():
-            database.close()
 
 
 def test_a_database_in_memory_is_gone_with_its_last_user() -> None:

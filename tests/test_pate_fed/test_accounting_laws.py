@@ -41,7 +41,7 @@ from pate_fed.accounting.formal import gdp_cost, labels_cost
 from pate_fed.accounting.pure_bounds import pure_dp_rdp
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.errors import InvalidParameterError, InvalidVotesError, PateFedError
-from pate_fed.lab.exact import exact_epsilon, exact_label_rdp, exact_threshold_rdp
+from pate_fed.lab.exact import exact_epsilon, exact_threshold_rdp
 from pate_fed.lab.laplace_bounds import laplace_log_q, laplace_rdp
 from pate_fed.lab.pate_bounds import (
     gnmax_log_q,
@@ -64,7 +64,7 @@ from pate_fed.releases import NoisyRelease
 from tests.support import exact_argmax
 from tests.support.exact_argmax import histograms, laplace_argmax_log_law, one_vote_neighbors
 from tests.support.markers import sampled
-from tests.support.query_costs import gnmax_rdp
+from tests.support.query_costs import exact_label_rdp, gnmax_rdp
 from tests.support.threshold_law import threshold_log_law
 
 ORDERS = np.array([1.25, 2.0, 3.5, 8.0, 14.0, 32.0])
@@ -276,6 +276,20 @@ class TestHypothesis:
 
         assert (rdp(asks + 1, answers) >= rdp(asks, answers)).all()
         assert (rdp(asks + 1, answers + 1) >= rdp(asks + 1, answers)).all()
+
+    @given(counts=HISTOGRAM, order=st.randoms(use_true_random=False))
+    def test_permuting_classes_changes_no_price_of_a_query(
+        self, counts: list[int], order: Any
+    ) -> None:
+        shuffled = list(counts)
+        order.shuffle(shuffled)
+        prices: list[Callable[[list[int]], NDArray[np.float64]]] = [
+            lambda row: exact_label_rdp([row], ORDERS, sigma=20.0),
+            lambda row: gnmax_rdp([row], ORDERS, sigma=20.0),
+            lambda row: laplace_rdp([row], ORDERS, gamma=0.1),
+        ]
+        for price in prices:
+            assert price(shuffled) == pytest.approx(price(counts), rel=1e-9, abs=1e-15)
 
     @given(
         rows=st.lists(st.permutations([40, 8, 2]), min_size=1, max_size=5),

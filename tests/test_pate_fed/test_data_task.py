@@ -88,11 +88,10 @@ class TestFromAPublicTable:
 
     def test_a_label_in_the_public_table_is_not_read(self, tmp_path: Path) -> None:
         rows = [f"{20 + row},{'yes' if row % 2 else 'no'}" for row in range(30)]
-        with_label = write(tmp_path / "with.csv", "age,sick", *rows)
-        without = write(tmp_path / "without.csv", "age", *(row.partition(",")[0] for row in rows))
+        tables = ("age,sick", *rows), ("age", *(row.partition(",")[0] for row in rows))
         one, other = (
-            make_task(path, label="sick", classes=("no", "yes"), name="x")
-            for path in (with_label, without)
+            make_task(write(tmp_path / "x.csv", *lines), label="sick", classes=("no", "yes"))
+            for lines in tables
         )
         assert one.to_bytes() == other.to_bytes()
 

@@ -30,7 +30,6 @@ from pate_fed.lab.experiments.experiment import (
     Tell,
     confident_rows,
     epsilon_of,
-    load_counts,
     noisy_labels,
 )
 from pate_fed.lab.mechanisms import ConfidentGaussianMax, InteractiveGaussianMax
@@ -76,20 +75,6 @@ def test_noise_is_drawn_anew_and_with_its_deviation() -> None:
 def test_the_check_keeps_rows_that_teachers_agree_about() -> None:
     votes = np.array([[250, 0], [130, 120], [0, 250]])
     assert confident_rows(votes, 200.0, 1e-3, np.random.default_rng(0)).tolist() == [0, 2]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param(np.arange(5), id="one axis"),
-        pytest.param(np.array([[1, -1]]), id="a negative count"),
-        pytest.param(np.array([{"a": 1}], dtype=object), id="objects"),
-    ],
-)
-def test_a_file_that_holds_no_counts_is_refused(tmp_path: Path, content: np.ndarray) -> None:
-    np.save(tmp_path / "votes.npy", content)
-    with pytest.raises(UnreadableFileError):
-        load_counts(tmp_path / "votes.npy")
 
 
 def test_a_result_says_mean_spread_and_least() -> None:

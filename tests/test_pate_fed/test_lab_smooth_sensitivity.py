@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from numpy.typing import DTypeLike, NDArray
 from scipy.special import ndtr
 
 from benchmarks.baselines.loop import SmoothLoop
@@ -231,12 +230,9 @@ def test_many_checks_and_labels_together_are_smooth() -> None:
 
 
 @pytest.mark.parametrize("weight", [1, 2, 3])
-@pytest.mark.parametrize("exact", [True, False])
-def test_two_class_lists_are_the_definition(weight: int, exact: bool) -> None:
+def test_two_class_lists_are_the_definition(weight: int) -> None:
     teachers = 6
-    table = two_class_label_costs(
-        sigma=1.5, order=3.0, teachers=teachers, weight=weight, exact=exact
-    )
+    table = two_class_label_costs(sigma=1.5, order=3.0, teachers=teachers, weight=weight)
     for class0 in range(teachers + 1):
         votes = (class0, teachers - class0)
         listed = two_class_local_sensitivities([votes], cost_of_class0=table, weight=weight)[0]
@@ -382,38 +378,14 @@ def test_sums_are_sums_of_lists() -> None:
     assert half == pytest.approx(0.5 * lists[0] + lists[2], rel=1e-14)
 
 
-@pytest.mark.parametrize("dtype", ["u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"])
-def test_every_number_type_gives_the_same_result(dtype: DTypeLike) -> None:
-    counts = np.array([[200, 50] + [0] * 8, [90, 80, 80] + [0] * 7])
-    expected = gnmax_local_sensitivities(counts, SETTING)
-    assert np.array_equal(gnmax_local_sensitivities(counts.astype(dtype), SETTING), expected)
-    check: dict[str, Any] = {
-        "vote_threshold": 200, "sigma": 150, "order": 14, "teachers": 250
-    }  # fmt: skip
-    tops: NDArray[Any] = np.array([200, 90])
-    assert np.array_equal(
-        threshold_local_sensitivities(tops.astype(dtype), **check),
-        threshold_local_sensitivities(tops, **check),
-    )
-
-
 def test_a_list_ends_where_every_vote_was_reached() -> None:
     assert distances(250) == 250
     assert distances(250, 25) == 11
     assert distances(7, 3) == 4
 
 
-@pytest.mark.parametrize(
-    "counts",
-    [
-        pytest.param([[250, 0]], id="other classes"),
-        pytest.param([[249] + [0] * 9], id="a vote is missing"),
-        pytest.param([[251, -1] + [0] * 8], id="negative"),
-        pytest.param([[249.5, 0.5] + [0] * 8], id="not whole"),
-        pytest.param([[math.nan] + [0] * 9], id="no number"),
-    ],
-)
-def test_counts_that_no_teachers_cast_are_refused(counts: list[Any]) -> None:
+@pytest.mark.parametrize("counts", [[[250, 0]], [[249] + [0] * 9]])
+def test_counts_of_other_teachers_or_classes_are_refused(counts: list[list[int]]) -> None:
     with pytest.raises(InvalidVotesError):
         gnmax_local_sensitivities(counts, SETTING)
     with pytest.raises(InvalidVotesError):

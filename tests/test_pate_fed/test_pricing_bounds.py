@@ -14,11 +14,11 @@ import pytest
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.federation import RunTerms
-from pate_fed.lab.exact import exact_label_rdp
 from pate_fed.mechanisms.discrete_sampling import largest_draw
 from pate_fed.mechanisms.noise_shares import DistributedNoise
 from tests.support.extreme_terms import usual_terms
 from tests.support.markers import more
+from tests.support.query_costs import exact_label_rdp
 
 _KINDS = usual_terms()
 

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from coordinator.runs.interim import teach
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.inputs import Inputs
-from pate_fed.queries import QueryPool
 from pate_fed.students import (
     IMAGE_STUDENTS,
     STUDENTS,
@@ -151,13 +151,10 @@ class TestStudent:
 
 
 def test_without_any_answer_there_is_no_student_and_a_warning_says_so() -> None:
-    warnings: list[str] = []
-    pool = QueryPool(POOL.features)
-    asked = {"name": "auto", "pool": pool, "kind": "table", "classes": 3, "facts": LabelFacts()}
-    rng = np.random.default_rng(0)
-    more: dict[str, Any] = {"rng": rng, "warnings": warnings, "again": "another"}
-    assert teach({}, **asked, **more) is None  # type: ignore[arg-type]
-    [warning] = warnings
+    request = SimpleNamespace(settings=None)
+    run: Any = SimpleNamespace(lessons={}, counts={}, request=request, warnings=[])
+    assert teach(run, kind="table", facts=LabelFacts(), rng=np.random.default_rng(0)) is None
+    [warning] = run.warnings
     assert warning.startswith("There is no student. PF-109: ")
 
 
@@ -170,7 +167,7 @@ def test_an_unknown_student_is_refused() -> None:
 
 
 def test_one_label_per_cluster_labels_the_cluster() -> None:
-    spread = propagate_labels(POOL.features, np.array([0, 1, 2]), np.array([0, 1, 2]), classes=3)
+    spread = propagate_labels(Lesson(POOL.inputs, np.arange(3), np.arange(3), 3))
     assert (spread.labels == POOL.labels).mean() > 0.98
     assert spread.confidence.min() >= 0.0
     assert spread.confidence.max() <= 1.0
@@ -180,14 +177,16 @@ def test_a_single_wrong_label_among_many_is_outvoted() -> None:
     indices = np.arange(30)
     labels = POOL.labels[indices].copy()
     labels[0] = (labels[0] + 1) % 3
-    spread = propagate_labels(POOL.features, indices, labels, classes=3)
+    spread = propagate_labels(Lesson(POOL.inputs, indices, labels, 3))
     assert spread.labels[0] == POOL.labels[0]
 
 
 def test_an_input_that_no_label_reaches_takes_the_most_frequent_one() -> None:
     islands = np.concatenate([np.zeros((20, 2)), np.full((20, 2), 1e6), np.full((20, 2), -1e6)])
     islands += np.random.default_rng(0).normal(size=islands.shape)
-    spread = propagate_labels(islands, np.array([0, 20, 21]), np.array([0, 1, 1]), classes=3)
+    spread = propagate_labels(
+        Lesson(Inputs(islands), np.array([0, 20, 21]), np.array([0, 1, 1]), 3)
+    )
     assert (spread.labels[:20] == 0).all()
     assert (spread.labels[20:] == 1).all()
     assert not spread.confidence[40:].any()
@@ -198,11 +197,11 @@ def test_a_direction_in_which_all_classes_vary_misleads_the_first_graph_only() -
     labels = rng.integers(3, size=600)
     inputs = rng.normal(size=(600, 6)) * np.array([20, 16, 1, 1, 1, 1])
     inputs[np.arange(600), 2 + labels] += 5
-    asked = {"indices": np.arange(60), "labels": labels[:60].copy(), "classes": 3}
-    asked["labels"][:6] = (asked["labels"][:6] + 1) % 3  # type: ignore[index]  # the labels
+    released = labels[:60].copy()
+    released[:6] = (released[:6] + 1) % 3
+    lesson = Lesson(Inputs(inputs), np.arange(60), released, 3)
     first, second = (
-        (spread(inputs, **asked).labels == labels).mean()  # type: ignore[arg-type]
-        for spread in (propagate_labels, refined_labels)
+        (spread(lesson).labels == labels).mean() for spread in (propagate_labels, refined_labels)
     )
     assert first < 0.9
     assert second > 0.97
@@ -225,7 +224,7 @@ def test_propagation_is_finite_and_uses_released_classes_only(
     count = int(rng.integers(1, inputs + 1))
     indices = rng.choice(inputs, size=count, replace=False)
     labels = rng.integers(classes, size=count)
-    spread = spread_by(places, indices, labels, classes=classes)
+    spread = spread_by(Lesson(Inputs(places), indices, labels, classes))
     assert set(spread.labels.tolist()) <= set(labels.tolist())
     assert np.isfinite(spread.confidence).all()
 
@@ -417,7 +416,7 @@ def test_kernel_ridge_predicts_each_label_as_if_it_had_never_seen_it() -> None:
     rng = np.random.default_rng(3)
     inputs, labels = rng.normal(size=(40, 5)), rng.integers(3, size=40)
     lesson = Lesson(Inputs(inputs), np.arange(40), labels, 3)
-    model = KernelRidgeStudent()
+    model = KernelRidgeStudent("image")
     model.fit(lesson, rng=rng)
     ridge = model.model.estimator  # type: ignore[attr-defined]  # scikit-learn's
     found = []

@@ -97,10 +97,19 @@ OTHERS = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture
+def cheat() -> Cheat:
+    return cheat_with()
+
+
+@pytest.fixture
+def run() -> MemoryRun:
+    return ready_run(N, form=MaskedSum)
+
+
 @sampled()
 @OTHERS
-def test_a_party_gives_one_verdict_on_a_plan(first: str, second: str) -> None:
-    cheat = cheat_with()
+def test_a_party_gives_one_verdict_on_a_plan(first: str, second: str, cheat: Cheat) -> None:
     party, journal = party_of(cheat), journal_of(cheat)
     given = cheat.ask(ME, SETS[first])
     before = unchanged(party, journal)
@@ -136,16 +145,14 @@ def test_a_party_gives_one_verdict_on_a_plan_also_after_a_restart(first: str, se
     assert party.state is PartyState.NEW
 
 
-def test_a_verdict_has_the_same_bytes_after_a_restart() -> None:
-    cheat = cheat_with()
+def test_a_verdict_has_the_same_bytes_after_a_restart(cheat: Cheat) -> None:
     *_, first = party_of(cheat).receive(cheat.proposal(ALL), now=NOW).replies
     again = cheat.run.restart(cheat.fingerprint(ME)).receive(cheat.proposal(ALL), now=NOW)
     assert again == Received((first,))  # no MACs: the keys for them are gone
 
 
-def test_a_party_that_was_restarted_agrees_to_no_set_and_may_close_the_plan() -> None:
+def test_a_party_that_was_restarted_agrees_to_no_set_and_may_close_the_plan(cheat: Cheat) -> None:
     """It cannot check the set any more."""
-    cheat = cheat_with()
     journal, me = journal_of(cheat), cheat.fingerprint(ME)
     party = cheat.run.restart(me)
     counter = journal.counter
@@ -159,8 +166,7 @@ def test_a_party_that_was_restarted_agrees_to_no_set_and_may_close_the_plan() ->
     assert said(party, cheat.proposal(CLOSED)) == [verdict_on(cheat, CLOSED)]
 
 
-def test_a_party_in_another_run_keeps_to_the_verdict_of_an_earlier_one() -> None:
-    cheat = cheat_with()
+def test_a_party_in_another_run_keeps_to_the_verdict_of_an_earlier_one(cheat: Cheat) -> None:
     given, run = cheat.ask(ME, but(4)), cheat.run
     again, closing = cheat.proposal(but(4)), cheat.proposal(CLOSED)
     run.new_run()
@@ -174,8 +180,7 @@ def test_a_party_in_another_run_keeps_to_the_verdict_of_an_earlier_one() -> None
     run.sum(VECTORS)
 
 
-def test_two_processes_on_one_journal_give_one_verdict() -> None:
-    cheat = cheat_with()
+def test_two_processes_on_one_journal_give_one_verdict(cheat: Cheat) -> None:
     first = party_of(cheat)
     cheat.run.restart(cheat.fingerprint(ME)).receive(cheat.proposal(CLOSED), now=NOW)
     before = unchanged(first, journal_of(cheat))
@@ -185,8 +190,7 @@ def test_two_processes_on_one_journal_give_one_verdict() -> None:
     assert said(first, cheat.proposal(CLOSED)) == [verdict_on(cheat, CLOSED)]
 
 
-def test_no_vector_is_sent_for_a_plan_that_was_closed_here() -> None:
-    run = ready_run(N, form=MaskedSum)
+def test_no_vector_is_sent_for_a_plan_that_was_closed_here(run: MemoryRun) -> None:
     me = run.coordinator.seats[ME]
     party, journal = run.parties[me], run.journals[me]
     plan = run.open_plan(WORDS)
@@ -202,9 +206,8 @@ def test_no_vector_is_sent_for_a_plan_that_was_closed_here() -> None:
     assert journal.steps == ["decide"]
 
 
-def test_a_restored_journal_gives_no_verdict() -> None:
+def test_a_restored_journal_gives_no_verdict(cheat: Cheat) -> None:
     """A record that it lost may be of another one."""
-    cheat = cheat_with()
     party, journal = party_of(cheat), journal_of(cheat)
     journal.halt(1_000)
     for survivors in (ALL, CLOSED):
@@ -237,8 +240,7 @@ def test_a_party_agrees_to_no_set_without_itself_and_may_close_the_plan(seat: in
     assert cheat.ask(seat, CLOSED) == verdict_on(cheat, CLOSED)
 
 
-def test_a_party_that_signed_nothing_for_one_set_may_agree_to_another() -> None:
-    cheat = cheat_with()
+def test_a_party_that_signed_nothing_for_one_set_may_agree_to_another(cheat: Cheat) -> None:
     signs_nothing(cheat, 3, but(3))
     cheat.open(but(4))
     assert cheat.closed(4) == {4}
@@ -313,9 +315,8 @@ def test_a_party_agrees_to_no_set_that_its_journal_does_not_allow(
     ],
 )
 def test_a_party_sends_for_no_plan_that_cannot_open_within_its_bound(
-    bound_of: Callable[[tuple[bytes, ...]], SetBound], is_possible: bool
+    bound_of: Callable[[tuple[bytes, ...]], SetBound], is_possible: bool, run: MemoryRun
 ) -> None:
-    run = ready_run(N, form=MaskedSum)
     me = run.coordinator.seats[ME]
     party, journal = run.parties[me], run.journals[me]
     run.to_party("plan", me, run.open_plan(WORDS))
@@ -395,8 +396,7 @@ def refused_proof(cheat: Cheat, frame: bytes, survivors: Collection[int]) -> Non
             party.receive(later, now=NOW)
 
 
-def test_shares_are_not_shown_before_a_certificate() -> None:
-    cheat = cheat_with()
+def test_shares_are_not_shown_before_a_certificate(cheat: Cheat) -> None:
     party = party_of(cheat)
     for state in (PartyState.SENT, PartyState.JUDGED):
         assert party.state is state
@@ -408,8 +408,7 @@ def test_shares_are_not_shown_before_a_certificate() -> None:
 
 
 @pytest.mark.parametrize("by_macs", [False, True], ids=["certificate", "MACs"])
-def test_a_proof_comes_after_a_verdict(by_macs: bool) -> None:
-    cheat = cheat_with()
+def test_a_proof_comes_after_a_verdict(by_macs: bool, cheat: Cheat) -> None:
     party = party_of(cheat)
     for seat in but(ME):
         cheat.ask(seat, ALL)
@@ -425,9 +424,8 @@ def test_a_proof_comes_after_a_verdict(by_macs: bool) -> None:
 @pytest.mark.parametrize("by_macs", [False, True], ids=["certificate", "MACs"])
 @pytest.mark.parametrize("agreed", range(1, N + 1))
 def test_as_many_verdicts_as_the_threshold_open_and_one_fewer_does_not(
-    agreed: int, by_macs: bool
+    agreed: int, by_macs: bool, cheat: Cheat
 ) -> None:
-    cheat = cheat_with()
     cheat.by_macs = by_macs
     for seat in range(agreed):
         cheat.ask(seat, ALL)
@@ -540,8 +538,7 @@ def certificate_for(cheat: Cheat, survivors: Collection[int]) -> Certificate:
 
 @sampled()
 @pytest.mark.parametrize("spoil", BAD_CERTIFICATES)
-def test_a_false_certificate_opens_nothing(spoil: Spoil) -> None:
-    cheat = cheat_with()
+def test_a_false_certificate_opens_nothing(spoil: Spoil, cheat: Cheat) -> None:
     cheat.agree(SURVIVORS)
     true = certificate_for(cheat, SURVIVORS)
     assert len(true.signers) == T
@@ -562,8 +559,7 @@ def test_a_true_certificate_for_another_verdict_opens_nothing(survivors: list[in
     refused_proof(cheat, cheat.certificate(survivors), SURVIVORS)
 
 
-def test_a_certificate_opens_nothing_once_we_closed_the_plan() -> None:
-    cheat = cheat_with()
+def test_a_certificate_opens_nothing_once_we_closed_the_plan(cheat: Cheat) -> None:
     cheat.ask(ME, CLOSED)
     for seat in but(ME):
         cheat.ask(seat, ALL)
@@ -581,9 +577,8 @@ def certified(run: MemoryRun, batch: int) -> dict[bytes, list[bytes]]:
 
 
 @pytest.mark.parametrize("by_macs", [False, True], ids=["certificate", "MACs"])
-def test_a_proof_of_another_plan_changes_nothing(by_macs: bool) -> None:
+def test_a_proof_of_another_plan_changes_nothing(by_macs: bool, run: MemoryRun) -> None:
     """One of an earlier plan may only be late."""
-    run = ready_run(N, form=MaskedSum)
     me, late = run.coordinator.seats[ME], []
     for batch in range(2):
         told = certified(run, batch)
@@ -605,10 +600,9 @@ def test_a_proof_of_another_plan_changes_nothing(by_macs: bool) -> None:
 
 
 def test_a_settlement_makes_no_party_check_again_a_proof_that_it_checked(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, run: MemoryRun
 ) -> None:
     """Many parties would check many signatures each."""
-    run = ready_run(N, form=MaskedSum)
     run.show(certified(run, batch=0), mute=[run.coordinator.seats[ME]])
     run.coordinator.batch.open_total()
     checked: list[Certificate] = []
@@ -675,8 +669,7 @@ def test_macs_of_parties_outside_the_set_do_not_count() -> None:
     refused_proof(cheat, wire.contain(shown), SURVIVORS)
 
 
-def test_macs_of_one_plan_are_worth_nothing_for_another() -> None:
-    run = ready_run(N, form=MaskedSum)
+def test_macs_of_one_plan_are_worth_nothing_for_another(run: MemoryRun) -> None:
     me, shown = run.coordinator.seats[ME], []
     for batch in range(2):
         told = certified(run, batch)
@@ -691,8 +684,7 @@ def test_macs_of_one_plan_are_worth_nothing_for_another() -> None:
         run.parties[me].receive(wire.contain(old), now=NOW)
 
 
-def test_another_proof_of_the_same_verdict_changes_nothing() -> None:
-    cheat = cheat_with()
+def test_another_proof_of_the_same_verdict_changes_nothing(cheat: Cheat) -> None:
     cheat.agree(ALL)
     party = party_of(cheat)
     once = cheat.tell(ME, ALL)
@@ -817,8 +809,7 @@ def test_those_who_agreed_to_a_set_do_not_hinder_enough_others_to_close() -> Non
     assert run.parties[first[0]].state is PartyState.READY
 
 
-def test_a_closing_is_proposed_to_those_that_refused_or_were_silent_too() -> None:
-    run = ready_run(N, form=MaskedSum)
+def test_a_closing_is_proposed_to_those_that_refused_or_were_silent_too(run: MemoryRun) -> None:
     plan = run.open_plan(WORDS)
     seats = run.coordinator.seats
     for seat in seats[:2]:
@@ -1148,8 +1139,7 @@ def test_a_restarted_party_promises_about_few_plans_of_a_run_that_it_never_serve
     assert said(party, lost_plan(run, 0))
 
 
-def test_a_live_party_promises_about_few_plans_that_never_came() -> None:
-    run = ready_run(N, form=MaskedSum)
+def test_a_live_party_promises_about_few_plans_that_never_came(run: MemoryRun) -> None:
     me = run.coordinator.seats[ME]
     party, journal = run.parties[me], run.journals[me]
     for number, plan in enumerate(digests(MOST_UNSERVED + 1)):
@@ -1174,8 +1164,7 @@ def test_a_live_party_promises_about_few_plans_that_never_came() -> None:
         assert party.state is PartyState.READY
 
 
-def test_plans_that_were_served_are_not_counted() -> None:
-    run = ready_run(N, form=MaskedSum)
+def test_plans_that_were_served_are_not_counted(run: MemoryRun) -> None:
     for batch in range(MOST_UNSERVED + 2):
         run.sum(VECTORS, batch=batch)
         run.settle()
@@ -1427,9 +1416,8 @@ def test_a_bit_that_the_coordinator_flips_on_the_way_names_nobody_alone() -> Non
     assert run.coordinator.batch.share_faults == ()
 
 
-def test_an_expired_plan_is_closed_by_a_restarted_party_only() -> None:
+def test_an_expired_plan_is_closed_by_a_restarted_party_only(cheat: Cheat) -> None:
     """A live party closes in time; later the run is over with its plans."""
-    cheat = cheat_with()
     with pytest.raises(UnexpectedMessageError):
         party_of(cheat).receive(cheat.proposal(CLOSED), now=EXPIRED)
     party = cheat.run.restart(cheat.fingerprint(ME))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -120,11 +121,36 @@ def agreed(run: MemoryRun, *, mute: tuple[int, ...] = ()) -> dict[bytes, list[by
     return run.coordinator.batch.certify()
 
 
+def begun(run: MemoryRun) -> bytes:
+    """Open a plan, and have every party send its y."""
+    plan = run.open_plan(WORDS)
+    send_ys(run, plan)
+    return plan
+
+
 def shown(run: MemoryRun) -> dict[bytes, list[bytes]]:
-    """Go on to the shares."""
+    """Go on to the shares, if there are any."""
+    if run._make_form is AdditiveSum:
+        return {}
     told = agreed(run)
     run.show(told)
     return told
+
+
+def close(run: MemoryRun) -> None:
+    run.close()
+    assert {party.state for party in run.parties.values()} == {PartyState.DONE}
+
+
+def place_of(kind: Any, steps: Sequence[Step]) -> int:
+    return next(place for place, step in enumerate(steps) if isinstance(step, kind))
+
+
+def is_damage(
+    run: MemoryRun, *steps: tuple[Step, ...], match: str | None = None, **changed: Any
+) -> None:
+    with pytest.raises(BrokenJournalError, match=match):
+        resumed(run, *steps, **changed)
 
 
 def whole_run(form: Any) -> MemoryRun:
@@ -144,6 +170,11 @@ def whole_run(form: Any) -> MemoryRun:
     serve(run, 3)
     run.close()
     return run
+
+
+@pytest.fixture
+def run() -> MemoryRun:
+    return ready(MaskedSum)
 
 
 class TestGoingOn:
@@ -176,13 +207,11 @@ class TestGoingOn:
         assert run.coordinator.open_plan.frame == plan
         assert run.coordinator.missing == run.coordinator.seats
         assert send_ys(run, plan) == first
-        if form is MaskedSum:
-            shown(run)
+        shown(run)
         assert np.array_equal(run.coordinator.batch.open_total(), PARTIES * ONES)
         run.settle()
         serve(run, 2)
-        run.close()
-        assert {party.state for party in run.parties.values()} == {PartyState.DONE}
+        close(run)
 
     @pytest.mark.parametrize("certified", [False, True], ids=["proposed", "certified"])
     def test_a_proposed_set_stays_and_so_does_every_bundle(self, certified: bool) -> None:
@@ -206,10 +235,8 @@ class TestGoingOn:
         assert told == (first or told)
         assert np.array_equal(run.coordinator.batch.open_total(), (PARTIES - 1) * ONES)
 
-    def test_a_survivor_that_does_not_come_back_cannot_be_left_out(self) -> None:
-        run = ready(MaskedSum)
-        plan = run.open_plan(WORDS)
-        send_ys(run, plan)
+    def test_a_survivor_that_does_not_come_back_cannot_be_left_out(self, run: MemoryRun) -> None:
+        plan = begun(run)
         agreed(run)
         crash(run)
         send_ys(run, plan, absent=(1,))
@@ -219,10 +246,8 @@ class TestGoingOn:
             run.coordinator.batch.open_total()
         run.settle(released=False)
 
-    def test_revealed_shares_come_again_as_they_were(self) -> None:
-        run = ready(MaskedSum)
-        plan = run.open_plan(WORDS)
-        send_ys(run, plan)
+    def test_revealed_shares_come_again_as_they_were(self, run: MemoryRun) -> None:
+        plan = begun(run)
         first = shown(run)
         crash(run)
         send_ys(run, plan)
@@ -231,12 +256,10 @@ class TestGoingOn:
 
     @pytest.mark.parametrize("changed", ["dealing", "y"])
     def test_a_survivor_that_says_otherwise_after_a_restart_is_named_and_nobody_hears_of_it(
-        self, changed: str
+        self, changed: str, run: MemoryRun
     ) -> None:
         """Else honest holders, who used its first dealing, were told two, and stopped the run."""
-        run = ready(MaskedSum)
-        plan = run.open_plan(WORDS)
-        send_ys(run, plan)
+        plan = begun(run)
         first = agreed(run)
         holder, liar = run.coordinator.seats[:2]
         for frame in first[holder]:
@@ -262,10 +285,8 @@ class TestGoingOn:
     @pytest.mark.parametrize("form", FORMS)
     def test_a_sum_that_was_opened_is_opened_from_the_same_ys_only(self, form: Any) -> None:
         run = ready(form)
-        plan = run.open_plan(WORDS)
-        send_ys(run, plan)
-        if form is MaskedSum:
-            shown(run)
+        plan = begun(run)
+        shown(run)
         run.coordinator.batch.open_total()
         crash(run)
         assert run.coordinator.open_plan.opened
@@ -278,23 +299,19 @@ class TestGoingOn:
         assert (caught.value.code, caught.value.peer) == ("PF-223", liar.hex())
         # The true one is still welcome, and the sum is what it was.
         send_ys(run, plan)
-        if form is MaskedSum:
-            shown(run)
+        shown(run)
         assert np.array_equal(run.coordinator.batch.open_total(), PARTIES * ONES)
         assert sum(type(step) is SumOpened for step in steps_of(run)) == 1
 
     @pytest.mark.parametrize("form", FORMS)
     def test_what_was_opened_can_be_settled_without_its_ys(self, form: Any) -> None:
         run = ready(form)
-        plan = run.open_plan(WORDS)
-        send_ys(run, plan)
-        if form is MaskedSum:
-            shown(run)
+        begun(run)
+        shown(run)
         run.coordinator.batch.open_total()
         crash(run)
         run.settle(result=b"result")
-        run.close()
-        assert {party.state for party in run.parties.values()} == {PartyState.DONE}
+        close(run)
 
     def test_what_was_not_opened_cannot_be_released(self) -> None:
         run = ready()
@@ -306,8 +323,7 @@ class TestGoingOn:
     def test_ys_that_were_opened_are_not_unsent_by_refusals(self) -> None:
         """Else everybody's budget could be given back for a sum that was seen."""
         run = ready()
-        plan = run.open_plan(WORDS)
-        send_ys(run, plan)
+        plan = begun(run)
         run.coordinator.batch.open_total()
         crash(run)
         for party, identity in run.identities.items():
@@ -316,8 +332,7 @@ class TestGoingOn:
                 run.coordinator.receive(refusal, peer=party)
         assert not run.coordinator.batch.nothing_was_shared
 
-    def test_who_may_not_have_heard_is_told_again(self) -> None:
-        run = ready(MaskedSum)
+    def test_who_may_not_have_heard_is_told_again(self, run: MemoryRun) -> None:
         first, second = run.coordinator.seats[:2]
         serve(run, 0)
         for batch in (1, 2):  # lost in both, and hears of neither
@@ -336,8 +351,7 @@ class TestGoingOn:
         for frame in run.coordinator.unheard()[first]:
             run.to_party("settlement", first, frame)
         serve(run, 3)
-        run.close()
-        assert {party.state for party in run.parties.values()} == {PartyState.DONE}
+        close(run)
 
     def test_a_closing_goes_on_wherever_it_stood(self) -> None:
         run = ready()
@@ -386,8 +400,7 @@ class TestGoingOn:
             assert before == after
 
         refused(lambda: run.open_plan(WORDS))
-        plan = run.open_plan(WORDS)
-        send_ys(run, plan)
+        begun(run)
         refused(run.coordinator.batch.propose)
         run.agree(run.coordinator.batch.propose())
         refused(run.coordinator.batch.certify)
@@ -430,8 +443,7 @@ class TestGoingOn:
     @pytest.mark.parametrize("verdicts", range(PARTIES + 1))
     def test_verdicts_come_again_whoever_gave_them_before(self, verdicts: int) -> None:
         run = ready(MaskedSum)
-        plan = run.open_plan(WORDS)
-        send_ys(run, plan)
+        plan = begun(run)
         proposals = run.coordinator.batch.propose()
         said = {}
         for party in run.coordinator.seats[:verdicts]:
@@ -448,11 +460,9 @@ class TestGoingOn:
         run.close()
 
     @pytest.mark.parametrize("again", [(), (4,)], ids=["all answer", "one is silent now"])
-    def test_a_certificate_stays_as_it_was(self, again: tuple[int, ...]) -> None:
+    def test_a_certificate_stays_as_it_was(self, again: tuple[int, ...], run: MemoryRun) -> None:
         """A party that was shown one proof may be shown another: both prove the same."""
-        run = ready(MaskedSum)
-        plan = run.open_plan(WORDS)
-        send_ys(run, plan)
+        plan = begun(run)
         told = agreed(run)
         for party in run.coordinator.seats[:2]:
             run.show({party: told[party]})
@@ -470,11 +480,9 @@ class TestGoingOn:
         )
         assert [settlement.certificate] == frames
 
-    def test_a_certificate_needs_no_verdict_after_a_restart(self) -> None:
+    def test_a_certificate_needs_no_verdict_after_a_restart(self, run: MemoryRun) -> None:
         """Nobody answers the proposal again: the certificate itself is shown."""
-        run = ready(MaskedSum)
-        plan = run.open_plan(WORDS)
-        send_ys(run, plan)
+        plan = begun(run)
         told = agreed(run)
         run.show({party: told[party] for party in run.coordinator.seats[:2]})
         crash(run)
@@ -520,15 +528,13 @@ class TestGoingOn:
         run.settle(released=False)
         assert run.coordinator.settled[-1].settlement.certificate
         serve(run, 1)
-        run.close()
-        assert {party.state for party in run.parties.values()} == {PartyState.DONE}
+        close(run)
 
     @pytest.mark.parametrize("form", FORMS)
     def test_the_journal_holds_no_y_no_share_and_nothing_opened(self, form: Any) -> None:
         run = ready(form)
         sent = send_ys(run, run.open_plan(WORDS))
-        if form is MaskedSum:
-            shown(run)
+        shown(run)
         secret = [run.coordinator.batch.open_total().astype("<u4").tobytes()]
         run.settle()
         run.close()
@@ -576,11 +582,9 @@ class TestDamage:
         serve(run)
         steps = steps_of(run)
         opened = [place for place, step in enumerate(steps) if isinstance(step, SumOpened)]
-        with pytest.raises(BrokenJournalError):
-            resumed(run, steps[: opened[0]] + steps[opened[0] + 1 :])
+        is_damage(run, steps[: opened[0]] + steps[opened[0] + 1 :])
 
-    def test_one_share_revealed_before_a_set_is_certified_is_an_error(self) -> None:
-        run = ready(MaskedSum)
+    def test_one_share_revealed_before_a_set_is_certified_is_an_error(self, run: MemoryRun) -> None:
         send_ys(run, run.open_plan(WORDS))
         run.coordinator.batch.propose()
         *steps, proposed = steps_of(run)
@@ -611,15 +615,14 @@ class TestDamage:
     ) -> None:
         run = whole_run(MaskedSum)
         steps = list(steps_of(run))
-        place = next(number for number, step in enumerate(steps) if isinstance(step, kind))
+        place = place_of(kind, steps)
         name, *_ = kind.__dataclass_fields__
         frame = getattr(steps[place], name)
         assert isinstance(wire.decode(frame).message, message_type)
         forged = altered(frame, SigningIdentity.generate(), **changed)
         for other in (forged, frame[:-1] + bytes([frame[-1] ^ 1]), frame[:-1], b""):
             steps[place] = replace(steps[place], **{name: other})
-            with pytest.raises(BrokenJournalError):
-                resumed(run, tuple(steps))
+            is_damage(run, tuple(steps))
 
     @sampled()
     @pytest.mark.parametrize(
@@ -635,18 +638,17 @@ class TestDamage:
     ) -> None:
         run = whole_run(MaskedSum)
         steps = list(steps_of(run))
-        place = next(number for number, step in enumerate(steps) if isinstance(step, kind))
+        place = place_of(kind, steps)
         name, *_ = kind.__dataclass_fields__
         signed = altered(getattr(steps[place], name), run.coordinator_identity, **changed)
         steps[place] = replace(steps[place], **{name: signed})
-        with pytest.raises(BrokenJournalError, match=r"must be of (this run|the plan's length)"):
-            resumed(run, tuple(steps))
+        is_damage(run, tuple(steps), match=r"must be of (this run|the plan's length)")
 
     def test_the_highest_counter_that_a_party_signed_is_kept_as_it_was_live(self) -> None:
         run = whole_run(AdditiveSum)
         steps = list(steps_of(run))
         party = run.identities[run.coordinator.seats[0]]
-        place = next(n for n, step in enumerate(steps) if isinstance(step, RunFinished))
+        place = place_of(RunFinished, steps)
         lower = altered(steps[place].ready[0], party, journal_counter=0)
         steps[place] = RunFinished((lower, *steps[place].ready[1:]))
         before = resumed(run, tuple(steps[:place])).statements
@@ -666,7 +668,7 @@ class TestDamage:
     def test_what_a_party_did_not_sign_is_an_error(self, kind: Any, name: str) -> None:
         run = whole_run(AdditiveSum)
         steps = list(steps_of(run))
-        place = next(number for number, step in enumerate(steps) if isinstance(step, kind))
+        place = place_of(kind, steps)
         frames = getattr(steps[place], name)
         peer, other = (run.identities[party] for party in run.coordinator.seats[:2])
         for spoiled in (
@@ -676,14 +678,12 @@ class TestDamage:
             (altered(frames[0], peer, run_id=bytes(32)), *frames[1:]),
         ):
             changed = replace(steps[place], **{name: spoiled})
-            with pytest.raises(BrokenJournalError):
-                resumed(run, (*steps[:place], changed, *steps[place + 1 :]))
+            is_damage(run, (*steps[:place], changed, *steps[place + 1 :]))
 
     @pytest.mark.parametrize("closed", [False, True], ids=["of a set", "of a closed plan"])
     def test_a_certificate_that_does_not_prove_its_proposal_is_an_error(self, closed: bool) -> None:
         run = ready(MaskedSum)
-        plan = run.open_plan(WORDS)
-        send_ys(run, plan)
+        plan = begun(run)
         if closed:
             run.close_plan()
         else:
@@ -709,35 +709,29 @@ class TestDamage:
             {"survivors": run.coordinator.seats[:4]},
         ):
             frame = wire.contain(replace(certificate, **changed))
-            with pytest.raises(BrokenJournalError):
-                resumed(run, (*steps[:-1], PlanCertified(frame)))
+            is_damage(run, (*steps[:-1], PlanCertified(frame)))
         for frame in (b"", b"junk", plan):
-            with pytest.raises(BrokenJournalError):
-                resumed(run, (*steps[:-1], PlanCertified(frame)))
+            is_damage(run, (*steps[:-1], PlanCertified(frame)))
 
-    def test_what_is_proposed_after_a_closing_or_twice_is_an_error(self) -> None:
+    def test_what_is_proposed_after_a_closing_or_twice_is_an_error(self, run: MemoryRun) -> None:
         """Two sets for one plan, or a set after it is to be closed, were never told to anybody."""
-        run = ready(MaskedSum)
         send_ys(run, run.open_plan(WORDS))
         run.coordinator.batch.propose()
         run.coordinator.batch.propose_closing()
         *before, opening, closing = steps_of(run)
         for spoiled in ((opening, opening), (closing, closing), (closing, opening)):
-            with pytest.raises(BrokenJournalError):
-                resumed(run, (*before, *spoiled))
+            is_damage(run, (*before, *spoiled))
         resumed(run, (*before, closing))
         run.agree(run.coordinator.batch.propose_closing())
         run.coordinator.batch.certify()
         certified = steps_of(run)[-1]
         for spoiled in ((certified,), (opening, certified), (opening, closing, certified, closing)):
-            with pytest.raises(BrokenJournalError):
-                resumed(run, (*before, *spoiled))
+            is_damage(run, (*before, *spoiled))
 
-    def test_digests_of_survivors_that_do_not_fit_are_an_error(self) -> None:
-        run = ready(MaskedSum)
+    def test_digests_of_survivors_that_do_not_fit_are_an_error(self, run: MemoryRun) -> None:
         serve(run, absent=(1,))
         steps = list(steps_of(run))
-        place = next(n for n, step in enumerate(steps) if isinstance(step, PlanProposed))
+        place = place_of(PlanProposed, steps)
         signed = steps[place].contributions  # type: ignore[union-attr]
         first = signed[0]
         for spoiled in (
@@ -751,14 +745,12 @@ class TestDamage:
             (replace(first, reveal=bytes(32)), *signed[1:]),
         ):
             changed = replace(steps[place], contributions=spoiled)
-            with pytest.raises(BrokenJournalError):
-                resumed(run, (*steps[:place], changed, *steps[place + 1 :]))
+            is_damage(run, (*steps[:place], changed, *steps[place + 1 :]))
 
-    def test_digests_of_a_sum_that_do_not_fit_are_an_error(self) -> None:
-        run = ready(MaskedSum)
+    def test_digests_of_a_sum_that_do_not_fit_are_an_error(self, run: MemoryRun) -> None:
         serve(run, absent=(1,))
         steps = list(steps_of(run))
-        place = next(number for number, step in enumerate(steps) if isinstance(step, SumOpened))
+        place = place_of(SumOpened, steps)
         added = steps[place].contributions  # type: ignore[union-attr]
         first = added[0]
         for spoiled in (
@@ -772,25 +764,19 @@ class TestDamage:
             (None, *added[1:]),
             (first, first, *added[2:]),
         ):
-            with pytest.raises(BrokenJournalError):
-                resumed(run, (*steps[:place], SumOpened(spoiled), *steps[place + 1 :]))
+            is_damage(run, (*steps[:place], SumOpened(spoiled), *steps[place + 1 :]))
 
     def test_the_journal_of_another_run_identity_form_or_party_is_refused(self) -> None:
         run, other = ready(), ready()
-        with pytest.raises(BrokenJournalError):
-            resumed(run, steps_of(other))
-        with pytest.raises(BrokenJournalError):
-            resumed(run, identity=SigningIdentity.generate())
-        with pytest.raises(BrokenJournalError):
-            resumed(run, form=MaskedSum())
+        is_damage(run, steps_of(other))
+        is_damage(run, identity=SigningIdentity.generate())
+        is_damage(run, form=MaskedSum())
         parties = {fp: identity.public for fp, identity in run.identities.items()}
         parties.popitem()
-        with pytest.raises(BrokenJournalError):
-            resumed(run, parties=parties)
+        is_damage(run, parties=parties)
         serve(run)
         serve(other)
-        with pytest.raises(BrokenJournalError):
-            resumed(run, (*steps_of(run)[:1], *steps_of(other)[1:]))
+        is_damage(run, (*steps_of(run)[:1], *steps_of(other)[1:]))
 
     def test_a_new_run_does_not_begin_with_an_old_journal(self) -> None:
         run = ready()

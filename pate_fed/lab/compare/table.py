@@ -17,10 +17,6 @@ _PUBLIC = 'public: labels and "no answer"s'
 def compare(case: VoteCase, *, unit: PrivacyUnit) -> dict[str, Any]:
     """Price votes by every method.
 
-    Args:
-        case: The votes, and how they are asked.
-        unit: The privacy unit.
-
     Returns:
         "asked", "expected_answered", "teachers", "classes", and "epsilon": for each method its
         number, None where it has none, with unit, neighbors, view, method, whether it may be shown,
@@ -86,7 +82,8 @@ def _number(row: dict[str, Any]) -> str:
         return "no number"
     order = f" at order {row['order']:.4g}" if row.get("order") is not None else ""
     shown = "" if row["releasable"] else "; PRIVATE, operator only"
-    return f"epsilon {_up(row['epsilon'])}{order}{shown}"
+    rounded_up = math.ceil(row["epsilon"] * 1e4) / 1e4
+    return f"epsilon {rounded_up:.4f}{order}{shown}"
 
 
 def _note(row: MethodCost, *, is_formal: bool) -> str | None:
@@ -98,10 +95,6 @@ def _note(row: MethodCost, *, is_formal: bool) -> str | None:
     if row.releasable:
         return "may be shown if the caps were fixed without the votes"
     return "private because caps that are not whole are expectations from votes"
-
-
-def _up(epsilon: float) -> str:
-    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
 
 
 def _expected(case: VoteCase) -> dict[str, float]:

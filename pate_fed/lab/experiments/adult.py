@@ -15,8 +15,8 @@ from pate_fed.lab.experiments.experiment import (
     Result,
     Row,
     Tell,
+    counts_of_2018,
     epsilon_of,
-    load_counts,
     noisy_labels,
 )
 from pate_fed.mechanisms import GaussianMax
@@ -28,7 +28,7 @@ _POOL = 8000
 
 def adult_2018(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
     """Yield the rows of Adult: random questions of the published test rows, the rest to test."""
-    votes = load_counts(folder / "pate_votes" / "pate2018_counts" / "adult_250_teachers.npy")
+    votes = counts_of_2018(folder, "adult")
     text, is_public = read_known_table("adult", folder / "adult")
     table = find_roles(text, KNOWN_TABLES["adult"].roles)
     public = np.flatnonzero(is_public)

@@ -12,7 +12,7 @@ import csv
 import gzip
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pate_fed.audit import Noise, Target, normalized_error
 from pate_fed.audit.exposure import guess
 from pate_fed.errors import UnreadableFileError
-from pate_fed.lab.experiments.experiment import Result, Row, Tell, epsilon_of
+from pate_fed.lab.experiments.experiment import Result, Row, Tell, epsilon_of, mean_of
 from pate_fed.lab.membership import area_under_curve
 from pate_fed.mechanisms import GaussianMax
 from pate_fed.regular_files import open_regular
@@ -47,11 +47,6 @@ Rows = NDArray[np.int64]
 def adult_consensus(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
     """Yield how well votes tell a doctorate, and the consensus on each group of people.
 
-    Args:
-        folder: Folder with `pate_votes` and `adult`.
-        seeds: One for each repetition.
-        tell: Called with lines on the progress.
-
     Raises:
         UnreadableFileError: a file is missing or holds something else.
     """
@@ -63,7 +58,7 @@ def adult_consensus(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[
             for seed in seeds:
                 rng = np.random.default_rng(seed)
                 some = people[rng.permutation(len(people))[:_MOST_PEOPLE]]
-                low.append(_mean(_agreement(_seen(one, asks, rng)) < _LOW for one in some))
+                low.append(mean_of(_agreement(_seen(one, asks, rng)) < _LOW for one in some))
             tell(f"adult, {name}, {asks} answers: low consensus {low[-1]:.3f}")
             row = Row(
                 f"adult, {name}, {_words(asks)}",
@@ -79,7 +74,7 @@ def _doctorates(groups: Mapping[str, Rows], seeds: Sequence[int], tell: Tell) ->
     holders, others = groups[_HOLDERS], groups["no doctorate"]
     for name, group in (("holders of a doctorate", holders), ("others", others)):
         row = Row(f"adult, {name}", "none", math.inf, measure="mean agreement of teachers")
-        yield Result(row, (_mean(_agreement(one) for one in group),))
+        yield Result(row, (mean_of(_agreement(one) for one in group),))
     for asks in _ASKS:
         found, off = [], []
         for seed in seeds:
@@ -89,7 +84,7 @@ def _doctorates(groups: Mapping[str, Rows], seeds: Sequence[int], tell: Tell) ->
             rebuilt = [_seen(one, asks, rng) for one in asked]
             agreement = np.array([_agreement(one) for one in rebuilt])
             found.append(area_under_curve(-agreement[: len(holders)], -agreement[len(holders) :]))
-            off.append(_mean(normalized_error(a, b) for a, b in zip(rebuilt, asked, strict=True)))
+            off.append(mean_of(normalized_error(a, b) for a, b in zip(rebuilt, asked, strict=True)))
         tell(f"adult, {_words(asks)}: AUC {found[-1]:.3f}, error {off[-1]:.4f}")
         words = f"adult, {_words(asks)} a person"
         for measure, values in (("AUC of a doctorate", found), ("error", off)):
@@ -171,7 +166,3 @@ def _epsilon(asks: int | None) -> float:
     if asks is None:
         return math.inf
     return epsilon_of(GaussianMax(_SIGMA), asks, classes=2)
-
-
-def _mean(values: Iterable[float]) -> float:
-    return float(np.mean(list(values)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.accounting.formal import labels_cost
-from pate_fed.errors import UnreadableFileError
+from pate_fed.data import Dataset
+from pate_fed.data.vote_file import load_vote_counts
 from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.mechanisms import Mechanism, spec_of
-from pate_fed.regular_files import open_regular
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.report.plots import results_plot, standalone
+from pate_fed.students import Student
 
 DELTA: Final = 1e-5
 """Delta of every epsilon here, as in the papers."""
@@ -136,14 +137,7 @@ def epsilon_of(rule: Mechanism, asks: int, answers: int | None = None, *, classe
 def price_of_votes(
     rule: Mechanism, votes: NDArray[np.int64], answered: NDArray[np.bool_], *, delta: float
 ) -> float:
-    """Return the papers' data-dependent epsilon of a release: itself private, and no guarantee.
-
-    Args:
-        rule: Mechanism.
-        votes: Counts of each query.
-        answered: Whether it was answered.
-        delta: In (0, 1).
-    """
+    """Return the papers' data-dependent epsilon of a release: itself private, and no guarantee."""
     meter = PerInstanceMeter(rule, delta=delta)
     labels = np.where(answered, votes.argmax(axis=1), ABSTAIN)
     outcomes = np.where(answered, Outcome.ANSWERED, Outcome.REFUSED).astype(np.int8)
@@ -158,27 +152,33 @@ def noisy_labels(
     return np.asarray((votes + rng.normal(0, sigma, votes.shape)).argmax(axis=1), dtype=np.int64)
 
 
+def counts_of_2018(folder: Path, name: str) -> NDArray[np.int64]:
+    """Read the counts that the paper's 250 teachers cast; int64, shape (queries, classes).
+
+    Raises:
+        InvalidDataError: the file is missing or holds something else.
+    """
+    return load_vote_counts(folder / "pate_votes" / "pate2018_counts" / f"{name}_250_teachers.npy")
+
+
+def counted(said: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    """Count the votes of all teachers; shape (teachers, queries) to (queries, classes)."""
+    return np.array([np.bincount(one, minlength=classes) for one in said.T])
+
+
+def accuracy(student: Student, data: Dataset) -> float:
+    """Return the share of the test that a student gets right."""
+    return float((student.predict(data.test.inputs) == data.test.labels).mean())
+
+
+def mean_of(values: Iterable[float]) -> float:
+    """Return the mean."""
+    return float(np.mean(list(values)))
+
+
 def confident_rows(
     votes: NDArray[np.int64], threshold: float, sigma: float, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """Return the rows whose noisy top count reaches a threshold."""
     tops = votes.max(axis=1) + rng.normal(0, sigma, len(votes))
     return np.flatnonzero(tops >= threshold)
-
-
-def load_counts(path: Path) -> NDArray[np.int64]:
-    """Read published vote counts; int64, shape (queries, classes).
-
-    Raises:
-        UnreadableFileError: the file is missing or holds something else.
-    """
-    try:
-        with open_regular(path) as file:
-            counts = np.load(file, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise UnreadableFileError(
-            f"{path.name} must be a NumPy file of counts", type(error).__name__
-        ) from error
-    if counts.ndim != 2 or (counts < 0).any():
-        raise UnreadableFileError(f"{path.name} must hold counts, queries by classes", counts.shape)
-    return np.asarray(counts, dtype=np.int64)

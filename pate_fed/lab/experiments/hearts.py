@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pate_fed.data import Dataset, DataSource, load_dataset
-from pate_fed.lab.experiments.experiment import Result, Row, Tell, epsilon_of, noisy_labels
+from pate_fed.lab.experiments.experiment import Result, Row, Tell, counted, epsilon_of, noisy_labels
 from pate_fed.mechanisms import GaussianMax
 from pate_fed.partition import partition_records
 from pate_fed.record.metrics import Quality
@@ -68,7 +68,6 @@ def _votes(data: Dataset, rng: np.random.Generator) -> np.ndarray:
     partition = partition_records(
         data.private, parties=None, teachers=_TEACHERS, scheme="column", rng=rng
     )
-    votes = np.zeros((len(data.pool), 2), dtype=np.int64)
     ensemble = make_ensemble("logistic", data.kind)
     ensemble.fit(
         [data.private.select(shard.rows) for shard in partition.shards],
@@ -76,6 +75,4 @@ def _votes(data: Dataset, rng: np.random.Generator) -> np.ndarray:
         rng=rng,
         public=data.pool.inputs,
     )
-    for said in ensemble.vote(data.pool.inputs):
-        votes[np.arange(len(said)), said] += 1
-    return votes
+    return counted(ensemble.vote(data.pool.inputs), 2)

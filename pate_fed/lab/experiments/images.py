@@ -12,21 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data import Dataset, DataSource, load_dataset
-from pate_fed.errors import UnreadableFileError
+from pate_fed.data.vote_file import load_array
 from pate_fed.lab.experiments.experiment import (
     DELTA,
     Result,
     Row,
     Tell,
+    accuracy,
     confident_rows,
+    counts_of_2018,
     epsilon_of,
-    load_counts,
     price_of_votes,
 )
 from pate_fed.lab.mechanisms import ConfidentGaussianMax
 from pate_fed.mechanisms import GaussianMax, LaplaceMax, ThresholdMax
 from pate_fed.networks import fastest_device
-from pate_fed.regular_files import open_regular
 from pate_fed.rule import Rule
 from pate_fed.students import Lesson, select_queries, train_student
 from pate_fed.teachers import make_ensemble
@@ -44,16 +44,17 @@ Asked = Callable[[np.random.Generator], NDArray[np.int64]]
 def mnist_2018(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
     """Yield the rows of MNIST, on the counts that the paper's teachers cast."""
     data = _load("mnist", folder / "mnist")
-    votes = load_counts(folder / "pate_votes" / "pate2018_counts" / "mnist_250_teachers.npy")
+    votes = counts_of_2018(folder, "mnist")
     known = _Known(data, votes, tell)
     rule = GaussianMax(40.0)
-    for words, student, choose in (
-        ("12 spectral", "self-training", partial(_spectral, data, 12)),
-        ("12 spectral", "propagation", partial(_spectral, data, 12)),
-        ("20 spectral", "propagation", partial(_spectral, data, 20)),
-        ("100 random", "propagation", partial(_random, data, 100)),
+    for count, method, student in (
+        (12, "spectral", "self-training"),
+        (12, "spectral", "propagation"),
+        (20, "spectral", "propagation"),
+        (100, "random", "propagation"),
     ):
-        row = _priced(rule, int(words.split()[0]), f"{words} queries", student)
+        row = _priced(rule, count, f"{count} {method} queries", student)
+        choose = partial(_chosen, method, data, count)
         slow = student != "propagation"
         yield _measured(known, row, choose, rule, seeds[:1] if slow else seeds)
     epsilon = epsilon_of(
@@ -83,34 +84,23 @@ def mnist_2017(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
         for seed in seeds if student == "propagation" else seeds[:1]:
             rng = np.random.default_rng(seed)
             trained = train_student(student, data.kind, lesson, rng=rng, device=fastest_device())
-            values.append(float((trained.predict(data.test.inputs) == data.test.labels).mean()))
+            values.append(accuracy(trained, data))
             tell(f"{words}, {student}, seed {seed}: {values[-1]:.4f}")
         yield Result(row, tuple(values))
     known = _Known(data, own_votes(data, tell), tell)
     rule = GaussianMax(50.0)
-    for words, choose in (("12 spectral", _spectral), ("12 random", _random)):
-        row = _priced(rule, 12, f"{words} queries, own teachers", "propagation")
-        yield _measured(known, row, partial(choose, data, 12), rule, seeds)
+    for method in ("spectral", "random"):
+        row = _priced(rule, 12, f"12 {method} queries, own teachers", "propagation")
+        yield _measured(known, row, partial(_chosen, method, data, 12), rule, seeds)
 
 
 def _labels_of_2017(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the queries that the paper's student learned from, and their released labels."""
-    try:
-        asked, labels = (
-            _array_in(folder / f"mnist_250_{name}.npy")
-            for name in ("teachers_100_indices_used_by_student", "student_labels_lap_20")
-        )
-    except (OSError, ValueError) as error:
-        raise UnreadableFileError(
-            "pate_votes must hold the labels of 2017 as NumPy files", type(error).__name__
-        ) from error
-    return asked.astype(np.int64), labels[asked].astype(np.int64)
-
-
-def _array_in(path: Path) -> NDArray[np.generic]:
-    with open_regular(path) as file:
-        found: NDArray[np.generic] = np.load(file, allow_pickle=False)
-    return found
+    asked, labels = (
+        load_array(folder / f"mnist_250_{name}.npy").astype(np.int64)
+        for name in ("teachers_100_indices_used_by_student", "student_labels_lap_20")
+    )
+    return asked, labels[asked]
 
 
 def fashion(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
@@ -127,7 +117,7 @@ def fashion(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
         (GaussianMax(62.0), 1000, "random queries", ""),
         (GaussianMax(60.0), 230, "medoids", ""),
     ):
-        choose = partial(_medoids if words == "medoids" else _random, data, queries)
+        choose = partial(_chosen, "medoids" if words == "medoids" else "random", data, queries)
         row = _priced(rule, queries, f"{queries} {words}", "kernel-ridge", published)
         yield _measured(known, row, choose, rule, seeds)
         if published:
@@ -136,7 +126,7 @@ def fashion(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
             prices = [price_of_votes(rule, one, every, delta=DELTA) for one in chosen]
             measure = "the papers' epsilon of these votes, itself private"
             yield Result(replace(row, student="none", measure=measure), tuple(prices))
-    rule, choose = GaussianMax(40.0), partial(_random, data, _FASHION_QUERIES)
+    rule, choose = GaussianMax(40.0), partial(_chosen, "random", data, _FASHION_QUERIES)
     for student, published in (
         ("kernel-ridge", ""),
         ("co-teaching", "co-teaching 82.5 % at 5.04 (data-dependent)"),
@@ -201,7 +191,7 @@ def _measured(
             rng=rng,
             device=fastest_device(),
         )
-        values.append(float((student.predict(data.test.inputs) == data.test.labels).mean()))
+        values.append(accuracy(student, data))
         right = float((labels == data.pool.labels[asked]).mean())
         known.tell(
             f"{row.protocol}, {row.student}, seed {seed}: {values[-1]:.4f}, "
@@ -222,16 +212,8 @@ def _load(name: str, folder: Path) -> Dataset:
     return load_dataset(DataSource(name, folder), rng=np.random.default_rng(0))
 
 
-def _random(data: Dataset, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    return rng.choice(len(data.pool), size=count, replace=False)
-
-
-def _spectral(data: Dataset, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    return np.array(select_queries(data.pool.features, count, method="spectral", rng=rng))
-
-
-def _medoids(data: Dataset, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    return np.array(select_queries(data.pool.features, count, method="medoids", rng=rng))
+def _chosen(method: str, data: Dataset, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    return np.array(select_queries(data.pool.features, count, method=method, rng=rng))
 
 
 def _paper(votes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:

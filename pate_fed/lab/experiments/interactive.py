@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
 from pate_fed.data import Dataset, DataSource, load_dataset
-from pate_fed.lab.experiments.experiment import DELTA, Result, Row, Tell, load_counts
+from pate_fed.lab.experiments.experiment import DELTA, Result, Row, Tell, accuracy, counts_of_2018
 from pate_fed.lab.mechanisms import ConfidentGaussianMax, InteractiveGaussianMax
 from pate_fed.mechanisms import NoisePlan
 from pate_fed.mechanisms.sampling import keyed_stream
@@ -59,7 +59,7 @@ def epsilon_of_rounds(rounds: Sequence[Round]) -> float:
 def interactive(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
     """Yield a student of one round, and one of two."""
     data = load_dataset(DataSource("mnist", folder / "mnist"), rng=np.random.default_rng(0))
-    votes = load_counts(folder / "pate_votes" / "pate2018_counts" / "mnist_250_teachers.npy")
+    votes = counts_of_2018(folder, "mnist")
     for words, rounds, published in (
         ("Confident-GNMax 200/150/40, 640 queries, at most 290 answers", ONE_ROUND, ""),
         (
@@ -73,7 +73,7 @@ def interactive(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resu
         for seed in seeds:
             known = labels_of_rounds(rounds, votes, data, seed=seed)
             student = _taught(known, data, seed)
-            found.append(float((student.predict(data.test.inputs) == data.test.labels).mean()))
+            found.append(accuracy(student, data))
             tell(f"{words}, seed {seed}: {len(known)} labels, {found[-1]:.4f}")
         row = Row(words, "propagation", epsilon_of_rounds(rounds), published)
         yield Result(row, tuple(found))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.canary import releases_of
-from pate_fed.lab.experiments.experiment import DELTA, Result, Row, Tell, epsilon_of
+from pate_fed.lab.experiments.experiment import DELTA, Result, Row, Tell, counted, epsilon_of
 from pate_fed.lab.membership import MembershipAudit, ShadowModels, membership_audit
 from pate_fed.mechanisms import GaussianMax, Mechanism, keyed_stream
 from pate_fed.students import LabelFacts, Lesson, Student, train_student
@@ -119,8 +119,7 @@ def _federated(
         rng=rng,
         public=data.pool.inputs,
     )
-    said = ensemble.vote(data.pool.inputs.select(asked))
-    counts = np.array([np.bincount(one, minlength=data.classes) for one in said.T])
+    counts = counted(ensemble.vote(data.pool.inputs.select(asked)), data.classes)
     labels = releases_of(rule, keyed_stream(rng.bytes(32), tag="membership"))(counts)
     answered = labels >= 0
     if not answered.any():

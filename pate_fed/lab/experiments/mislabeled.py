@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import Dataset, DataSource, Records, load_dataset
+from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.lab.experiments.experiment import Result, Row, Tell, epsilon_of, noisy_labels
 from pate_fed.mechanisms import GaussianMax
 from pate_fed.report.scores import quality_of
@@ -54,7 +54,8 @@ def _one(data: Dataset, share: float, place: str, rng: np.random.Generator) -> t
     own = []
     for rows in private:
         teacher = make_ensemble("logistic", data.kind)
-        teacher.fit([_relabeled(data, rows, labels)], classes=2, rng=rng, public=data.pool.inputs)
+        shard = replace(data.private.select(rows), labels=labels[rows])
+        teacher.fit([shard], classes=2, rng=rng, public=data.pool.inputs)
         [said] = teacher.vote(data.pool.inputs)
         votes[np.arange(len(said)), said] += 1
         own.append(_area(next(teacher.scores(data.test.inputs)), data))
@@ -69,7 +70,3 @@ def _area(scores: NDArray[np.float64], data: Dataset) -> float:
     found = quality_of(np.maximum(scores, -1e6), data.test.labels).auc
     assert found is not None, "both classes are in the test"
     return found
-
-
-def _relabeled(data: Dataset, rows: NDArray[np.int64], labels: NDArray[np.int64]) -> Records:
-    return replace(data.private.select(rows), labels=labels[rows])

@@ -16,8 +16,9 @@ from pate_fed.lab.experiments.experiment import (
     Result,
     Row,
     Tell,
+    accuracy,
+    counts_of_2018,
     epsilon_of,
-    load_counts,
     noisy_labels,
     price_of_votes,
 )
@@ -37,7 +38,7 @@ _GAMMAS = (1.0, 0.1, 0.05, 0.01)
 
 def svhn_votes(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
     """Yield how many queries are answered, how often as without noise, and the papers' price."""
-    votes = load_counts(folder / "pate_votes" / "pate2018_counts" / "svhn_250_teachers.npy")
+    votes = counts_of_2018(folder, "svhn")
     votes = votes[:_SVHN_QUERIES]
     paper = "3,098 answered at 4.96 (data-dependent, delta 1e-6)"
     for threshold, sigma1, published in (
@@ -76,7 +77,7 @@ def svhn_votes(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Resul
 
 def nzc_mnist(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
     """Yield an argmax that noise cannot change, beside one that is private, and who sees a vote."""
-    votes = load_counts(folder / "pate_votes" / "pate2018_counts" / "mnist_250_teachers.npy")
+    votes = counts_of_2018(folder, "mnist")
     data = load_dataset(DataSource("mnist", folder / "mnist"), rng=np.random.default_rng(0))
     asked = {
         "immutable argmax": (math.inf, None),
@@ -94,7 +95,7 @@ def nzc_mnist(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result
             lesson = Lesson(data.pool.inputs, np.arange(_QUERIES), said, 10)
             student = train_student("propagation", data.kind, lesson, rng=rng)
             right.append(float((said == data.pool.labels[:_QUERIES]).mean()))
-            tested.append(float((student.predict(data.test.inputs) == data.test.labels).mean()))
+            tested.append(accuracy(student, data))
             tell(f"{words}, seed {seed}: {tested[-1]:.4f}, labels {right[-1]:.3f}")
         yield Result(Row(words, "propagation", epsilon), tuple(tested))
         yield Result(Row(words, "none", epsilon, measure="labels right"), tuple(right))
@@ -111,7 +112,7 @@ def _published_tables(folder: Path, seeds: Sequence[int]) -> Iterator[Result]:
     nothing. Two neighbors refute each claim: the bound on epsilon from their labels is beside it.
     """
     for name in ("mnist", "svhn", "adult"):
-        votes = load_counts(folder / "pate_votes" / "pate2018_counts" / f"{name}_250_teachers.npy")
+        votes = counts_of_2018(folder, name)
         ordered = np.sort(votes, axis=1)
         lead = ordered[:, -1] - ordered[:, -2]
         words = f"{name}, all {len(votes):,} queries, 250 teachers"

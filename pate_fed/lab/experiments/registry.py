@@ -72,12 +72,6 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
 def reproduce(name: str, folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
     """Repeat an experiment; its results come one by one.
 
-    Args:
-        name: One of `EXPERIMENTS`.
-        folder: Folder with the data sets' folders.
-        seeds: One for each repetition.
-        tell: Called with lines on the progress.
-
     Raises:
         InvalidParameterError: an unknown name, or no seed.
         UnreadableFileError: a data set is missing or damaged.

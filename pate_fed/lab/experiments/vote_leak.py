@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.errors import UnreadableFileError
 from pate_fed.inputs import Inputs
 from pate_fed.lab.experiments.adult_consensus import adult_consensus
-from pate_fed.lab.experiments.experiment import Result, Row, Tell, epsilon_of
+from pate_fed.lab.experiments.experiment import Result, Row, Tell, counted, epsilon_of, mean_of
 from pate_fed.lab.gradient_descent import descend
 from pate_fed.lab.mechanisms import ConfidentGaussianMax
 from pate_fed.mechanisms import GaussianMax
@@ -69,22 +69,14 @@ def _over_noise(
     """More noise helps the attacker: both searches, by sigma."""
     for sigma in _SIGMAS:
         noise, epsilon = Noise(float(sigma)), _epsilon_of_answers(sigma, _ANSWERS)
-        ours, theirs = [], []
+        ours, theirs = list[float](), list[float]()
         for seed in seeds:
             rng = np.random.default_rng(seed)
             asked = [Target(noise).ask(one, asks=_ANSWERS, rng=rng) for one in votes]
-            ours.append(
-                _mean(
-                    rebuild_votes(a, noise, teachers=_TEACHERS).error(h)
-                    for a, h in zip(asked, votes, strict=True)
-                )
-            )
-            theirs.append(
-                _mean(
-                    normalized_error(descend(a, noise, teachers=_TEACHERS), h)
-                    for a, h in zip(asked, votes, strict=True)
-                )
-            )
+            likeliest = (rebuild_votes(a, noise, teachers=_TEACHERS).votes for a in asked)
+            descended = (descend(a, noise, teachers=_TEACHERS) for a in asked)
+            for errors, found in ((ours, likeliest), (theirs, descended)):
+                errors.append(mean_of(map(normalized_error, found, votes)))
         tell(f"{name}, sigma {sigma}: {ours[-1]:.4f}, gradient {theirs[-1]:.4f}")
         words = f"GNMax, {name}, {_ANSWERS:,} answers, sigma {sigma}"
         for search, errors in (("likelihood", ours), ("gradient descent", theirs)):
@@ -112,7 +104,7 @@ def _over_answers(
         for seed in seeds:
             rng = np.random.default_rng(seed)
             errors.append(
-                _mean(leak_error(one, target, asks=asks, repeats=1, rng=rng) for one in votes)
+                mean_of(leak_error(one, target, asks=asks, repeats=1, rng=rng) for one in votes)
             )
         tell(f"{name}, {words}: {errors[-1]:.4f}")
         epsilon = epsilon_of(rule, asks, classes=_CLASSES)
@@ -137,7 +129,7 @@ def _beside_the_top(
                     for one in split
                 ]
                 pairs = list(zip(found, split, strict=True))
-                edges.append(_mean(_finds_second(there, true) for there, true in pairs))
+                edges.append(mean_of(_finds_second(there, true) for there, true in pairs))
                 rest = [_beside(one, int(true.argmax())) for one, true in pairs]
                 true_rest = [_beside(true, int(true.argmax())) for true in split]
                 correlations.append(_correlation(np.concatenate(rest), np.concatenate(true_rest)))
@@ -197,7 +189,7 @@ def _perturbed(data: Dataset, seeds: Sequence[int], tell: Tell) -> Iterator[Resu
                     rebuilt = guess(answers, Target(Noise(40.0)), teachers=_TEACHERS)
                     errors[count].append(normalized_error(rebuilt, votes))
             for count, off in errors.items():
-                found.setdefault((step, count), []).append(_mean(off))
+                found.setdefault((step, count), []).append(mean_of(off))
             tell(f"perturbed by {step:g}, seed {seed}: {found[step, max(_VARIANTS)][-1]:.4f}")
     for (step, count), errors_of in found.items():
         words = f"GNMax, mnist, sigma 40, {count:,} copies moved by {100 * step:g} %"
@@ -216,16 +208,11 @@ def _variants(
 
 def _votes_on(teachers: TeacherEnsemble, features: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the teachers' counts; shape (inputs, classes)."""
-    said = teachers.vote(Inputs(features))
-    return np.array([np.bincount(one, minlength=_CLASSES) for one in said.T])
+    return counted(teachers.vote(Inputs(features)), _CLASSES)
 
 
 def _histograms(path: Path) -> dict[str, list[NDArray[np.int64]]]:
-    """Return the paper's histograms, 15 of each set.
-
-    Raises:
-        UnreadableFileError: the file is missing or holds something else.
-    """
+    """Return the paper's histograms, 15 of each set."""
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as stored:
             votes = {name: stored[name].astype(np.int64) for name in _RULES}
@@ -233,14 +220,8 @@ def _histograms(path: Path) -> dict[str, list[NDArray[np.int64]]]:
         raise UnreadableFileError(
             f"{path.name} must hold each teacher's votes", type(error).__name__
         ) from error
-    return {
-        name: [np.bincount(one, minlength=_CLASSES) for one in rows] for name, rows in votes.items()
-    }
+    return {name: list(counted(rows.T, _CLASSES)) for name, rows in votes.items()}
 
 
 def _epsilon_of_answers(sigma: float, answers: int) -> float:
     return epsilon_of(GaussianMax(float(sigma)), answers, classes=_CLASSES)
-
-
-def _mean(values: Iterable[float]) -> float:
-    return float(np.mean(list(values)))

@@ -92,7 +92,12 @@ class ConfidentGaussianMax(Mechanism):
             vote_threshold=self.rule.need("vote_threshold"),
             sigma=self.rule.need("sigma1"),
             random_bytes=random_bytes,
+            offsets=self._offsets(summed),
         )
+
+    def _offsets(self, summed: SummedHistogram) -> NDArray[np.int64] | None:  # noqa: ARG002
+        """Return what the check takes off the counts first; None for nothing."""
+        return None
 
     def tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the counts that the check compares, without noise; shape (queries,)."""
@@ -102,10 +107,6 @@ class ConfidentGaussianMax(Mechanism):
 PARAMETERS: Final = ("vote_threshold", "sigma1", "sigma2")
 _CHECK_SHARES: Final = {"vote_threshold": 0.5, "sigma1": 0.35, "sigma2": 0.2}
 """Parameters of a check and its label per vote, where nobody chose any."""
-
-
-def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
-    return ConfidentGaussianMax(rule)
 
 
 def usual_of_check(size: Size) -> Mapping[str, float]:
@@ -126,7 +127,7 @@ SPEC: Final = Spec(
     name=ConfidentGaussianMax.name,
     title="Confident-GNMax",
     parameters=PARAMETERS,
-    make=_make,
+    make=lambda rule, _parties, _unit_votes: ConfidentGaussianMax(rule),
     usual=usual_of_check,
     text=_text,
     refused_because="too little agreement after noise was added",

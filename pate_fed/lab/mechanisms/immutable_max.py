@@ -16,12 +16,11 @@ from pate_fed.accounting.ranges import in_range, whole
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
 from pate_fed.mechanisms.laplace_max import gamma_of
-from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
+from pate_fed.mechanisms.mechanism import Parameters, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import NOBODY_IS_PROTECTED, number
-from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
@@ -76,14 +75,6 @@ class ImmutableMax(NoisyMax):
         }
 
 
-def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
-    return ImmutableMax(gamma_of(rule.need("sigma2")))
-
-
-def _usual(size: Size) -> Mapping[str, float]:
-    return {"sigma2": SIGMA2_SHARE * size.votes}
-
-
 def _text(mechanism: Mapping[str, object]) -> str:
     return (
         f"{NOBODY_IS_PROTECTED}. The class with most votes is given "
@@ -97,8 +88,8 @@ SPEC: Final = Spec(
     name=ImmutableMax.name,
     title="Immutable argmax",
     parameters=("sigma2",),
-    make=_make,
-    usual=_usual,
+    make=lambda rule, _parties, _unit_votes: ImmutableMax(gamma_of(rule.need("sigma2"))),
+    usual=lambda size: {"sigma2": SIGMA2_SHARE * size.votes},
     text=_text,
     is_private=False,
 )

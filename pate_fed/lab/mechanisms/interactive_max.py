@@ -22,17 +22,14 @@ from numpy.typing import NDArray
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.mechanisms import confident_max
 from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax, usual_of_check
-from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
-from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms.mechanism import Parameters, Size, Spec
 from pate_fed.mechanisms.predictions import (
     CONFIDENCE,
     HearsStudent,
     Predictions,
     checked_confidence,
 )
-from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.mechanisms.words import number, pick
-from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 from pate_fed.wording import percent
 
@@ -67,20 +64,11 @@ class InteractiveGaussianMax(HearsStudent, ConfidentGaussianMax):
         """Return the parameters; those of a batch are not among them."""
         return {**ConfidentGaussianMax.parameters(self), "confidence": self.confidence}
 
-    def _passes(
-        self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
-    ) -> NDArray[np.bool_]:
-        offsets = None
-        if self.predictions is not None:
-            self.predictions.require_fit(summed.counts.shape, total_votes=summed.total_votes)
-            offsets = self.predictions.votes
-        return noise.passes(
-            summed,
-            vote_threshold=self.rule.need("vote_threshold"),
-            sigma=self.rule.need("sigma1"),
-            random_bytes=random_bytes,
-            offsets=offsets,
-        )
+    def _offsets(self, summed: SummedHistogram) -> NDArray[np.int64] | None:
+        if self.predictions is None:
+            return None
+        self.predictions.require_fit(summed.counts.shape, total_votes=summed.total_votes)
+        return self.predictions.votes
 
     def tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the counts that the check compares, for the first queries of the batch.
@@ -98,10 +86,6 @@ class InteractiveGaussianMax(HearsStudent, ConfidentGaussianMax):
 
 THRESHOLD_SHARE: Final = 0.4
 """Default threshold per vote: the student's share is subtracted first."""
-
-
-def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
-    return InteractiveGaussianMax(rule, confidence=rule.need("confidence"))
 
 
 def _usual(size: Size) -> Mapping[str, float]:
@@ -131,7 +115,9 @@ SPEC: Final = Spec(
     name=InteractiveGaussianMax.name,
     title="Interactive-GNMax",
     parameters=(*confident_max.PARAMETERS, "confidence"),
-    make=_make,
+    make=lambda rule, _parties, _unit_votes: InteractiveGaussianMax(
+        rule, confidence=rule.need("confidence")
+    ),
     usual=_usual,
     text=_text,
     refused_because="too little contradiction of the student after noise was added",

@@ -12,11 +12,9 @@ import numpy as np
 
 from pate_fed.mechanisms import gaussian_max
 from pate_fed.mechanisms.gaussian_max import GaussianMax
-from pate_fed.mechanisms.mechanism import Mechanism
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import NoisyRelease
-from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 
 
@@ -48,15 +46,11 @@ class NoisyCounts(GaussianMax):
         return replace(answered, counts=counts)
 
 
-def _make(rule: Rule, _parties: int, _unit_votes: int) -> Mechanism:
-    return NoisyCounts(rule.need("sigma2"))
-
-
 SPEC: Final = replace(
     gaussian_max.SPEC,
     name=NoisyCounts.name,
     title="Noisy counts",
-    make=_make,
+    make=lambda rule, _parties, _unit_votes: NoisyCounts(rule.need("sigma2")),
     text=lambda mechanism: (
         f"{gaussian_max.SPEC.text(mechanism)} The noisy counts of all classes are released with "
         "it, and the student learns from them."
