@@ -392,7 +392,7 @@ class Coordinator:
         if not source.is_dir():
             raise RunQueueError("a run that is exported must have ended with labels", "none yet")
         if os.path.lexists(out):
-            raise RunQueueError("--out must be a new folder", "one that exists")
+            raise RunQueueError("--out must be a new folder")
         # First the entry: no copy without one. A copy that fails later has one as well.
         edition = "private" if private else "public"
         facts = {"to": ascii(str(out))[1:-1], "edition": edition}

@@ -403,7 +403,6 @@ def require_certificate(home: FederationHome, *, now: datetime) -> None:
     if not is_pair(home.server_certificate, home.server_key):
         raise CertificateError(
             "the server's certificate must be that of its key: `pate-fed renew` makes both anew",
-            "another key's",
         )
     left = days_left(home.server_certificate, now=now)
     if left <= 0:

@@ -186,7 +186,7 @@ class OpenSite:
             if one.coordinator.fingerprint == approval.coordinator
         ]
         if not asking:
-            raise MembershipError("who asked must be one of this hospital's federations", "another")
+            raise MembershipError("who asked must be one of this hospital's federations")
         door = CoordinatorDoor(asking[0], clock=time.time, sent=self.sent)
         with closing(door):
             return fetch_task(self.site, door, self.proposal(approval).pool)

@@ -229,7 +229,6 @@ class PartyService:
         if decided.contradicted_at is not None:
             raise BrokenAuditLogError(
                 "it and those before it must be the records that we signed",
-                "others",
                 number=decided.contradicted_at,
             )
         if decided.halted_at:

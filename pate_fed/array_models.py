@@ -73,7 +73,7 @@ class ArrayModel:
         )
         steps = KINDS[self.kind].steps(self.arrays, self.features) if is_known else 0
         if not 0 < steps <= _MOST_STEPS:
-            raise UnreadableFileError("a model must have arrays of its kind that fit", "others")
+            raise UnreadableFileError("a model must have arrays of its kind that fit")
         object.__setattr__(self, "_steps", steps)
 
     def chances(self, features: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -244,7 +244,7 @@ class RunLedger:
             self, outcomes=outcomes, own=None if own is None else OutcomeLedger.from_record(own)
         )
         if written.without_entries != self.without_entries:
-            raise LedgerError("a run's ledger must keep its caps", "others")
+            raise LedgerError("a run's ledger must keep its caps")
         return written
 
     @property

@@ -197,7 +197,7 @@ class EvaluationPlan:
             InvalidParameterError: more patients than places, or as for `counts`.
         """
         if len(right) > slots:
-            raise InvalidParameterError(f"at most {slots} patients must be counted", "more")
+            raise InvalidParameterError(f"at most {slots} patients must be counted")
         rows = np.zeros((len(self.groupings), self.columns), dtype=np.int64)
         for row, part in zip(rows, self.parts(self.counts(places, right)), strict=True):
             row[: part.size] = part.ravel()

@@ -79,9 +79,7 @@ class EvaluationTask:
             and bool(np.isfinite([*edges, *means]).all())
         )
         if not good:
-            raise InvalidTaskError(
-                "an evaluation must have a student and groups in order", "others"
-            )
+            raise InvalidTaskError("an evaluation must have a student and groups in order")
         identity = hashlib.sha256(self.to_bytes()).digest()
         # Rows far apart, so that none counts as close to another question.
         rows = [hashlib.sha256(identity + bytes([row])).digest() for row in range(2 + len(self.by))]
@@ -101,7 +99,7 @@ class EvaluationTask:
             InvalidTaskError: a column is none of the task's, or the schema is another's.
         """
         if schema.digest != self.digest:
-            raise InvalidTaskError("an evaluation must be of the task that is kept here", "another")
+            raise InvalidTaskError("an evaluation must be of the task that is kept here")
         by_column = tuple(Grouping(f"by {one}", groups_by(schema, one)) for one in self.by)
         return (Grouping(CLASS, schema.class_names), self.bins.grouping, *by_column)
 
@@ -152,11 +150,11 @@ class EvaluationTask:
         start = len(MAGIC) + _LENGTH.size
         if not is_evaluation(content) or not start <= len(content) <= MAX_BYTES:
             raise InvalidTaskError(
-                f"an evaluation must begin as one, and have at most {MAX_BYTES} bytes", "another"
+                f"an evaluation must begin as one, and have at most {MAX_BYTES} bytes"
             )
         (length,) = _LENGTH.unpack_from(content, len(MAGIC))
         if length > _MOST_HEADER:
-            raise InvalidTaskError("an evaluation's header must be short", "a long one")
+            raise InvalidTaskError("an evaluation's header must be short")
         try:
             header = json.loads(
                 content[start : start + length].decode("ascii"), parse_constant=refuse_constant
@@ -165,9 +163,9 @@ class EvaluationTask:
         except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
             if isinstance(error, InvalidTaskError):
                 raise
-            raise InvalidTaskError("an evaluation must be as it was made", "another") from error
+            raise InvalidTaskError("an evaluation must be as it was made") from error
         if task.to_bytes() != content:
-            raise InvalidTaskError("an evaluation must have its one form", "another")
+            raise InvalidTaskError("an evaluation must have its one form")
         return task
 
 

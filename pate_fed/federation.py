@@ -268,13 +268,13 @@ def _built(cls: Any, values: dict[str, Any]) -> Any:
     except InvalidParameterError as error:  # terms are public
         raise InvalidTermsError(error.must, error.got) from error
     except (TypeError, ValueError) as error:
-        raise InvalidTermsError("terms must agree with themselves", "terms that do not") from error
+        raise InvalidTermsError("terms must agree with themselves") from error
 
 
 def _fields_of(record: object, cls: Any) -> dict[str, Any]:
     names = {field.name for field in fields(cls)}
     if not isinstance(record, Mapping) or set(record) != names:
-        raise InvalidTermsError(f"{cls.__name__} must have exactly its fields", "others")
+        raise InvalidTermsError(f"{cls.__name__} must have exactly its fields")
     for name, hint in get_type_hints(cls).items():
         options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
         kinds = {str if get_origin(one) is Literal else one for one in options}
@@ -287,7 +287,7 @@ def _weights_of(party: object) -> TeacherWeights:
     _require_type("weights", party, list)
     runs = [tuple(_whole_numbers("weights", run)) for run in party]  # type: ignore[attr-defined]
     if any(len(run) != 2 for run in runs):
-        raise InvalidTermsError("weights must be runs of a weight and its teachers", "others")
+        raise InvalidTermsError("weights must be runs of a weight and its teachers")
     try:
         return TeacherWeights(tuple((weight, teachers) for weight, teachers in runs))
     except InvalidParameterError as error:
@@ -296,7 +296,7 @@ def _weights_of(party: object) -> TeacherWeights:
 
 def _whole_numbers(name: str, values: object) -> list[int]:
     if not isinstance(values, list) or not all(type(value) is int for value in values):
-        raise InvalidTermsError(f"{name} must be whole numbers", "others")
+        raise InvalidTermsError(f"{name} must be whole numbers")
     return values
 
 
@@ -309,4 +309,4 @@ def _require_type(name: str, value: object, *types: type) -> None:
 
 def _require(name: str, holds: bool, must: str) -> None:
     if not holds:
-        raise InvalidParameterError(f"{name} must {must}", "otherwise")
+        raise InvalidParameterError(f"{name} must {must}")

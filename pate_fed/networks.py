@@ -40,7 +40,6 @@ class Network:
         if set(self.tensors) != _NAMES or not _shapes_fit(self.tensors):
             raise InvalidParameterError(
                 f"a network must have the tensors {', '.join(sorted(_NAMES))}, of shapes that fit",
-                "others",
             )
 
     @property

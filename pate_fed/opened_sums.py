@@ -42,7 +42,6 @@ def open_sum(
         raise RowSumError(
             f"every row of the sum must come to {total_votes} votes; "
             "whose row is wrong cannot be known from the sum",
-            "a row that does not",
             row=int(np.argmax(wrong)),
         )
     folded = fold_counts(rows, total_votes=total_votes)
@@ -93,7 +92,6 @@ def open_noisy_sum(
         raise RowSumError(
             f"every row of the noisy sum must come to {total_votes} votes within {row_sum_bound}; "
             "whose row is wrong cannot be known from the sum",
-            "a row that does not",
             row=int(np.argmax(wrong)),
         )
     return NoisyHistogram(rows.astype(np.float64), sigma)

@@ -61,9 +61,9 @@ class Partition:
             for teacher in range(teachers)
         ]
         if {len(self.teachers_per_party), len(self.party_names)} != {self.parties}:
-            raise InvalidParameterError("a partition must describe every party once", "others")
+            raise InvalidParameterError("a partition must describe every party once")
         if [(shard.party, shard.teacher) for shard in self.shards] != expected:
-            raise InvalidParameterError("a partition must have one shard per teacher", "others")
+            raise InvalidParameterError("a partition must have one shard per teacher")
 
     @property
     def teachers(self) -> int:
@@ -157,7 +157,7 @@ def units_by_hospital(records: Records) -> dict[str, int]:
         MissingColumnError: the records name no hospitals.
     """
     if records.hospitals is None:
-        raise MissingColumnError("partition by column needs a hospital column", "none")
+        raise MissingColumnError("partition by column needs a hospital column")
     return dict(Counter(_homes(records.hospitals, rows_by_unit(records.unit_ids))))
 
 
@@ -216,18 +216,16 @@ def verify_manifest(
         )
     for shard, now, then in zip(partition.shards, found.teachers, manifest.teachers, strict=True):
         if now != then:
-            raise DisjointnessError(
-                f"{shard.name} must hold the records of the manifest", "other records"
-            )
+            raise DisjointnessError(f"{shard.name} must hold the records of the manifest")
     if found != manifest:
-        raise DisjointnessError("a manifest must agree with itself", "other totals or root")
+        raise DisjointnessError("a manifest must agree with itself")
 
 
 def _check_numbers(parties: int | None, teachers: int, scheme: str, concentration: float) -> None:
     if scheme not in SCHEMES:
         raise InvalidParameterError(f"partition must be one of {', '.join(SCHEMES)}", repr(scheme))
     if parties is None and scheme != "column":
-        raise InvalidParameterError(f"partition {scheme} needs a number of parties", "none")
+        raise InvalidParameterError(f"partition {scheme} needs a number of parties")
     if parties is not None and parties < 1:
         raise InvalidParameterError("parties must be at least 1", parties)
     if teachers < 1:
@@ -285,7 +283,7 @@ def _parties_by_hospital(
     records: Records, rows_of: dict[str, list[int]]
 ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     if records.hospitals is None:
-        raise MissingColumnError("partition by column needs a hospital column", "none")
+        raise MissingColumnError("partition by column needs a hospital column")
     homes = list(_homes(records.hospitals, rows_of))
     names = tuple(sorted(set(homes)))
     places = {name: place for place, name in enumerate(names)}

@@ -37,13 +37,13 @@ class PublicRows:
 
     def __post_init__(self) -> None:
         if not self.columns or len(set(self.columns)) != len(self.columns):
-            raise InvalidParameterError("every column must be named once", "one twice, or none")
+            raise InvalidParameterError("every column must be named once")
         if not all(is_text(name) for name in self.columns):
-            raise InvalidParameterError("names of columns must be UTF-8", "another text")
+            raise InvalidParameterError("names of columns must be UTF-8")
         for row in self.cells:
             if len(row) != len(self.columns) or not all(is_in_form(cell) for cell in row):
                 raise InvalidParameterError(
-                    "a row must have a cell in its one form for each column", "another row"
+                    "a row must have a cell in its one form for each column"
                 )
         object.__setattr__(self, "digests", tuple(self._digest(row) for row in self.cells))
 

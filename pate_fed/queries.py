@@ -92,7 +92,7 @@ class QueryPool:
             InvalidParameterError: an index is outside the pool or comes twice.
         """
         if len(set(indices)) != len(indices):
-            raise InvalidParameterError("no query may be asked twice", "a repeated index")
+            raise InvalidParameterError("no query may be asked twice")
         if not indices or not all(0 <= index < len(self) for index in indices):
             raise InvalidParameterError(
                 f"queries must be 1 or more indices in 0..{len(self) - 1}",

@@ -182,7 +182,7 @@ def from_bytes(data: bytes) -> Sketches:
         raise InvalidParameterError(f"sketches must have {SKETCH_BYTES} bytes each", len(data))
     sketches = np.frombuffer(data, dtype="<f4").reshape(-1, SKETCH_BYTES // 4)
     if not np.isfinite(sketches).all():
-        raise InvalidParameterError("sketches must be finite", "another value")
+        raise InvalidParameterError("sketches must be finite")
     return sketches.astype(np.float32, copy=False)
 
 

@@ -52,17 +52,17 @@ class NoisyRelease:
                 f"{labels.shape} and {outcomes.shape}",
             )
         if not np.isin(outcomes, list(Outcome)).all():
-            raise InvalidParameterError("outcomes must be known", "another")
+            raise InvalidParameterError("outcomes must be known")
         if (labels < ABSTAIN).any():
-            raise InvalidParameterError("labels must be classes or abstain", "another")
+            raise InvalidParameterError("labels must be classes or abstain")
         stopped = outcomes == Outcome.NOT_ASKED
         if (stopped[:-1] & ~stopped[1:]).any():
-            raise InvalidParameterError("queries after a cap must come last", "another order")
+            raise InvalidParameterError("queries after a cap must come last")
         outcomes = outcomes.astype(np.int8)
         if self.tallies is not None:
             object.__setattr__(self, "tallies", _checked_tallies(self.tallies, labels))
         elif not np.array_equal(labels != ABSTAIN, outcomes == Outcome.ANSWERED):
-            raise InvalidParameterError("exactly the answered queries must have a label", "others")
+            raise InvalidParameterError("exactly the answered queries must have a label")
         if self.counts is not None:
             counts = np.array(self.counts, dtype=np.float64)
             if counts.ndim != 2 or len(counts) != self.answered:
@@ -115,34 +115,34 @@ class NoisyRelease:
         """
         known = {"labels", "outcomes"}
         if not isinstance(record, dict) or not known <= set(record) <= known | {"tallies"}:
-            raise InvalidTermsError("a release must have labels and outcomes", "others")
+            raise InvalidTermsError("a release must have labels and outcomes")
         rows = record.get("tallies", [])
         if not isinstance(rows, list):
-            raise InvalidTermsError("tallies must be rows", "others")
+            raise InvalidTermsError("tallies must be rows")
         for values in (record["labels"], record["outcomes"]):
             _require_whole(values, least=-1)
         for values in rows:
             _require_whole(values, least=-(2**31))
         if not set(record["outcomes"]) <= set(Outcome):
-            raise InvalidTermsError("outcomes must be known", "another")
+            raise InvalidTermsError("outcomes must be known")
         try:
             tallies = np.array(rows, dtype=np.int64) if "tallies" in record else None
             return cls(np.array(record["labels"]), np.array(record["outcomes"]), tallies=tallies)
         except (InvalidParameterError, ValueError) as error:
-            raise InvalidTermsError("a release must agree with itself", "another") from error
+            raise InvalidTermsError("a release must agree with itself") from error
 
 
 def _require_whole(values: object, *, least: int) -> None:
     if not isinstance(values, list) or not all(
         type(value) is int and least <= value < 2**31 for value in values
     ):
-        raise InvalidTermsError("labels, outcomes and tallies must be whole numbers", "others")
+        raise InvalidTermsError("labels, outcomes and tallies must be whole numbers")
 
 
 def _checked_tallies(tallies: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
     checked = _checked_integers(tallies)
     if checked.ndim != 2 or len(checked) != len(labels) or (labels != ABSTAIN).any():
-        raise InvalidParameterError("tallies must be released instead of labels", "others")
+        raise InvalidParameterError("tallies must be released instead of labels")
     checked.flags.writeable = False
     return checked
 

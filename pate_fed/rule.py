@@ -73,7 +73,7 @@ class Rule:
         """
         value = getattr(self, parameter)
         if value is None:
-            raise InvalidParameterError(f"{parameter} must be given for {self.mechanism}", "none")
+            raise InvalidParameterError(f"{parameter} must be given for {self.mechanism}")
         return float(value)
 
     def at_coordinator(self, sigma: float | None) -> Rule:

@@ -113,9 +113,7 @@ def require_disjoint(records: Records, shards: Iterable[Shard]) -> None:
     for shard in shards:
         for row in shard.rows.tolist():
             if not 0 <= row < len(records):
-                raise DisjointnessError(
-                    f"{shard.name} must hold private records only", "one that does not exist"
-                )
+                raise DisjointnessError(f"{shard.name} must hold private records only")
             unit = records.unit_ids[row]
             other = holder_of_unit.setdefault(unit, shard)
             if other is not shard:
@@ -124,9 +122,7 @@ def require_disjoint(records: Records, shards: Iterable[Shard]) -> None:
                     f"a patient with {other.name} and with {shard.name}",
                 )
             if row in holder_of_row:
-                raise DisjointnessError(
-                    f"{shard.name} must hold a record once", "the same record again"
-                )
+                raise DisjointnessError(f"{shard.name} must hold a record once")
             holder_of_row[row] = shard
     lost = len(records) - len(holder_of_row)
     if lost:

@@ -51,13 +51,11 @@ class TeacherWeights:
     def __post_init__(self) -> None:
         numbers = [number for run in self.runs for number in run]
         if not numbers or not all(type(number) is int and number >= 1 for number in numbers):
-            raise InvalidParameterError("weights must be at least 1 each", "others")
+            raise InvalidParameterError("weights must be at least 1 each")
         if any(len(run) != 2 for run in self.runs):
-            raise InvalidParameterError(
-                "weights must be runs of a weight and its teachers", "others"
-            )
+            raise InvalidParameterError("weights must be runs of a weight and its teachers")
         if any(run[0] == following[0] for run, following in pairwise(self.runs)):
-            raise InvalidParameterError("one run of weights must be written once", "twice")
+            raise InvalidParameterError("one run of weights must be written once")
         if self.votes > MAX_TOTAL_VOTES:
             raise InvalidParameterError(f"votes must be at most {MAX_TOTAL_VOTES}", self.votes)
 
@@ -177,7 +175,7 @@ class SummedHistogram:
     def __post_init__(self) -> None:
         counts = _checked_counts(self.counts)
         if (counts > self.total_votes).any():
-            raise InvalidVotesError("counts must be folded to at most the votes cast", "more")
+            raise InvalidVotesError("counts must be folded to at most the votes cast")
         object.__setattr__(self, "counts", counts)
 
     def erase(self) -> None:
@@ -291,7 +289,7 @@ def _choices(votes: NDArray[Any], classes: int) -> NDArray[np.int64]:
 def _checked_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     checked = _checked_integers(counts)
     if checked.min(initial=0) < 0:
-        raise InvalidVotesError("counts must not be negative", "a negative count")
+        raise InvalidVotesError("counts must not be negative")
     return checked
 
 

@@ -36,7 +36,7 @@ def text_of(form: FormData, name: str, *, label: str = "", most: int = _MOST_LET
     """
     found = optional_text(form, name, label=label, most=most)
     if not found:
-        raise ConsoleError(f"{label or name} must be filled in", "nothing")
+        raise ConsoleError(f"{label or name} must be filled in")
     return found
 
 
@@ -44,7 +44,7 @@ def optional_text(form: FormData, name: str, *, label: str = "", most: int = _MO
     """Return a text; empty if none was sent. See `text_of`."""
     found = form.get(name, "")
     if not isinstance(found, str):
-        raise ConsoleError(f"{label or name} must be text", "a file")
+        raise ConsoleError(f"{label or name} must be text")
     if len(found) > most:
         raise ConsoleError(f"{label or name} must have at most {most} letters", len(found))
     return found.strip()
@@ -76,7 +76,5 @@ def file_of(form: FormData, name: str) -> UploadFile | None:
     if not isinstance(found, UploadFile) or not found.filename:
         return None
     if (found.size or 0) > MOST_UPLOAD_BYTES:
-        raise ConsoleError(
-            f"a file must have at most {MOST_UPLOAD_BYTES // 2**20} MiB", "more", status=413
-        )
+        raise ConsoleError(f"a file must have at most {MOST_UPLOAD_BYTES // 2**20} MiB", status=413)
     return found

@@ -105,6 +105,6 @@ def revoke(request: Request) -> Response:
     party = text_of(visit.form, "hospital", most=64)
     typed = text_of(visit.form, "typed", label="The hospital's name", most=64)
     if normalized(typed) != normalized(party):
-        raise ConsoleError("type the hospital's name to revoke it", "another name")
+        raise ConsoleError("type the hospital's name to revoke it")
     visit.coordinator.revoke(party)
     return RedirectResponse("/hospitals", 303)

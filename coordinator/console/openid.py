@@ -81,7 +81,7 @@ def come_back(request: Request) -> Response:
     try:
         if attempt is None:
             must = "the sign-in must be begun in this browser: begin again"
-            raise PersonError(must, "another")  # noqa: TRY301 - answered like the others
+            raise PersonError(must)  # noqa: TRY301 - answered like the others
         subject = provider.finish(attempt, dict(request.query_params))
         person = coordinator.people.of_subject(subject, issuer=provider.issuer)
     except PersonError as error:
@@ -97,7 +97,7 @@ def come_back(request: Request) -> Response:
 def _openid(request: Request) -> tuple[OpenId, Provider]:
     state: OpenId = request.app.state.openid
     if state.provider is None:
-        raise ConsoleError("a page must be one of the console's", "another", status=404)
+        raise ConsoleError("a page must be one of the console's", status=404)
     return state, state.provider
 
 

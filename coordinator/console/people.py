@@ -73,5 +73,5 @@ def _role_in(form: FormData) -> Role:
     text = text_of(form, "role", label="Role", most=40)
     known = next((role for role in Role if role.value == text), None)
     if known is None:
-        raise ConsoleError("a role must be one of the choices", "another")
+        raise ConsoleError("a role must be one of the choices")
     return known

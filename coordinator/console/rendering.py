@@ -72,7 +72,7 @@ def static_file(name: str) -> Response:
     """
     known = next((one for one in STATIC if one == name), None)
     if known is None:
-        raise ConsoleError("a page must be one of the console's", "another", status=404)
+        raise ConsoleError("a page must be one of the console's", status=404)
     content = files("coordinator.console").joinpath("static", known).read_bytes()
     headers = {"Cache-Control": "public, max-age=3600"}
     return Response(content, media_type=STATIC[known], headers=headers)

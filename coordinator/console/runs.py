@@ -112,7 +112,7 @@ def change_budget(request: Request) -> Response:
     visit = visit_of(request)
     epsilon = number_of(visit.form, "epsilon", float, label="Epsilon")
     if epsilon is None:
-        raise ConsoleError("Epsilon must be filled in", "nothing")
+        raise ConsoleError("Epsilon must be filled in")
     reason = optional_text(visit.form, "reason", label="Reason", most=300)
     visit.coordinator.budget.change(epsilon, reason=reason)
     return RedirectResponse("/privacy", 303)
@@ -164,7 +164,7 @@ def place_of(query: QueryParams) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 16):
-        raise ConsoleError("a list must go on before a number", "another text")
+        raise ConsoleError("a list must go on before a number")
     return int(text)
 
 

@@ -85,11 +85,10 @@ class Database(NodeDatabase):
         try:
             engine = create_engine(url)
         except SQLAlchemyError as error:
-            raise DatabaseError("a database must have a URL", "another text") from error
+            raise DatabaseError("a database must have a URL") from error
         except ImportError as error:  # only now is the driver looked for
             raise DatabaseError(
                 "the driver of a database must be installed: pate-fed[postgres] has PostgreSQL's",
-                "none",
             ) from error
         event.listen(engine, "begin", _wait_for_disk_and_others)
         return engine

@@ -36,11 +36,11 @@ def read_ledger(connection: Connection, run: int, *, empty: RunLedger) -> RunLed
     if stored is None:
         connection.execute(_NEW_CAPS, {"run": run, "record": caps})
     elif stored != caps:
-        raise RunDamagedError("a run's results must be of its terms", "others")
+        raise RunDamagedError("a run's results must be of its terms")
     entries: list[Any] = []
     for row in connection.execute(_ENTRIES, {"run": run}):
         if row.number != len(entries):
-            raise RunDamagedError("a ledger must have all its entries", "a gap")
+            raise RunDamagedError("a ledger must have all its entries")
         entries.append(json.loads(row.record))
     record = {**empty.outcomes.to_record(), "entries": entries}
     return replace(empty, outcomes=OutcomeLedger.from_record(record))

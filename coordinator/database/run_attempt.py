@@ -113,7 +113,7 @@ class RunAttempt:
         with self.transaction() as connection:
             found = connection.scalar(select(RunRow.request).where(RunRow.name == name))
         if found is None:
-            raise RunDamagedError("a run that drew answers must be in the database", "none")
+            raise RunDamagedError("a run that drew answers must be in the database")
         return found
 
     def fruitless(self) -> int:
@@ -144,7 +144,7 @@ class RunAttempt:
         with self.database.transaction() as connection:
             fence = connection.scalar(_FENCE, {"run": self.run, "attempt": self.attempt})
             if fence is None:
-                raise RunDamagedError("a run must be in the database", "none")
+                raise RunDamagedError("a run must be in the database")
             if fence != self.fence:
                 raise RunLockedError("a run must be worked on by one process", "another took over")
             self._open.append(connection)

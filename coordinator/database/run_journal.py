@@ -46,7 +46,7 @@ class SqlCoordinatorJournal(CoordinatorJournal):
         with run.transaction() as connection:
             rows = connection.execute(_STEPS, {"attempt": run.attempt}).all()
         if [row.number for row in rows] != list(range(len(rows))):
-            raise RunDamagedError("a run's steps must all be there", "a gap")
+            raise RunDamagedError("a run's steps must all be there")
         self._steps = [_step(row.body) for row in rows]
 
     def append(self, step: Step) -> None:
@@ -90,4 +90,4 @@ def _step(body: bytes) -> Step:
     try:
         return step_from_record(decode_value(body))
     except ProtocolError as error:
-        raise RunDamagedError("a run's steps must be readable", "others") from error
+        raise RunDamagedError("a run's steps must be readable") from error

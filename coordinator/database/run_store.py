@@ -113,7 +113,7 @@ class RunStore:
             try:
                 self._load(connection)
             except (LookupError, TypeError, ValueError, PateFedError) as error:
-                raise RunDamagedError("a run's results must be readable", "others") from error
+                raise RunDamagedError("a run's results must be readable") from error
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -76,15 +76,15 @@ def issue_server_certificate(
         CertificateError: no host, the CA cannot be read, or it ends before the certificate would.
     """
     if not hosts:
-        raise CertificateError("a server must have a name or an address", "none")
+        raise CertificateError("a server must have a name or an address")
     issuer = read_certificate(ca.certificate)
     if issuer.not_valid_after_utc <= now:
         raise CertificateError("the CA must be valid", "one that has ended")
     issuer_key = _read_key(ca.private_key)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
-        raise CertificateError("the CA's key must be of an elliptic curve", "another")
+        raise CertificateError("the CA's key must be of an elliptic curve")
     if not is_pair(ca.certificate, ca.private_key):
-        raise CertificateError("the CA's key must be that of its certificate", "another's")
+        raise CertificateError("the CA's key must be that of its certificate")
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         x509.CertificateBuilder()
@@ -116,7 +116,7 @@ def read_certificate(pem: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(pem)
     except ValueError as error:
-        raise CertificateError("a certificate must be readable", "another text") from error
+        raise CertificateError("a certificate must be readable") from error
 
 
 def end_of(pem: bytes) -> datetime:
@@ -170,7 +170,7 @@ def _read_key(pem: bytes) -> PrivateKeyTypes:
     try:
         return load_pem_private_key(pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it has a password
-        raise CertificateError("a private key must be readable", "another text") from error
+        raise CertificateError("a private key must be readable") from error
 
 
 def _name(common_name: str) -> x509.Name:

@@ -565,4 +565,4 @@ _CURVES = ("secp256r1", "secp384r1", "secp521r1")
 
 
 def _refused() -> EnrollmentError:
-    return EnrollmentError("a request must be one that the operator expects", "another")
+    return EnrollmentError("a request must be one that the operator expects")

@@ -109,5 +109,5 @@ async def _body(request: Request) -> bytes:
     async for piece in request.stream():
         body += piece
         if len(body) > MAX_BODY_BYTES:
-            raise EnrollmentError(f"a request must have at most {MAX_BODY_BYTES} bytes", "more")
+            raise EnrollmentError(f"a request must have at most {MAX_BODY_BYTES} bytes")
     return bytes(body)

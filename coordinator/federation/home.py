@@ -78,7 +78,7 @@ class OpenIdSettings:
 
     def __post_init__(self) -> None:
         if bool(self.issuer) is not bool(self.client_id):
-            raise HomeError("openid must have issuer and client_id, or neither", "one of them")
+            raise HomeError("openid must have issuer and client_id, or neither")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class FederationHome:
         home = cls.of_settings(folder)
         if not home.settings.database and not home.path(DATABASE_FILE).exists():
             # A new one would know no member, no answer and no charge.
-            raise HomeError(f"{DATABASE_FILE} must be there: it was made with the folder", "none")
+            raise HomeError(f"{DATABASE_FILE} must be there: it was made with the folder")
         return home
 
     @classmethod
@@ -219,7 +219,7 @@ class FederationHome:
             text = self._read("identity.key").decode()
             return SigningIdentity.from_private_bytes(bytes.fromhex(text.strip()))
         except ValueError as error:
-            raise HomeError("identity.key must hold a private key", "another text") from error
+            raise HomeError("identity.key must hold a private key") from error
 
     @property
     def ca_certificate(self) -> bytes:
@@ -264,9 +264,7 @@ class FederationHome:
         if not given:
             return kept or f"sqlite:///{self.path(DATABASE_FILE).absolute()}"
         if not kept or without_password(given) != without_password(kept):
-            raise HomeError(
-                f"{DATABASE_VARIABLE} must name the database of {SETTINGS_FILE}", "another one"
-            )
+            raise HomeError(f"{DATABASE_VARIABLE} must name the database of {SETTINGS_FILE}")
         return given
 
     def path(self, *parts: str) -> Path:
@@ -296,7 +294,6 @@ class FederationHome:
             raise HomeError(
                 f"{CA_KEY} must be here while the certificate is renewed: put it back from where "
                 f"it is kept, and take it away again",
-                "none",
             )
         ca = KeyedCertificate(self.ca_certificate, self._read(CA_KEY))
         server = issue_server_certificate(ca, hosts=self.settings.certified_hosts, now=now)
@@ -365,7 +362,7 @@ def _parsed(url: str) -> URL:
     try:
         return make_url(url)
     except (ArgumentError, ValueError) as error:  # a port that is no number
-        raise HomeError("a database must have a URL", "another text") from error
+        raise HomeError("a database must have a URL") from error
 
 
 def utc_now() -> datetime:

@@ -74,4 +74,4 @@ def _parties(identities: bytes) -> frozenset[bytes]:
 
 
 def _none() -> RunQueueError:
-    return RunQueueError("a run must have ended, and the hospital have taken part", "another")
+    return RunQueueError("a run must have ended, and the hospital have taken part")

@@ -117,7 +117,7 @@ class FederationBudget:
         with self._database.as_one(), self._database.session() as session:
             row = self._open(session)
             if row is None or row.number != number:
-                raise BudgetRuleError("the proposal must be open still", "another, or none")
+                raise BudgetRuleError("the proposal must be open still")
             person = self._require_person(session, AGREEING)
             if person.name.casefold() == row.changed_by.casefold():
                 raise BudgetRuleError("a second person must agree", "the one who proposed it")
@@ -144,7 +144,7 @@ class FederationBudget:
         """
         with self._database.as_one(), self._database.session() as session:
             if not self._withdraw(session):
-                raise BudgetRuleError("a proposal must be open to be withdrawn", "none")
+                raise BudgetRuleError("a proposal must be open to be withdrawn")
 
     def require_room(
         self, hospitals: Iterable[str], epsilon: float, *, used: Callable[[], Mapping[str, float]]

@@ -76,9 +76,7 @@ class Provider:
         try:
             from authlib.oidc.core import CodeIDToken  # noqa: F401, PLC0415 - an option
         except ImportError as error:
-            raise MissingExtraError(
-                "sign-in by OpenID Connect needs the extra `oidc`", "none"
-            ) from (error)
+            raise MissingExtraError("sign-in by OpenID Connect needs the extra `oidc`") from error
         if not is_safe_address(issuer):
             raise HomeError("openid.issuer must begin with https://, or be on this machine", issuer)
         self.issuer = issuer

@@ -205,9 +205,7 @@ class People:
             row = _row(session, name)
             step = self._step_of(row, code)
             if step is None:
-                raise PersonError(
-                    "the one-time code must be the one that your app shows now", "another"
-                )
+                raise PersonError("the one-time code must be the one that your app shows now")
             row.code_step, row.setup_digest, row.setup_until = step, None, None
             row.changed_at = self._clock()
             row.failures, row.locked_until = 0, None
@@ -240,7 +238,6 @@ class People:
             "name, password and one-time code must be right. After "
             f"{MOST_FAILURES} failures a name is locked for "
             f"{LOCKED_FOR.seconds // 60} minutes. A code is good once: wait for the next one",
-            "others",
         )
 
     def of_subject(self, subject: str, *, issuer: str) -> Person:
@@ -300,7 +297,6 @@ class People:
             raise PersonError(
                 "name and setup code must be the given ones; a code is good once, and "
                 f"for {SETUP_LIFETIME.days} day. Ask an administrator for another",
-                "others",
             )
 
     def _person(self, row: PersonRow) -> Person:

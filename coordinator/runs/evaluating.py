@@ -240,7 +240,7 @@ def _document(folder: Path, task: LearningTask, by: Sequence[str], places: int) 
     from pate_fed.students.arrays import as_arrays  # noqa: PLC0415
 
     if not folder.is_dir():
-        raise RunQueueError("a run that is evaluated must have ended with a student", "none")
+        raise RunQueueError("a run that is evaluated must have ended with a student")
     model = as_arrays(read_student(folder))
     bins = CertaintyBins.of(model.chances(task.pool.views.features))
     return EvaluationTask(task.digest, task.pool.digest, bins, tuple(by), model.to_files(), places)

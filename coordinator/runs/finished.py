@@ -93,7 +93,7 @@ class FinishedRuns:
             return _public_edition(folder, name)
         known = next((one for one in FILES if one == file), None)
         if known is None or not (folder / known).is_file():
-            raise RunQueueError("a file must be one of the run's results", "another")
+            raise RunQueueError("a file must be one of the run's results")
         return read_regular(folder / known)
 
 

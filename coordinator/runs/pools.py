@@ -62,9 +62,9 @@ class Pools:
             task = LearningTask.from_bytes(read_regular(self._folder / digest.hex()))
         except (OSError, InvalidTaskError) as error:
             must = "the queries must be a pool that was published"
-            raise RunRequestError(must, "another") from error
+            raise RunRequestError(must) from error
         if task.pool.digest != digest:
-            raise RunRequestError("a pool that was published must be as it was", "another")
+            raise RunRequestError("a pool that was published must be as it was")
         return task
 
     @contextmanager
@@ -84,7 +84,7 @@ class Pools:
             except OSError as error:
                 raise RunRequestError("the folder must be writable", error.strerror) from error
             if not is_same:
-                raise RunRequestError("a pool that was published must be as it was", "another file")
+                raise RunRequestError("a pool that was published must be as it was")
             try:
                 yield
             except BaseException:

@@ -128,7 +128,6 @@ def _readable(run_dir: Path) -> FinishedRun:
     if record.metrics.evaluation is not None:
         raise RunDirectoryError(
             "a run must keep the student that was scored on patients who were kept back",
-            "another one",
         )
     if (run_dir / SEAL).exists():
         check_transcript(run_dir)
@@ -140,7 +139,7 @@ def _labels_of(record: FinishedRun, class_names: tuple[str, ...]) -> dict[int, i
     numbers = {name: place for place, name in enumerate(class_names)}
     found = {query: label for query, label in record.labels if label} | dict(record.reinforced)
     if not set(found.values()) <= numbers.keys():
-        raise InvalidDataError("classes must be those of the run", "others")
+        raise InvalidDataError("classes must be those of the run")
     return {int(query): numbers[label] for query, label in found.items()}
 
 

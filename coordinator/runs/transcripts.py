@@ -90,7 +90,7 @@ def _require_named(named: Manifest | LostSetup, verdict: TranscriptCheck) -> Non
     """Check that a transcript is this run's, and not another one that is good too."""
     if (named.run_id, named.transcript_head) != (verdict.run_id, verdict.head):
         raise BrokenTranscriptError(
-            "the transcript must be that of the manifest's run", "another run's", line=1, kind=""
+            "the transcript must be that of the manifest's run", line=1, kind=""
         )
 
 
@@ -103,7 +103,7 @@ def _require_sealed(run_dir: Path, transcript: str) -> None:
         altered = altered_file(seal, transcript=transcript, digests=found, coordinator=coordinator)
     except (BadSignatureError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise AlteredResultsError(
-            "the seal must be as the run's coordinator signed it", "another", file=SEAL
+            "the seal must be as the run's coordinator signed it", file=SEAL
         ) from error
     if altered:
         got = "none" if altered not in found else "another content"

@@ -130,7 +130,7 @@ class RunWaits:
         for party in request.parties:
             found = known.get(party.fingerprint)
             if found is None:
-                raise RunRequestError(f"{party.name} must be a member", "unknown")
+                raise RunRequestError(f"{party.name} must be a member")
             if found.state not in INSIDE:
                 gone = RunRequestError(f"{party.name} must be a member", found.state)
             node = found.node_id if found.state == "member" else None

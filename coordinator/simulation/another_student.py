@@ -40,7 +40,7 @@ def train_another(
         root, key = bytes.fromhex(split.seed), bytes.fromhex(split.coordinator)
         identity = SigningIdentity.from_private_bytes(key)
     except ValueError as error:
-        raise RunDirectoryError("manifest.json must have its split", "another") from error
+        raise RunDirectoryError("manifest.json must have its split") from error
     chance = Chance(settings.seed, root=root, round_number=1 + len(settings.earlier))
     kept = {name: value for name, value in settings if name in OPTIONS and value is not None}
     given = {**kept, "data": settings.data or "", "data_dir": data_dir, "data_file": data_file}
@@ -48,7 +48,7 @@ def train_another(
     dataset = load_dataset(source, rng=chance.of("data"))
     pool = QueryPool(dataset.pool.features, images=dataset.pool.images)
     if pool.digest.hex() != record.manifest.pool_sha256:
-        raise InvalidDataError("the public pool must be that of the run", "another")
+        raise InvalidDataError("the public pool must be that of the run")
     inputs = PublicInputs(
         pool=pool.views,
         kind=dataset.kind,

@@ -37,7 +37,7 @@ def export(out: OutOption, site: SiteOption = DEFAULT_SITE) -> None:
     with open_records(site) as opened:
         opened.log.verify()
         if os.path.lexists(out):
-            raise UsageError("--out must be a new file in an existing folder", "one that exists")
+            raise UsageError("--out must be a new file in an existing folder")
         what = {"what": "audit log", "to": str(out)}
         opened.records.standing.note_taken(Act.EXPORTED, what, by=decider(None))
         export_all(opened.log, out, fault=UsageError)

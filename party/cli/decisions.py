@@ -65,7 +65,7 @@ def approve(  # noqa: PLR0917 - one argument per option
     approval trains the teachers first, and holds in its own federation only.
     """
     if queries is not None and (digest is None or yes):
-        raise UsageError("--queries must come with an ID and without --yes", "otherwise")
+        raise UsageError("--queries must come with an ID and without --yes")
     with open_records(site) as opened:
         if queries is not None:
             _write_queries(opened, opened.find(digest or "", federation), queries)
@@ -82,7 +82,7 @@ def approve(  # noqa: PLR0917 - one argument per option
             tell(line)
         request.require_no_fault()
         if not (yes or ask("Approve this?")):
-            raise NotConfirmedError("a person must approve", "no")
+            raise NotConfirmedError("a person must approve")
         _approve(opened, request, by=decider(by), reason=reason)
 
 
@@ -157,7 +157,7 @@ def _write_queries(opened: OpenSite, approval: Approval, file: Path) -> None:
     """Write a pool's rows as this hospital's teachers will get them."""
     task = opened.task(approval)
     if isinstance(task, EvaluationTask):
-        raise UsageError("--queries must be of a run or pool with public inputs", "an evaluation")
+        raise UsageError("--queries must be of a run or pool with public inputs")
     made = False
     try:
         with file.open("x", encoding="utf-8", newline="") as new:

@@ -168,7 +168,7 @@ def leave(
     is_last = not [other for other in opened.current if other.name != one.name]
     whole = ", and its identity with it: this is its last federation" if is_last else ""
     if not (yes or ask(f"Remove the keys of {party} in {name} for good{whole}?")):
-        raise NotConfirmedError("a person must agree to leave", "no")
+        raise NotConfirmedError("a person must agree to leave")
     try:
         with opened_records(opened) as noted:
             noted.database.become_node()  # a node that runs has the keys in its memory
@@ -209,21 +209,19 @@ def read_invitation(path: Path) -> Invitation:
     try:
         return Invitation.from_json(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise InvitationError("an invitation must be as it was made", "other bytes") from error
+        raise InvitationError("an invitation must be as it was made") from error
 
 
 def _compare(invitation: Invitation, compared: str | None) -> None:
     if compared is not None:
         if not is_same(invitation.fingerprint, compared):
-            raise WordsDifferError(
-                "the words that the operator read must be this invitation's", "others"
-            )
+            raise WordsDifferError("the words that the operator read must be this invitation's")
         return
     tell(f"Federation {invitation.federation}, at {invitation.address}.")
     tell("Telephone the operator, on a number that did not come with the invitation, and compare:")
     tell(f"  {spoken(invitation.fingerprint)}")
     if not ask("Did the operator read the same 12 words?"):
-        raise NotConfirmedError("the words must be compared before anything is made", "no")
+        raise NotConfirmedError("the words must be compared before anything is made")
 
 
 def _membership_for(folder: Path, site: Site | None, invitation: Invitation) -> SiteMembership:

@@ -132,7 +132,7 @@ def _pairs(words: list[str]) -> dict[str, str]:
     if len(words) % 2:
         raise UsageError("every rule must come with its value", f"{words[-1]!r} alone")
     if len(set(names)) < len(names):
-        raise UsageError("every rule must be set once", "one twice")
+        raise UsageError("every rule must be set once")
     return dict(zip(names, words[1::2], strict=True))
 
 
@@ -154,7 +154,7 @@ def _changed(site: Site, name: str, text: str, federation: str | None) -> SiteSe
             repr(name),
         )
     if not (text.isprintable() and len(text) <= _MOST_LETTERS):
-        raise UsageError(f"{name} must be at most {_MOST_LETTERS} letters on one line", "others")
+        raise UsageError(f"{name} must be at most {_MOST_LETTERS} letters on one line")
     if name == _PORT:
         joined = site.membership(federation)
         return settings.with_port(joined.name, _typed(joined.settings, name, text))

@@ -134,7 +134,7 @@ def _membership(opened: OpenSite, one: AnsweredRun) -> SiteMembership:
         each for each in opened.site.current if each.coordinator.fingerprint == one.coordinator
     ]
     if not found or not opened.site.has_keys:
-        raise MembershipError("a run must be of a federation that this hospital is in", "another")
+        raise MembershipError("a run must be of a federation that this hospital is in")
     return found[0]
 
 

@@ -82,7 +82,7 @@ class TableAnswers:
 
     def __post_init__(self) -> None:
         if bool(self.file) is not bool(self.label):
-            raise UsageError("file and label must be said together", "one of them")
+            raise UsageError("file and label must be said together")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ def _join(sitting: _Sitting, invite: Path | None) -> None:
         return
     if named is None:
         if not is_attended():
-            raise UsageError("an invitation must be named: `pate-party setup INVITE`", "none")
+            raise UsageError("an invitation must be named: `pate-party setup INVITE`")
         named = Path(ask_text("The operator's invitation file"))
     if not (sitting.answers.compared or is_attended()):
         raise NotConfirmedError(

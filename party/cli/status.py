@@ -249,7 +249,7 @@ def _troubles(
         answer = answers[joined.name]
         if isinstance(answer, Membership):
             return answer
-        raise answer or EnrollmentError("a site must have keys to ask", "none")
+        raise answer or EnrollmentError("a site must have keys to ask")
 
     around = Surroundings(membership=answered)
     return [check for check in examine_standing(site, around) if check.state != OK]

@@ -127,7 +127,6 @@ class ServiceUnit:
             raise UnitError(
                 f"the site's folder must be {self.user}'s, who has to read its keys: "
                 f"`chown -R {self.user} {self.site}`, or name its owner with --user",
-                "another's",
             )
 
     def install(self, path: Path = DEFAULT_UNIT) -> None:
@@ -138,7 +137,7 @@ class ServiceUnit:
         """
         try:
             if path.exists() and not read_regular(path).startswith(_MARK.encode()):
-                raise UnitError(f"{path.name} must be a new file or our own", "another's")
+                raise UnitError(f"{path.name} must be a new file or our own")
             write_file(path, self.text.encode(), mode=0o644)
         except (OSError, UnicodeDecodeError) as error:
             raise UnitError(

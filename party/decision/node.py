@@ -91,7 +91,7 @@ class PartyNode:
         noise_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
         if noise_bytes is not None and not guard.policy.simulated:
-            raise InvalidParameterError("noise must be drawn afresh", "a source of its own")
+            raise InvalidParameterError("noise must be drawn afresh")
         self._identity = identity
         self._coordinator = coordinator
         self._known_peers = dict(known_peers)

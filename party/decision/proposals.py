@@ -92,7 +92,7 @@ class Proposal:
         if self.approval.subject is Subject.POOL:
             return self.approval.digest
         if self.terms is None:
-            raise ApprovalError("a run that waits must have its terms", "none")
+            raise ApprovalError("a run that waits must have its terms")
         return self.terms.pool_digest
 
 
@@ -160,7 +160,7 @@ class Request:
         for fault in self.faults:
             raise fault
         if self.task is None:
-            raise ApprovalError("a request must be read before it is approved", "an unread one")
+            raise ApprovalError("a request must be read before it is approved")
 
 
 def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger, stated: FormalCost) -> Cost | None:

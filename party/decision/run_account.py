@@ -171,14 +171,14 @@ class RunAccount:
         if len(release) != queries:
             raise InvalidTermsError(f"a release must cover {queries} queries", len(release))
         if (release.labels >= self.terms.classes).any():
-            raise InvalidTermsError("labels must be classes of the run", "another")
+            raise InvalidTermsError("labels must be classes of the run")
         shape = None if release.tallies is None else release.tallies.shape
         if shape != ((queries, self.terms.classes) if self.terms.is_evaluation else None):
             raise InvalidTermsError("tallies must be released by evaluations alone", "")
         # Otherwise a coordinator could look at everything and have all of it refunded.
         after = self.ledger.commit(entry_id, outcomes_of(release), release.digest)
         if release.asked < len(release) and not after.is_over:
-            raise InvalidTermsError("only the cap on answers may leave a query unasked", "another")
+            raise InvalidTermsError("only the cap on answers may leave a query unasked")
 
     def _may_return(self, ledger: PrivacyLedger, entry_id: str, *, most: float) -> bool:
         """Tell whether a charge may come back on the word of others, over all runs and for life."""

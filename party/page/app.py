@@ -178,7 +178,7 @@ class Pages:
         approval = self._asked(request.query_params.get("digest", ""))
         task = self._now.task(approval)
         if not isinstance(task, LearningTask):
-            raise ApprovalError("the request must be of public inputs", "an evaluation")
+            raise ApprovalError("the request must be of public inputs")
         headers = {"content-disposition": 'attachment; filename="pool.csv"'}
         lines = (line.encode() for line in task.rows.csv_lines())
         return StreamingResponse(lines, media_type="text/csv", headers=headers)
@@ -260,7 +260,7 @@ class Pages:
         approval = self._asked(str(form.get("digest", "")))
         reason = str(form.get("reason", "")).strip()
         if not reason:
-            raise ApprovalError("a rejection on this page must have a reason: go back", "none")
+            raise ApprovalError("a rejection on this page must have a reason: go back")
         words = str(form.get("words", "")).strip()
         self._opened.reject(approval, by=self._by, reason=reason, words=words)
         return RedirectResponse("decided", _SEE_OTHER)
@@ -287,7 +287,7 @@ class Pages:
                 await self._check(request, needs_session=needs_session)
                 return await run_in_threadpool(show, request)
             except HTTPException as error:
-                fault: Fault = PageError(error.detail, "more", status=error.status_code)
+                fault: Fault = PageError(error.detail, status=error.status_code)
             except (PartyError, PateFedError, ProtocolError) as error:
                 fault = error
             except Exception as error:
@@ -306,7 +306,7 @@ class Pages:
             PageError: it is none.
         """
         if not is_same(request.path_params["room"], self._sessions.room):
-            raise PageError("use the link from the terminal", "another address", status=404)
+            raise PageError("use the link from the terminal", status=404)
         if not needs_session:
             return
         session = self._sessions.find(request.cookies.get(COOKIE, ""))
@@ -314,7 +314,6 @@ class Pages:
             raise PageError(
                 "you must be signed in: type pate-party page in a terminal of this machine, and "
                 "open the link that it prints",
-                "no session, or one that is over",
                 status=403,
             )
         request.state.session = session
@@ -339,7 +338,7 @@ class Pages:
     def _asked(self, digest: str) -> Approval:
         """Return the request of a whole digest, as our own forms and links have it."""
         if len(digest) != _DIGEST_LETTERS:
-            raise ApprovalError("a request must be one that this page lists", "another")
+            raise ApprovalError("a request must be one that this page lists")
         return self._opened.find(digest)
 
     def _show(self, request: Request, page: str, **values: Any) -> Response:

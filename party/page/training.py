@@ -53,7 +53,7 @@ class Approvals:
         request.require_no_fault()
         with self._lock:
             if self.newest is not None and not self.newest.is_over:
-                raise TeachersError("one approval must be in work at a time: wait a minute", "two")
+                raise TeachersError("one approval must be in work at a time: wait a minute")
             self.newest = ApprovalInWork(request.approval.digest.hex())
 
         def work() -> None:

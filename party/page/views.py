@@ -220,7 +220,7 @@ def compare(opened: OpenSite, digest: str) -> tuple[list[str], str]:
         See `own_scores`.
     """
     if digest not in [one["digest"] for one in evaluations(opened)]:
-        raise ApprovalError("an evaluation must be one that this page lists", "another")
+        raise ApprovalError("an evaluation must be one that this page lists")
     task, floor = read_task(opened.site, bytes.fromhex(digest)), opened.site.settings.data.floor
     assert isinstance(task, EvaluationTask)
     *rows, says = own_scores(opened.site, task).lines(floor=floor)

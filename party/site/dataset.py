@@ -85,7 +85,7 @@ def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> Da
         )
     notes = _notes(text, patient_id=patient_id)
     if file_digest(path) != digest:
-        raise DataChangedError(f"{path.name} must stay the same while it is read", "a change")
+        raise DataChangedError(f"{path.name} must stay the same while it is read")
     return DatasetSummary(
         file=path.resolve(),
         digest=digest,
@@ -132,7 +132,7 @@ def read_registered(site: Site) -> CsvTable:
     """
     data = site.data
     if not data.file:
-        raise DataError("a table must be registered by `pate-party data add`", "none")
+        raise DataError("a table must be registered by `pate-party data add`")
     path = Path(data.file)
     require_unchanged(site)
     text = read_csv(path)
@@ -149,9 +149,7 @@ def require_unchanged(site: Site) -> None:
     """
     path = Path(site.data.file)
     if file_digest(path) != site.data.digest:
-        raise DataChangedError(
-            f"{path.name} must be the file that `pate-party data add` saw", "another content"
-        )
+        raise DataChangedError(f"{path.name} must be the file that `pate-party data add` saw")
 
 
 def file_digest(path: Path) -> str:
@@ -178,9 +176,9 @@ def _require_columns(text: CsvTable, *, label: str, patient_id: str | None) -> N
         if name is not None:
             text.column(name)
     if label == patient_id:
-        raise InvalidParameterError("label and patient must be different columns", "one")
+        raise InvalidParameterError("label and patient must be different columns")
     if len(text.header) < 2 + (patient_id is not None):
-        raise DataError(f"{text.file_name} must have columns to learn from", "none")
+        raise DataError(f"{text.file_name} must have columns to learn from")
 
 
 def _shown(counts: Counter[str], floor: int) -> tuple[tuple[str, int | None], ...]:

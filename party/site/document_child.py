@@ -54,7 +54,7 @@ def read_document(content: bytes, digest: bytes) -> AskedTask:
         must = f"a pool's file must be a task: {error.must}"
         raise TaskError(must, f"{error.code} {error.got}".rstrip()) from error
     if task.pool.digest != digest:
-        raise TaskError("a task must have the pool that was asked for", "another")
+        raise TaskError("a task must have the pool that was asked for")
     return task
 
 

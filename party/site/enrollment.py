@@ -118,7 +118,7 @@ class CoordinatorDoor:
         for piece in self._pieces("pool", PoolQuery, digest):
             content += piece
             if len(content) > MAX_POOL_BYTES:
-                raise EnrollmentError(f"a pool must have at most {MAX_POOL_BYTES} bytes", "more")
+                raise EnrollmentError(f"a pool must have at most {MAX_POOL_BYTES} bytes")
         return bytes(content)
 
     def results_pieces(self, run: bytes, file: str) -> Iterator[bytes]:
@@ -150,10 +150,10 @@ class CoordinatorDoor:
             answer = wire.expect(signed, Membership)
         except ProtocolError as error:
             raise EnrollmentError(
-                "the answer must be signed by the coordinator that invited us", "another"
+                "the answer must be signed by the coordinator that invited us"
             ) from error
         if answer.party != self._identity.fingerprint:
-            raise EnrollmentError("the answer must be for us", "another's")
+            raise EnrollmentError("the answer must be for us")
         _require_sound(answer)
         if answer.audit_head:
             self._require_ours(answer.audit_head)
@@ -163,9 +163,7 @@ class CoordinatorDoor:
         try:
             read_audit_head(audit_head, self._identity.public)
         except ProtocolError as error:
-            raise EnrollmentError(
-                "an audit head that is given back must be ours", "another's"
-            ) from error
+            raise EnrollmentError("an audit head that is given back must be ours") from error
 
     def _post(self, name: str, frame: bytes) -> bytes:
         import httpx  # noqa: PLC0415
@@ -229,7 +227,6 @@ class CoordinatorDoor:
             if len(content) > MAX_ANSWER_BYTES:
                 raise EnrollmentError(
                     f"an answer of the coordinator must have at most {MAX_ANSWER_BYTES} bytes",
-                    "more",
                 )
         return bytes(content)
 
@@ -278,7 +275,7 @@ def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
 def _require_sound(answer: Membership) -> None:
     """Refuse a dishonest answer: people would compare words of the wrong hospital."""
     if answer.state not in ("requested", "member", "revoked"):
-        raise EnrollmentError("a hospital is 'requested', 'member' or 'revoked'", "another state")
+        raise EnrollmentError("a hospital is 'requested', 'member' or 'revoked'")
     names, keys = answer.peer_names, answer.peer_keys
     if not len(names) == len(keys) == len(set(names)) == len(set(keys)):
-        raise EnrollmentError("every peer must have one name and one key", "others")
+        raise EnrollmentError("every peer must have one name and one key")

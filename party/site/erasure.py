@@ -197,7 +197,7 @@ def require_finished(site: Site) -> None:
     """
     if is_pending(site):
         raise ErasureError(
-            "an interrupted removal of a patient must be finished: `pate-party start` does", "one"
+            "an interrupted removal of a patient must be finished: `pate-party start` does"
         )
 
 
@@ -297,7 +297,6 @@ def _retrain(
     if place is None:
         raise ErasureError(
             f"{SHARES_FILE} of teachers/{folder.name} must name every patient of the table",
-            "another list",
         )
     share = [one for one in shares[place] if one != patient]
     if not share:
@@ -397,7 +396,7 @@ def _complete(site: Site, plan: Mapping[str, Any]) -> Site:
                 shutil.rmtree(folder, ignore_errors=True)
                 staged.rename(folder)
     if file_digest(table) != plan["after"]:
-        raise DataChangedError(f"{table.name} must be the table without the patient", "another")
+        raise DataChangedError(f"{table.name} must be the table without the patient")
     data = replace(site.settings.data, digest=plan["after"], rows=plan["rows"])
     return site.save(replace(site.settings, data=data))
 

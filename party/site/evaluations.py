@@ -105,7 +105,6 @@ def held_out_records(site: Site, task: LearningTask, *, most: int | None = None)
         raise DataError(
             "the table must be registered with its patients' column: "
             "`pate-party data add --patient-id COLUMN`",
-            "none",
         )
     records = task.encode(read_registered(site), patient_column=data.patient_id)
     return held_out(records, site.settings.held_out, most=most)
@@ -190,7 +189,7 @@ def own_scores(
     teachers = load_teachers(site, task)
     records = held_out_records(site, task)
     if not len(records):
-        raise DataError("some patients must be held out: `pate-party policy set held_out`", "none")
+        raise DataError("some patients must be held out: `pate-party policy set held_out`")
     chances = predict(evaluation.files, records.features, classes=task.classes)
     known = np.isfinite(chances).all(axis=1)
     student = known & (np.nan_to_num(chances).argmax(axis=1) == records.labels)

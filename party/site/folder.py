@@ -131,9 +131,7 @@ class SiteSettings:
         if ports:
             raise SiteError("node_port must be another in each membership", f"{ports[0]} twice")
         if _repeated(one.coordinator for one in held):
-            raise SiteError(
-                "coordinator_key must be another in each membership", "the same one twice"
-            )
+            raise SiteError("coordinator_key must be another in each membership")
 
     def new_ledger(self) -> PrivacyLedger:
         """Return the ledger for life as the node's first start makes it."""
@@ -262,7 +260,7 @@ class Site:
         try:
             return SigningIdentity.from_private_bytes(bytes.fromhex(content.decode().strip()))
         except ValueError as error:
-            raise SiteError(f"{IDENTITY_KEY} must hold a private key", "another text") from error
+            raise SiteError(f"{IDENTITY_KEY} must hold a private key") from error
 
     @property
     def data(self) -> DataSettings:
@@ -384,7 +382,6 @@ class Site:
             raise SiteError(
                 f"{IDENTITY_KEY} must be there: put it back from your safe, or end the setup "
                 "with `pate-party leave`",
-                "none",
             )
         self._write(IDENTITY_KEY, SigningIdentity.generate().private_bytes.hex().encode())
 

@@ -69,7 +69,7 @@ class MembershipSettings:
         try:
             PublicIdentity(bytes.fromhex(self.coordinator_key))
         except (ValueError, MalformedMessageError) as error:
-            raise SiteError("coordinator_key must be 64 hex digits", "another text") from error
+            raise SiteError("coordinator_key must be 64 hex digits") from error
 
     @property
     def coordinator(self) -> PublicIdentity:
@@ -115,7 +115,7 @@ class SiteMembership:
             key = load_ssh_private_key(content, None)
         except (ValueError, UnsupportedAlgorithm) as error:
             raise SiteError(
-                "node.key must hold the node's private key: put it back from your safe", "another"
+                "node.key must hold the node's private key: put it back from your safe"
             ) from error
         return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 

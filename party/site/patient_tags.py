@@ -25,9 +25,9 @@ def patient_tags(site: Site, *, name: str, key: bytes) -> dict[str, Any]:
             files = read_files(folder, read_manifest(folder).get("files"))
             if SHARES_FILE not in files:
                 raise TeachersError(
-                    f"teachers/{folder.name} must say which teacher has which patient", "no list"
+                    f"teachers/{folder.name} must say which teacher has which patient"
                 )
             shares[folder.name] = json.loads(files[SHARES_FILE])
     if not shares:
-        raise TeachersError("teachers must be kept: train them first, by a run", "none")
+        raise TeachersError("teachers must be kept: train them first, by a run")
     return tag_shares(shares, party=name, key=key)

@@ -86,9 +86,7 @@ def require_compared(identity: PublicIdentity, compared: str) -> None:
     """
     digits = compared.replace(" ", "").replace(":", "").lower()
     if not (is_same(identity.fingerprint, compared) or digits == identity.fingerprint.hex()):
-        raise WordsDifferError(
-            "the words must be those that the peer's own people read aloud", "others"
-        )
+        raise WordsDifferError("the words must be those that the peer's own people read aloud")
 
 
 def standings(pins: Iterable[Pin], membership: Membership | None) -> tuple[Standing, ...]:

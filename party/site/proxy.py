@@ -55,7 +55,7 @@ def proxy_to(host: str, environment: Mapping[str, str]) -> Proxy | None:
     found = _split(text if "://" in text else f"http://{text}")
     if found is None or found.hostname is None:
         # Its text may hold a password.
-        raise EnrollmentError(f"{variable} must be http://host:port, or not set", "another address")
+        raise EnrollmentError(f"{variable} must be http://host:port, or not set")
     login = None
     if found.username is not None:
         login = unquote(found.username), unquote(found.password or "")

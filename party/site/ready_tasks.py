@@ -140,7 +140,7 @@ class ReadyTasks:
         try:
             threading.Thread(target=run, name="evaluation", daemon=True).start()
         except RuntimeError as error:
-            raise TaskError("there must be room for a thread", "none") from error
+            raise TaskError("there must be room for a thread") from error
         return future
 
     def _with_teachers(self, task: LearningTask, *, train: bool) -> PartyTask:

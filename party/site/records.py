@@ -380,7 +380,7 @@ class SiteRecords:
             row = _row_of(connection, Subject.RUN, digest, coordinator)
             # Read once more: somebody may have taken it back since the guard looked.
             if row is None or row.state != _APPROVED:
-                raise ApprovalError("a run must be approved to be answered", "not so")
+                raise ApprovalError("a run must be approved to be answered")
             self._log.append(kind, detail, at=self._clock(), connection=connection)
 
     def approvals(self, state: ApprovalState | None = None) -> tuple[Approval, ...]:
@@ -425,7 +425,7 @@ class SiteRecords:
         with self._database.transaction() as connection:
             found = _row_of(connection, subject, digest, coordinator)
             if found is None:
-                raise ApprovalError("a decision must be about something that was asked", "another")
+                raise ApprovalError("a decision must be about something that was asked")
             decided = (
                 update(ApprovalRow)
                 .where(ApprovalRow.number == found.number)
@@ -466,9 +466,7 @@ def require_decision(*, by: str, reason: str) -> None:
     """
     require_somebody(by)
     if len(reason) > MOST_REASON_LETTERS or not reason.isprintable():
-        raise ApprovalError(
-            f"a reason must be one line of at most {MOST_REASON_LETTERS} letters", "another text"
-        )
+        raise ApprovalError(f"a reason must be one line of at most {MOST_REASON_LETTERS} letters")
 
 
 def _row_of(
@@ -496,7 +494,7 @@ def _require_room(connection: Connection, subject: Subject, coordinator: bytes) 
         .where(ApprovalRow.state == _PENDING)
     )
     if connection.scalars(pending).one() >= MOST_PENDING:
-        raise TooManyPendingError(f"at most {MOST_PENDING} may wait for a person", "more")
+        raise TooManyPendingError(f"at most {MOST_PENDING} may wait for a person")
 
 
 def _approvals(connection: Connection) -> tuple[Approval, ...]:
@@ -517,7 +515,7 @@ def _approval_of(row: Row[Any]) -> Approval:
         subject, state = Subject(row.kind), ApprovalState(row.state)
         seats = tuple(decode_value(row.seats))
     except (ValueError, TypeError) as error:
-        raise StorageDamagedError("an approval must be as it was written", "another") from error
+        raise StorageDamagedError("an approval must be as it was written") from error
     return Approval(
         subject,
         row.digest,

@@ -202,11 +202,9 @@ def _sealed_names(seal: bytes, coordinator: PublicIdentity) -> tuple[str, ...]:
         verify_seal(said, coordinator=coordinator)
         named = set(said["files"])
     except (BadSignatureError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ResultsError(
-            "the seal must be as the run's coordinator signed it", "another"
-        ) from error
+        raise ResultsError("the seal must be as the run's coordinator signed it") from error
     if not _NEEDED <= named <= set(SEALED):
-        raise ResultsError("the seal must name the files of a run, and no others", "others")
+        raise ResultsError("the seal must name the files of a run, and no others")
     return tuple(name for name in SEALED if name in named)
 
 
@@ -228,7 +226,7 @@ def _bounded(pieces: Iterator[bytes], name: str, most: int) -> Iterator[bytes]:
     for piece in pieces:
         count += len(piece)
         if count > most:
-            raise ResultsError(f"{name} must have at most {most} bytes", "more")
+            raise ResultsError(f"{name} must have at most {most} bytes")
         yield piece
 
 
@@ -254,7 +252,7 @@ def _checked(
             )
     ours = [setup for setup in setups if setup.run_id == answered.run.hex()]
     if not ours or any(party.fingerprint.hex() not in setup.parties for setup in setups):
-        raise ResultsError("the transcript must be of this run, with this hospital", "another")
+        raise ResultsError("the transcript must be of this run, with this hospital")
     if answered.head and ours[0].head != answered.head.hex():
         raise ResultsError(
             "the transcript must end in the head that this hospital signed: keep this line, and "
@@ -272,6 +270,6 @@ def _require_sealed(
             seal.decode(), transcript=transcript, digests=digests, coordinator=coordinator
         )
     except (BadSignatureError, ValueError, LookupError, TypeError) as error:
-        raise ResultsError("the seal must be of this run", "another's") from error
+        raise ResultsError("the seal must be of this run") from error
     if altered:
-        raise ResultsError(f"{altered} must be as it was sealed", "another content")
+        raise ResultsError(f"{altered} must be as it was sealed")

@@ -159,7 +159,7 @@ class Standing:
 def require_somebody(by: str) -> None:
     """Refuse a decision that nobody answers for."""
     if not (by.strip() and by.isprintable()):
-        raise ApprovalError("a decision must be somebody's", "nobody's")
+        raise ApprovalError("a decision must be somebody's")
 
 
 def is_paused(connection: Connection) -> bool:
@@ -181,7 +181,7 @@ def witness_in(connection: Connection) -> tuple[tuple[int, bytes], ...]:
     try:
         return ((int(count), bytes.fromhex(head)),)
     except ValueError as error:
-        raise StorageDamagedError("a head must be as it was noted", "another") from error
+        raise StorageDamagedError("a head must be as it was noted") from error
 
 
 def _note_in(connection: Connection, name: str) -> Row[Any] | None:

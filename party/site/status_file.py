@@ -168,10 +168,10 @@ def read_status(path: Path) -> Status | None:
     except (OSError, ValueError, RecursionError) as error:
         raise ServiceError(f"{path.name} must be readable", type(error).__name__) from error
     if not isinstance(record, dict) or record.pop("schema_version", None) != SCHEMA_VERSION:
-        raise ServiceError(f"{path.name} must be of version {SCHEMA_VERSION}", "another")
+        raise ServiceError(f"{path.name} must be of version {SCHEMA_VERSION}")
     status = checked(Status, record, where=f"{path.name}: ", fault=ServiceError)
     if status.as_record() != record:  # a field is not there
-        raise ServiceError(f"{path.name} must be as it was written", "another")
+        raise ServiceError(f"{path.name} must be as it was written")
     return status
 
 

@@ -64,7 +64,7 @@ def predictions(
             most_bytes=_MEMORY,
         )
     if len(said) != len(rows) * classes * _NUMBER.itemsize:
-        raise TaskError("a student must say how likely each class is", "another thing")
+        raise TaskError("a student must say how likely each class is")
     return np.frombuffer(said, dtype=_NUMBER).reshape(-1, classes)[:inputs]
 
 

@@ -83,8 +83,6 @@ def _evaluation_faults(site: Site, evaluation: EvaluationTask) -> Iterator[Fault
         require_current(site, task)
         held_out_records(site, task)
         if not site.settings.held_out:
-            yield DataError(
-                "some patients must be held out: `pate-party policy set held_out`", "none"
-            )
+            yield DataError("some patients must be held out: `pate-party policy set held_out`")
     except (PartyError, PateFedError) as error:
         yield error

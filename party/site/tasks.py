@@ -70,7 +70,7 @@ def read_learning_task(site: Site, digest: bytes) -> LearningTask:
     """
     task = read_task(site, digest)
     if not isinstance(task, LearningTask):
-        raise TaskError("a pool must have public inputs", "an evaluation")
+        raise TaskError("a pool must have public inputs")
     return task
 
 

@@ -112,9 +112,7 @@ def require_bound(site: Site, task: LearningTask) -> dict[str, Any]:
     manifest = read_manifest(folder_of(site, task))
     for name, value in _bound_to(site, task).items():
         if manifest.get(name) != value:
-            raise TeachersError(
-                f"kept teachers must be of the {name} that they were trained with", "another"
-            )
+            raise TeachersError(f"kept teachers must be of the {name} that they were trained with")
     return manifest
 
 
@@ -264,7 +262,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"teachers must be kept with a readable {MANIFEST_FILE}", type(error).__name__
         ) from error
     if not isinstance(manifest, dict):
-        raise TeachersError(f"{MANIFEST_FILE} must be as it was written", "another kind")
+        raise TeachersError(f"{MANIFEST_FILE} must be as it was written")
     return manifest
 
 
@@ -275,15 +273,15 @@ def read_files(folder: Path, listed: Any) -> dict[str, bytes]:
         TeachersError: one is absent, or not as it was written.
     """
     if not isinstance(listed, dict):
-        raise TeachersError(f"{MANIFEST_FILE} must list the teachers' files", "none")
+        raise TeachersError(f"{MANIFEST_FILE} must list the teachers' files")
     files = {}
     for name, digest in listed.items():
         if Path(name).name != name:
-            raise TeachersError("a teacher's file must lie beside its manifest", "another place")
+            raise TeachersError("a teacher's file must lie beside its manifest")
         with as_fault(TeachersError, f"{name} must be readable"):
             content = read_regular(folder / name)
         if hashlib.sha256(content).hexdigest() != digest:
-            raise TeachersError(f"{name} must be as it was written", "another content")
+            raise TeachersError(f"{name} must be as it was written")
         files[name] = content
     return files
 

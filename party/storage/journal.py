@@ -158,7 +158,7 @@ class Journal(RoundJournal):
             last = connection.scalar(_LAST_EPOCH, {"run": run_id})
             is_known = plan.epoch is not None or plan.is_abandoned or plan.verdict is not None
             if is_known or epoch <= (last or 0):
-                raise KeyReuseError("a plan must be new and its epoch ahead", "one served before")
+                raise KeyReuseError("a plan must be new and its epoch ahead")
             note_plan(connection, plan_digest, run_id=run_id, epoch=epoch)
 
     def abandon(self, plan_digest: bytes, *, run_id: bytes) -> None:
@@ -167,7 +167,7 @@ class Journal(RoundJournal):
             plan = plan_in(connection, plan_digest)
             require_whole(plan)
             if plan.is_answered:
-                raise KeyReuseError("a plan that is abandoned must have no y", "one that was kept")
+                raise KeyReuseError("a plan that is abandoned must have no y")
             if plan.is_abandoned:
                 return
             counted = _run_that_counts(connection, plan, run_id)
@@ -180,9 +180,7 @@ class Journal(RoundJournal):
             plan = plan_in(connection, plan_digest)
             is_over = plan.is_answered or plan.is_abandoned or plan.verdict is not None
             if plan.epoch is None or is_over:
-                raise KeyReuseError(
-                    "a plan must be begun and answered once", "one that is over or unknown"
-                )
+                raise KeyReuseError("a plan must be begun and answered once")
             note_plan(connection, plan_digest, is_answered=True)
             of_all = {"plan_digest": plan_digest, "expires_at": expires_at}
             rows = (
@@ -196,7 +194,7 @@ class Journal(RoundJournal):
         with self._transaction() as connection:
             rows = connection.execute(_KEPT, {"plan": plan_digest}).all()
         if any(hashlib.sha256(row.frame).digest() != row.digest for row in rows):
-            raise JournalDamagedError("a y must be the one that was kept", "another")
+            raise JournalDamagedError("a y must be the one that was kept")
         return tuple(row.frame for row in rows) or None
 
     def decide(self, plan_digest: bytes, verdict_digest: bytes, *, run_id: bytes) -> None:
@@ -205,7 +203,7 @@ class Journal(RoundJournal):
             plan = plan_in(connection, plan_digest)
             require_whole(plan)
             if plan.verdict not in (None, verdict_digest):
-                raise KeyReuseError("a party must give one verdict on a plan", "another")
+                raise KeyReuseError("a party must give one verdict on a plan")
             if plan.verdict is None:
                 counted = _run_that_counts(connection, plan, run_id)
                 note_plan(connection, plan_digest, run_id=counted, verdict=verdict_digest)
@@ -301,5 +299,5 @@ def _run_that_counts(connection: Connection, plan: Row[Any], run_id: bytes) -> b
     if plan.run_id is not None:
         return bytes(plan.run_id)
     if connection.scalars(_UNSERVED, {"run": run_id}).one() >= MOST_UNSERVED:
-        raise KeyReuseError(f"a run must have at most {MOST_UNSERVED} unserved plans", "more")
+        raise KeyReuseError(f"a run must have at most {MOST_UNSERVED} unserved plans")
     return run_id

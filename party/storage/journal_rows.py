@@ -38,7 +38,7 @@ def transaction(database: PartyDatabase) -> Iterator[Connection]:
     """
     with as_journal():
         if not database.is_node:
-            raise StorageError("a journal must be open to be used", "one that is not")
+            raise StorageError("a journal must be open to be used")
         with database.transaction() as connection:
             yield connection
 
@@ -91,7 +91,7 @@ def write_many(connection: Connection, statement: Insert, rows: Iterable[dict[st
 def _found(result: CursorResult[Any]) -> Row[Any]:
     row = result.one_or_none()
     if row is None:
-        raise JournalDamagedError("a journal must have its counter", "none")
+        raise JournalDamagedError("a journal must have its counter")
     return row
 
 

@@ -89,9 +89,9 @@ class LedgerStore:
             if budget.entries:
                 self.save(budget)
         if stored is None:
-            raise RecordError("a site must have a ledger: its first start makes one", "none")
+            raise RecordError("a site must have a ledger: its first start makes one")
         if budget is not None and stored != _budget_of(budget):
-            raise RecordError("a ledger must keep its budget for life", "another in the settings")
+            raise RecordError("a ledger must keep its budget for life")
 
     def load(self) -> PrivacyLedger:
         """Return the newest ledger for life."""
@@ -161,12 +161,12 @@ class LedgerStore:
             budget = connection.scalar(_BUDGET)
             entries = connection.scalars(_ENTRIES).all()
         if budget is None:
-            raise StorageDamagedError("a ledger must have its budget", "none")
+            raise StorageDamagedError("a ledger must have its budget")
         try:
             record = {**json.loads(budget), "entries": [json.loads(each) for each in entries]}
             return PrivacyLedger.from_record(record)
         except (ValueError, TypeError, LookupError, PateFedError) as error:
-            raise StorageDamagedError("a ledger must be readable", "another") from error
+            raise StorageDamagedError("a ledger must be readable") from error
 
 
 def is_budget_fixed(database: PartyDatabase) -> bool:
@@ -221,28 +221,28 @@ def _charges_of(row: Row[Any]) -> RunCharges:
         terms = RunTerms.from_record(decode_value(row.terms))
         ledger = RunLedger.of(terms, at_party=True).with_record(json.loads(row.record))
     except (ValueError, TypeError, LookupError, PateFedError, ProtocolError) as error:
-        raise StorageDamagedError("a run's charges must be readable", "others") from error
+        raise StorageDamagedError("a run's charges must be readable") from error
     return RunCharges(row.scope, row.seat, ledger)
 
 
 def _require_nothing_answered(connection: Connection) -> None:
     """A new ledger would forget the charges of the answered queries."""
     if connection.scalar(_ANY_CLAIM) is not None:
-        raise RecordError("the ledger must be there: queries were answered", "none")
+        raise RecordError("the ledger must be there: queries were answered")
 
 
 def _require_continued(before: PrivacyLedger, after: PrivacyLedger) -> None:
     """A ledger goes on from the stored one: entries are added, and open ones are settled."""
     if _budget_of(before) != _budget_of(after):
-        raise RecordError("a ledger must keep its budget for life", "another")
+        raise RecordError("a ledger must keep its budget for life")
     if len(after.entries) < len(before.entries):
-        raise RecordError("a ledger must keep every entry", "fewer")
+        raise RecordError("a ledger must keep every entry")
     for old, new in zip(before.entries, after.entries, strict=False):
         if old is new or old == new:
             continue
         is_same = (old.entry_id, old.reserved) == (new.entry_id, new.reserved)
         if old.state is not EntryState.RESERVED or not is_same:
-            raise RecordError("an entry must be settled once", "a settled one changed")
+            raise RecordError("an entry must be settled once")
 
 
 def _budget_of(ledger: PrivacyLedger) -> str:

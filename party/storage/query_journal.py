@@ -266,7 +266,7 @@ class QueryJournal:
             plan = plan_in(connection, plan_digest)
             require_whole(plan)
             if plan.claim is not None or plan.is_abandoned or plan.verdict is not None:
-                raise KeyReuseError("a plan must ask its queries once", "one that did")
+                raise KeyReuseError("a plan must ask its queries once")
             _require_each_once(batch.queries)
             bound_on(_claims_of(connection, batch.queries), ())
             note_plan(connection, plan_digest, claim=record_of(claim))
@@ -296,7 +296,7 @@ class QueryJournal:
 
 def _require_each_once(queries: Sequence[bytes]) -> None:
     if len(set(queries)) != len(queries):
-        raise KeyReuseError("a batch must ask each query once", "one twice")
+        raise KeyReuseError("a batch must ask each query once")
 
 
 def _claims_of(connection: Connection, queries: Collection[bytes]) -> list[PlanClaim]:

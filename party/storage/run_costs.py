@@ -57,4 +57,4 @@ def _cost_in(record: str) -> FormalCost:
     try:
         return FormalCost(**json.loads(record))
     except (ValueError, TypeError, AttributeError) as error:
-        raise StorageDamagedError("a run's stated cost must be readable", "another") from error
+        raise StorageDamagedError("a run's stated cost must be readable") from error

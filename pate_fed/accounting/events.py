@@ -249,12 +249,12 @@ def event_from_record(record: Mapping[str, object]) -> PrivacyEvent:
     name = record.get("event")
     event_type = EVENT_TYPES.get(name) if isinstance(name, str) else None
     if event_type is None:
-        raise InvalidParameterError(f"event must be one of {sorted(EVENT_TYPES)}", "another name")
+        raise InvalidParameterError(f"event must be one of {sorted(EVENT_TYPES)}")
     values = {key: value for key, value in record.items() if key != "event"}
     names = {field.name for field in fields(event_type)}
     if values.keys() != names:
         raise InvalidParameterError(f"a {name} must hold {sorted(names)}", sorted(values))
     for value in values.values():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InvalidParameterError(f"the fields of a {name} must be numbers", "another type")
+            raise InvalidParameterError(f"the fields of a {name} must be numbers")
     return event_type(**values)

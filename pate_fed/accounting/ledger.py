@@ -96,7 +96,7 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
             )
         require_distinct(self.entries)
         if not self._is_within(self.entries):
-            raise LedgerError("entries must stay within the budget", "entries that exceed it")
+            raise LedgerError("entries must stay within the budget")
 
     @classmethod
     def for_life(cls, epsilon: float, delta: float, *, additive_delta: float = 0.0) -> Self:
@@ -214,7 +214,7 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
             InvalidParameterError: a number in it is out of its range.
         """
         if set(record) != {"ledger", "epsilon", "delta", "order", "additive_delta", "entries"}:
-            raise LedgerError("a ledger must hold its version, budget and entries", "others")
+            raise LedgerError("a ledger must hold its version, budget and entries")
         version, entries, order = record["ledger"], record["entries"], record["order"]
         if version != LEDGER_VERSION or not isinstance(entries, list):
             raise LedgerError(f"a ledger must be of version {LEDGER_VERSION}", version)

@@ -74,7 +74,7 @@ class OutcomeLedger(Reservations[Outcomes]):
             raise InvalidParameterError("the cap on answers must be at least 1", self.caps.answers)
         require_distinct(self.entries)
         if self.asks > self.caps.asks or self.answers > self.caps.answers:
-            raise LedgerError("entries must stay within the caps", "entries that exceed them")
+            raise LedgerError("entries must stay within the caps")
 
     @property
     def answers(self) -> int:
@@ -133,10 +133,10 @@ class OutcomeLedger(Reservations[Outcomes]):
         if not outcomes.is_covered_by(self.left) or self.is_over:
             left = self.left
             raise OutcomeCapError(
-                f"the next step must fit in {left.asks} asks and {left.answers} answers", "more"
+                f"the next step must fit in {left.asks} asks and {left.answers} answers"
             )
         if outcomes.answers < 1:
-            raise LedgerError("a reservation must hold every outcome of an ask", "fewer")
+            raise LedgerError("a reservation must hold every outcome of an ask")
         entry = Entry(entry_id, EntryState.RESERVED, outcomes)
         return replace(self, entries=(*self.entries, entry))
 
@@ -157,7 +157,7 @@ class OutcomeLedger(Reservations[Outcomes]):
             InvalidParameterError: a number in it is out of its range.
         """
         if set(record) != {"outcome_ledger", "caps", "entries"}:
-            raise LedgerError("a ledger must hold its version, caps and entries", "others")
+            raise LedgerError("a ledger must hold its version, caps and entries")
         version, entries = record["outcome_ledger"], record["entries"]
         if version != OUTCOME_LEDGER_VERSION or not isinstance(entries, list):
             raise LedgerError(f"a ledger must be of version {OUTCOME_LEDGER_VERSION}", version)
@@ -174,7 +174,7 @@ class OutcomeLedger(Reservations[Outcomes]):
 
 def _outcomes_from_record(record: object) -> Outcomes:
     if not isinstance(record, Mapping) or set(record) != {"asks", "answers"}:
-        raise LedgerError("outcomes must hold asks and answers", "others")
+        raise LedgerError("outcomes must hold asks and answers")
     return Outcomes(_whole(record["asks"]), _whole(record["answers"]))
 
 

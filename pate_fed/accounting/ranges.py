@@ -196,9 +196,9 @@ def renyi_orders(orders: ArrayLike) -> NDArray[np.float64]:
     # Integer orders would truncate results computed in their type.
     checked = _numbers(orders)
     if checked is None:
-        raise InvalidParameterError("orders must be numbers", "others")
+        raise InvalidParameterError("orders must be numbers")
     if checked.ndim != 1 or not checked.size or not (np.isfinite(checked) & (checked > 1)).all():
-        raise InvalidParameterError("orders must be finite and above 1, on one axis", "others")
+        raise InvalidParameterError("orders must be finite and above 1, on one axis")
     return checked
 
 
@@ -215,11 +215,11 @@ def vote_counts(counts: ArrayLike) -> NDArray[np.int64]:
     """
     raw = _whole_numbers(counts)
     if raw is None:
-        raise InvalidVotesError("counts must be whole numbers", "others")
+        raise InvalidVotesError("counts must be whole numbers")
     if raw.ndim != 2 or raw.shape[1] < 2:
         raise InvalidVotesError("counts must have 2 axes and at least 2 classes", raw.shape)
     if (raw < 0).any() or (raw >= _TOO_MANY).any():
-        raise InvalidVotesError("counts must be at least 0 and below 2^31", "another")
+        raise InvalidVotesError("counts must be at least 0 and below 2^31")
     return raw.astype(np.int64)
 
 
@@ -233,7 +233,7 @@ def top_counts(maxima: ArrayLike) -> NDArray[np.float64]:
     """
     raw = _whole_numbers(maxima)
     if raw is None or raw.ndim != 1 or (raw >= _TOO_MANY).any() or (raw <= -_TOO_MANY).any():
-        raise InvalidVotesError("top counts must be whole, within 2^31, on one axis", "others")
+        raise InvalidVotesError("top counts must be whole, within 2^31, on one axis")
     return raw.astype(np.float64)
 
 

@@ -65,11 +65,11 @@ class Entry(Generic[T]):
         ) != is_committed:
             raise LedgerError("exactly committed entries must name their release", self.state)
         if self.spent is not None and not self.spent.is_covered_by(self.reserved):
-            raise LedgerError("the spending must be covered by the reservation", "more")
+            raise LedgerError("the spending must be covered by the reservation")
         if self.release_digest is not None and len(self.release_digest) != _DIGEST_BYTES:
             raise LedgerError("a release digest must have 32 bytes", len(self.release_digest))
         if not self.entry_id:
-            raise LedgerError("an entry must have a name", "an empty one")
+            raise LedgerError("an entry must have a name")
 
     @property
     def charged(self) -> T | None:
@@ -86,7 +86,7 @@ def require_distinct(entries: tuple[Entry[T], ...]) -> None:
         LedgerError: a name comes twice.
     """
     if len({entry.entry_id for entry in entries}) != len(entries):
-        raise LedgerError("every entry must have a name of its own", "a repeated name")
+        raise LedgerError("every entry must have a name of its own")
 
 
 class Reservations(Generic[T]):
@@ -138,7 +138,7 @@ class Reservations(Generic[T]):
             LedgerError: an entry is not there any more.
         """
         if len(self.entries) < len(before.entries):
-            raise LedgerError("a ledger must keep every entry", "fewer")
+            raise LedgerError("a ledger must keep every entry")
         # An unchanged entry is the same object, so this compares few.
         return {
             place: entry_to_record(entry, self.amount_to_record)
@@ -194,14 +194,14 @@ def entry_from_record(record: object, decode: Callable[[object], T]) -> Entry[T]
     """
     fields = {"entry_id", "state", "reserved", "spent", "release_digest"}
     if not isinstance(record, Mapping) or set(record) != fields:
-        raise LedgerError(f"a ledger entry must hold {sorted(fields)}", "others")
+        raise LedgerError(f"a ledger entry must hold {sorted(fields)}")
     entry_id, state, digest = record["entry_id"], record["state"], record["release_digest"]
     if not isinstance(entry_id, str) or state not in list(EntryState):
         raise LedgerError("a ledger entry must have a name and a known state", state)
     try:
         release_digest = None if digest is None else bytes.fromhex(digest)
     except (TypeError, ValueError):
-        raise LedgerError("a release digest must be hexadecimal", "another form") from None
+        raise LedgerError("a release digest must be hexadecimal") from None
     spent = record["spent"]
     return Entry(
         entry_id=entry_id,

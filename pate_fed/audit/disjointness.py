@@ -37,7 +37,7 @@ def check_manifest(partition: PartitionProof) -> int:
         if name in names:
             raise DisjointnessError("the manifest must list each teacher once", name)
         if not (_TAG.fullmatch(one.digest) and 1 <= one.units <= one.records):
-            raise DisjointnessError(f"{name} must have a digest and patients", "others")
+            raise DisjointnessError(f"{name} must have a digest and patients")
         if one.digest in digests:
             raise DisjointnessError(
                 "two teachers must have different digests", f"{digests[one.digest]} and {name}"
@@ -49,7 +49,7 @@ def check_manifest(partition: PartitionProof) -> int:
     repeated = partition.repeated_contents
     totals = partition.units, partition.records
     if (units, records) != totals or not names or repeated > records:
-        raise DisjointnessError("the manifest's totals must be those of its teachers", "others")
+        raise DisjointnessError("the manifest's totals must be those of its teachers")
     return repeated
 
 
@@ -118,4 +118,4 @@ def _require_tags(name: str, document: Any) -> None:
     except (AttributeError, KeyError, TypeError):
         good = False
     if not good:
-        raise InvalidAnswersError(f"{name} must hold tags of `pate-party data tags`", "others")
+        raise InvalidAnswersError(f"{name} must hold tags of `pate-party data tags`")

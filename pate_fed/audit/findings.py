@@ -71,7 +71,7 @@ class AuditCase:
         if not 0 < self.error < 1:
             raise InvalidParameterError("--error must be in (0, 1)", self.error)
         if not self.votes.sum(axis=1).all():
-            raise InvalidParameterError("every audited row must have votes", "a row without")
+            raise InvalidParameterError("every audited row must have votes")
 
 
 def spread_rows(votes: NDArray[np.int64], *, most: int = MOST_ROWS) -> NDArray[np.int64]:

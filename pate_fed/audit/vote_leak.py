@@ -101,7 +101,7 @@ class Answers:
             )
         labels = given.astype(np.int64)
         if (labels < 0).any() or self.refusals < 0:
-            raise InvalidAnswersError("answers must not be negative", "a negative number")
+            raise InvalidAnswersError("answers must not be negative")
         labels.flags.writeable = False
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "refusals", int(self.refusals))
@@ -195,11 +195,11 @@ def rebuild_votes(
     """
     classes, labels = len(answers.labels), int(answers.labels.sum())
     if teachers is None and check is None:
-        raise InvalidParameterError("teachers or a check must be given", "neither")
+        raise InvalidParameterError("teachers or a check must be given")
     if teachers is not None and teachers < 1:
         raise InvalidParameterError("there must be at least 1 teacher", teachers)
     if check is None and answers.refusals:
-        raise InvalidAnswersError("without a check every answer must be a label", "no answer")
+        raise InvalidAnswersError("without a check every answer must be a label")
     if labels < (1 if few_answers else classes):
         raise InvalidAnswersError(
             f"there must be at least {classes} labels, as many as classes; ask more often", labels

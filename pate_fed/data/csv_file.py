@@ -101,7 +101,7 @@ def plain_or_packed(folder: Path, name: str) -> Path:
     for candidate in (folder / f"{name}.gz", folder / name):
         if candidate.exists():
             return candidate
-    raise UnreadableFileError(f"the data folder must hold {name} or {name}.gz", "neither")
+    raise UnreadableFileError(f"the data folder must hold {name} or {name}.gz")
 
 
 def read_csv(
@@ -179,9 +179,7 @@ def _lines(stream: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[str]:
                 f"a longer one, line {number}",
             )
         if total > MAX_FILE_BYTES:
-            raise UnreadableFileError(
-                f"{name} must hold at most {MAX_FILE_BYTES} bytes of text", "more"
-            )
+            raise UnreadableFileError(f"{name} must hold at most {MAX_FILE_BYTES} bytes of text")
         if b"\0" in line:
             raise UnreadableFileError(
                 f"{name} must be a text file", f"a binary zero in line {number}"
@@ -232,7 +230,7 @@ def _rows(
             )
         lines.append(line)
         if len(lines) * width > MAX_CELLS:
-            raise UnreadableFileError(f"{name} must have at most {MAX_CELLS} cells", "more")
+            raise UnreadableFileError(f"{name} must have at most {MAX_CELLS} cells")
         block.append(row)
         if len(block) == _BLOCK:
             _move(block, cells, known)

@@ -50,7 +50,7 @@ class Records:
                 f"lengths {sorted(lengths)}",
             )
         if (labels < 0).any():
-            raise InvalidDataError("labels must not be negative", "a negative label")
+            raise InvalidDataError("labels must not be negative")
         labels.flags.writeable = False
         object.__setattr__(self, "features", inputs.features)
         object.__setattr__(self, "images", inputs.images)
@@ -152,7 +152,7 @@ class Dataset:
                     f"a part of {len(part)} records",
                 )
         if len({part.features.shape[1] for part in self.parts}) != 1:
-            raise InvalidDataError("all parts must have the same features", "different numbers")
+            raise InvalidDataError("all parts must have the same features")
 
     def __repr__(self) -> str:
         sizes = "/".join(str(len(part)) for part in self.parts)

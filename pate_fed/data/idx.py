@@ -40,9 +40,7 @@ def read_idx(path: Path, *, axes: int) -> NDArray[np.uint8]:
 def _read_stream(stream: IO[bytes] | gzip.GzipFile, name: str, axes: int) -> NDArray[np.uint8]:
     header = stream.read(4 + 4 * axes)
     if len(header) != 4 + 4 * axes or header[:4] != bytes([0, 0, _UNSIGNED_BYTES, axes]):
-        raise UnreadableFileError(
-            f"{name} must be an idx file of bytes with {axes} axes", "another header"
-        )
+        raise UnreadableFileError(f"{name} must be an idx file of bytes with {axes} axes")
     shape = struct.unpack(f">{axes}I", header[4:])
     size = 1
     for length in shape:

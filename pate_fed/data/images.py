@@ -205,9 +205,9 @@ def image_dataset(
         InvalidDataError: a part is empty, or images or labels do not fit together.
     """
     if len({part.images.shape[1:] for part in (private, pool, test)}) != 1:
-        raise InvalidDataError("all images must have one size", "several sizes")
+        raise InvalidDataError("all images must have one size")
     if not all(len(part) for part in (private, pool, test)):
-        raise InvalidDataError("hospitals, pool and test must have images", "none for one of them")
+        raise InvalidDataError("hospitals, pool and test must have images")
     classes = int(max(part.labels.max() for part in (private, pool, test))) + 1
     names = class_names or _CLASS_NAMES.get(name) or tuple(str(one) for one in range(classes))
     if not classes <= len(names) <= MOST_CLASSES:
@@ -264,7 +264,7 @@ def _checked(
         raise InvalidDataError(f"{where} must hold images of at least 4 x 4", stacked.shape[1:3])
     found = flat[:, 0].astype(np.int64)
     if len(found) and not 0 <= found.min() <= found.max() < MOST_CLASSES:
-        raise InvalidDataError(f"{where} must have labels from 0 to {MOST_CLASSES - 1}", "others")
+        raise InvalidDataError(f"{where} must have labels from 0 to {MOST_CLASSES - 1}")
     ids = tuple(f"{name}-{row}" for row in range(len(found)))
     return LabeledImages(np.asarray(stacked), found, ids)
 
@@ -325,7 +325,7 @@ def read_images(
     if path.suffix.lower() == ".npz":
         arrays = _read_npz(path)
         if "images" not in arrays:
-            raise UnreadableFileError(f"{path.name} must hold images", "none")
+            raise UnreadableFileError(f"{path.name} must hold images")
         stored = arrays["images"]
         unlabeled = np.zeros(len(stored), dtype=np.int64)
         found = _checked(stored, unlabeled, path.name, name="image")
@@ -338,7 +338,7 @@ def read_images(
     if path.is_dir():
         files = sorted(one for one in path.iterdir() if one.suffix.lower() in _ENDINGS)
     if not files:
-        raise UnreadableFileError(f"{path.name} must hold images", "none")
+        raise UnreadableFileError(f"{path.name} must hold images")
     return tuple(file.name for file in files), _read_images(files, shape)
 
 

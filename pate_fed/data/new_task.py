@@ -53,7 +53,7 @@ def make_task(
     label, *class_names = (plain(one) for one in (label, *classes))
     offered = tuple(one for one in text.header if one not in {label, *ignored})
     if not text.lines:
-        raise InvalidTaskError(f"{text.file_name} must have public inputs", "no row")
+        raise InvalidTaskError(f"{text.file_name} must have public inputs")
     schema = _known_schema(
         text, offered, known, label=label, class_names=class_names
     ) or _new_schema(text, offered, name=path.name, label=label, class_names=tuple(class_names))

@@ -21,17 +21,15 @@ def read_parquet(path: Path) -> CsvTable:
     try:
         from pyarrow import ArrowException, compute, parquet, types  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise MissingExtraError("Parquet files need the extra `tables`", "none") from error
+        raise MissingExtraError("Parquet files need the extra `tables`") from error
     try:
         with open_regular(path, most_bytes=MAX_FILE_BYTES) as raw, parquet.ParquetFile(raw) as file:
             if file.metadata.num_rows * file.metadata.num_columns > MAX_CELLS:
-                raise UnreadableFileError(
-                    f"{path.name} must have at most {MAX_CELLS} cells", "more"
-                )
+                raise UnreadableFileError(f"{path.name} must have at most {MAX_CELLS} cells")
             table = file.read()
         header = tuple(plain(name) for name in table.column_names)
         if len(set(header)) != len(header):
-            raise UnreadableFileError(f"{path.name} must name every column once", "one twice")
+            raise UnreadableFileError(f"{path.name} must name every column once")
         columns = []
         for name, column in zip(header, table.columns, strict=True):
             if types.is_nested(column.type):

@@ -138,7 +138,7 @@ def table_of(rows: Any) -> CsvTable:
         )
     columns = tuple(tuple(_text(cell) for cell in rows[name]) for name in names)
     if len({len(column) for column in columns}) != 1:
-        raise InvalidDataError("all columns must be equally long", "several lengths")
+        raise InvalidDataError("all columns must be equally long")
     lines = tuple(range(1, len(columns[0]) + 1))
     return CsvTable("rows", tuple(plain(name) for name in names), columns, lines)
 

@@ -64,7 +64,7 @@ class DataSource:
             )
         if self.name in (*_IDX, _PNEUMONIA, *KNOWN_TABLES) and self.data_dir is None:
             raise InvalidParameterError(
-                f"--data {self.name} needs --data-dir, the folder of its files", "none"
+                f"--data {self.name} needs --data-dir, the folder of its files"
             )
         if self.name == "images" and (self.data_dir is None) == (self.data_file is None):
             raise InvalidParameterError(

@@ -109,7 +109,7 @@ def find_roles(text: CsvTable, roles: Roles) -> Table:
         text.column(name)
     if len({*roles.named, *roles.ignored}) != len(roles.named) + len(set(roles.ignored)):
         raise InvalidParameterError(
-            "label, patient, hospital and ignored columns must be different", "one in two roles"
+            "label, patient, hospital and ignored columns must be different"
         )
     unit_ids = text.unit_ids(roles.patient)
     if len(set(unit_ids)) < FEWEST_UNITS:

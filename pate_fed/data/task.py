@@ -135,9 +135,9 @@ class LearningTask:
         except (ValueError, TypeError, RecursionError) as error:
             if isinstance(error, InvalidTaskError):
                 raise
-            raise InvalidTaskError("a task's rows must be as they were made", "others") from error
+            raise InvalidTaskError("a task's rows must be as they were made") from error
         if end != len(content) or rows.digests == schema.first.digests:
-            raise InvalidTaskError("a task must have its one form", "another")
+            raise InvalidTaskError("a task must have its one form")
         return cls(schema, rows)
 
 
@@ -155,7 +155,7 @@ def schema_in(path: Path) -> TaskSchema:
 def _read_schema(content: bytes) -> tuple[TaskSchema, int]:
     """Return the schema at the start of a document, and where the rows begin."""
     if not content.startswith(MAGIC):
-        raise InvalidTaskError("a task must begin as one", "another file")
+        raise InvalidTaskError("a task must begin as one")
     return TaskSchema.read(content, len(MAGIC))
 
 

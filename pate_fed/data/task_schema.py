@@ -133,9 +133,7 @@ class TaskSchema:
             InvalidTaskError: the encoded table would need more than `MOST_RECORD_BYTES`.
         """
         if patient_column in (self.label, *self.columns):
-            raise InvalidParameterError(
-                "the patient's column must be neither label nor feature", "one of them"
-            )
+            raise InvalidParameterError("the patient's column must be neither label nor feature")
         for name in (self.label, *self.columns, *([patient_column] if patient_column else [])):
             text.column(name)
         require_room(len(text.lines), self.features, most_bytes=MOST_RECORD_BYTES)
@@ -164,14 +162,14 @@ class TaskSchema:
             InvalidTaskError: rows of other columns, none, or a text in a column of numbers.
         """
         if rows.columns != self.columns or not len(rows):
-            raise InvalidTaskError("a pool must have rows, of the task's columns", "others")
+            raise InvalidTaskError("a pool must have rows, of the task's columns")
         require_pool(len(rows), self.features)
         inputs = np.empty((len(rows), self.features))
         everything, place = np.arange(len(rows), dtype=np.int64), 0
         for number, encoder in enumerate(self.encoder.encoders):  # one column at a time in memory
             cells = [row[number] for row in rows.cells]
             if isinstance(encoder, NumberEncoder) and any(isinstance(one, str) for one in cells):
-                raise InvalidTaskError("a column of numbers must hold numbers", "a text")
+                raise InvalidTaskError("a column of numbers must hold numbers")
             column = column_of(self.columns[number], cells)
             inputs[:, place : place + encoder.width] = encoder.apply(column, everything)
             place += encoder.width
@@ -194,7 +192,7 @@ class TaskSchema:
         """
         at = start + _LENGTH.size
         if len(content) < at:
-            raise InvalidTaskError("a task's schema must be whole", "its beginning")
+            raise InvalidTaskError("a task's schema must be whole")
         (length,) = _LENGTH.unpack_from(content, start)
         if length > MAX_HEADER_BYTES or at + length > len(content):
             raise InvalidTaskError(
@@ -204,11 +202,11 @@ class TaskSchema:
         try:
             schema, end = cls._of(header, content, at + length)
             if schema._header() != header:
-                raise InvalidTaskError("a task must have its one form", "another")
+                raise InvalidTaskError("a task must have its one form")
         except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
             if isinstance(error, InvalidTaskError):
                 raise
-            raise InvalidTaskError("a task's schema must be as it was made", "another") from error
+            raise InvalidTaskError("a task's schema must be as it was made") from error
         return schema, end
 
     @classmethod
@@ -217,7 +215,7 @@ class TaskSchema:
         if type(fields) is not dict or set(fields) != _KEYS:
             raise TypeError
         if type(fields["version"]) is not int or fields["version"] != VERSION:
-            raise InvalidTaskError(f"a task must be of version {VERSION}", "another version")
+            raise InvalidTaskError(f"a task must be of version {VERSION}")
         kind = fields["kind"]
         if kind not in get_args(DatasetKind):
             raise TypeError
@@ -259,9 +257,9 @@ def _check_names(task: TaskSchema) -> None:
     if not 0 < len(task.columns) <= MOST_COLUMNS or len(task.left_out) > MOST_COLUMNS:
         raise InvalidTaskError(f"1 to {MOST_COLUMNS} columns", len(task.columns))
     if list(task.columns) != sorted(task.columns):
-        raise InvalidTaskError("columns must be in order of their names", "another order")
+        raise InvalidTaskError("columns must be in order of their names")
     if len(task.units) != len(task.columns) or not all(map(_is_unit, task.units)):
-        raise InvalidTaskError("every column must have a unit in small letters, or none", "another")
+        raise InvalidTaskError("every column must have a unit in small letters, or none")
     for text in (task.name, task.label, *task.class_names, *task.columns, *task.left_out):
         if not (text.isprintable() and text == plain(text) and 0 < len(text) <= MOST_NAME_LENGTH):
             raise InvalidTaskError(
@@ -273,9 +271,9 @@ def _check_names(task: TaskSchema) -> None:
     numbers = [value for value in map(parse_number, task.class_names) if math.isfinite(value)]
     for names in (task.class_names, numbers, (task.label, *task.columns, *task.left_out)):
         if len(set(names)) != len(names):
-            raise InvalidTaskError("every class and every column must be named once", "one twice")
+            raise InvalidTaskError("every class and every column must be named once")
     if any(is_missing(name) for name in task.class_names):
-        raise InvalidTaskError("a class must not be called like a missing cell", "one that is")
+        raise InvalidTaskError("a class must not be called like a missing cell")
 
 
 def _is_unit(text: str) -> bool:

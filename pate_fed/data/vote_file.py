@@ -65,7 +65,7 @@ def load_predictions(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
         raise InvalidParameterError("predictions must be numbers with 2 axes", raw.shape)
     chances = _rows_of(raw, rows).astype(np.float64)
     if not np.isfinite(chances).all():
-        raise InvalidParameterError("predictions must be finite", "another number")
+        raise InvalidParameterError("predictions must be finite")
     return chances
 
 
@@ -115,7 +115,7 @@ def load_array(path: Path) -> NDArray[np.generic]:
             f"{path.name} must be a file that can be read", type(error).__name__
         ) from error
     except (ValueError, EOFError, MemoryError, SyntaxError) as error:
-        raise UnreadableFileError(f"{path.name} must be a plain .npy file", "another") from error
+        raise UnreadableFileError(f"{path.name} must be a plain .npy file") from error
     if not isinstance(raw, np.ndarray):
         raise UnreadableFileError(f"{path.name} must hold one array (.npy)", "several (.npz)")
     return raw
@@ -127,9 +127,9 @@ def _whole_counts(raw: NDArray[np.generic]) -> NDArray[np.int64]:
         raise InvalidVotesError("votes must be numbers", raw.dtype)
     numbers = raw.astype(np.float64)
     if not np.isfinite(numbers).all() or (numbers != np.floor(numbers)).any():
-        raise InvalidVotesError("votes must be whole numbers", "a number that is not whole")
+        raise InvalidVotesError("votes must be whole numbers")
     if (numbers < 0).any() or (numbers > MAX_TOTAL_VOTES).any():
-        raise InvalidVotesError(f"votes must be 0 to {MAX_TOTAL_VOTES}", "a number outside")
+        raise InvalidVotesError(f"votes must be 0 to {MAX_TOTAL_VOTES}")
     counts = numbers.astype(np.int64)
     sums = counts.sum(axis=1)
     if sums[0] == 0 or (sums != sums[0]).any():

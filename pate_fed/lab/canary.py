@@ -171,7 +171,7 @@ def neighboring_worlds(
         InvalidParameterError: a number is too small.
     """
     if whole("teachers", teachers) < 1 or whole("queries", queries) < 1:
-        raise InvalidParameterError("a canary must have teachers and queries", "none")
+        raise InvalidParameterError("a canary must have teachers and queries")
     less, more = teachers // 2, teachers - teachers // 2
     here = [less, more] if less < more else [less - 1, more + 1]
     return np.tile([here], (queries, 1)), np.tile([[here[0] + 1, here[1] - 1]], (queries, 1))
@@ -200,7 +200,7 @@ def _outcomes(release: Release, world: NDArray[np.int64], trials: int) -> NDArra
     if labels.shape != (trials * len(world),):
         raise InvalidAnswersError("a mechanism must release one outcome per row", labels.shape)
     if ((labels < -1) | (labels >= world.shape[1])).any():
-        raise InvalidAnswersError(f"labels must be in -1..{world.shape[1] - 1}", "others")
+        raise InvalidAnswersError(f"labels must be in -1..{world.shape[1] - 1}")
     return labels.reshape(trials, len(world)) + 1
 
 

@@ -118,7 +118,7 @@ def exact_epsilon(
         )
         return PerInstanceCost(best.epsilon, best.order, EXACT_METHOD, best.is_at_edge)
     if vote_threshold is None:
-        raise InvalidParameterError("a check must come with a vote_threshold", "none")
+        raise InvalidParameterError("a check must come with a vote_threshold")
     threshold, check_sigma = vote_threshold, event.sigma1
     tops = checked_tops(votes, offsets)
     maxima, asked = np.unique(tops, return_counts=True)

@@ -61,7 +61,7 @@ class ShadowModels:
                 "confidences and members must have the same shape, models by records", members.shape
             )
         if not ((confidences >= 0) & (confidences <= 1)).all():  # NaN neither
-            raise InvalidAnswersError("confidences must be in [0, 1]", "others")
+            raise InvalidAnswersError("confidences must be in [0, 1]")
         if len(members) < LEAST_MODELS:
             raise InvalidAnswersError(f"there must be at least {LEAST_MODELS} models", len(members))
         count = members.sum(axis=0)

@@ -218,7 +218,7 @@ def choose_plan(
         InvalidParameterError: there is no cost, or an argument is out of its range.
     """
     if not costs:
-        raise InvalidParameterError("there must be a cost at one order at least", "none")
+        raise InvalidParameterError("there must be a cost at one order at least")
     candidates = (
         (expected_epsilon(cost, plan, delta=delta), index, plan)
         for index, cost in enumerate(costs)

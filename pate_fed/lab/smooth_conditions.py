@@ -78,7 +78,7 @@ class SmoothSetting:
         object.__setattr__(self, "order", float(renyi_orders([self.order])[0]))
         for name, least in (("classes", 2), ("teachers", 1), ("weight", 1)):
             if whole(name, getattr(self, name)) < least:
-                raise InvalidParameterError(f"{name} must be at least {least}", "less")
+                raise InvalidParameterError(f"{name} must be at least {least}")
 
     @property
     def h(self) -> float:

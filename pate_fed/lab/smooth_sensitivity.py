@@ -65,7 +65,7 @@ def smooth_sensitivity(local_sensitivities: ArrayLike, *, beta: float) -> float:
     """
     listed = np.asarray(local_sensitivities, dtype=np.float64)
     if listed.ndim != 1 or not listed.size or not (listed >= 0).all():
-        raise InvalidParameterError("local sensitivities must be at least 0, on one axis", "others")
+        raise InvalidParameterError("local sensitivities must be at least 0, on one axis")
     decay = np.exp(-positive("beta", beta) * np.arange(len(listed)))
     return float((decay * listed).max())
 
@@ -165,7 +165,7 @@ def threshold_local_sensitivities(
         raise InvalidParameterError("lowest must be below the number of teachers", lowest)
     tops = top_counts(maxima)
     if (tops < lowest).any() or (tops > teachers).any():
-        raise InvalidVotesError(f"top counts must be {lowest} to {teachers}", "others")
+        raise InvalidVotesError(f"top counts must be {lowest} to {teachers}")
     # One below the lowest is a neighbor in the table, not a vote that is walked to.
     possible = np.arange(lowest - 1, teachers + 1)
     check = {"vote_threshold": vote_threshold, "sigma": sigma, "weight": weight}
@@ -263,7 +263,7 @@ def votes_of(counts: ArrayLike, *, teachers: int, classes: int) -> Counts:
     if votes.shape[1] != classes:
         raise InvalidVotesError(f"counts must have {classes} classes", votes.shape[1])
     if (votes.sum(axis=1) != teachers).any():
-        raise InvalidVotesError(f"every row must sum to {teachers} teachers", "another sum")
+        raise InvalidVotesError(f"every row must sum to {teachers} teachers")
     return votes
 
 
@@ -277,7 +277,7 @@ def shares_of(shares: ArrayLike | None, queries: int) -> Floats:
         return np.ones(queries)
     checked = np.asarray(shares, dtype=np.float64)
     if checked.shape != (queries,) or not (checked >= 0).all():
-        raise InvalidParameterError(f"shares must be {queries} numbers of at least 0", "others")
+        raise InvalidParameterError(f"shares must be {queries} numbers of at least 0")
     return checked
 
 

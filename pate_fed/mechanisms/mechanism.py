@@ -172,7 +172,7 @@ def require_noise_here(shares: int | None) -> None:
         InvalidParameterError: the parties add the noise.
     """
     if shares is not None:
-        raise InvalidParameterError("noise must be the coordinator's to add", "the parties'")
+        raise InvalidParameterError("noise must be the coordinator's to add")
 
 
 def require_opened(noisy: NoisyHistogram, *, most: int, sigma: float, shares: int | None) -> None:
@@ -189,7 +189,7 @@ def require_opened(noisy: NoisyHistogram, *, most: int, sigma: float, shares: in
             caps allow, or their noise is less than was promised.
     """
     if shares is None:
-        raise InvalidParameterError("noise must be the parties' to add", "the coordinator's")
+        raise InvalidParameterError("noise must be the parties' to add")
     if len(noisy.counts) > most:
         raise InvalidParameterError(
             f"at most {most} rows must be opened: the caps allow no more", len(noisy.counts)

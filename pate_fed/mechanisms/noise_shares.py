@@ -162,7 +162,7 @@ class DistributedNoise:
             InvalidParameterError: an argument is out of its range.
         """
         if min(whole("queries", queries), whole("classes", classes)) < 1:
-            raise InvalidParameterError("queries and classes must be at least 1", "0")
+            raise InvalidParameterError("queries and classes must be at least 1")
         row_sigma = self.sum_sigma(senders) * math.sqrt(classes)
         chance = probability("false_alarm", false_alarm)
         return math.ceil(row_sigma * math.sqrt(2 * math.log(2 * queries / chance)))

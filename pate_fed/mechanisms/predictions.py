@@ -44,7 +44,7 @@ class Predictions:
             raise InvalidParameterError("predictions must be chances with 2 axes", chances.shape)
         # NaN fails here.
         if not (np.abs(chances.sum(axis=1) - 1) <= 1e-6).all():
-            raise InvalidParameterError("every row of the predictions must sum to 1", "another")
+            raise InvalidParameterError("every row of the predictions must sum to 1")
         if whole("total_votes", total_votes) < 1:
             raise InvalidParameterError("total_votes must be at least 1", total_votes)
         # Rounding to even would be as private, as the c_j are public, but not as expected.

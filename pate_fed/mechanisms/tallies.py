@@ -57,7 +57,7 @@ class Tallies(GaussianMax):
             InvalidParameterError: the coordinator is to add the noise.
         """
         if self.shares is None:
-            raise InvalidParameterError("noise of counts must be the parties'", "the coordinator's")
+            raise InvalidParameterError("noise of counts must be the parties'")
         return DistributedCountsEvent(asks, self.sigma, self.shares, whole_votes(weight))
 
 

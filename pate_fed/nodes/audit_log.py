@@ -100,7 +100,7 @@ class AuditEntry:
             case [int(number), int(at), str(act), dict(facts)] if is_plain(facts):
                 if act in {each.value for each in acts}:
                     return cls(number, at, acts(act), facts)
-        raise MalformedMessageError("an audit entry must be of a known kind", "another")
+        raise MalformedMessageError("an audit entry must be of a known kind")
 
 
 class AuditLog:

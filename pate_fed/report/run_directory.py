@@ -349,7 +349,7 @@ def _read_text(path: Path) -> str:
             error
         )
     except UnicodeDecodeError as error:
-        raise RunDirectoryError(f"{path.name} must be UTF-8", "other bytes") from error
+        raise RunDirectoryError(f"{path.name} must be UTF-8") from error
 
 
 def _read_labels(
@@ -360,7 +360,7 @@ def _read_labels(
     header = rows[0] if rows else []
     further = [name for name in (_ROW, _DRAWN_IN, _REINFORCED) if name in header]
     if header != [*_LABELS_HEADER, *further]:
-        raise RunDirectoryError(f"{path.name} must begin with query_id,label", "another line")
+        raise RunDirectoryError(f"{path.name} must begin with query_id,label")
     drawn_in, reinforced = (
         {row[0]: row[header.index(name)] for row in rows[1:] if row[header.index(name)]}
         if name in header
@@ -375,9 +375,9 @@ def _read_sent(path: Path) -> tuple[SentPacket, ...]:
         return ()
     rows = _read_table(path)
     if not rows or rows[0] != _SENT_HEADER:
-        raise RunDirectoryError(f"{path.name} must begin with hospital,packet", "another line")
+        raise RunDirectoryError(f"{path.name} must begin with hospital,packet")
     if not all(row[3].isdecimal() for row in rows[1:]):
-        raise RunDirectoryError(f"{path.name} must hold sizes in bytes", "another text")
+        raise RunDirectoryError(f"{path.name} must hold sizes in bytes")
     return tuple(
         SentPacket(name, tuple(filter(None, content.split("+"))), int(size), digest)
         for name, _, content, size, digest in rows[1:]

@@ -221,13 +221,11 @@ def read_student(directory: Path) -> Student:
         or type(classes) is not int
         or min(features, classes) < 1
     ):
-        raise RunDirectoryError(
-            f"{DESCRIPTION_FILE} must name a student, its features and classes", "less"
-        )
+        raise RunDirectoryError(f"{DESCRIPTION_FILE} must name a student, its features and classes")
     student = make_student(name, "table")
     known: tuple[type[Model], ...] = (ConstantModel, ArraysModel, student.model_class)
     form = next((one for one in known if one.form == described.get("form")), None)
     if form is None:
-        raise RunDirectoryError(f"{DESCRIPTION_FILE} must describe a model", "another form")
+        raise RunDirectoryError(f"{DESCRIPTION_FILE} must describe a model")
     student.adopt(form.read(directory, described), features=features, classes=classes)
     return student

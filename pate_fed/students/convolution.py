@@ -265,7 +265,7 @@ class ConvModel(Model):
         named = (described.get(name) for name in ("channels", "classes", "width"))
         sizes = [size for size in named if type(size) is int and 1 <= size <= 1024]
         if len(sizes) < 3:
-            raise RunDirectoryError(f"{DESCRIPTION_FILE} must give the network's sizes", "others")
+            raise RunDirectoryError(f"{DESCRIPTION_FILE} must give the network's sizes")
         channels, classes, width = sizes
         net = ConvNet(channels, classes, width, torch.Generator())
         try:

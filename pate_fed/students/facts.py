@@ -36,7 +36,7 @@ class LabelFacts:
         if shares is not None and not (
             min(shares) > 0 and abs(sum(shares) - 1) <= 1e-6 and len(shares) >= 2
         ):
-            raise InvalidParameterError("prevalence must be shares above 0 that sum to 1", "others")
+            raise InvalidParameterError("prevalence must be shares above 0 that sum to 1")
 
     def require_classes(self, classes: int) -> None:
         """Refuse a prevalence of another number of classes.

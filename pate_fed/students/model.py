@@ -75,7 +75,7 @@ class ConstantModel(Model):
         """See `Model.read`."""
         label, classes = described.get("label"), described.get("classes")
         if not isinstance(label, int) or not isinstance(classes, int) or not 0 <= label < classes:
-            raise RunDirectoryError(f"{DESCRIPTION_FILE} must name a class", "none")
+            raise RunDirectoryError(f"{DESCRIPTION_FILE} must name a class")
         return cls(label, classes)
 
 
@@ -131,9 +131,7 @@ class SklearnModel(Model):
         """See `Model.read`: it holds trusted types only."""
         classes, offsets = described.get("classes"), described.get("offsets")
         if not isinstance(classes, int) or classes < 2 or not _are_offsets(offsets, classes):
-            raise RunDirectoryError(
-                f"{DESCRIPTION_FILE} must say how many classes there are", "none"
-            )
+            raise RunDirectoryError(f"{DESCRIPTION_FILE} must say how many classes there are")
         try:
             estimator = restored(read_regular(directory / SKOPS_FILE))
         except OSError as error:
@@ -172,6 +170,6 @@ def read_description(directory: Path) -> dict[str, object]:
         ) from error
     if not isinstance(described, dict) or described.get("schema_version") != SCHEMA_VERSION:
         raise RunDirectoryError(
-            f"{DESCRIPTION_FILE} must be an object of schema version {SCHEMA_VERSION}", "another"
+            f"{DESCRIPTION_FILE} must be an object of schema version {SCHEMA_VERSION}"
         )
     return described

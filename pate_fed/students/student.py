@@ -179,8 +179,6 @@ def _check_labels(
     if not len(labels):
         raise NoLabelError
     if labels.min() < 0 or labels.max() >= classes:
-        raise InvalidParameterError(f"labels must be classes in 0..{classes - 1}", "another")
+        raise InvalidParameterError(f"labels must be classes in 0..{classes - 1}")
     if indices.min() < 0 or indices.max() >= inputs or len(set(indices.tolist())) != len(indices):
-        raise InvalidParameterError(
-            f"labeled inputs must be distinct indices in 0..{inputs - 1}", "others"
-        )
+        raise InvalidParameterError(f"labeled inputs must be distinct indices in 0..{inputs - 1}")

@@ -63,7 +63,7 @@ def make_ensemble(
         return TorchEnsemble(shared)
     if name == "convolution":
         if kind == "table":
-            raise InvalidParameterError("--teacher convolution must learn from images", "a table")
+            raise InvalidParameterError("--teacher convolution must learn from images")
         from pate_fed.teachers.convolution_ensemble import ConvolutionEnsemble  # noqa: PLC0415
 
         return ConvolutionEnsemble(shared, device=device)

@@ -107,7 +107,7 @@ class SklearnEnsemble(TeacherEnsemble):
     def _restore(self, content: bytes) -> object:
         model = restored(content, trusted=lambda one: one in _NEIGHBORS or self._trusted(one))
         if not hasattr(model, "predict"):
-            raise UnreadableFileError("a teacher's file must hold a classifier", "another object")
+            raise UnreadableFileError("a teacher's file must hold a classifier")
         return model
 
 

@@ -116,7 +116,7 @@ class TeacherEnsemble(ABC):
                 f"{len(records_per_teacher)} and {classes}",
             )
         if self._balance != "natural" and public is None:
-            raise InvalidParameterError("votes that are shared out need the public pool", "none")
+            raise InvalidParameterError("votes that are shared out need the public pool")
         for shard in records_per_teacher:
             if not len(shard) or shard.labels.max() >= classes:
                 raise InvalidDataError(
@@ -157,7 +157,7 @@ class TeacherEnsemble(ABC):
             InvalidParameterError: called before `fit`.
         """
         if not self._voters:
-            raise InvalidParameterError("teachers must be trained before they vote", "none trained")
+            raise InvalidParameterError("teachers must be trained before they vote")
         with one_thread():
             return np.stack([self._vote_one(voter, inputs) for voter in self._voters])
 
@@ -180,7 +180,7 @@ class TeacherEnsemble(ABC):
             InvalidParameterError: called before `fit`.
         """
         if not self._voters:
-            raise InvalidParameterError("teachers must be trained before they are kept", "none")
+            raise InvalidParameterError("teachers must be trained before they are kept")
         files: dict[str, bytes] = {}
         listed: list[dict[str, object]] = []
         for place, voter in enumerate(self._voters, start=1):
@@ -219,9 +219,7 @@ class TeacherEnsemble(ABC):
                 offsets = _numbers(rest.pop("offsets", None), length=classes)
                 if not rest:
                     return Voter(self._restore(files[name]), offsets=offsets)
-        raise UnreadableFileError(
-            f"{INDEX_FILE} must list files that are there, and classes", "another entry"
-        )
+        raise UnreadableFileError(f"{INDEX_FILE} must list files that are there, and classes")
 
     def _ranks(self, model: object) -> bool:  # noqa: ARG002 - most models do
         """Tell whether a model says how likely classes are, and not the likeliest alone."""
@@ -293,7 +291,7 @@ def _numbers(values: Any, *, length: int | None = None) -> NDArray[np.float64] |
     if values is None:
         return None
     if type(values) is not list or not all(type(one) is float for one in values):
-        raise UnreadableFileError(f"{INDEX_FILE} must hold lists of numbers", "others")
+        raise UnreadableFileError(f"{INDEX_FILE} must hold lists of numbers")
     if not values or (length is not None and len(values) != length):
         raise UnreadableFileError(f"{INDEX_FILE} must hold a number for each class", len(values))
     return np.array(values, dtype=np.float64)
@@ -308,6 +306,6 @@ def _index(files: Mapping[str, bytes]) -> list[Any]:
         raise UnreadableFileError(f"{INDEX_FILE} must be readable", type(error).__name__) from error
     if not good:
         raise UnreadableFileError(
-            f"{INDEX_FILE} must list teachers, in schema version {SCHEMA_VERSION}", "another"
+            f"{INDEX_FILE} must list teachers, in schema version {SCHEMA_VERSION}"
         )
     return list(listed)

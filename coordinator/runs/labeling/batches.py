@@ -100,7 +100,7 @@ class Batches:
         if not context.was_resumed and any(
             each.state is BatchState.OPEN for each in asked.values()
         ):
-            raise RunDamagedError("every batch of an earlier setup must be settled", "an open one")
+            raise RunDamagedError("every batch of an earlier setup must be settled")
 
     @property
     def asked(self) -> frozenset[int]:
@@ -115,9 +115,9 @@ class Batches:
     def require_askable(self, indices: tuple[int, ...]) -> None:
         """Raise InvalidParameterError if one of these may not be asked now."""
         if self._is_unfinished:
-            raise InvalidParameterError("the last batch must be finished before another", "not so")
+            raise InvalidParameterError("the last batch must be finished before another")
         if not self._asked.isdisjoint(indices):
-            raise InvalidParameterError("no query may be asked twice", "one that was asked")
+            raise InvalidParameterError("no query may be asked twice")
 
     def ask(
         self, indices: tuple[int, ...], predictions: NDArray[np.float64] | None

@@ -82,7 +82,7 @@ class SumCollector:
         if self._round.has_open_plan:
             plan = self._round.open_plan.plan
             if (plan.batch, plan.words, plan.terms) != (batch, words, encoded):
-                raise RunDamagedError("the open plan must be the open batch's", "another")
+                raise RunDamagedError("the open plan must be the open batch's")
             return
         self._round.batch.plan(
             batch=batch,

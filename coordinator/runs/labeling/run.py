@@ -362,4 +362,4 @@ class LabelingRun:
 
 def _require(must: str, holds: bool) -> None:
     if not holds:
-        raise RunDamagedError(f"the journal and the results must fit: {must}", "otherwise")
+        raise RunDamagedError(f"the journal and the results must fit: {must}")

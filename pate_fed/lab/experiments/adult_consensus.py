@@ -105,7 +105,7 @@ def _groups(folder: Path) -> dict[str, Rows]:
     others, holders = votes
     people = _people(folder / "adult" / "vote_leak_splits" / "adult_income_test_0.csv.gz")
     if len(rows) != len(others) or not all(0 <= row < len(people) for row in rows):
-        raise UnreadableFileError(f"{path.name} must number the rows of its test", "other rows")
+        raise UnreadableFileError(f"{path.name} must number the rows of its test")
     found: dict[str, list[int]] = {}
     for place, row in enumerate(rows):
         for name in _names(people[row]):

@@ -81,11 +81,9 @@ def reproduce(name: str, folder: Path, seeds: Sequence[int], tell: Tell) -> Iter
             f"an experiment must be one of {', '.join(EXPERIMENTS)}", repr(name)
         )
     if not seeds:
-        raise InvalidParameterError("an experiment must have a seed", "none")
+        raise InvalidParameterError("an experiment must have a seed")
     known = EXPERIMENTS[name]
     for needed in known.needs:
         if not (folder / needed).is_dir():
-            raise UnreadableFileError(
-                f"--data-dir must hold the folder {needed} for {name}", "none"
-            )
+            raise UnreadableFileError(f"--data-dir must hold the folder {needed} for {name}")
     return known.run(folder, seeds, tell)

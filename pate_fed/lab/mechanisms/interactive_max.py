@@ -80,7 +80,7 @@ class InteractiveGaussianMax(HearsStudent, ConfidentGaussianMax):
             return ConfidentGaussianMax.tops(self, counts)
         offsets = self.predictions.votes
         if len(offsets) < len(counts) or offsets.shape[1] != counts.shape[1]:
-            raise InvalidParameterError("predictions must be for these queries", "others")
+            raise InvalidParameterError("predictions must be for these queries")
         return np.asarray((counts - offsets[: len(counts)]).max(axis=1))
 
 
