@@ -57,9 +57,7 @@ def test_a_proxy_is_found_and_can_be_used(text: str, place: str) -> None:
 def test_what_can_be_none_is_refused_and_not_shown(text: str) -> None:
     with pytest.raises(EnrollmentError) as caught:
         proxy_to(COORDINATOR, {"ALL_PROXY": text})
-    assert (
-        str(caught.value) == "ALL_PROXY must be http://host:port, or not set, got another address"
-    )
+    assert str(caught.value) == "ALL_PROXY must be http://host:port, or not set"
 
 
 @pytest.mark.parametrize(
