@@ -164,7 +164,7 @@ class TestWrongUsage:
             pytest.param(
                 ["--party-epsilons", "1,x"], "must be numbers between commas", id="no number"
             ),
-            pytest.param(["--data", "mnist"], "none", id="mnist without a folder"),
+            pytest.param(["--data", "mnist"], "--data-dir", id="mnist without a folder"),
             pytest.param(["--label", "x"], "digits", id="a label for digits"),
             pytest.param(["--data-dir", "."], "digits", id="a folder for digits"),
             pytest.param(["--vote-threshold", "-1"], "-1", id="threshold below zero"),
