@@ -17,7 +17,7 @@ from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from coordinator.database import Act, Actor, AuditLog, Database, ReleasedAnswers
 from coordinator.errors import (
@@ -56,7 +56,9 @@ from pate_fed.planning import RunSettings
 from pate_fed.planning.evaluating import EvaluationSettings
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import WORDS, heard_words, is_same
+from protocols.forms import usual_form
 from protocols.party_names import normalized
+from protocols.suites import DEFAULT_SUITE
 
 if TYPE_CHECKING:
     from coordinator.flower.runtime import SuperLinkClient
@@ -245,6 +247,22 @@ class Coordinator:
             RunRequestError: a pool that was published cannot be read.
         """
         return any(one.digest == task.digest for one in self.pools.schemas())
+
+    def settings_of(self, given: Mapping[str, Any], *, source: str, label: str) -> RunSettings:
+        """Return the settings of a run that a person asks for.
+
+        Args:
+            given: Values by names of `DEPLOYED`; None for open ones.
+            source: Name of the file of the public queries.
+            label: The column to predict.
+        """
+        members = sum(one.state == "member" for one in self.members())
+        return RunSettings.of({
+            **given,
+            **{"data": "csv", "data_file": Path(source), "label": label},
+            "form": given["form"] or usual_form(members),
+            "suite": given.get("suite") or DEFAULT_SUITE,
+        })  # fmt: skip
 
     def draft(
         self,

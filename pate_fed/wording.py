@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
+from difflib import get_close_matches
 from typing import NamedTuple, TypeGuard
 
 LEDGER_STATES = {
@@ -15,6 +16,12 @@ LEDGER_STATES = {
     "nothing is charged",
 }
 """The state of a batch's reservation, in words."""
+
+
+def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """Return the likely name for an unknown one, in brackets; "" if none is close."""
+    likely = get_close_matches(name, sorted(known), 1)
+    return f" (did you mean {prefix}{likely[0]}?)" if likely else ""
 
 
 def percent(share: float | None) -> str:

@@ -24,6 +24,7 @@ from pate_fed.mechanisms import (
     make_mechanism,
     spec_of,
 )
+from pate_fed.options import option_of
 from pate_fed.rule import PARAMETERS, Rule
 
 _BY_ANSWERS: Final = (ConfidentGaussianMax.name, InteractiveGaussianMax.name)
@@ -137,7 +138,7 @@ def _check_options(request: AccountRequest) -> None:
 
 
 def _flags(names: Sequence[str]) -> str:
-    return ", ".join("--" + name.replace("_", "-") for name in names)
+    return ", ".join(map(option_of, names))
 
 
 def _predictions(votes: NDArray[np.int64], request: AccountRequest) -> NDArray[np.float64]:

@@ -13,11 +13,12 @@ from uuid import uuid4
 
 import typer
 
-from coordinator.cli.console import LINE, choice, single_threaded_kernels
-from coordinator.cli.options import Delta, Sigma1, Sigma2, VoteThreshold
+from coordinator.cli.console import LINE, single_threaded_kernels
+from coordinator.cli.options import Given, takes
 from coordinator.errors import UsageError
 from pate_fed.errors import InvalidAnswersError, RunDirectoryError
 from pate_fed.nodes.command_line import EXIT_INPUT, show
+from pate_fed.options import OPTIONS, fields_of, option_of
 from pate_fed.regular_files import read_regular
 
 if TYPE_CHECKING:
@@ -30,6 +31,15 @@ MOST_MODELS: Final = 1024
 """Most shadow students of a command: a sixth of a second each."""
 
 
+@takes(
+    OPTIONS["mechanism"].but(
+        choices=("threshold", "gnmax", "confident", "lnmax", "immutable"),
+        help="Mechanism of the votes; immutable with --canary only.",
+        usual="threshold",
+        panel="",
+    ),
+    *("vote_threshold", "sigma1", "sigma2", "delta"),
+)
 def audit(  # noqa: PLR0917 - one argument per option
     votes: Annotated[
         Path | None, typer.Argument(metavar="[VOTES.npy]", help="Vote counts per query.")
@@ -78,16 +88,8 @@ def audit(  # noqa: PLR0917 - one argument per option
         typer.Option(help="--labels, --canary: votes on a query; --membership: teachers."),
     ] = None,
     classes: Annotated[int | None, typer.Option(help="--labels: number of classes.")] = None,
-    mechanism: Annotated[
-        str,
-        typer.Option(
-            click_type=choice("threshold", "gnmax", "confident", "lnmax", "immutable"),
-            help="Mechanism of the votes; immutable with --canary only.",
-        ),
-    ] = "threshold",
-    vote_threshold: VoteThreshold = None,
-    sigma1: Sigma1 = None,
-    sigma2: Sigma2 = None,
+    *,
+    given: Given,
     answers: Annotated[
         int | None,
         typer.Option(
@@ -99,7 +101,6 @@ def audit(  # noqa: PLR0917 - one argument per option
     epsilon: Annotated[
         float | None, typer.Option(help="Privacy budget that pays for the repetitions.")
     ] = None,
-    delta: Delta = 1e-5,
     near_queries: Annotated[
         int, typer.Option(help="Close queries that hospitals allow.", min=0)
     ] = 10,
@@ -128,7 +129,7 @@ def audit(  # noqa: PLR0917 - one argument per option
         _compare(tags, is_alone=not any(one is not None for one in others))
         return
     _require_new(out, written=labels is None and canary is None)
-    rule = Rule(mechanism, vote_threshold, sigma1, sigma2)
+    rule, delta = Rule(**fields_of("rule", given)), given["delta"]
     if canary is not None or membership is not None:
         if any(
             value is not None for value in (votes, run, labels, classes, epsilon)
@@ -136,14 +137,14 @@ def audit(  # noqa: PLR0917 - one argument per option
             raise UsageError(
                 "--canary or --membership must come with a mechanism and --teachers only", "others"
             )
-        given: dict[str, Any] = {"teachers": teachers, "queries": answers}
-        given = {name: value for name, value in given.items() if value is not None}
-        given |= {"delta": delta, "seed": seed}
+        asked: dict[str, Any] = {"teachers": teachers, "queries": answers}
+        asked = {name: value for name, value in asked.items() if value is not None}
+        asked |= {"delta": delta, "seed": seed}
         if canary is not None:
-            found, said = _canary(canary, rule, **given)
+            found, said = _canary(canary, rule, **asked)
         else:
             assert membership is not None
-            found, said = _membership(membership, _made(rule), out=out, **given)
+            found, said = _membership(membership, _made(rule), out=out, **asked)
         show(found, said)
         return
     if labels is not None:
@@ -158,7 +159,7 @@ def audit(  # noqa: PLR0917 - one argument per option
         assert votes is not None
         leak = _of_votes(votes, rule, means, near=near_queries, error=error, seed=seed)
     else:
-        if rule != Rule(mechanism) or epsilon is not None:
+        if rule != Rule(rule.mechanism) or epsilon is not None:
             raise UsageError("--run must come without noise options and --epsilon", "one of them")
         leak = _of_run(run, votes, answers, near=near_queries, error=error, seed=seed)
         if votes is None:
@@ -452,6 +453,6 @@ def _made(rule: Rule) -> Mechanism:
 
     given = [name for name in PARAMETERS if getattr(rule, name) is not None]
     if extra := [name for name in given if name not in spec_of(rule.mechanism).parameters]:
-        flags = ", ".join("--" + one.replace("_", "-") for one in extra)
+        flags = ", ".join(map(option_of, extra))
         raise UsageError(f"--mechanism {rule.mechanism} must come without {flags}", "it")
     return make_mechanism(rule, simulated=True)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Protocol, TextIO, TypeVar
 
 import click
 import typer
@@ -121,11 +121,6 @@ def open_coordinator(home: Path) -> Coordinator:
     return opened
 
 
-def choice(*names: str) -> Any:
-    """Return the type of an option that is one of these."""
-    return click.Choice(names)
-
-
 class RegistryChoice(click.Choice[str]):
     """The type of an option that names an entry of a registry, which is loaded when it is read."""
 
@@ -150,13 +145,6 @@ def data_sources() -> Iterable[str]:
     return SOURCE_NAMES
 
 
-def deployed_mechanisms() -> Iterable[str]:
-    """Name the mechanisms that hospitals may be asked to take part in."""
-    from pate_fed.mechanisms import DEPLOYED  # noqa: PLC0415 - keeps --help fast
-
-    return DEPLOYED
-
-
 def students() -> Iterable[str]:
     """Name all students."""
     from pate_fed.students import STUDENTS  # noqa: PLC0415 - keeps --help fast
@@ -164,25 +152,11 @@ def students() -> Iterable[str]:
     return ("auto", *STUDENTS)
 
 
-def table_students() -> Iterable[str]:
-    """Name the students that learn from tables, as deployments do."""
-    from pate_fed.students import students_for  # noqa: PLC0415 - keeps --help fast
-
-    return students_for("table")
-
-
 def sum_forms() -> Iterable[str]:
     """Name all forms of the secure sum."""
     from protocols.forms import FORMS  # noqa: PLC0415 - keeps --help fast
 
     return FORMS
-
-
-def deployed_sum_forms() -> Iterable[str]:
-    """Name the forms that a deployment may use."""
-    from protocols.forms import DEPLOYED_FORMS  # noqa: PLC0415 - keeps --help fast
-
-    return DEPLOYED_FORMS
 
 
 def suites() -> Iterable[str]:

@@ -7,33 +7,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 from coordinator.cli.console import (
     RegistryChoice,
-    choice,
-    deployed_sum_forms,
-    numbers,
     single_threaded_kernels,
 )
-from coordinator.cli.options import (
-    Colluders,
-    Confidence,
-    Delta,
-    Epsilon,
-    Noise,
-    PartyEpsilons,
-    Sigma1,
-    Sigma2,
-    TestDelta,
-    Unit,
-    VoteThreshold,
-    Weights,
-)
+from coordinator.cli.options import Given, takes
 from coordinator.errors import UsageError
+from coordinator.runs.run_options import deployed_forms
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
+from pate_fed.options import OPTIONS, fields_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,18 +35,16 @@ def _accounted_mechanisms() -> Iterable[str]:
     return (name for name, spec in SPECS.items() if not spec.shows_counts)
 
 
-def account(  # noqa: PLR0917 - one argument per option
+@takes(
+    OPTIONS["mechanism"].but(
+        choices=_accounted_mechanisms, help="Mechanism of the votes.", usual="threshold", panel=""
+    ),
+    *("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta", "delta"),
+)
+def account(
     votes: Annotated[Path, typer.Argument(metavar="VOTES.npy", help="Vote counts per query.")],
-    mechanism: Annotated[
-        str,
-        typer.Option(
-            click_type=RegistryChoice(_accounted_mechanisms),
-            help="Mechanism of the votes.",
-        ),
-    ] = "threshold",
-    vote_threshold: VoteThreshold = None,
-    sigma1: Sigma1 = None,
-    sigma2: Sigma2 = None,
+    *,
+    given: Given,
     predictions: Annotated[
         Path | None,
         typer.Option(
@@ -67,9 +52,6 @@ def account(  # noqa: PLR0917 - one argument per option
             help="interactive*: the student's probability of each class, query by query.",
         ),
     ] = None,
-    confidence: Confidence = None,
-    test_delta: TestDelta = None,
-    delta: Delta = 1e-5,
     rows: Annotated[
         str | None, typer.Option(metavar="A:B", help="Rows A to B - 1 only. [default: all]")
     ] = None,
@@ -82,7 +64,7 @@ def account(  # noqa: PLR0917 - one argument per option
     unit: Annotated[
         str | None,
         typer.Option(
-            click_type=choice("record", "party"),
+            click_type=click.Choice(("record", "party")),
             help="Privacy unit. [default: record if --unit-votes is 1, otherwise party]",
         ),
     ] = None,
@@ -102,8 +84,8 @@ def account(  # noqa: PLR0917 - one argument per option
         pricing.AccountRequest(
             votes=votes,
             rows=_rows(rows),
-            rule=Rule(mechanism, vote_threshold, sigma1, sigma2, confidence, test_delta),
-            delta=delta,
+            rule=Rule(**fields_of("rule", given)),
+            delta=given["delta"],
             predictions=predictions,
             answers=max_answers,
             unit_votes=unit_votes,
@@ -116,23 +98,22 @@ def account(  # noqa: PLR0917 - one argument per option
         print(render_comparison(found))
 
 
-def plan(  # noqa: PLR0917 - one argument per option
-    parties: Annotated[int, typer.Option(help="Hospitals.")] = 50,
-    teachers: Annotated[int, typer.Option(help="Teachers per hospital.")] = 1,
+@takes(
+    OPTIONS["parties"].but(help="Hospitals.", usual=50, panel=""),
+    OPTIONS["teachers"].but(usual=1, panel=""),
+    *("epsilon", "delta", "unit", "vote_threshold", "sigma2", "party_epsilons", "weights"),
+    *("noise", "colluders"),
+)
+def plan(
+    *,
+    given: Given,
     classes: Annotated[int, typer.Option(help="Classes.")] = 10,
-    epsilon: Epsilon = 5.0,
-    delta: Delta = 1e-5,
-    unit: Unit = None,
     queries: Annotated[
         int | None, typer.Option(help="Queries wanted. [default: as many as the budget affords]")
     ] = None,
-    vote_threshold: VoteThreshold = None,
-    sigma2: Sigma2 = None,
     teacher_accuracy: Annotated[
         float, typer.Option(help="Assumed accuracy of an average teacher.")
     ] = 0.7,
-    party_epsilons: PartyEpsilons = None,
-    weights: Weights = None,
     expected_dropouts: Annotated[
         int, typer.Option(help="Most hospitals that may be lost in a batch.")
     ] = 0,
@@ -140,12 +121,10 @@ def plan(  # noqa: PLR0917 - one argument per option
         str | None,
         typer.Option(
             "--sum",
-            click_type=RegistryChoice(deployed_sum_forms),
+            click_type=RegistryChoice(deployed_forms),
             help="Secure sum. [default: by the hospitals that may be lost]",
         ),
     ] = None,
-    noise: Noise = "coordinator",
-    colluders: Colluders = None,
     pool: Annotated[
         Path | None,
         typer.Option(
@@ -170,34 +149,23 @@ def plan(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from pate_fed import planning  # noqa: PLC0415 - keeps --help fast
-    from pate_fed.data import DataSource  # noqa: PLC0415 - the same
     from pate_fed.mechanisms import ThresholdMax  # noqa: PLC0415 - the same
     from pate_fed.report import plan_words  # noqa: PLC0415 - the same
-    from pate_fed.rule import Caps, Rule  # noqa: PLC0415 - the same
     from protocols.forms import DEPLOYED_FORMS  # noqa: PLC0415 - the same
     from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
     if records is not None and pool is None:
         raise InvalidSettingError("--records is for --pool", f"--records {records} alone")
     request = planning.PlanRequest(
-        planning.RunSettings(
-            DataSource("digits"),  # a plan looks at no data
-            DEFAULT_SUITE,
-            Rule(
-                ThresholdMax.name,
-                vote_threshold=vote_threshold,
-                sigma2=sigma2,
-                noise_place=noise,  # type: ignore[arg-type]  # one of the choices above
-                colluders=colluders,
-            ),
-            Caps(max_asks=queries),
-            parties=parties,
-            teachers=teachers,
-            unit=unit or ("party" if teachers == 1 else "record"),  # type: ignore[arg-type]  # the same
-            delta=delta,
-            epsilon=epsilon,
-            party_epsilons=numbers("--party-epsilons", party_epsilons, float),
-            weights=numbers("--weights", weights, int),
+        planning.RunSettings.of(
+            {
+                **given,
+                "data": "digits",  # a plan looks at no data
+                "suite": DEFAULT_SUITE,
+                "mechanism": ThresholdMax.name,
+                "queries": queries,
+                "unit": given["unit"] or ("party" if given["teachers"] == 1 else "record"),
+            }
         ),
         classes,
         teacher_accuracy,

@@ -13,11 +13,12 @@ from coordinator.cli.console import (
     open_coordinator,
     single_threaded_kernels,
 )
-from coordinator.cli.options import BUDGET, RUN, Delta, Detach, Patience, Unit
+from coordinator.cli.options import Detach, Given, Patience, takes
 from coordinator.cli.runs import RunName, followed, progress_line
 from coordinator.errors import RunEndedError
 from pate_fed import wording
 from pate_fed.nodes.command_line import show
+from pate_fed.options import BUDGET, OPTIONS, RUN
 
 if TYPE_CHECKING:
     from coordinator.operator import Coordinator
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from pate_fed.record import Metrics, Privacy
 
 
-def evaluate(  # noqa: PLR0917 - one argument per option
+@takes(OPTIONS["epsilon"].but(help="Most that it may cost one unit.", usual=1.0), "delta", "unit")
+def evaluate(
     run: RunName,
+    *,
     by: Annotated[
         list[str] | None,
         typer.Option(
@@ -35,12 +38,7 @@ def evaluate(  # noqa: PLR0917 - one argument per option
             rich_help_panel=RUN,
         ),
     ] = None,
-    epsilon: Annotated[
-        float,
-        typer.Option(help="Most that it may cost one unit.", rich_help_panel=BUDGET),
-    ] = 1.0,
-    delta: Delta = 1e-5,
-    unit: Unit = None,
+    given: Given,
     places: Annotated[
         int,
         typer.Option(
@@ -75,9 +73,9 @@ def evaluate(  # noqa: PLR0917 - one argument per option
         raise InvalidSettingError("--patience must be above 0, and at most a year", patience)
     coordinator = open_coordinator(home)
     settings = EvaluationSettings(
-        epsilon=epsilon,
-        delta=delta,
-        unit=unit or "record",  # type: ignore[arg-type]  # the option takes these alone
+        epsilon=given["epsilon"],
+        delta=given["delta"],
+        unit=given["unit"] or "record",
         places=places,
         colluders=colluders,
     )

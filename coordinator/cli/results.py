@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
 
 from coordinator.cli.console import (
@@ -13,7 +14,6 @@ from coordinator.cli.console import (
     Agreed,
     HomeOption,
     RegistryChoice,
-    choice,
     open_coordinator,
     single_threaded_kernels,
     students,
@@ -83,7 +83,9 @@ def predict(
     separator: Annotated[str, typer.Option(metavar="CHARACTER", help="CSV: between cells.")] = ",",
     decimal: Annotated[
         str,
-        typer.Option(click_type=choice(".", ","), help="CSV: before the decimals of numbers."),
+        typer.Option(
+            click_type=click.Choice((".", ",")), help="CSV: before the decimals of numbers."
+        ),
     ] = ".",
 ) -> None:
     """Let a student label rows: the likeliest class, and the probability of every class.

@@ -8,54 +8,30 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 
 from coordinator.cli.console import (
     DEFAULT_HOME,
     Agreed,
     HomeOption,
-    RegistryChoice,
-    choice,
-    deployed_mechanisms,
-    deployed_sum_forms,
-    numbers,
     one_line_at_a_time,
     open_coordinator,
     single_threaded_kernels,
 )
-from coordinator.cli.options import (
-    BUDGET,
-    MECHANISM,
-    RUN,
-    WAYS,
-    Confidence,
-    Delta,
-    Detach,
-    Epsilon,
-    Noise,
-    Patience,
-    Prevalence,
-    Purpose,
-    Sigma1,
-    Sigma2,
-    Suite,
-    TableStudent,
-    TestDelta,
-    Unit,
-    VoteThreshold,
-)
+from coordinator.cli.options import Detach, Given, Patience, takes
 from coordinator.cli.people import kept_console
 from coordinator.errors import RunEndedError, UsageError
+from coordinator.runs.run_options import DEPLOYED, QUERIES
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import write_logs_as_json
 from pate_fed.nodes.command_line import show
+from pate_fed.options import RUN
 from pate_fed.wording import epsilon_text, percent
 
 if TYPE_CHECKING:
     from coordinator.operator import Coordinator
     from coordinator.runs.queue import Progress, Run
-
-_QUERIES = "Public queries"
 
 _PACKAGE = "coordinator"
 _log = logging.getLogger(__name__)
@@ -123,13 +99,15 @@ def serve(
             kept.stop()
 
 
+@takes(*DEPLOYED.values())
 def run(  # noqa: PLR0917 - one argument per option
-    queries: Annotated[
+    file: Annotated[
         Path,
         typer.Option(
+            "--queries",
             metavar="FILE.csv",
             help="Public inputs, one a row; everybody may see them.",
-            rich_help_panel=_QUERIES,
+            rich_help_panel=QUERIES,
         ),
     ],
     label: Annotated[
@@ -137,12 +115,12 @@ def run(  # noqa: PLR0917 - one argument per option
         typer.Option(
             metavar="COLUMN",
             help="Column to predict in the hospitals' tables.",
-            rich_help_panel=_QUERIES,
+            rich_help_panel=QUERIES,
         ),
     ],
     classes: Annotated[
         str,
-        typer.Option(metavar="A,B,...", help="Values of that column.", rich_help_panel=_QUERIES),
+        typer.Option(metavar="A,B,...", help="Values of that column.", rich_help_panel=QUERIES),
     ],
     name: Annotated[str, typer.Option(help="Name of the run.", rich_help_panel=RUN)],
     ignore: Annotated[
@@ -150,60 +128,20 @@ def run(  # noqa: PLR0917 - one argument per option
         typer.Option(
             metavar="COLUMN",
             help="A column that is not a feature; repeatable.",
-            rich_help_panel=_QUERIES,
+            rich_help_panel=QUERIES,
         ),
     ] = None,
     select: Annotated[
         str,
         typer.Option(
-            click_type=choice("medoids", "spectral", "stratified", "random", "all"),
+            click_type=click.Choice(("medoids", "spectral", "stratified", "random", "all")),
             help="Ask the middle of clusters, of clusters in the graph of similar inputs, one "
             "input of each part of the pool, random ones, or all in order.",
-            rich_help_panel=_QUERIES,
+            rich_help_panel=QUERIES,
         ),
     ] = "medoids",
-    ask: Annotated[
-        int | None,
-        typer.Option(
-            help="Inputs to ask. [default: all, at most 500; with a threshold as affordable]",
-            rich_help_panel=_QUERIES,
-        ),
-    ] = None,
-    mechanism: Annotated[
-        str | None,
-        typer.Option(
-            click_type=RegistryChoice(deployed_mechanisms),
-            help=f"{WAYS}Hospitals allow threshold and gnmax unless their owners say otherwise. "
-            "[default: gnmax; threshold where one is given]",
-            rich_help_panel=MECHANISM,
-        ),
-    ] = None,
-    vote_threshold: VoteThreshold = None,
-    sigma1: Sigma1 = None,
-    sigma2: Sigma2 = None,
-    confidence: Confidence = None,
-    test_delta: TestDelta = None,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--sum",
-            click_type=RegistryChoice(deployed_sum_forms),
-            help="masked survives lost hospitals. "
-            "[default: masked from five hospitals, otherwise additive]",
-            rich_help_panel=MECHANISM,
-        ),
-    ] = None,
-    noise: Noise = "coordinator",
-    suite: Suite = None,
-    unit: Unit = None,
-    epsilon: Epsilon = 5.0,
-    delta: Delta = 1e-5,
-    batch_size: Annotated[
-        int, typer.Option(help="Queries per batch.", rich_help_panel=BUDGET)
-    ] = 20,
-    student: TableStudent = "auto",
-    prevalence: Prevalence = None,
-    purpose: Purpose = "",
+    *,
+    given: Given,
     patience: Patience = 24.0,
     detach: Detach = False,
     home: HomeOption = DEFAULT_HOME,
@@ -215,38 +153,14 @@ def run(  # noqa: PLR0917 - one argument per option
     single_threaded_kernels()
     from coordinator.federation.readiness import readiness, what_is_missing  # noqa: PLC0415
     from coordinator.runs.quote import price_line  # noqa: PLC0415
-    from coordinator.runs.request import MOST_PATIENCE_S, source_of  # noqa: PLC0415
-    from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - see `serve`
-    from pate_fed.rule import Caps, Rule  # noqa: PLC0415 - the same
-    from protocols.forms import usual_form  # noqa: PLC0415 - the same
-    from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
+    from coordinator.runs.request import MOST_PATIENCE_S  # noqa: PLC0415
 
     if not 0 < patience * 3600 <= MOST_PATIENCE_S:
         raise InvalidSettingError("--patience must be above 0, and at most a year", patience)
     coordinator = open_coordinator(home)
-    settings = RunSettings(
-        data=source_of(queries.name, label),
-        rule=Rule(
-            mechanism or usual_mechanism(may_refuse=vote_threshold is not None),
-            vote_threshold,
-            sigma1,
-            sigma2,
-            confidence,
-            test_delta,
-            noise,  # type: ignore[arg-type]  # one of the choices above
-        ),
-        caps=Caps(max_asks=ask, batch_size=batch_size),
-        form=form or usual_form(sum(one.state == "member" for one in coordinator.members())),
-        suite=suite or DEFAULT_SUITE,
-        unit=unit,  # type: ignore[arg-type]  # the same
-        epsilon=epsilon,
-        delta=delta,
-        student=student,
-        prevalence=numbers("--prevalence", prevalence, float),
-        purpose=purpose,
-    )
+    settings = coordinator.settings_of(given, source=file.name, label=label)
     task = coordinator.read_queries(
-        queries,
+        file,
         label=label,
         classes=[one.strip() for one in classes.split(",")],
         ignored=ignore or (),
@@ -256,7 +170,7 @@ def run(  # noqa: PLR0917 - one argument per option
         name,
         task,
         settings,
-        source=queries.name,
+        source=file.name,
         select=select,
         patience_s=patience * 3600,
     )

@@ -12,45 +12,14 @@ from typing import Annotated, Final
 import typer
 from click.core import ParameterSource
 
-from coordinator.cli.console import (
-    RegistryChoice,
-    choice,
-    data_sources,
-    numbers,
-    progress,
-    single_threaded_kernels,
-    sum_forms,
-)
-from coordinator.cli.options import (
-    BUDGET,
-    FEDERATION,
-    MECHANISM,
-    RUN,
-    WAYS,
-    Colluders,
-    Confidence,
-    Delta,
-    Epsilon,
-    Noise,
-    PartyEpsilons,
-    Prevalence,
-    Purpose,
-    Sigma1,
-    Sigma2,
-    Student,
-    Suite,
-    TestDelta,
-    Unit,
-    VoteThreshold,
-    Weights,
-)
+from coordinator.cli.console import progress, single_threaded_kernels
+from coordinator.cli.options import Given, takes
 from coordinator.errors import UsageError
 from pate_fed.errors import RunDirectoryError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
+from pate_fed.options import DATA, OPTIONS, RUN, option_of
 from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
-
-_DATA = "Data"
 
 
 def _mechanisms() -> Iterable[str]:
@@ -103,7 +72,7 @@ def _as_options(found: Mapping[str, object]) -> dict[str, object]:
     """Return the values of a `run.toml` as they are typed; a file is where --data-file says."""
     return {
         name: ",".join(map(str, value))
-        if isinstance(value, list) and name not in ("ignore", "evaluate_by")
+        if isinstance(value, list) and OPTIONS[name].kind != list[str]
         else value
         for name, value in found.items()
         if name != "file"
@@ -123,7 +92,7 @@ def _require_same_run(context: typer.Context) -> None:
             raise UsageError(
                 "--config repeats a run: beside it only data, seed, teacher, device, student, "
                 "purpose and --out may be given",
-                f"--{name.replace('_', '-')}",
+                option_of(name),
             )
 
 
@@ -137,8 +106,21 @@ def _require_own_code_typed(context: typer.Context, teacher: str) -> None:
         )
 
 
-def simulate(  # noqa: PLR0917 - one argument per option
+_SETTINGS: Final = {
+    **OPTIONS,
+    "mechanism": OPTIONS["mechanism"].but(
+        choices=_mechanisms,
+        help=f"{OPTIONS['mechanism'].help}counts (a student distills them) is for research, "
+        "immutable protects nobody: both for comparison only. "
+        "[default: threshold for images; gnmax for tables]",
+    ),
+}
+
+
+@takes(*_SETTINGS.values())
+def simulate(
     context: typer.Context,
+    *,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -146,7 +128,7 @@ def simulate(  # noqa: PLR0917 - one argument per option
             is_eager=True,
             callback=_read_config,
             help="run.toml of an earlier simulation: its settings are the defaults of this one.",
-            rich_help_panel=_DATA,
+            rich_help_panel=DATA,
         ),
     ] = None,
     after: Annotated[
@@ -157,235 +139,10 @@ def simulate(  # noqa: PLR0917 - one argument per option
             callback=_read_earlier,
             help="Stand on a finished simulation: same hospitals, teachers and pool; its labels "
             "count, its queries are not asked again, and --epsilon is the budget of both together.",
-            rich_help_panel=_DATA,
+            rich_help_panel=DATA,
         ),
     ] = None,
-    data: Annotated[
-        str,
-        typer.Option(
-            click_type=RegistryChoice(data_sources),
-            help="digits and breast-cancer are bundled; csv and images are yours; the others are "
-            "published sets in --data-dir.",
-            rich_help_panel=_DATA,
-        ),
-    ] = "digits",
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of a published set; or of images, with a folder for each class.",
-            rich_help_panel=_DATA,
-        ),
-    ] = None,
-    data_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="csv: a CSV file with a header, or a Parquet file; images: a .npz archive.",
-            rich_help_panel=_DATA,
-        ),
-    ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="CSV: column to predict.", rich_help_panel=_DATA),
-    ] = None,
-    patient_id: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="CSV: column of patient ids.", rich_help_panel=_DATA),
-    ] = None,
-    hospital: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="CSV: column of hospitals; each value becomes a hospital.",
-            rich_help_panel=_DATA,
-        ),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN", help="Table: column to leave out; repeatable.", rich_help_panel=_DATA
-        ),
-    ] = None,
-    positive: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VALUE",
-            help="Table: label to tell from all others; capitals do not matter.",
-            rich_help_panel=_DATA,
-        ),
-    ] = None,
-    separator: Annotated[
-        str,
-        typer.Option(
-            metavar="CHARACTER", help="CSV: character between cells.", rich_help_panel=_DATA
-        ),
-    ] = ",",
-    decimal: Annotated[
-        str,
-        typer.Option(
-            click_type=choice(".", ","),
-            help="CSV: decimal sign of numbers.",
-            rich_help_panel=_DATA,
-        ),
-    ] = ".",
-    prevalence: Prevalence = None,
-    patients: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of patients to use of each hospital. [default: all]",
-            rich_help_panel=FEDERATION,
-        ),
-    ] = None,
-    parties: Annotated[
-        int | None, typer.Option(help="Hospitals, at least 3.", rich_help_panel=FEDERATION)
-    ] = None,
-    teachers: Annotated[
-        int | None, typer.Option(help="Teachers per hospital.", rich_help_panel=FEDERATION)
-    ] = None,
-    partition: Annotated[
-        str | None,
-        typer.Option(
-            click_type=choice("iid", "dirichlet", "column"),
-            help="Share out records evenly (iid), with skewed labels (dirichlet) or by "
-            "--hospital (column).",
-            rich_help_panel=FEDERATION,
-        ),
-    ] = None,
-    teacher: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Kind of teacher: auto, nearest, svm, forest, boosting, logistic, network or "
-            "convolution; or MODULE:FUNCTION for your own.",
-            rich_help_panel=FEDERATION,
-        ),
-    ] = "auto",
-    device: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="PyTorch's device for convolutional teachers and students, such as cuda.",
-            rich_help_panel=FEDERATION,
-        ),
-    ] = "cpu",
-    class_balance: Annotated[
-        str,
-        typer.Option(
-            click_type=choice("auto", "natural", "equal"),
-            help="Teachers vote as they predict (natural) or for each class equally often (equal). "
-            "auto: equal on tables; but a teacher with many records votes for each class as often "
-            "as it saw it.",
-            rich_help_panel=FEDERATION,
-        ),
-    ] = "auto",
-    form: Annotated[
-        str,
-        typer.Option(
-            "--sum",
-            click_type=RegistryChoice(sum_forms),
-            help="How votes are summed: additive needs every hospital, masked survives lost ones; "
-            "plain hides nothing, for comparison only.",
-            rich_help_panel=FEDERATION,
-        ),
-    ] = "additive",
-    suite: Suite = None,
-    queries: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of public inputs to ask. [default: as many as the budget affords, at most "
-            "100; 500 for tables]",
-            rich_help_panel=MECHANISM,
-        ),
-    ] = None,
-    select: Annotated[
-        str | None,
-        typer.Option(
-            click_type=choice(
-                "medoids", "cluster-votes", "spectral", "stratified", "random", "least-confident"
-            ),
-            help="Which inputs to ask. medoids: the middle of each cluster; cluster-votes: that, "
-            "but each teacher votes for its majority there; spectral: as medoids, in the graph of "
-            "similar inputs; stratified: one of each part of the pool; random; least-confident: "
-            "those that the student is least sure of. [default: by data set]",
-            rich_help_panel=MECHANISM,
-        ),
-    ] = None,
-    mechanism: Annotated[
-        str | None,
-        typer.Option(
-            click_type=RegistryChoice(_mechanisms),
-            help=f"{WAYS}counts (a student distills them) is for research, immutable protects "
-            "nobody: both for comparison only. "
-            "[default: threshold for images; gnmax for tables]",
-            rich_help_panel=MECHANISM,
-        ),
-    ] = None,
-    vote_threshold: VoteThreshold = None,
-    sigma1: Sigma1 = None,
-    sigma2: Sigma2 = None,
-    confidence: Confidence = None,
-    test_delta: TestDelta = None,
-    noise: Noise = "coordinator",
-    colluders: Colluders = None,
-    unit: Unit = None,
-    epsilon: Epsilon = 5.0,
-    party_epsilons: PartyEpsilons = None,
-    weights: Weights = None,
-    delta: Delta = 1e-5,
-    max_answers: Annotated[
-        int | None,
-        typer.Option(
-            help="End after this many answers; fixed before the run. [default: all]",
-            rich_help_panel=BUDGET,
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(help="Queries per batch. [default: all]", rich_help_panel=BUDGET),
-    ] = None,
-    student: Student = "auto",
-    evaluate: Annotated[
-        str,
-        typer.Option(
-            click_type=choice("public", "private"),
-            help="Score the student on public test records only, or (private) also on a fifth of "
-            "each hospital's patients, who are kept back.",
-            rich_help_panel=RUN,
-        ),
-    ] = "public",
-    evaluation_epsilon: Annotated[
-        float | None,
-        typer.Option(
-            help="Epsilon of --evaluate private for a patient who is kept back. [default: 1]",
-            rich_help_panel=RUN,
-        ),
-    ] = None,
-    evaluate_by: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="With --evaluate private: score the groups of a column, too; repeatable.",
-            rich_help_panel=RUN,
-        ),
-    ] = None,
-    engine: Annotated[
-        str,
-        typer.Option(
-            click_type=choice("local", "ray"),
-            help="Run in this process (local), or on Flower's Ray engine (ray; extra `ray`).",
-            rich_help_panel=RUN,
-        ),
-    ] = "local",
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            help="Repeat labels, metrics and costs; keys are always new. The noise of a seed "
-            "protects nobody.",
-            rich_help_panel=RUN,
-        ),
-    ] = None,
-    purpose: Purpose = "",
+    given: Given,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -408,63 +165,19 @@ def simulate(  # noqa: PLR0917 - one argument per option
         if after is not None:
             raise UsageError("--config must come without --after", "both")
         _require_same_run(context)
-    _require_own_code_typed(context, teacher)
+    _require_own_code_typed(context, given["teacher"])
     if _is_typed(context, "epsilon") and not _is_typed(context, "party_epsilons"):
-        party_epsilons = None  # those of the earlier round
+        given = {**given, "party_epsilons": None}  # those of the earlier round
     from coordinator.simulation import simulate as run  # noqa: PLC0415
-    from pate_fed.data import DataSource  # noqa: PLC0415
-    from pate_fed.planning import RunSettings, usual_mechanism  # noqa: PLC0415 - fast --help
-    from pate_fed.rule import Caps, Rule  # noqa: PLC0415 - the same
+    from pate_fed.planning import RunSettings  # noqa: PLC0415 - fast --help
     from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
-    settings = RunSettings(
-        data=DataSource(
-            data,
-            data_dir,
-            data_file,
-            label,
-            patient_id,
-            hospital,
-            ignored_columns=tuple(ignore or ()),
-            positive=positive,
-            separator="\t" if separator == "\\t" else separator,
-            decimal=decimal,
-        ),
-        parties=parties,
-        teachers=teachers,
-        partition=partition,  # type: ignore[arg-type]  # one of the choices above
-        rule=Rule(
-            mechanism or usual_mechanism(data, may_refuse=vote_threshold is not None),
-            vote_threshold,
-            sigma1,
-            sigma2,
-            confidence,
-            test_delta,
-            noise,  # type: ignore[arg-type]  # one of the choices above
-            colluders,
-        ),
-        caps=Caps(queries, max_answers, batch_size),
-        select=select,
-        form=form,
-        suite=suite or DEFAULT_SUITE,
-        unit=unit,  # type: ignore[arg-type]  # the same
-        weights=numbers("--weights", weights, int),
-        delta=delta,
-        epsilon=epsilon,
-        party_epsilons=numbers("--party-epsilons", party_epsilons, float),
-        teacher_model=teacher,
-        device=device,
-        class_balance=class_balance,
-        prevalence=numbers("--prevalence", prevalence, float),
-        patients=patients,
-        student=student,
-        evaluate=evaluate,
-        evaluation_epsilon=evaluation_epsilon,
-        evaluate_by=tuple(evaluate_by or ()),
-        engine=engine,
-        seed=seed,
-        purpose=purpose,
-    )
+    data, separator = given["data"], given["separator"]
+    settings = RunSettings.of({
+        **given,
+        "separator": "\t" if separator == "\\t" else separator,
+        "suite": given["suite"] or DEFAULT_SUITE,
+    })  # fmt: skip
     target = out if out is not None else Path("runs") / f"{data}-{time.strftime('%Y%m%d-%H%M%S')}"
     with progress(shown=output_format is Format.TEXT) as shown:
         done = run(settings, target, progress=shown, tell=_tell_people(output_format), after=after)

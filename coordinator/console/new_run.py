@@ -5,6 +5,8 @@ from __future__ import annotations
 import hmac
 import re
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from threading import Lock
 from typing import Any, Final
@@ -24,16 +26,16 @@ from coordinator.console.forms import (
     text_of,
 )
 from coordinator.console.rendering import page
+from coordinator.console.words import TERMS
 from coordinator.errors import ConsoleError
 from coordinator.operator import Coordinator
 from coordinator.runs.quote import Quote, quote_of
-from coordinator.runs.request import MOST_PATIENCE_S, RunRequest, source_of
+from coordinator.runs.request import MOST_PATIENCE_S, RunRequest
+from coordinator.runs.run_options import DEPLOYED
+from pate_fed.accounting.ranges import RANGES
 from pate_fed.data.task import LearningTask
-from pate_fed.mechanisms import DEPLOYED
-from pate_fed.planning import RunSettings, usual_mechanism
-from pate_fed.rule import Caps, Rule
-from protocols.forms import DEPLOYED_FORMS, usual_form
-from protocols.suites import DEFAULT_SUITE
+from pate_fed.federation import MOST_PURPOSE
+from pate_fed.options import Option
 
 router = APIRouter()
 
@@ -43,12 +45,137 @@ SELECTIONS: Final = {
     "stratified": "one row of each part of the pool",
     "all": "all rows, in order",
 }
-MECHANISMS: Final = {
-    "gnmax": "answers every query",
-    "threshold": "gives no answer where the teachers disagree",
-    "interactive-threshold": "answers where the teachers contradict the student",
-    "lnmax": "answers every query, with Laplace noise",
+
+_MECHANISMS: Final = {
+    "": "usual",
+    "gnmax": "gnmax: answers every query",
+    "threshold": "threshold: gives no answer where the teachers disagree",
+    "interactive-threshold": "interactive-threshold: answers where the teachers contradict the "
+    "student",
+    "lnmax": "lnmax: answers every query, with Laplace noise",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A setting in the form.
+
+    Attributes:
+        row: The setting, as a deployment has it.
+        label: Its name for people.
+        hint: The sentence beside it.
+        words: Of its choices; with "" it may stay open.
+        attributes: Of its input, besides those that follow from the row.
+    """
+
+    row: Option
+    label: str
+    hint: str
+    words: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Its name in the form."""
+        return self.row.flag.removeprefix("--").replace("-", "_")
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """Its possible values with their words; empty for any."""
+        known = self.row.choices
+        names = [*(known() if callable(known) else known)]
+        if "" in self.words:
+            names = ["", *(name for name in names if name != self.row.usual)]
+        return {name: self.words.get(name, name) for name in names}
+
+    @property
+    def input(self) -> dict[str, object]:
+        """The attributes of its input."""
+        row, found = self.row, dict[str, object](name=self.key)
+        if row.kind in (int, float):
+            allowed = RANGES[row.place[1]]
+            found |= {"type": "number", "min": f"{max(0, allowed.least):g}"}
+            found |= {"step": "any"} if row.kind is float else {"max": allowed.most}
+            found |= {"value": None if row.usual is None else f"{row.usual:g}"}
+        return {**found, **self.attributes}
+
+    def read(self, form: FormData) -> Any:
+        """Return its value; None if it stays open.
+
+        Raises:
+            ConsoleError: it is no such value.
+        """
+        if self.row.kind in (int, float):
+            found = number_of(form, self.key, self.row.kind, label=self.label)
+            if found is None and "required" in self.attributes:
+                raise ConsoleError(f"{self.label} must be filled in", "nothing")
+            return self.row.usual if found is None else found
+        text = optional_text(form, self.key, label=self.label, most=300)
+        if (choices := self.choices) and text not in choices:
+            raise ConsoleError(f"{self.label} must be one of the choices", "another")
+        return text or None
+
+
+_NEEDED: Final = {"required": ""}
+FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
+    "rows": (
+        Field(
+            DEPLOYED["queries"], "Number of queries", f"empty: as many as usual. {TERMS['query']}"
+        ),
+    ),
+    "privacy": (
+        Field(DEPLOYED["epsilon"], "Epsilon", TERMS["budget"], attributes=_NEEDED),
+        Field(
+            DEPLOYED["delta"],
+            "Delta",
+            TERMS["delta"],
+            attributes={"type": "text", "min": None, "step": None, "maxlength": 20, **_NEEDED},
+        ),
+        Field(
+            DEPLOYED["unit"],
+            "Unit",
+            TERMS["unit"],
+            {
+                "": "usual: a patient, or a hospital with one teacher",
+                "record": "a patient's records",
+                "party": "a whole hospital",
+            },
+        ),
+        Field(DEPLOYED["mechanism"], "Mechanism", TERMS["mechanism"], _MECHANISMS),
+    ),
+    "noise": (
+        Field(
+            DEPLOYED["sigma2"],
+            "Noise of each count",
+            TERMS["sigma"],
+            attributes={"placeholder": "as little as the budget allows"},
+        ),
+        Field(DEPLOYED["vote_threshold"], "Vote threshold", TERMS["threshold"]),
+        Field(
+            DEPLOYED["noise"],
+            "Who adds the noise",
+            TERMS["noise"],
+            {
+                "coordinator": "the coordinator: it must be trusted",
+                "parties": "the hospitals: the coordinator sees noisy counts only",
+            },
+        ),
+        Field(DEPLOYED["form"], "Secure sum", TERMS["secure sum"], {"": "usual"}),
+        Field(DEPLOYED["batch_size"], "Queries per batch", TERMS["batch"]),
+    ),
+    "run": (
+        Field(DEPLOYED["student"], "Student", TERMS["student"], {"": "usual"}),
+        Field(
+            DEPLOYED["purpose"],
+            "Purpose",
+            "why you ask: hospitals read it before they approve; stands on the report's first "
+            "page; may stay empty",
+            attributes={"maxlength": MOST_PURPOSE},
+        ),
+    ),
+}
+"""The settings that the form asks for, in its parts."""
+
 _ONE_AT_A_TIME: Final = Lock()
 """To choose queries and find the smallest noise takes seconds of a processor."""
 
@@ -101,10 +228,8 @@ def _choices(coordinator: Coordinator) -> dict[str, Any]:
     return {
         "pools": [(digest.hex(), schema) for digest, schema in coordinator.pools.all().items()],
         "members": members,
-        "mechanisms": {name: MECHANISMS.get(name, "") for name in DEPLOYED},
+        "fields": FIELDS,
         "selections": SELECTIONS,
-        "students": [name for name in _students() if name != "auto"],
-        "forms": sorted(DEPLOYED_FORMS),
         "most_mib": MOST_UPLOAD_BYTES // 2**20,
         "most_rows": MOST_ROWS,
     }
@@ -117,10 +242,11 @@ def _draft(visit: Visit) -> tuple[LearningTask, RunRequest]:
         select = text_of(form, "select", label="Rows to ask", most=20)
         if select not in SELECTIONS:
             raise ConsoleError("rows to ask must be one of the choices", "another")
+        given = {one.row.name: one.read(form) for fields in FIELDS.values() for one in fields}
         request = coordinator.draft(
             text_of(form, "name", label="Name of the run", most=64),
             task,
-            _settings(form, coordinator, task),
+            coordinator.settings_of(given, source=task.name, label=task.label),
             source=task.name,
             select=select,
             patience_s=_patience_s(form),
@@ -165,54 +291,6 @@ def _plain_name(name: str) -> str:
     """Return a file's name without folders and marks: hospitals see it as the task's name."""
     last = PurePath(name.replace("\\", "/")).name
     return re.sub(r"[^A-Za-z0-9._-]", "-", last).lstrip(".")[:80] or "queries.csv"
-
-
-def _settings(form: FormData, coordinator: Coordinator, task: LearningTask) -> RunSettings:
-    threshold = number_of(form, "vote_threshold", float, label="Vote threshold")
-    noise = _choice(form, "noise", ("coordinator", "parties"), label="Who adds the noise")
-    mechanism = _choice(form, "mechanism", ("", *DEPLOYED), label="Mechanism")
-    sums = _choice(form, "sum", ("", *DEPLOYED_FORMS), label="Secure sum")
-    unit = _choice(form, "unit", ("", "record", "party"), label="Unit")
-    members = sum(one.state == "member" for one in coordinator.members())
-    return RunSettings(
-        data=source_of(task.name, task.label),
-        rule=Rule(
-            mechanism or usual_mechanism(may_refuse=threshold is not None),
-            vote_threshold=threshold,
-            sigma2=number_of(form, "sigma2", float, label="Noise of each count"),
-            noise_place=noise,  # type: ignore[arg-type]  # one of the choices
-        ),
-        caps=Caps(
-            max_asks=number_of(form, "ask", int, label="Number of queries"),
-            batch_size=number_of(form, "batch_size", int, label="Queries per batch") or 20,
-        ),
-        form=sums or usual_form(members),
-        suite=DEFAULT_SUITE,
-        unit=unit or None,  # type: ignore[arg-type]  # the same
-        epsilon=_required(number_of(form, "epsilon", float, label="Epsilon"), "Epsilon"),
-        delta=_required(number_of(form, "delta", float, label="Delta"), "Delta"),
-        purpose=optional_text(form, "purpose", label="Purpose", most=300),
-        student=_choice(form, "student", ("", *_students()), label="Student") or "auto",
-    )
-
-
-def _students() -> tuple[str, ...]:
-    from pate_fed.students import students_for  # noqa: PLC0415 - takes seconds
-
-    return students_for("table")
-
-
-def _choice(form: FormData, name: str, known: tuple[str, ...], *, label: str) -> str:
-    found = optional_text(form, name, label=label, most=40)
-    if found not in known:
-        raise ConsoleError(f"{label} must be one of the choices", "another")
-    return found
-
-
-def _required(number: float | None, label: str) -> float:
-    if number is None:
-        raise ConsoleError(f"{label} must be filled in", "nothing")
-    return number
 
 
 def _patience_s(form: FormData) -> float:

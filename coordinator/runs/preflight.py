@@ -90,7 +90,7 @@ def untrained_teachers(settings: RunSettings, kind: DatasetKind) -> TeacherEnsem
     from pate_fed.students import IMAGE_STUDENTS  # noqa: PLC0415 - takes seconds
     from pate_fed.teachers import make_ensemble  # noqa: PLC0415 - the same
 
-    name, device = settings.teacher_model, settings.device
+    name, device = settings.teacher, settings.device
     if device != "cpu" and name != "convolution" and settings.student in IMAGE_STUDENTS:
         from pate_fed.networks import usable_device  # noqa: PLC0415 - torch: several seconds
 

@@ -38,7 +38,7 @@ SCHEMA_VERSION = 1
 MOST_PATIENCE_S = 365 * 24 * 3600
 """A year: nobody waits longer for a hospital."""
 
-_NOT_DEPLOYED = ("data", "engine", "seed", "partition", "teachers", "teacher_model")
+_NOT_DEPLOYED = ("data", "engine", "seed", "partition", "teachers", "teacher")
 """Settings that a deployment has not: hospitals keep them, or nobody."""
 
 

@@ -11,8 +11,8 @@ from coordinator.simulation.chance import Chance
 from coordinator.simulation.rounds import simulation_record
 from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.errors import InvalidDataError, RunDirectoryError
+from pate_fed.options import OPTIONS, fields_of
 from pate_fed.queries import QueryPool
-from pate_fed.record import Settings
 from pate_fed.report import FinishedRun
 from protocols.identity import SigningIdentity
 
@@ -42,7 +42,9 @@ def train_another(
     except ValueError as error:
         raise RunDirectoryError("manifest.json must have its split") from error
     chance = Chance(settings.seed, root=root, round_number=1 + len(settings.earlier))
-    source = _source_of(settings, data_dir=data_dir, data_file=data_file)
+    kept = {name: value for name, value in settings if name in OPTIONS and value is not None}
+    given = {**kept, "data": settings.data or "", "data_dir": data_dir, "data_file": data_file}
+    source = DataSource(**fields_of("data", given))
     dataset = load_dataset(source, rng=chance.of("data"))
     pool = QueryPool(dataset.pool.features, images=dataset.pool.images)
     if pool.digest.hex() != record.manifest.pool_sha256:
@@ -66,19 +68,3 @@ def pool_shares(dataset: Dataset) -> tuple[float, ...] | None:
     counts = np.bincount(labels, minlength=len(dataset.class_names))
     shares = tuple(float(one) for one in counts / len(labels))
     return shares if min(shares) > 0 else None
-
-
-def _source_of(settings: Settings, *, data_dir: Path | None, data_file: Path | None) -> DataSource:
-    """Return the data of a run by its `run.toml`."""
-    return DataSource(
-        settings.data or "",
-        data_dir,
-        data_file,
-        settings.label,
-        settings.patient_id,
-        settings.hospital,
-        ignored_columns=settings.ignore,
-        positive=settings.positive,
-        separator=settings.separator or ",",
-        decimal=settings.decimal or ".",
-    )

@@ -34,27 +34,21 @@ from pate_fed.errors import (
 )
 from pate_fed.federation import RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
+from pate_fed.options import OPTIONS, option_of
 from pate_fed.planning import RunSettings, resolve, terms_of
-from pate_fed.planning.options import option_of
 from pate_fed.queries import QueryPool
 from pate_fed.record.manifest import PartitionProof
 from pate_fed.record.settings import EarlierRound, RoundSettings
 from pate_fed.report import FinishedRun, read_run
 from pate_fed.report.tables import UsedRun
 from pate_fed.rounds import cost_of_rounds, cost_of_runs, order_of_rounds
-from pate_fed.rule import PARAMETERS, Caps
 from pate_fed.version import __version__
 from protocols.forms import FORMS
 
-SAME: Final = (
-    *("data", "label", "patient_id", "hospital", "ignore", "positive", "separator", "decimal"),
-    *("parties", "teachers", "weights", "partition", "patients", "form", "suite"),
-    *("noise", "colluders", "delta", "unit", "teacher", "device", "class_balance", "evaluate"),
-    "seed",
-)
+SAME: Final = tuple(name for name, one in OPTIONS.items() if one.rounds == "same")
 """Settings that are the same in all rounds."""
 
-KEPT: Final = (*SAME, "epsilon", "party_epsilons", "prevalence", "student", "purpose")
+KEPT: Final = (*SAME, *(name for name, one in OPTIONS.items() if one.rounds == "kept"))
 """Settings that a later round takes over where the user gives no others."""
 
 _ROUNDED: Final = 1e-9
@@ -344,10 +338,7 @@ def _require_private(mechanism: str | None) -> None:
 
 def _as_round(settings: RunSettings, earlier: EarlierRound) -> RunSettings:
     """Return settings with those that an earlier round had of its own."""
-    own = {name: getattr(earlier, name) for name in RoundSettings.model_fields}
-    rule = {name: own.pop(name) for name in ("mechanism", *PARAMETERS)}
-    caps = Caps(own.pop("queries"), own.pop("max_answers"), own.pop("batch_size"))
-    return replace(settings, rule=replace(settings.rule, **rule), caps=caps, **own)
+    return settings.changed({name: getattr(earlier, name) for name in RoundSettings.model_fields})
 
 
 def _seats(terms: Sequence[RunTerms]) -> range:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from typing import Annotated, Any, Final
 
 import typer
@@ -19,6 +18,7 @@ from party.site.policy import Rules
 from pate_fed.nodes import meanings, schema_of, typed_in
 from pate_fed.nodes.command_line import Commands, show
 from pate_fed.regular_files import read_regular
+from pate_fed.wording import did_you_mean
 
 _MOST_LETTERS: Final = 200
 
@@ -149,10 +149,9 @@ def _value(site: Site, name: str, federation: str | None) -> Any:
 def _changed(site: Site, name: str, text: str, federation: str | None) -> SiteSettings:
     settings = site.settings
     if name not in MEANINGS:
-        likely = get_close_matches(name, MEANINGS, 1)
-        hint = f" (did you mean {likely[0]}?)" if likely else ""
         raise UsageError(
-            f"a rule must be one that `pate-party policy show` lists{hint}", repr(name)
+            f"a rule must be one that `pate-party policy show` lists{did_you_mean(name, MEANINGS)}",
+            repr(name),
         )
     if not (text.isprintable() and len(text) <= _MOST_LETTERS):
         raise UsageError(f"{name} must be at most {_MOST_LETTERS} letters on one line")

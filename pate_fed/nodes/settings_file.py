@@ -15,11 +15,11 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, fields, is_dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 
 from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
+from pate_fed.wording import did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -229,9 +229,8 @@ def _refuse_slips(prefix: str, known: Set[str], of_file: Set[str], fault: Fault)
         name = variable.upper().removeprefix(prefix)
         if not variable.upper().startswith(prefix) or name in known:
             continue
-        likely = get_close_matches(name, sorted(known), 1)
-        if likely or name in of_file:
-            hint = f" (did you mean {prefix}{likely[0]}?)" if likely else ""
+        hint = did_you_mean(name, known, prefix=prefix)
+        if hint or name in of_file:
             must = f"{variable} must name a setting that the environment may change{hint}"
             raise fault(must, "another name")
 
@@ -320,8 +319,7 @@ def _first_fault(errors: Sequence[Any], kind: type[Any]) -> tuple[str, str]:
         inside = unknown[0]["loc"][:-1]
         keys = sorted(str(one["loc"][-1]) for one in unknown if one["loc"][:-1] == inside)
         table, _ = _at(kind, inside)
-        likely = get_close_matches(keys[0], [one.name for one in fields(table)], 1)
-        hint = f" (did you mean {likely[0]}?)" if likely else ""
+        hint = did_you_mean(keys[0], [one.name for one in fields(table)])
         return f"{_tables(inside)}every key must be known{hint}", _shown(", ".join(keys))[1:-1]
     first = errors[0]
     own = first.get("ctx", {}).get("error")

@@ -14,7 +14,7 @@ from pate_fed.evaluation import MOST_PLACES
 from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import TALLIES
 from pate_fed.planning.budgets import share_for_life
-from pate_fed.planning.options import require_in_range
+from pate_fed.planning.settings import require_in_range
 from pate_fed.planning.sums import SumForm, divided
 from pate_fed.pricing import charged_cost
 from pate_fed.rule import Caps, Rule

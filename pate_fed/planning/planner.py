@@ -13,8 +13,8 @@ from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, InvalidSettingError
 from pate_fed.federation import NO_TASK, RunTerms
+from pate_fed.options import option_of
 from pate_fed.planning.budgets import budget_share, likely_noise, share_for_life, tightest_cost
-from pate_fed.planning.options import option_of
 from pate_fed.planning.settings import RunSettings
 from pate_fed.planning.sums import SumForm, divided
 from pate_fed.rule import Caps, Rule

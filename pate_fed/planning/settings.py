@@ -6,17 +6,20 @@ it in once the data are known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
+from pate_fed.accounting.ranges import broken_ranges, shown
 from pate_fed.data import DatasetKind, DataSource
 from pate_fed.errors import InvalidSettingError
 from pate_fed.federation import MOST_PURPOSE, is_purpose
 from pate_fed.mechanisms import SPECS, Spec, specs_with
+from pate_fed.options import OPTIONS, fields_of, option_of
 from pate_fed.partition import PartitionScheme
-from pate_fed.planning.options import option_of, require_in_range
+from pate_fed.planning.defaults import usual_mechanism
 from pate_fed.planning.sums import Sums, require_enough
 from pate_fed.rule import CAPS, PARAMETERS, Caps, Rule
 
@@ -25,40 +28,28 @@ if TYPE_CHECKING:
     from pate_fed.students.facts import LabelFacts
 
 
+def require_in_range(settings: Any) -> None:
+    """Check every number of settings that has a range.
+
+    Args:
+        settings: A dataclass, its fields named as in `RANGES`.
+
+    Raises:
+        InvalidSettingError: one is out of its range.
+    """
+    for name, rule, number in broken_ranges(settings):
+        raise InvalidSettingError(f"{option_of(name)} must be {rule}", shown(number))
+
+
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """A run as it was asked for; None means "choose for me".
 
+    `pate_fed.options` describes each value, but for these.
+
     Attributes:
-        data: Where the records come from.
-        suite: Sealing suite of the run, the same for all hospitals.
-        rule: The way from votes to labels.
-        caps: The most that it asks and answers, and queries of a batch; `max_answers` ends a
-            simulation.
-        parties: Number of parties.
-        teachers: Teachers per party.
-        party_teachers: Teachers of each party instead, if the numbers differ.
-        partition: Way to divide the records among parties.
-        select: Way to choose queries from the pool; None for the one that suits the data.
-        form: Secure sum.
-        unit: Privacy unit.
-        weights: For each hospital in the data's order, the votes that each of its teachers casts;
-            one each if None.
-        delta: In (0, 1).
-        epsilon: Budget of every hospital's units.
-        party_epsilons: Budget of each hospital, instead.
-        teacher_model: Kind of teacher.
-        device: torch's name of the device where convolutional teachers and students learn.
-        class_balance: How teachers share their votes out over the classes.
-        prevalence: Share of each class among patients; None if nobody says.
-        patients: Most patients of each hospital that a simulation uses; None for all.
-        student: Kind of student.
-        evaluate: Patients that a simulation scores the student on: "public" for the test records
-            alone, "private" for patients whom hospitals keep back, too.
-        evaluation_epsilon: Price of that, for every hospital's units; None for 1.
-        evaluate_by: Columns whose groups are scored then, too.
-        engine: "local" or "ray".
-        seed: Makes a run repeatable; None draws everything fresh.
+        party_teachers: Teachers of each party, in place of `teachers`, if the numbers differ.
+        weights: Votes that each teacher of a party casts, for the parties in the data's order.
         purpose: Reason for the run, for its approvers and its report; "" where nobody stated one.
     """
 
@@ -77,7 +68,7 @@ class RunSettings:
     delta: float = 1e-5
     epsilon: float = 5.0
     party_epsilons: tuple[float, ...] | None = None
-    teacher_model: str = "auto"
+    teacher: str = "auto"
     device: str = "cpu"
     class_balance: str = "auto"
     prevalence: tuple[float, ...] | None = None
@@ -89,6 +80,33 @@ class RunSettings:
     engine: str = "local"
     seed: int | None = None
     purpose: str = ""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return the settings that a person gave, with the usual mechanism if they name none.
+
+        Args:
+            given: Values by names of `pate_fed.options`; None for those that are not given.
+        """
+        given = {name: value for name, value in given.items() if value is not None}
+        data, rule = DataSource(**fields_of("data", given)), fields_of("rule", given)
+        usual = usual_mechanism(data.name, may_refuse="vote_threshold" in rule)
+        return cls(
+            data=data,
+            rule=Rule(**{"mechanism": usual, **rule}),
+            caps=Caps(**fields_of("caps", given)),
+            **fields_of("", given),
+        )
+
+    def changed(self, given: Mapping[str, Any]) -> Self:
+        """Return settings with other values by names of `pate_fed.options`; None opens them."""
+        return replace(
+            self,
+            data=replace(self.data, **fields_of("data", given)),
+            rule=replace(self.rule, **fields_of("rule", given)),
+            caps=replace(self.caps, **fields_of("caps", given)),
+            **fields_of("", given),
+        )
 
     def check(self, sums: Sums) -> None:
         """Refuse wrong settings that show without data.
@@ -258,25 +276,11 @@ class RunSettings:
         """Return the settings for `run.toml`, with others that a run knows better."""
         from pate_fed.record import Settings  # noqa: PLC0415 - takes a moment
 
-        data, rule, caps = self.data, self.rule, self.caps
+        file = self.data.data_file
         known = {
-            **{one.name: getattr(self, one.name) for one in fields(self)},
-            **{name: getattr(rule, name) for name in ("mechanism", *PARAMETERS, "colluders")},
-            "noise": rule.noise_place,
-            "queries": caps.max_asks,
-            "max_answers": caps.max_answers,
-            "batch_size": caps.batch_size,
+            **{name: option.of(self) for name, option in OPTIONS.items()},
             "teachers": self.teachers or self.party_teachers,
-            "teacher": self.teacher_model,
-            "data": data.name,
-            "file": None if data.data_file is None else Path(data.data_file).name,
-            "label": data.label_column,
-            "patient_id": data.patient_column,
-            "hospital": data.hospital_column,
-            "ignore": data.ignored_columns,
-            "positive": data.positive,
-            "separator": data.separator,
-            "decimal": data.decimal,
+            "file": None if file is None else Path(file).name,
             **others,
         }
         return Settings(**{name: known[name] for name in Settings.model_fields if name in known})

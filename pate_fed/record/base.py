@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, Validat
 from pydantic.fields import FieldInfo
 
 from pate_fed.errors import RunDirectoryError
+from pate_fed.wording import did_you_mean
 
 SCHEMA_VERSION: Final = 1
 
@@ -85,7 +86,10 @@ class RecordTable(BaseModel):
         if kind == "missing":
             raise RunDirectoryError(f"{name}: {path} must be there", "nothing")
         if kind == "extra_forbidden":
-            raise RunDirectoryError(f"{name}: each key must be one of this version", repr(path))
+            hint = did_you_mean(path, cls.model_fields)
+            raise RunDirectoryError(
+                f"{name}: each key must be one of this version{hint}", repr(path)
+            )
         if path == "schema_version" and type(came) is int:
             raise RunDirectoryError(f"{name}: {path} must be {SCHEMA_VERSION}", came)
         rule = first["msg"].removeprefix("Input should be ")

@@ -160,7 +160,7 @@ class TestWrongUsage:
             pytest.param(["--weights", "1,2,0,3"], "got 0", id="a weight of 0"),
             pytest.param(["--weights", "1,2,1.5"], "--weights", id="half a vote"),
             pytest.param(["--party-epsilons", "1,x"], "--party-epsilons", id="no number"),
-            pytest.param(["--data", "mnist"], "none", id="mnist without a folder"),
+            pytest.param(["--data", "mnist"], "--data-dir", id="mnist without a folder"),
             pytest.param(["--label", "x"], "digits", id="a label for digits"),
             pytest.param(["--data-dir", "."], "digits", id="a folder for digits"),
             pytest.param(["--vote-threshold", "-1"], "-1", id="threshold below zero"),

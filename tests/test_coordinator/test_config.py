@@ -201,6 +201,7 @@ def test_what_other_settings_followed_from_is_not_changed_alone(
     [
         pytest.param("this is no toml", "TOML", id="no TOML"),
         pytest.param("epsilom = 3\n", "'epsilom'", id="unknown key"),
+        pytest.param("epsilom = 3\n", "epsilon", id="unknown key, and the likely one"),
         pytest.param('epsilon = "much"\n', "epsilon", id="a word for a number"),
         pytest.param('data = "oracle"\n', "oracle", id="unknown data"),
     ],

@@ -11,13 +11,14 @@ import pytest
 import typer
 
 from coordinator import cli, operator
-from coordinator.console.new_run import _settings
+from coordinator.console.new_run import FIELDS
 from coordinator.errors import ConsoleError
 from coordinator.runs import preflight
 from coordinator.runs.queue import RunState
 from pate_fed.data import DataSource
 from pate_fed.errors import InvalidParameterError, PateFedError, RunDirectoryError
 from pate_fed.inputs import Inputs
+from pate_fed.planning import RunSettings
 from pate_fed.students import IMAGE_STUDENTS, LabelFacts, require_student, students_for
 from protocols.suites import DEFAULT_SUITE
 from tests.support.command import Command, pate_fed, small_run, write_table
@@ -185,11 +186,14 @@ def test_a_package_that_is_missing_is_named(
 
 
 def test_the_console_offers_no_student_of_images(refusing: Worked) -> None:
-    form: Any = {"student": "gan", "noise": "coordinator", "epsilon": "5", "delta": "1e-5"}
+    def asked(form: Any) -> RunSettings:
+        given = {one.row.name: one.read(form) for fields in FIELDS.values() for one in fields}
+        return refusing.coordinator.settings_of(given, source="a.csv", label=LABEL)
+
+    form = {"student": "gan", "noise": "coordinator", "epsilon": "5", "delta": "1e-5"}
     with pytest.raises(ConsoleError, match="Student"):
-        _settings(form, refusing.coordinator, refusing.task)
-    chosen = _settings({**form, "student": "forest"}, refusing.coordinator, refusing.task)  # type: ignore[arg-type]
-    assert chosen.student == "forest"
+        asked(form)
+    assert asked({**form, "student": "forest"}).student == "forest"
 
 
 class TestWorker:

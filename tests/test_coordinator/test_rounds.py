@@ -27,6 +27,7 @@ from coordinator.simulation.rounds import KEPT, SAME, EarlierRounds, free_name
 from pate_fed.data import DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidDataError, RunDirectoryError
 from pate_fed.mechanisms import NoisePlan, RandomBytes, keyed_stream
+from pate_fed.options import OPTIONS
 from pate_fed.planning import RunSettings, terms_of
 from pate_fed.pricing import run_cost
 from pate_fed.record import Settings
@@ -116,7 +117,7 @@ def settings_after(chain: Chain, **changes: Any) -> RunSettings:
         mechanism="gnmax",
         epsilon=50.0,
         form="plain",
-        teacher_model="nearest",
+        teacher="nearest",
         seed=7,
     )
     return with_other(settings, **changes)
@@ -484,9 +485,18 @@ def test_a_budget_that_is_raised_after_labels_were_seen_is_told(chain: Chain) ->
 
 
 def test_every_setting_is_the_same_in_all_rounds_or_of_each(chain: Chain) -> None:
-    """A new setting must be put into a list of `rounds`, or into `_as_round`."""
-    free = {"engine", "evaluation_epsilon", "evaluate_by", "file", "classes", "earlier"}
-    assert Settings.model_fields.keys() == {*SAME, *KEPT, *RoundSettings.model_fields, *free}
+    by = {
+        kind: {name for name, one in OPTIONS.items() if one.rounds == kind}
+        for kind in ("same", "kept", "own", "free")
+    }
+    budgets = {"epsilon", "party_epsilons"}
+    assert RoundSettings.model_fields.keys() == by["own"] | budgets
+    assert (set(SAME), set(KEPT)) == (by["same"], by["same"] | by["kept"])
+    assert by["kept"] == {*budgets, "prevalence", "student", "purpose"}
+    files = {"data_dir", "data_file"}  # its name alone is kept, as "file"
+    assert by["free"] == {"engine", "evaluation_epsilon", "evaluate_by", *files}
+    known = (OPTIONS.keys() - files) | {"file", "classes", "earlier"}
+    assert Settings.model_fields.keys() == known
     given = EarlierRound(
         run="first",
         **{"queries": 3, "select": "a", "batch_size": 1, "mechanism": "gnmax"},

@@ -1,0 +1,65 @@
+"""The settings of a deployed run, as its command and the console's form have them.
+
+Loaded by `pate-fed --help`: registries are read where a choice is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pate_fed.options import MECHANISM, OPTIONS, Option
+
+QUERIES: Final = "Public queries"
+
+
+def _mechanisms() -> Iterable[str]:
+    """Name the mechanisms that hospitals may be asked to take part in."""
+    from pate_fed.mechanisms import DEPLOYED  # noqa: PLC0415 - keeps --help fast
+
+    return DEPLOYED
+
+
+def _students() -> Iterable[str]:
+    """Name the students that learn from tables, as deployments do."""
+    from pate_fed.students import students_for  # noqa: PLC0415 - keeps --help fast
+
+    return students_for("table")
+
+
+def deployed_forms() -> Iterable[str]:
+    """Name the forms of the secure sum that a deployment may use."""
+    from protocols.forms import DEPLOYED_FORMS  # noqa: PLC0415 - keeps --help fast
+
+    return DEPLOYED_FORMS
+
+
+_ROWS: Final = (
+    OPTIONS["queries"].but(
+        help="Inputs to ask. [default: all, at most 500; with a threshold as affordable]",
+        spelled="--ask",
+        panel=QUERIES,
+    ),
+    OPTIONS["mechanism"].but(
+        choices=_mechanisms,
+        help=f"{OPTIONS['mechanism'].help}Hospitals allow threshold and gnmax unless their owners "
+        "say otherwise. [default: gnmax; threshold where one is given]",
+    ),
+    *(OPTIONS[name] for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta")),
+    OPTIONS["form"].but(
+        choices=deployed_forms,
+        help="masked survives lost hospitals. "
+        "[default: masked from five hospitals, otherwise additive]",
+        usual=None,
+        panel=MECHANISM,
+    ),
+    *(OPTIONS[name] for name in ("noise", "suite", "unit", "epsilon", "delta")),
+    OPTIONS["batch_size"].but(help="Queries per batch.", usual=20),
+    OPTIONS["student"].but(
+        choices=_students, help="Kind of student; of a table, as public inputs are."
+    ),
+    *(OPTIONS[name] for name in ("prevalence", "purpose")),
+)
+
+DEPLOYED: Final[Mapping[str, Option]] = {one.name: one for one in _ROWS}
+"""By name, in the order of `run --help`."""
