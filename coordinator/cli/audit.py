@@ -135,7 +135,7 @@ def audit(  # noqa: PLR0917 - one argument per option
             value is not None for value in (votes, run, labels, classes, epsilon)
         ) or None not in (canary, membership):
             raise UsageError(
-                "--canary or --membership must come with a mechanism and --teachers only", "others"
+                "--canary or --membership must come with a mechanism and --teachers only"
             )
         asked: dict[str, Any] = {"teachers": teachers, "queries": answers}
         asked = {name: value for name, value in asked.items() if value is not None}
@@ -160,7 +160,7 @@ def audit(  # noqa: PLR0917 - one argument per option
         leak = _of_votes(votes, rule, means, near=near_queries, error=error, seed=seed)
     else:
         if rule != Rule(rule.mechanism) or epsilon is not None:
-            raise UsageError("--run must come without noise options and --epsilon", "one of them")
+            raise UsageError("--run must come without noise options and --epsilon")
         leak = _of_run(run, votes, answers, near=near_queries, error=error, seed=seed)
         if votes is None:
             _keep(run, leak)
@@ -174,7 +174,7 @@ def _compare(tags: list[Path], *, is_alone: bool) -> None:
     from pate_fed.audit.disjointness import require_disjoint  # noqa: PLC0415 - keeps --help fast
 
     if not is_alone:
-        raise UsageError("--tags must come alone", "other options")
+        raise UsageError("--tags must come alone")
     documents = {}
     for path in tags:
         try:
@@ -198,7 +198,7 @@ def _require_answers(
     votes: Path | None, run: Path | None, *, teachers: int | None, classes: int | None
 ) -> None:
     if votes is not None or run is not None or teachers is None or classes is None:
-        raise UsageError("--labels must come with --teachers and --classes only", "others")
+        raise UsageError("--labels must come with --teachers and --classes only")
 
 
 def _require_subject(
@@ -206,12 +206,11 @@ def _require_subject(
 ) -> None:
     if teachers is not None or classes is not None:
         raise UsageError(
-            "--teachers and --classes must come with --labels, --canary or --membership", "none"
+            "--teachers and --classes must come with --labels, --canary or --membership"
         )
     if votes is None and run is None:
         raise UsageError(
             "an audit must have VOTES.npy, --run, --labels, --canary, --membership or --tags",
-            "none",
         )
 
 
@@ -219,7 +218,7 @@ def _require_new(out: Path | None, *, written: bool) -> None:
     if out is None:
         return
     if not written:
-        raise UsageError("--out must come with VOTES.npy, --run or --membership", "another audit")
+        raise UsageError("--out must come with VOTES.npy, --run or --membership")
     if out.exists() or not out.absolute().parent.is_dir():
         raise UsageError("--out must be a new folder in one that is there", str(out))
 
@@ -334,7 +333,7 @@ def _canary(
     )
 
     if not 0 < queries * max(trials, 1) <= MOST_ROWS:
-        raise UsageError(f"--canary times --answers must be at most {MOST_ROWS:,}", "more, or none")
+        raise UsageError(f"--canary times --answers must be 1 to {MOST_ROWS:,}", queries * trials)
     mechanism = _made(rule)
     # The claim made for an argmax that noise cannot change is the price of its noise.
     is_immutable = rule.mechanism == "immutable"
@@ -454,5 +453,5 @@ def _made(rule: Rule) -> Mechanism:
     given = [name for name in PARAMETERS if getattr(rule, name) is not None]
     if extra := [name for name in given if name not in spec_of(rule.mechanism).parameters]:
         flags = ", ".join(map(option_of, extra))
-        raise UsageError(f"--mechanism {rule.mechanism} must come without {flags}", "it")
+        raise UsageError(f"--mechanism {rule.mechanism} must come without {flags}")
     return make_mechanism(rule, simulated=True)

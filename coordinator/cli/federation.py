@@ -103,13 +103,12 @@ def _database_to_keep(option: str) -> str:
         raise InvalidSettingError(
             f"--database must have no password, which every user of this machine could read: "
             f"set {DATABASE_VARIABLE} instead",
-            "one that has",
         )
     given = os.environ.get(DATABASE_VARIABLE, "")
     kept = option or given
     if kept and not kept.startswith("postgresql"):
         raise InvalidSettingError(
-            "a database of its own must be PostgreSQL: without one the folder has SQLite", "another"
+            "a database of its own must be PostgreSQL: without one the folder has SQLite"
         )
     return without_password(kept) if kept else ""
 

@@ -57,7 +57,7 @@ def report(
         write_public_edition(run_dir, out, agreed=agreed or ())
         run_dir, run = out, read_run(out)
     elif agreed:
-        raise UsageError("--agreed must come with --out", "none")
+        raise UsageError("--agreed must come with --out")
     else:
         replace_report(run_dir, render_annexes(run), name=ANNEXES)
         replace_report(run_dir, render_report(run))

@@ -163,7 +163,7 @@ def simulate(
     single_threaded_kernels()
     if config is not None:
         if after is not None:
-            raise UsageError("--config must come without --after", "both")
+            raise UsageError("--config must come without --after")
         _require_same_run(context)
     _require_own_code_typed(context, given["teacher"])
     if _is_typed(context, "epsilon") and not _is_typed(context, "party_epsilons"):

@@ -108,11 +108,11 @@ class Field:
         if self.row.kind in (int, float):
             found = number_of(form, self.key, self.row.kind, label=self.label)
             if found is None and "required" in self.attributes:
-                raise ConsoleError(f"{self.label} must be filled in", "nothing")
+                raise ConsoleError(f"{self.label} must be filled in")
             return self.row.usual if found is None else found
         text = optional_text(form, self.key, label=self.label, most=300)
         if (choices := self.choices) and text not in choices:
-            raise ConsoleError(f"{self.label} must be one of the choices", "another")
+            raise ConsoleError(f"{self.label} must be one of the choices")
         return text or None
 
 
@@ -241,7 +241,7 @@ def _draft(visit: Visit) -> tuple[LearningTask, RunRequest]:
         task = _task(form, coordinator)
         select = text_of(form, "select", label="Rows to ask", most=20)
         if select not in SELECTIONS:
-            raise ConsoleError("rows to ask must be one of the choices", "another")
+            raise ConsoleError("rows to ask must be one of the choices")
         given = {one.row.name: one.read(form) for fields in FIELDS.values() for one in fields}
         request = coordinator.draft(
             text_of(form, "name", label="Name of the run", most=64),
@@ -258,11 +258,11 @@ def _task(form: FormData, coordinator: Coordinator) -> LearningTask:
     chosen = optional_text(form, "pool", most=64)
     if chosen:
         if not re.fullmatch(r"[0-9a-f]{64}", chosen):
-            raise ConsoleError("the queries must be one of the choices", "another")
+            raise ConsoleError("the queries must be one of the choices")
         return coordinator.pools.find(bytes.fromhex(chosen))
     upload = file_of(form, "file")
     if upload is None:
-        raise ConsoleError("choose a file of public rows, or rows of an earlier run", "none")
+        raise ConsoleError("choose a file of public rows, or rows of an earlier run")
     classes = text_of(form, "classes", label="Classes")
     with tempfile.TemporaryDirectory(prefix="pate-fed-upload-") as folder:
         path = Path(folder, _plain_name(upload.filename or ""))
@@ -281,7 +281,7 @@ def _save(upload: UploadFile, path: Path) -> None:
     """Keep an upload while it is read; it is a table, and nothing of it is ever run."""
     content = upload.file.read(MOST_UPLOAD_BYTES + 1)
     if len(content) > MOST_UPLOAD_BYTES:
-        raise ConsoleError("a file must be smaller", "more", status=413)
+        raise ConsoleError("a file must be smaller", status=413)
     if (rows := content.count(b"\n")) > MOST_ROWS:
         raise ConsoleError(f"a file must have at most {MOST_ROWS:,} lines", f"{rows:,}", status=413)
     path.write_bytes(content)

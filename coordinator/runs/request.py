@@ -147,9 +147,11 @@ class RunRequest:
         if not is_run_name(name):
             raise RunRequestError(f"a run's name must be {RUN_NAME}", repr(name))
         if settings.rule.mechanism not in DEPLOYED:
-            raise RunRequestError(f"the mechanism must be {' or '.join(DEPLOYED)}", "another")
+            raise RunRequestError(
+                f"the mechanism must be {' or '.join(DEPLOYED)}", settings.rule.mechanism
+            )
         if settings.caps.max_answers is not None:  # hospitals would vote on what nobody looks at
-            raise RunRequestError("a run must ask all its queries", "a cap on answers")
+            raise RunRequestError("a run must ask all its queries")
         settings.check(FORMS)
         pool = task.pool
         distinct = pool.distinct
@@ -253,16 +255,16 @@ class RunRequest:
         try:
             record: dict[str, Any] = json.loads(text)
             if record.pop("schema_version") != SCHEMA_VERSION:
-                raise RunRequestError(f"a request must be of version {SCHEMA_VERSION}", "another")
+                raise RunRequestError(f"a request must be of version {SCHEMA_VERSION}")
             data = source_of(exactly(record["source"], str), exactly(record["label"], str))
             record["settings"]["data"] = record_of(data)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise RunRequestError("a request must be as it was written", "another text") from error
+            raise RunRequestError("a request must be as it was written") from error
         made = checked(cls, record, where="a request: ", fault=RunRequestError)
         try:
             _ = made.terms
         except (ValueError, LookupError, TypeError) as error:
-            raise RunRequestError("a request must agree with itself", "another text") from error
+            raise RunRequestError("a request must agree with itself") from error
         return made
 
 
@@ -281,7 +283,7 @@ def read_task(home: FederationHome, request: RunRequest) -> LearningTask | Evalu
     except InvalidTaskError as error:
         raise RunRequestError("the run's task must be as it was published", "no task") from error
     if (task.pool.digest, task.digest) != (request.pool, request.task):
-        raise RunRequestError("the run's task must be as it was published", "another")
+        raise RunRequestError("the run's task must be as it was published")
     return task
 
 
@@ -293,7 +295,7 @@ def read_learning_task(home: FederationHome, request: RunRequest) -> LearningTas
     """
     task = read_task(home, request)
     if not isinstance(task, LearningTask):
-        raise RunRequestError("the run must be one that asks for labels", "an evaluation")
+        raise RunRequestError("the run must be one that asks for labels")
     return task
 
 

@@ -205,11 +205,11 @@ class EarlierRounds:
         if self.record is None:
             return Before(settings)
         if pool.digest.hex() != self.record.manifest.pool_sha256:
-            raise InvalidDataError("the public pool must be that of the earlier run", "another")
+            raise InvalidDataError("the public pool must be that of the earlier run")
         numbers = {name: place for place, name in enumerate(class_names)}
         labels = (*self.record.labels, *self.record.reinforced.items())
         if not {label for _, label in labels if label} <= numbers.keys():
-            raise InvalidDataError("classes must be those of the earlier run", "others")
+            raise InvalidDataError("classes must be those of the earlier run")
         terms: tuple[RunTerms, ...] = ()
         for one in self.rounds:
             own = _with_rest(_as_round(settings, one), terms)
@@ -268,9 +268,7 @@ class EarlierRounds:
             for proof in (partition, known or partition)
         )
         if known is None or now != then:
-            raise InvalidDataError(
-                "the hospitals' records must be those of the earlier run", "others"
-            )
+            raise InvalidDataError("the hospitals' records must be those of the earlier run")
 
     def raised(self, before: Before) -> list[str]:
         """Warn where the budget of all rounds was raised once labels had been seen."""

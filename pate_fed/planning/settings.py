@@ -136,9 +136,9 @@ class RunSettings:
         require_in_range(self)
         self._check_rule()
         if self.weights == ():
-            raise InvalidSettingError("--weights must be at least 1 each", "none")
+            raise InvalidSettingError("--weights must be at least 1 each")
         if self.partition == "column" and self.data.name == "csv" and not self.data.hospital_column:
-            raise InvalidSettingError("--partition column needs --hospital COLUMN", "none")
+            raise InvalidSettingError("--partition column needs --hospital COLUMN")
         if not is_purpose(self.purpose):
             raise InvalidSettingError(
                 f"--purpose must be one line of at most {MOST_PURPOSE} letters",
@@ -152,13 +152,15 @@ class RunSettings:
             raise InvalidSettingError("--evaluate must be public or private", self.evaluate)
         if self.evaluate == "private" and self.rule.at_parties:
             raise InvalidSettingError(
-                "--evaluate private needs --noise coordinator, which adds its noise", "parties"
+                "--evaluate private needs --noise coordinator, which adds its noise"
             )
         for name in ("evaluation_epsilon", "evaluate_by"):
             if self.evaluate == "public" and getattr(self, name):
                 raise InvalidSettingError(f"{option_of(name)} needs --evaluate private", "public")
         if len(set(self.evaluate_by)) < len(self.evaluate_by):
-            raise InvalidSettingError("--evaluate-by must name a column once", "one twice")
+            raise InvalidSettingError(
+                "--evaluate-by must name a column once", ", ".join(self.evaluate_by)
+            )
 
     def _check_rule(self) -> None:
         """Refuse parameters and caps of other mechanisms, and of the other place of the noise."""
@@ -214,7 +216,8 @@ class RunSettings:
             len(self.prevalence) > 1 and abs(sum(self.prevalence) - 1) <= 1e-6
         ):
             raise InvalidSettingError(
-                "--prevalence must be the share of each class, in order, and sum to 1", "others"
+                "--prevalence must be the share of each class, in order, and sum to 1",
+                ", ".join(map(str, self.prevalence)),
             )
 
     @property

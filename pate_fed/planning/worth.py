@@ -43,11 +43,11 @@ def evidence(
         InvalidParameterError: a number out of range, or inputs that do not differ.
     """
     if min(votes, queries) < 1 or sigma <= 0 or classes < 2 or len(pool) < 2:
-        raise InvalidParameterError("votes, queries, noise and classes must be positive", "others")
+        raise InvalidParameterError("votes, queries, noise and classes must be positive")
     eigenvalues = np.linalg.eigvalsh(np.cov(pool, rowvar=False).reshape(pool.shape[1], -1))
     spread = float(eigenvalues.sum())
     if spread <= 0:
-        raise InvalidParameterError("public inputs must differ", "equal ones")
+        raise InvalidParameterError("public inputs must differ")
     directions = spread**2 / float((eigenvalues**2).sum())
     return votes**2 * queries / (sigma**2 * directions * (classes - 1))
 

@@ -84,7 +84,7 @@ class RecordTable(BaseModel):
         if not path:
             raise RunDirectoryError(f"{name} must hold an object", type(came).__name__)
         if kind == "missing":
-            raise RunDirectoryError(f"{name}: {path} must be there", "nothing")
+            raise RunDirectoryError(f"{name}: {path} must be there")
         if kind == "extra_forbidden":
             hint = did_you_mean(path, cls.model_fields)
             raise RunDirectoryError(
