@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from coordinator.service import serve
 from pate_fed.nodes import write_logs_as_json
 
@@ -20,7 +20,7 @@ def main(home: Path, stages: Path) -> None:
         serve(home, on_stage=lambda stage: _note(stage, file.write))
 
 
-def _note(stage: Stage, write: object) -> None:
+def _note(stage: BatchStage, write: object) -> None:
     assert callable(write)
     write(f"{time.monotonic():.6f} {stage.value}\n")
 

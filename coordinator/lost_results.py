@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from coordinator.database import Act
+from coordinator.database import FederationAct
 from coordinator.errors import RunQueueError, SetupError
 from coordinator.operator import Coordinator
 from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import Run, RunState
 from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.retraining import PublicInputs, give_student
-from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import Transport
 from coordinator.runs.worker import RunWorker
 from coordinator.runs.write_up import write_up
@@ -54,7 +54,7 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
         coordinator.home,
         coordinator.queue,
         parties=coordinator.members,
-        surroundings=Surroundings(
+        surroundings=WorkerResources(
             open_transport=_refuse,
             random_bytes=secrets.token_bytes,
             noise_bytes=secrets.token_bytes,
@@ -125,7 +125,7 @@ def _note_student(coordinator: Coordinator, name: str, kind: str) -> None:
         if evaluation is not None and evaluation.run == name and not one.is_ended:
             must = "a run must keep its student while hospitals score it"
             raise RunQueueError(must, f"{one.name} is open")
-    coordinator._tell(Act.STUDENT_GIVEN, name, {}, {"student": kind})
+    coordinator._tell(FederationAct.STUDENT_GIVEN, name, {}, {"student": kind})
 
 
 class _Writer(RunWorker):

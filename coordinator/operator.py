@@ -19,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from coordinator.database import Act, Actor, AuditLog, Database, ReleasedAnswers
+from coordinator.database import Actor, Database, FederationAct, FederationAuditLog, ReleasedAnswers
 from coordinator.errors import (
     EnrollmentError,
     RunQueueError,
@@ -92,7 +92,7 @@ class Coordinator:
         self.pools = Pools(home)
         self.finished = FinishedRuns(home)
         self.spending = Spending(self.queue)
-        self.audit_log = AuditLog(self._database)
+        self.audit_log = FederationAuditLog(self._database)
         self.answers = ReleasedAnswers(self._database)
         self.sessions = Sessions(self._database, random_bytes=secrets.token_bytes, clock=utc_now)
         _let_act(self, self._actor)
@@ -129,7 +129,7 @@ class Coordinator:
         with self._database.as_one():
             before = _facts_of_party(self, party)
             made = self.enrollment.invite(party, lifetime=lifetime)
-            self._tell(Act.INVITED, made.party, before, _facts_of_party(self, party))
+            self._tell(FederationAct.INVITED, made.party, before, _facts_of_party(self, party))
         return made
 
     def invitations(self) -> list[MadeInvitation]:
@@ -181,7 +181,7 @@ class Coordinator:
                 fingerprint=fingerprint,
                 teachers=USUAL_TEACHERS if teachers is None else teachers,
             )
-            self._tell(Act.APPROVED, party, before, _facts_of_party(self, party))
+            self._tell(FederationAct.APPROVED, party, before, _facts_of_party(self, party))
         self._settle()
         return _present(self, party) or approved
 
@@ -195,7 +195,7 @@ class Coordinator:
             before = _facts_of_party(self, party)
             revoked = self.enrollment.revoke(party)
             state = "withdrawn" if revoked is None else revoked.state
-            self._tell(Act.REVOKED, party, before, {"state": state})
+            self._tell(FederationAct.REVOKED, party, before, {"state": state})
         self._settle()
         return revoked
 
@@ -343,20 +343,20 @@ class Coordinator:
             )
             queued = self.queue.add(name, text)
             asked: dict[str, Fact] = {"queries": len(request.queries), "request_sha256": digest}
-            self._tell(Act.ASKED, name, {}, {**_facts_of_run(queued), **asked})
+            self._tell(FederationAct.ASKED, name, {}, {**_facts_of_run(queued), **asked})
         return queued
 
     def pause(self, name: str) -> Run:
         """Ask that a run rests; see `RunQueue.pause`."""
-        return self._order(Act.PAUSED, name, self.queue.pause)
+        return self._order(FederationAct.PAUSED, name, self.queue.pause)
 
     def resume(self, name: str) -> Run:
         """Let a paused run go on; see `RunQueue.resume`."""
-        return self._order(Act.RESUMED, name, self.queue.resume)
+        return self._order(FederationAct.RESUMED, name, self.queue.resume)
 
     def stop(self, name: str) -> Run:
         """Ask that a run ends; see `RunQueue.stop`."""
-        return self._order(Act.STOPPED, name, self.queue.stop)
+        return self._order(FederationAct.STOPPED, name, self.queue.stop)
 
     def queries(self, name: str) -> tuple[RunRequest, list[AskedQuery]]:
         """Return the request of a run, and the state of each of its queries.
@@ -396,7 +396,7 @@ class Coordinator:
         # First the entry: no copy without one. A copy that fails later has one as well.
         edition = "private" if private else "public"
         facts = {"to": ascii(str(out))[1:-1], "edition": edition}
-        self._tell(Act.EXPORTED, name, {}, facts)
+        self._tell(FederationAct.EXPORTED, name, {}, facts)
         if private:
             with as_fault(RunQueueError, "--out must be a new folder"):
                 shutil.copytree(source, out)
@@ -415,12 +415,12 @@ class Coordinator:
         """
         self.queue.find(name)
         content = self.finished.content(name, file)
-        self._tell(Act.EXPORTED, name, {}, {"file": file})
+        self._tell(FederationAct.EXPORTED, name, {}, {"file": file})
         return content
 
     # The audit log ----------------------------------------------------------------------------
 
-    def _order(self, act: Act, name: str, give: Callable[[str], Run]) -> Run:
+    def _order(self, act: FederationAct, name: str, give: Callable[[str], Run]) -> Run:
         """Give an order to a run, and tell it."""
         with self._database.as_one():
             before = _facts_of_run(self.queue.find(name))
@@ -429,7 +429,11 @@ class Coordinator:
         return run
 
     def _tell(
-        self, act: Act, subject: str, before: Mapping[str, Fact], after: Mapping[str, Fact]
+        self,
+        act: FederationAct,
+        subject: str,
+        before: Mapping[str, Fact],
+        after: Mapping[str, Fact],
     ) -> None:
         who = {"by": self._actor.name, "from": self._actor.origin}
         facts: Facts = {**who, "subject": subject, "before": dict(before), "after": dict(after)}
@@ -441,12 +445,12 @@ def suspend(coordinator: Coordinator, party: str) -> EnrolledParty:
 
     See `Enrollment.suspend`.
     """
-    return _move(coordinator, Act.SUSPENDED, party, coordinator.enrollment.suspend)
+    return _move(coordinator, FederationAct.SUSPENDED, party, coordinator.enrollment.suspend)
 
 
 def reinstate(coordinator: Coordinator, party: str) -> EnrolledParty:
     """Let a suspended hospital take part again; see `Enrollment.reinstate`."""
-    return _move(coordinator, Act.REINSTATED, party, coordinator.enrollment.reinstate)
+    return _move(coordinator, FederationAct.REINSTATED, party, coordinator.enrollment.reinstate)
 
 
 def standings(
@@ -527,7 +531,7 @@ def _let_act(coordinator: Coordinator, actor: Actor) -> None:
 
 
 def _move(
-    coordinator: Coordinator, act: Act, party: str, move: Callable[[str], EnrolledParty]
+    coordinator: Coordinator, act: FederationAct, party: str, move: Callable[[str], EnrolledParty]
 ) -> EnrolledParty:
     party = normalized(party)
     with coordinator._database.as_one():

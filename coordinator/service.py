@@ -37,8 +37,8 @@ from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet
 from coordinator.runs.endings import said
 from coordinator.runs.queue import PAUSE, Run, RunState
-from coordinator.runs.stages import OnStage, Stage, pass_by
-from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.stages import BatchStage, OnStage, pass_by
+from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import Transport
 from coordinator.runs.worker import RunWorker
 from pate_fed.errors import PateFedError
@@ -112,7 +112,7 @@ class Service:
             home,
             coordinator.queue,
             parties=coordinator.enrollment.parties,
-            surroundings=Surroundings(
+            surroundings=WorkerResources(
                 open_transport=self._open_transport,
                 random_bytes=secrets.token_bytes,
                 noise_bytes=noise_bytes,
@@ -259,11 +259,11 @@ class Service:
     def _forgetting(self, on_stage: OnStage) -> OnStage:
         """Make Flower's database forget a batch's messages when the batch ends; log its start."""
 
-        def note(stage: Stage) -> None:
-            if stage is Stage.PLANNED:
+        def note(stage: BatchStage) -> None:
+            if stage is BatchStage.PLANNED:
                 extra = facts("batch asked", run=self._run)
                 _log.info("run %s: a batch is asked", self._run, extra=extra)
-            if stage in (Stage.STORED, Stage.VOID_STORED):
+            if stage in (BatchStage.STORED, BatchStage.VOID_STORED):
                 self._forget()
             on_stage(stage)
 

@@ -45,7 +45,7 @@ class PartyError(CodedError):
     code = "PF-300"
 
 
-class UsageError(PartyError, ValueError):
+class PartyUsageError(PartyError, ValueError):
     """A command line that cannot be read."""
 
     code = "PF-302"
@@ -87,7 +87,7 @@ class MembershipError(SiteError):
     code = "PF-375"
 
 
-class EnrollmentError(PartyError):
+class JoinError(PartyError):
     """A coordinator that cannot be reached, is another one, or refuses us.
 
     Attributes:
@@ -175,7 +175,7 @@ class NotConfirmedError(PartyError):
     code = "PF-348"
 
 
-class InternalError(PartyError):
+class PartyInternalError(PartyError):
     """A fault of this program, named by kind and place only."""
 
     code = "PF-349"
@@ -203,7 +203,7 @@ class StorageDamagedError(StorageError):
     code = "PF-352"
 
 
-class BrokenAuditLogError(PartyError):
+class BrokenSiteLogError(PartyError):
     """An audit log that somebody changed, put in another order or cut short.
 
     Attributes:
@@ -235,7 +235,7 @@ class TooManyPendingError(ApprovalError):
     code = "PF-372"
 
 
-class ServiceError(PartyError):
+class NodeStartError(PartyError):
     """The node cannot be started, or is not running."""
 
     code = "PF-373"
@@ -267,7 +267,7 @@ def fault_of(error: Exception) -> Fault:
     """Return an error of ours as it is, and any other by its kind and place: a fault of ours."""
     if isinstance(error, PartyError | PateFedError | ProtocolError):
         return error
-    return InternalError("this program must not fail", place_of(error))
+    return PartyInternalError("this program must not fail", place_of(error))
 
 
 def code_of(fault: Fault) -> str:

@@ -19,13 +19,13 @@ from party.site.folder import DATABASE_FILE, Site
 from pate_fed.accounting import PrivacyLedger
 
 if TYPE_CHECKING:
-    from party.decision.proposals import Proposal, Request
+    from party.decision.proposals import Request, RunProposal
     from party.decision.spending import RunSpending
     from party.site.document_child import AskedTask
     from party.site.records import Approval, SiteRecords
     from party.site.status_file import Status
     from party.site.task_review import TaskReview
-    from party.storage import AuditLog, PartyDatabase, SentLog
+    from party.storage import PartyDatabase, SentLog, SiteAuditLog
 
 COMMAND_LINE: Final = "command line"
 PAGE: Final = "page"
@@ -45,7 +45,7 @@ class OpenSite:
     site: Site
     database: PartyDatabase
     records: SiteRecords
-    log: AuditLog
+    log: SiteAuditLog
     sent: SentLog
     _reviews: dict[tuple[bytes, bytes], tuple[object, AskedTask, TaskReview, int]] = field(
         default_factory=dict, repr=False
@@ -55,12 +55,12 @@ class OpenSite:
 
     def decided_rules(self) -> set[str]:
         """Return the names of the rules that somebody here has set."""
-        from party.storage.audit_log import Act  # noqa: PLC0415 - keeps --help fast
+        from party.storage.audit_log import SiteAct  # noqa: PLC0415 - keeps --help fast
 
         return {
             str(record.facts["rule"])
             for record in self.log.entries()
-            if record.act is Act.SETTINGS_CHANGED and "rule" in record.facts
+            if record.act is SiteAct.SETTINGS_CHANGED and "rule" in record.facts
         }
 
     def ledger(self) -> PrivacyLedger:
@@ -94,7 +94,7 @@ class OpenSite:
         asking = self._asking(federation)
         return tuple(one for one in self.records.approvals() if asking in (None, one.coordinator))
 
-    def proposal(self, approval: Approval) -> Proposal:
+    def proposal(self, approval: Approval) -> RunProposal:
         """Work out the proposal of a request; see `proposal_of`."""
         from party.decision.proposals import proposal_of  # noqa: PLC0415 - keeps --help fast
         from party.storage import RunCosts, charges_in  # noqa: PLC0415
@@ -270,7 +270,7 @@ class OpenSite:
         return () if asked.state.value == "approved" else (asked,)
 
 
-def _pool_of_run(proposal: Proposal) -> bytes:
+def _pool_of_run(proposal: RunProposal) -> bytes:
     """Return the digest of a run's pool; empty if its terms cannot be read."""
     return b"" if proposal.terms is None else proposal.terms.pool_digest
 
@@ -311,8 +311,8 @@ def open_records(folder: Path, *, origin: str = COMMAND_LINE) -> Iterator[OpenSi
 def opened_records(site: Site, *, origin: str = COMMAND_LINE) -> Iterator[OpenSite]:
     """Open the database of a folder."""
     from party.site.records import SiteRecords  # noqa: PLC0415 - keeps --help fast
-    from party.storage import AuditLog, SentLog  # noqa: PLC0415
+    from party.storage import SentLog, SiteAuditLog  # noqa: PLC0415
 
     with site.open_database() as database:
         records = SiteRecords(database, clock=time.time, origin=origin)
-        yield OpenSite(site, database, records, AuditLog(database), SentLog(database))
+        yield OpenSite(site, database, records, SiteAuditLog(database), SentLog(database))

@@ -23,7 +23,7 @@ from party.decision.guard import Consent, Guard
 from party.decision.node import PartyNode
 from party.errors import (
     CANNOT_STORE,
-    BrokenAuditLogError,
+    BrokenSiteLogError,
     JournalLockedError,
     MembershipError,
     PartyError,
@@ -37,7 +37,7 @@ from party.site.ready_tasks import ReadyTasks, VoteOf
 from party.site.records import Decided, SiteRecords
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import LiveStatus, Status
-from party.storage import AuditLog, Journal, LedgerStore, SentLog
+from party.storage import Journal, LedgerStore, SentLog, SiteAuditLog
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import PateFedError
 from pate_fed.votes import TeacherWeights
@@ -66,7 +66,7 @@ class PartyService:
     Raises:
         JournalLockedError: another process is this site's node.
         StorageError, JournalError, RecordError: the node's memory cannot be read or written.
-        BrokenAuditLogError: somebody changed the audit log.
+        BrokenSiteLogError: somebody changed the audit log.
         SiteError: the hospital's identity cannot be read.
     """
 
@@ -113,7 +113,7 @@ class PartyService:
             budget = settings.new_ledger()
             self._ledger = LedgerStore(self._database, budget=budget, clock=self._clock)
             self._records = SiteRecords(self._database, clock=self._clock)
-            self.audit = AuditLog(self._database)
+            self.audit = SiteAuditLog(self._database)
             self.sent = SentLog(self._database)
             self.audit.verify(heads=self._records.standing.witness())
             self._decisions = DecisionLog(
@@ -227,7 +227,7 @@ class PartyService:
         self._decided = decided = self._records.decided()
         self._take_table()
         if decided.contradicted_at is not None:
-            raise BrokenAuditLogError(
+            raise BrokenSiteLogError(
                 "it and those before it must be the records that we signed",
                 number=decided.contradicted_at,
             )

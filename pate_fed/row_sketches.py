@@ -95,7 +95,7 @@ def near_rows(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Table:
+class _SketchTable:
     """Known rows of the same columns.
 
     Attributes:
@@ -129,7 +129,7 @@ class _Table:
         return self.places[left]
 
 
-def _tables(known: RowSketches) -> Iterator[_Table]:
+def _tables(known: RowSketches) -> Iterator[_SketchTable]:
     """Sort known rows by their columns."""
     places_of: dict[bytes, list[int]] = {}
     for place, names_there in enumerate(known[:, :MOST_CELLS]):
@@ -138,7 +138,7 @@ def _tables(known: RowSketches) -> Iterator[_Table]:
         places = np.array(listed, dtype=np.int64)
         names = _names_of(known[listed[0]])
         cells = np.ascontiguousarray(known[places, MOST_CELLS : MOST_CELLS + len(names)].T)
-        yield _Table(names, cells, places)
+        yield _SketchTable(names, cells, places)
 
 
 def _names_of(sketch: NDArray[np.float32]) -> NDArray[np.float32]:

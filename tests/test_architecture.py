@@ -193,6 +193,16 @@ def _imports_late(node: ast.stmt) -> bool:
     return isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
 
 
+class TestNames:
+    def test_no_class_name_stands_twice(self) -> None:
+        places: dict[str, list[str]] = {}
+        for path in SOURCES:
+            for node in nodes_of(path):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(path.as_posix())
+        assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
 class TestModules:
     def test_a_module_says_what_it_is_in_its_first_line(self) -> None:
         def look(path: Path) -> list[str]:

@@ -24,7 +24,7 @@ import pytest
 from sqlalchemy import func, select
 
 from party.storage import Journal
-from party.storage.schema import Base
+from party.storage.schema import SiteRow
 from protocols import wire
 from protocols.errors import HistoryError, KeyConfirmationError
 from protocols.masked import MaskedSum
@@ -739,7 +739,7 @@ def rows_of(world: World, place: int) -> int:
     with journal._database.transaction() as connection:
         return sum(
             connection.scalars(select(func.count()).select_from(table)).one()
-            for table in Base.metadata.sorted_tables
+            for table in SiteRow.metadata.sorted_tables
         )
 
 

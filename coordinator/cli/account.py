@@ -19,8 +19,8 @@ from pate_fed.lab.mechanisms import ConfidentGaussianMax, InteractiveGaussianMax
 from pate_fed.mechanisms import (
     CONFIDENCE,
     HearsStudent,
-    Predictions,
     StableMax,
+    StudentPredictions,
     make_mechanism,
     spec_of,
 )
@@ -108,7 +108,7 @@ def read_case(request: AccountRequest) -> VoteCase:
     if not isinstance(mechanism, HearsStudent):
         return case
     chances = _predictions(votes, request)
-    predictions = Predictions.of(chances, total_votes=case.teachers)
+    predictions = StudentPredictions.of(chances, total_votes=case.teachers)
     is_sure = chances.max(axis=1) >= mechanism.confidence
     return replace(case, offsets=predictions.votes, is_sure=is_sure)
 

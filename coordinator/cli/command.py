@@ -38,9 +38,9 @@ def doctor(home: HomeOption = DEFAULT_HOME) -> None:
 
     Exit codes: 0 good, 1 warnings only, 4 failures.
     """
-    from coordinator.doctor import Surroundings, examine  # noqa: PLC0415 - keeps --help fast
+    from coordinator.doctor import CoordinatorProbes, examine  # noqa: PLC0415 - keeps --help fast
 
-    found = list(examine(home.absolute(), Surroundings()))
+    found = list(examine(home.absolute(), CoordinatorProbes()))
     show(table_of_checks(found), lines_of_checks(found))
     raise typer.Exit(exit_code(found))
 

@@ -57,7 +57,7 @@ _MECHANISMS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FormField:
     """A setting in the form.
 
     Attributes:
@@ -117,21 +117,21 @@ class Field:
 
 
 _NEEDED: Final = {"required": ""}
-FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
+FIELDS: Final[Mapping[str, tuple[FormField, ...]]] = {
     "rows": (
-        Field(
+        FormField(
             DEPLOYED["queries"], "Number of queries", f"empty: as many as usual. {TERMS['query']}"
         ),
     ),
     "privacy": (
-        Field(DEPLOYED["epsilon"], "Epsilon", TERMS["budget"], attributes=_NEEDED),
-        Field(
+        FormField(DEPLOYED["epsilon"], "Epsilon", TERMS["budget"], attributes=_NEEDED),
+        FormField(
             DEPLOYED["delta"],
             "Delta",
             TERMS["delta"],
             attributes={"type": "text", "min": None, "step": None, "maxlength": 20, **_NEEDED},
         ),
-        Field(
+        FormField(
             DEPLOYED["unit"],
             "Unit",
             TERMS["unit"],
@@ -141,17 +141,17 @@ FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
                 "party": "a whole hospital",
             },
         ),
-        Field(DEPLOYED["mechanism"], "Mechanism", TERMS["mechanism"], _MECHANISMS),
+        FormField(DEPLOYED["mechanism"], "Mechanism", TERMS["mechanism"], _MECHANISMS),
     ),
     "noise": (
-        Field(
+        FormField(
             DEPLOYED["sigma2"],
             "Noise of each count",
             TERMS["sigma"],
             attributes={"placeholder": "as little as the budget allows"},
         ),
-        Field(DEPLOYED["vote_threshold"], "Vote threshold", TERMS["threshold"]),
-        Field(
+        FormField(DEPLOYED["vote_threshold"], "Vote threshold", TERMS["threshold"]),
+        FormField(
             DEPLOYED["noise"],
             "Who adds the noise",
             TERMS["noise"],
@@ -160,12 +160,12 @@ FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
                 "parties": "the hospitals: the coordinator sees noisy counts only",
             },
         ),
-        Field(DEPLOYED["form"], "Secure sum", TERMS["secure sum"], {"": "usual"}),
-        Field(DEPLOYED["batch_size"], "Queries per batch", TERMS["batch"]),
+        FormField(DEPLOYED["form"], "Secure sum", TERMS["secure sum"], {"": "usual"}),
+        FormField(DEPLOYED["batch_size"], "Queries per batch", TERMS["batch"]),
     ),
     "run": (
-        Field(DEPLOYED["student"], "Student", TERMS["student"], {"": "usual"}),
-        Field(
+        FormField(DEPLOYED["student"], "Student", TERMS["student"], {"": "usual"}),
+        FormField(
             DEPLOYED["purpose"],
             "Purpose",
             "why you ask: hospitals read it before they approve; stands on the report's first "

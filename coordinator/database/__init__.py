@@ -4,7 +4,7 @@ Apart from Flower's: the data that must not be lost are here, and here alone.
 """
 
 from coordinator.database.answers import Answer, ReleasedAnswers
-from coordinator.database.audit_log import Act, Actor, AuditLog
+from coordinator.database.audit_log import Actor, FederationAct, FederationAuditLog
 from coordinator.database.engine import Database, in_utc
 from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.run_journal import SqlCoordinatorJournal, unclosed_setups
@@ -12,8 +12,8 @@ from coordinator.database.run_store import RunStore
 from coordinator.database.schema import (
     ENDED,
     AttemptRow,
-    Base,
-    BudgetRow,
+    CoordinatorRow,
+    FederationBudgetRow,
     InvitationRow,
     MemberRow,
     PersonRow,
@@ -26,14 +26,14 @@ from coordinator.database.schema import (
 
 __all__ = [
     "ENDED",
-    "Act",
     "Actor",
     "Answer",
     "AttemptRow",
-    "AuditLog",
-    "Base",
-    "BudgetRow",
+    "CoordinatorRow",
     "Database",
+    "FederationAct",
+    "FederationAuditLog",
+    "FederationBudgetRow",
     "InvitationRow",
     "MemberRow",
     "PersonRow",

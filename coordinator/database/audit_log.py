@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from coordinator.database.schema import AuditRow
+from coordinator.database.schema import FederationAuditRow
 from coordinator.errors import BrokenAuditLogError
 from pate_fed.nodes import audit_log
 
 
-class Act(StrEnum):
+class FederationAct(StrEnum):
     """The kind of an act."""
 
     INVITED = "hospital invited"
@@ -43,10 +43,10 @@ class Actor:
     origin: str
 
 
-class AuditLog(audit_log.AuditLog):
+class FederationAuditLog(audit_log.AuditLog):
     """The operator's audit log; see `pate_fed.nodes.audit_log`."""
 
-    rows = AuditRow
+    rows = FederationAuditRow
     domain = b"pate-fed/1/operator audit log\0"
-    acts = Act
+    acts = FederationAct
     fault = BrokenAuditLogError

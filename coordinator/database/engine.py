@@ -11,7 +11,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from coordinator.database.schema import Base
+from coordinator.database.schema import CoordinatorRow
 from coordinator.errors import DatabaseError, DatabaseVersionError
 from pate_fed.nodes.database import PATIENCE_S, NodeDatabase
 
@@ -38,7 +38,7 @@ class Database(NodeDatabase):
 
     package = "coordinator.database"
     newest = "0001"
-    tables = Base.metadata
+    tables = CoordinatorRow.metadata
     fault = damage_fault = DatabaseError
     version_fault = DatabaseVersionError
     emptied = "the database must hold its earlier data: restore a backup"

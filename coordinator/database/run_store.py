@@ -55,7 +55,7 @@ class BatchState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AskedBatch:
+class StoredBatch:
     """A batch as it was asked.
 
     Attributes:
@@ -101,7 +101,7 @@ class RunStore:
     ) -> None:
         self._run = run
         self._ledger = ledger
-        self._asked: dict[int, AskedBatch] = {}
+        self._asked: dict[int, StoredBatch] = {}
         self._releases: dict[int, tuple[tuple[int, ...], NoisyRelease]] = {}
         self._skipped: dict[int, tuple[str, ...]] = {}
         self._pool = pool
@@ -123,7 +123,7 @@ class RunStore:
 
     # Writing ----------------------------------------------------------------------------------
 
-    def save_asked(self, ledger: RunLedger, asked: AskedBatch) -> None:
+    def save_asked(self, ledger: RunLedger, asked: StoredBatch) -> None:
         """Store a batch together with the ledger that holds its worst case, in one step."""
         with self._run.transaction() as connection:
             write_ledger(connection, self._run.run, before=self._ledger, after=ledger)
@@ -180,7 +180,7 @@ class RunStore:
         """Return the newest ledger."""
         return self._ledger
 
-    def asked(self) -> dict[int, AskedBatch]:
+    def asked(self) -> dict[int, StoredBatch]:
         """Return each batch that was asked, by its number, in order."""
         return {batch: self._asked[batch] for batch in sorted(self._asked)}
 
@@ -199,7 +199,7 @@ class RunStore:
     # Rows -------------------------------------------------------------------------------------
 
     def _end_batch(
-        self, connection: Connection, ended: AskedBatch, *, release: str | None = None
+        self, connection: Connection, ended: StoredBatch, *, release: str | None = None
     ) -> None:
         columns = {
             "state": ended.state.value,
@@ -208,7 +208,7 @@ class RunStore:
         }
         connection.execute(_CHANGE_BATCH, {"of": self._run.run, "batch": ended.number, **columns})
 
-    def _answers(self, ended: AskedBatch, release: NoisyRelease) -> Iterator[dict[str, object]]:
+    def _answers(self, ended: StoredBatch, release: NoisyRelease) -> Iterator[dict[str, object]]:
         """Columns of `AnswerRow`, for thousands of queries at once."""
         digests = self._pool.ask(ended.indices).digests
         of_all = {
@@ -240,7 +240,7 @@ class RunStore:
     def _load_batch(self, row: Row[Any]) -> None:
         record = json.loads(row.record)
         indices, predictions = tuple(record["indices"]), record["predictions"]
-        self._asked[row.number] = AskedBatch(
+        self._asked[row.number] = StoredBatch(
             row.number,
             indices,
             Outcomes(*record["left"]),
@@ -252,13 +252,13 @@ class RunStore:
             self._releases[row.number] = indices, release
 
 
-def _ended(asked: AskedBatch, state: BatchState) -> AskedBatch:
+def _ended(asked: StoredBatch, state: BatchState) -> StoredBatch:
     """Return a batch in its last state. Reinforced labels follow from a release's predictions."""
     kept = asked.predictions if state is BatchState.RELEASED else None
     return replace(asked, state=state, predictions=kept)
 
 
-def _batch_record(asked: AskedBatch) -> str:
+def _batch_record(asked: StoredBatch) -> str:
     left, predictions = asked.left, asked.predictions
     return json.dumps(
         {

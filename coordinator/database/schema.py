@@ -24,11 +24,11 @@ from pate_fed.nodes.database import AuditColumns
 Moment = DateTime(timezone=True)
 
 
-class Base(DeclarativeBase):
-    """Base of all tables."""
+class CoordinatorRow(DeclarativeBase):
+    """CoordinatorRow of all tables."""
 
 
-class InvitationRow(Base):
+class InvitationRow(CoordinatorRow):
     """See `coordinator.federation.enrollment.MadeInvitation`; the token is stored hashed."""
 
     __tablename__ = "invitations"
@@ -40,7 +40,7 @@ class InvitationRow(Base):
     used_at: Mapped[datetime | None] = mapped_column(Moment)
 
 
-class MemberRow(Base):
+class MemberRow(CoordinatorRow):
     """See `coordinator.federation.enrollment.EnrolledParty`.
 
     Attributes:
@@ -69,14 +69,14 @@ class MemberRow(Base):
     version: Mapped[str | None] = mapped_column(String(32))
 
 
-class AuditRow(AuditColumns, Base):
+class FederationAuditRow(AuditColumns, CoordinatorRow):
     """An entry of the operator's audit log."""
 
 
 # The console --------------------------------------------------------------------------------------
 
 
-class PersonRow(Base):
+class PersonRow(CoordinatorRow):
     """A person who may use the console.
 
     Attributes:
@@ -108,7 +108,7 @@ class PersonRow(Base):
     subject: Mapped[str | None] = mapped_column(String(512), unique=True)
 
 
-class BudgetRow(Base):
+class FederationBudgetRow(CoordinatorRow):
     """A budget of the federation that holds, held, or is proposed; the newest of a state counts."""
 
     __tablename__ = "budgets"
@@ -121,7 +121,7 @@ class BudgetRow(Base):
     changed_at: Mapped[datetime] = mapped_column(Moment)
 
 
-class SessionRow(Base):
+class SessionRow(CoordinatorRow):
     """A person who is signed in at one browser; its token is stored hashed."""
 
     __tablename__ = "sessions"
@@ -152,7 +152,7 @@ class RunState(StrEnum):
 ENDED: Final = frozenset({RunState.DONE, RunState.INCOMPLETE, RunState.FAILED, RunState.STOPPED})
 
 
-class RunRow(Base):
+class RunRow(CoordinatorRow):
     """A labeling run, from the moment it was asked for.
 
     Attributes:
@@ -182,7 +182,7 @@ class RunRow(Base):
     updated_at: Mapped[datetime] = mapped_column(Moment)
 
 
-class AttemptRow(Base):
+class AttemptRow(CoordinatorRow):
     """A run as it was offered to hospitals once; the next offer is another attempt.
 
     Its journal is its own; ledger, batches and answers are the run's.
@@ -203,7 +203,7 @@ class AttemptRow(Base):
     begun_at: Mapped[datetime] = mapped_column(Moment)
 
 
-class RunStepRow(Base):
+class RunStepRow(CoordinatorRow):
     """A step of a run's journal, from 0: a `step_to_record` as canonical CBOR."""
 
     __tablename__ = "run_steps"
@@ -213,7 +213,7 @@ class RunStepRow(Base):
     body: Mapped[bytes] = mapped_column(LargeBinary)
 
 
-class RunHospitalRow(Base):
+class RunHospitalRow(CoordinatorRow):
     """The last answer of a hospital to the question whether it takes part in a run.
 
     Attributes:
@@ -230,7 +230,7 @@ class RunHospitalRow(Base):
     words: Mapped[str] = mapped_column(Text)
 
 
-class RunCapsRow(Base):
+class RunCapsRow(CoordinatorRow):
     """The caps of a run, fixed when it was made: its `OutcomeLedger` without entries, JSON."""
 
     __tablename__ = "run_caps"
@@ -239,7 +239,7 @@ class RunCapsRow(Base):
     record: Mapped[str] = mapped_column(Text)
 
 
-class RunEntryRow(Base):
+class RunEntryRow(CoordinatorRow):
     """An entry of a run's ledger: its place, from 0, and its record, JSON."""
 
     __tablename__ = "run_entries"
@@ -249,8 +249,8 @@ class RunEntryRow(Base):
     record: Mapped[str] = mapped_column(Text)
 
 
-class RunBatchRow(Base):
-    """See `coordinator.database.run_store.AskedBatch`.
+class RunBatchRow(CoordinatorRow):
+    """See `coordinator.database.run_store.StoredBatch`.
 
     Attributes:
         attempt: In which setup of the run it was asked.
@@ -268,7 +268,7 @@ class RunBatchRow(Base):
     release: Mapped[str | None] = mapped_column(Text)
 
 
-class SkippedRow(Base):
+class SkippedRow(CoordinatorRow):
     """A query that a run does not ask, since the named hospitals (JSON) would refuse it."""
 
     __tablename__ = "skipped"
@@ -278,7 +278,7 @@ class SkippedRow(Base):
     parties: Mapped[str] = mapped_column(Text)
 
 
-class AnswerRow(Base):
+class AnswerRow(CoordinatorRow):
     """A query of a batch that was released; the label None is "no answer"."""
 
     __tablename__ = "answers"
@@ -295,7 +295,7 @@ class AnswerRow(Base):
     __table_args__ = (Index("ix_answers_query", "query_digest", "members_digest"),)
 
 
-class StatementRow(Base):
+class StatementRow(CoordinatorRow):
     """A party's last signed journal counter, over all runs (rule R4): the signed frame."""
 
     __tablename__ = "statements"

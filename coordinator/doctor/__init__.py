@@ -1,6 +1,6 @@
 """The faults in the way of a federation's service, as a list of checks."""
 
 from coordinator.doctor.examination import examine
-from coordinator.doctor.surroundings import Surroundings
+from coordinator.doctor.surroundings import CoordinatorProbes
 
-__all__ = ["Surroundings", "examine"]
+__all__ = ["CoordinatorProbes", "examine"]

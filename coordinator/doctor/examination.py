@@ -17,14 +17,14 @@ from coordinator.doctor.folder import (
 )
 from coordinator.doctor.machine import check_database, check_disk, check_service
 from coordinator.doctor.standing import check_hospitals, check_invitations, check_runs
-from coordinator.doctor.surroundings import Surroundings
+from coordinator.doctor.surroundings import CoordinatorProbes
 from coordinator.errors import HomeError
 from coordinator.federation.home import SETTINGS_FILE, FederationHome
 from coordinator.operator import Coordinator
 from pate_fed.nodes import FAIL, OK, WARN, Check, made_checks
 from pate_fed.nodes.checks import Finding
 
-_HOME: Final[tuple[tuple[str, Callable[[FederationHome, Surroundings], Finding]], ...]] = (
+_HOME: Final[tuple[tuple[str, Callable[[FederationHome, CoordinatorProbes], Finding]], ...]] = (
     ("files", check_files),
     ("file rights", check_rights),
     ("identity", check_identity),
@@ -36,14 +36,14 @@ _HOME: Final[tuple[tuple[str, Callable[[FederationHome, Surroundings], Finding]]
     ("database", check_database),
 )
 
-_STANDING: Final[tuple[tuple[str, Callable[[Coordinator, Surroundings], Finding]], ...]] = (
+_STANDING: Final[tuple[tuple[str, Callable[[Coordinator, CoordinatorProbes], Finding]], ...]] = (
     ("hospitals", check_hospitals),
     ("invitations", check_invitations),
     ("runs", check_runs),
 )
 
 
-def examine(folder: Path, around: Surroundings) -> Iterator[Check]:
+def examine(folder: Path, around: CoordinatorProbes) -> Iterator[Check]:
     """Make all checks; one that finds a fault does not stop the rest."""
     try:
         home = FederationHome.of_settings(folder)
@@ -62,7 +62,7 @@ def examine(folder: Path, around: Surroundings) -> Iterator[Check]:
     yield from _standing(home, around) if can_be_used else _not_looked_at()
 
 
-def _standing(home: FederationHome, around: Surroundings) -> Iterator[Check]:
+def _standing(home: FederationHome, around: CoordinatorProbes) -> Iterator[Check]:
     with closing(Coordinator(home)) as coordinator:
         yield from made_checks(_STANDING, coordinator, around)
 

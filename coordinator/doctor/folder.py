@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from coordinator.doctor.surroundings import Surroundings
+from coordinator.doctor.surroundings import CoordinatorProbes
 from coordinator.errors import CertificateError, HomeError
 from coordinator.federation.certificates import (
     days_left,
@@ -36,7 +36,7 @@ _RENEW: Final = "`pate-fed renew` makes another, with ca.key put back; then rest
 _FROM_SAFE: Final = "Put it back from the copy in your safe: no other one will do."
 
 
-def check_files(home: FederationHome, around: Surroundings) -> Finding:  # noqa: ARG001 - alike
+def check_files(home: FederationHome, around: CoordinatorProbes) -> Finding:  # noqa: ARG001 - alike
     """Check that all files made with the folder are there; ca.key may be away."""
     wanted = {*SECRETS - MAY_BE_AWAY, "ca.crt", "server.crt", *FOLDERS}
     if not home.settings.database:
@@ -54,7 +54,7 @@ def check_files(home: FederationHome, around: Surroundings) -> Finding:  # noqa:
     return ok(f"All files are there; {CA_KEY} is kept elsewhere.")
 
 
-def check_rights(home: FederationHome, around: Surroundings) -> Finding:
+def check_rights(home: FederationHome, around: CoordinatorProbes) -> Finding:
     """See `check_owner_only`."""
     return check_owner_only(
         home.folder,
@@ -65,7 +65,7 @@ def check_rights(home: FederationHome, around: Surroundings) -> Finding:
     )
 
 
-def check_identity(home: FederationHome, around: Surroundings) -> Finding:  # noqa: ARG001
+def check_identity(home: FederationHome, around: CoordinatorProbes) -> Finding:  # noqa: ARG001
     """Read the coordinator's identity."""
     try:
         _ = home.identity
@@ -74,7 +74,7 @@ def check_identity(home: FederationHome, around: Surroundings) -> Finding:  # no
     return ok("The coordinator's identity can be read.")
 
 
-def check_secret(home: FederationHome, around: Surroundings) -> Finding:  # noqa: ARG001
+def check_secret(home: FederationHome, around: CoordinatorProbes) -> Finding:  # noqa: ARG001
     """Read the secret that service and SuperLink share."""
     try:
         size = len(home.superlink_secret)
@@ -86,7 +86,7 @@ def check_secret(home: FederationHome, around: Surroundings) -> Finding:  # noqa
     return ok("superlink.secret can be read.")
 
 
-def check_ca(home: FederationHome, around: Surroundings) -> Finding:
+def check_ca(home: FederationHome, around: CoordinatorProbes) -> Finding:
     """Check that the CA can be read, is valid, and fits its key, if the key is here."""
     try:
         ca = home.ca_certificate
@@ -105,7 +105,7 @@ def check_ca(home: FederationHome, around: Surroundings) -> Finding:
     return ok(said)
 
 
-def check_certificate(home: FederationHome, around: Surroundings) -> Finding:
+def check_certificate(home: FederationHome, around: CoordinatorProbes) -> Finding:
     """Check that hospitals would trust the server."""
     try:
         server = home.server_certificate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from coordinator.database import Database
-from coordinator.doctor.surroundings import Surroundings
+from coordinator.doctor.surroundings import CoordinatorProbes
 from coordinator.errors import (
     CertificateError,
     CoordinatorError,
@@ -19,17 +19,17 @@ from pate_fed.nodes import check_room
 from pate_fed.nodes.checks import Finding, fail, ok, warn
 
 
-def check_disk(home: FederationHome, around: Surroundings) -> Finding:
+def check_disk(home: FederationHome, around: CoordinatorProbes) -> Finding:
     """See `check_room`."""
     return check_room(around.free_disk(home.folder), folder="the federation's folder")
 
 
-def check_service(home: FederationHome, around: Surroundings) -> Finding:
+def check_service(home: FederationHome, around: CoordinatorProbes) -> Finding:
     """Check that the service runs and answers; if not, whether it could run."""
     return _serves(home, around) if around.is_served(home) else _could_serve(home, around)
 
 
-def check_database(home: FederationHome, around: Surroundings) -> Finding:
+def check_database(home: FederationHome, around: CoordinatorProbes) -> Finding:
     """Open the database as it is, and try to write."""
     file = home.path(DATABASE_FILE)
     if not home.settings.database and file.exists() and file.stat().st_uid != around.user:
@@ -49,7 +49,7 @@ def check_database(home: FederationHome, around: Surroundings) -> Finding:
     return ok("The database is of this version, and can be written.")
 
 
-def _serves(home: FederationHome, around: Surroundings) -> Finding:
+def _serves(home: FederationHome, around: CoordinatorProbes) -> Finding:
     settings = home.settings
     parts = around.readiness(home)
     if parts is None:
@@ -72,7 +72,7 @@ def _serves(home: FederationHome, around: Surroundings) -> Finding:
     return ok(f"The service runs, and its public port {settings.port} answers.")
 
 
-def _could_serve(home: FederationHome, around: Surroundings) -> Finding:
+def _could_serve(home: FederationHome, around: CoordinatorProbes) -> Finding:
     settings = home.settings
     why = around.why_not_ours(settings.host, 0)
     if why:

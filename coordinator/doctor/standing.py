@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from coordinator.doctor.surroundings import Surroundings
+from coordinator.doctor.surroundings import CoordinatorProbes
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState
 from pate_fed.nodes.checks import Finding, ok, warn
@@ -14,7 +14,7 @@ from protocols.additive import AdditiveSum
 SOON: Final = timedelta(days=2)
 
 
-def check_hospitals(coordinator: Coordinator, around: Surroundings) -> Finding:
+def check_hospitals(coordinator: Coordinator, around: CoordinatorProbes) -> Finding:
     """List hospitals to approve or away; check that there are enough for a run."""
     found = coordinator.members()
     members = [one for one in found if one.state == "member"]
@@ -39,7 +39,7 @@ def check_hospitals(coordinator: Coordinator, around: Surroundings) -> Finding:
     return finding(" ".join(said), " ".join(advice))
 
 
-def check_invitations(coordinator: Coordinator, around: Surroundings) -> Finding:
+def check_invitations(coordinator: Coordinator, around: CoordinatorProbes) -> Finding:
     """Look for invitations that nobody used and that end soon."""
     now = around.clock()
     out = [one for one in coordinator.invitations() if one.is_open(now=now)]
@@ -52,7 +52,7 @@ def check_invitations(coordinator: Coordinator, around: Surroundings) -> Finding
     return ok(f"Invitations that are out and not used: {names}.")
 
 
-def check_runs(coordinator: Coordinator, around: Surroundings) -> Finding:
+def check_runs(coordinator: Coordinator, around: CoordinatorProbes) -> Finding:
     """Look for runs that wait, and for the reason."""
     is_open = [one for one in coordinator.queue.all() if not one.is_ended]
     waiting = [one for one in is_open if one.state in (RunState.WAITING, RunState.PAUSED)]

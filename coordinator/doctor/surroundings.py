@@ -50,7 +50,7 @@ def _nodes_online(home: FederationHome) -> frozenset[int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class CoordinatorProbes:
     """The doctor's questions to the world.
 
     Attributes:

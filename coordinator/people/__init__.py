@@ -1,6 +1,6 @@
 """The people of the console: names, roles, passwords, one-time codes, sessions, the budget."""
 
-from coordinator.people.budget import AGREEING, PROPOSING, FederationBudget, Proposal
+from coordinator.people.budget import AGREEING, PROPOSING, BudgetProposal, FederationBudget
 from coordinator.people.openid import Attempt, Provider
 from coordinator.people.people import People, Person, SetupCode
 from coordinator.people.roles import Role
@@ -12,10 +12,10 @@ __all__ = [
     "IDLE",
     "PROPOSING",
     "Attempt",
+    "BudgetProposal",
     "FederationBudget",
     "People",
     "Person",
-    "Proposal",
     "Provider",
     "Role",
     "Session",

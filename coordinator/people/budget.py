@@ -17,7 +17,14 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from coordinator.database import Act, Actor, BudgetRow, Database, PersonRow, in_utc
+from coordinator.database import (
+    Actor,
+    Database,
+    FederationAct,
+    FederationBudgetRow,
+    PersonRow,
+    in_utc,
+)
 from coordinator.errors import BudgetRuleError
 from coordinator.people.people import Tell
 from coordinator.people.roles import Role
@@ -36,7 +43,7 @@ _SLACK: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class BudgetProposal:
     """A higher budget that waits for a second person."""
 
     number: int
@@ -63,13 +70,13 @@ class FederationBudget:
             row = _held(session)
             return None if row is None else row.epsilon
 
-    def proposal(self) -> Proposal | None:
+    def proposal(self) -> BudgetProposal | None:
         """Return the proposal that waits for a second person."""
         with self._database.session() as session:
             row = self._open(session)
             return None if row is None else self._shown(row)
 
-    def change(self, epsilon: float, *, reason: str = "") -> Proposal | None:
+    def change(self, epsilon: float, *, reason: str = "") -> BudgetProposal | None:
         """Set the first or a lower budget, or propose a higher one.
 
         Returns:
@@ -94,7 +101,7 @@ class FederationBudget:
                 self._require_person(session, PROPOSING)
             self._withdraw(session)
             now = self._clock()
-            row = BudgetRow(
+            row = FederationBudgetRow(
                 epsilon=epsilon,
                 state=_PROPOSED if is_raise else _HOLDS,
                 reason=reason,
@@ -104,7 +111,7 @@ class FederationBudget:
             session.add(row)
             session.flush()
             before = {} if known is None else {"epsilon": f"{known:g}"}
-            act = Act.BUDGET_PROPOSED if is_raise else Act.BUDGET_SET
+            act = FederationAct.BUDGET_PROPOSED if is_raise else FederationAct.BUDGET_SET
             self._tell(act, "all runs", before, {"epsilon": f"{epsilon:g}", "reason": reason})
             return self._shown(row) if is_raise else None
 
@@ -133,7 +140,7 @@ class FederationBudget:
             row.state = _HOLDS
             session.flush()
             facts = {"epsilon": f"{row.epsilon:g}", "proposed by": row.changed_by}
-            self._tell(Act.BUDGET_AGREED, "all runs", before, facts)
+            self._tell(FederationAct.BUDGET_AGREED, "all runs", before, facts)
             return row.epsilon
 
     def withdraw(self) -> None:
@@ -183,8 +190,8 @@ class FederationBudget:
             raise BudgetRuleError(f"this needs the role {may}", row.role)
         return row
 
-    def _open(self, session: Session) -> BudgetRow | None:
-        row = session.scalars(_NEWEST.where(BudgetRow.state == _PROPOSED)).first()
+    def _open(self, session: Session) -> FederationBudgetRow | None:
+        row = session.scalars(_NEWEST.where(FederationBudgetRow.state == _PROPOSED)).first()
         is_open = row is not None and in_utc(row.changed_at) + PROPOSAL_LIFETIME > self._clock()
         return row if is_open else None
 
@@ -194,17 +201,22 @@ class FederationBudget:
             return False
         row.state = _WITHDRAWN
         session.flush()
-        self._tell(Act.BUDGET_WITHDRAWN, "all runs", {"epsilon": f"{row.epsilon:g}"}, {})
+        self._tell(FederationAct.BUDGET_WITHDRAWN, "all runs", {"epsilon": f"{row.epsilon:g}"}, {})
         return True
 
     @staticmethod
-    def _shown(row: BudgetRow) -> Proposal:
+    def _shown(row: FederationBudgetRow) -> BudgetProposal:
         until = in_utc(row.changed_at) + PROPOSAL_LIFETIME
-        return Proposal(row.number, row.epsilon, row.changed_by, row.reason, until)
+        return BudgetProposal(row.number, row.epsilon, row.changed_by, row.reason, until)
 
 
-_NEWEST: Final = select(BudgetRow).order_by(BudgetRow.number.desc()).limit(1).with_for_update()
+_NEWEST: Final = (
+    select(FederationBudgetRow)
+    .order_by(FederationBudgetRow.number.desc())
+    .limit(1)
+    .with_for_update()
+)
 
 
-def _held(session: Session) -> BudgetRow | None:
-    return session.scalars(_NEWEST.where(BudgetRow.state == _HOLDS)).first()
+def _held(session: Session) -> FederationBudgetRow | None:
+    return session.scalars(_NEWEST.where(FederationBudgetRow.state == _HOLDS)).first()

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session as OrmSession
 
-from coordinator.database import Act, Database, PersonRow, SessionRow, in_utc
+from coordinator.database import Database, FederationAct, PersonRow, SessionRow, in_utc
 from coordinator.errors import PersonError
 from coordinator.people import one_time_codes, passwords
 from coordinator.people.roles import Role
@@ -29,7 +29,7 @@ MOST_FAILURES: Final = 5
 MOST_SUBJECT_LETTERS: Final = 255
 _SETUP_BYTES: Final = 15
 
-Tell: TypeAlias = Callable[[Act, str, Mapping[str, Fact], Mapping[str, Fact]], None]
+Tell: TypeAlias = Callable[[FederationAct, str, Mapping[str, Fact], Mapping[str, Fact]], None]
 """Writes an audit entry: act, subject, facts before and after."""
 
 
@@ -104,7 +104,7 @@ class People:
             session.add(row)
             code = self._new_setup_code(row)
             session.flush()
-            self._tell(Act.PERSON_ADDED, name, {}, {"role": role.value})
+            self._tell(FederationAct.PERSON_ADDED, name, {}, {"role": role.value})
         return code
 
     def give_role(self, name: str, role: Role) -> None:
@@ -119,7 +119,7 @@ class People:
             self._require_administrator(session, row, without=role is not Role.ADMINISTRATOR)
             row.role, row.changed_at = role.value, self._clock()
             session.flush()
-            self._tell(Act.PERSON_CHANGED, row.name, before, {"role": role.value})
+            self._tell(FederationAct.PERSON_CHANGED, row.name, before, {"role": role.value})
 
     def give_subject(self, name: str, subject: str, *, issuer: str) -> None:
         """Let a person sign in by their account at the OpenID provider, or no more.
@@ -143,7 +143,7 @@ class People:
             before = {"subject": row.subject or ""}
             row.subject, row.changed_at = whole, self._clock()
             session.flush()
-            self._tell(Act.PERSON_CHANGED, row.name, before, {"subject": whole or ""})
+            self._tell(FederationAct.PERSON_CHANGED, row.name, before, {"subject": whole or ""})
 
     def reset(self, name: str) -> SetupCode:
         """Let a person choose a password and take one-time codes anew; their sessions end.
@@ -158,7 +158,7 @@ class People:
             code = self._new_setup_code(row)
             session.execute(delete(SessionRow).where(SessionRow.person == row.name))
             session.flush()
-            self._tell(Act.PERSON_CHANGED, row.name, {}, {"access": "to be set up anew"})
+            self._tell(FederationAct.PERSON_CHANGED, row.name, {}, {"access": "to be set up anew"})
         return code
 
     def remove(self, name: str) -> None:
@@ -173,7 +173,7 @@ class People:
             session.execute(delete(SessionRow).where(SessionRow.person == row.name))
             session.delete(row)
             session.flush()
-            self._tell(Act.PERSON_REMOVED, row.name, {"role": row.role}, {})
+            self._tell(FederationAct.PERSON_REMOVED, row.name, {"role": row.role}, {})
 
     # The person -------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class People:
             if row is not None and is_right and step is not None and not self._is_locked(row):
                 row.code_step, row.failures, row.locked_until = step, 0, None
                 session.flush()
-                self._tell(Act.SIGNED_IN, row.name, {}, {})
+                self._tell(FederationAct.SIGNED_IN, row.name, {}, {})
                 return self._person(row)
             if row is not None:
                 self._note_failure(session, row)
@@ -258,7 +258,7 @@ class People:
 
     def note_sign_in(self, person: Person, *, by: str) -> None:
         """Put on record that a person signed in by an OpenID provider."""
-        self._tell(Act.SIGNED_IN, person.name, {}, {"by": by})
+        self._tell(FederationAct.SIGNED_IN, person.name, {}, {"by": by})
 
     # Helpers ----------------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ class People:
         if row.failures >= MOST_FAILURES:
             row.failures, row.locked_until = 0, self._clock() + LOCKED_FOR
             session.flush()
-            self._tell(Act.LOCKED_OUT, row.name, {}, {"failures": MOST_FAILURES})
+            self._tell(FederationAct.LOCKED_OUT, row.name, {}, {"failures": MOST_FAILURES})
 
     def _is_locked(self, row: PersonRow) -> bool:
         return row.locked_until is not None and in_utc(row.locked_until) > self._clock()

@@ -28,7 +28,7 @@ from coordinator.runs.later_steps import another_student
 from coordinator.runs.left_out import LeftOut
 from coordinator.runs.queue import Progress
 from coordinator.runs.request import RunRequest
-from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import NoTransport, Traffic, Transport
 from pate_fed.accounting import Outcomes, event_additive_delta
 from pate_fed.charging import RunLedger, lifelong_charge
@@ -86,7 +86,7 @@ class OpenRun(KnownAnswers):
     task: LearningTask | EvaluationTask | None
     members: list[Member]
     attempt: RunAttempt
-    world: Surroundings
+    world: WorkerResources
     results: Path
     earlier: dict[int, Answer]
     home: FederationHome | None = None

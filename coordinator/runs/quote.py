@@ -27,7 +27,7 @@ from protocols.forms import FORMS
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ViewCost:
     """The cost of a run in somebody's view.
 
     Attributes:
@@ -78,8 +78,8 @@ class Quote:
 
     digest: str
     request: RunRequest
-    public: View
-    coordinator: View
+    public: ViewCost
+    coordinator: ViewCost
     delta: float
     unit: str
     neighbors: str
@@ -143,22 +143,22 @@ def free_words(request: RunRequest) -> str:
     return f"{request.answered} of {len(request.queries)} rows are answered already: free"
 
 
-def _coordinators(request: RunRequest, seat: int) -> View:
+def _coordinators(request: RunRequest, seat: int) -> ViewCost:
     terms = request.terms
     if terms.rule.at_parties:
         return _view(request, charged_cost(terms, seat))
-    return View(
+    return ViewCost(
         "the coordinator",
         None,
         "no number holds: it has the exact sums in memory until the release, and is trusted",
     )
 
 
-def _view(request: RunRequest, cost: FormalCost) -> View:
+def _view(request: RunRequest, cost: FormalCost) -> ViewCost:
     if not request.new_queries:
-        return View(cost.holds_for, 0.0, "nothing is asked: every answer was released before")
+        return ViewCost(cost.holds_for, 0.0, "nothing is asked: every answer was released before")
     epsilon = cost.epsilon if math.isfinite(cost.epsilon) else None
-    return View(cost.holds_for, epsilon, cost.method)
+    return ViewCost(cost.holds_for, epsilon, cost.method)
 
 
 def _preview(terms: RunTerms) -> Preview | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 
-class Stage(StrEnum):
+class BatchStage(StrEnum):
     """The last finished step."""
 
     PLANNED = "planned"  # a batch, its worst case and its plan are stored, nothing is sent
@@ -30,8 +30,8 @@ class Stage(StrEnum):
     FINISHED = "finished"  # every party has compared
 
 
-OnStage = Callable[[Stage], None]
+OnStage = Callable[[BatchStage], None]
 
 
-def pass_by(stage: Stage) -> None:
+def pass_by(stage: BatchStage) -> None:
     """Do nothing: the run's `OnStage` outside of tests."""

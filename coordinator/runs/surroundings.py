@@ -17,7 +17,7 @@ OpenTransport = Callable[[Collection[int]], AbstractContextManager[Transport]]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class WorkerResources:
     """A worker's resources.
 
     Attributes:

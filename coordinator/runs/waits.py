@@ -13,7 +13,7 @@ from coordinator.runs.labeling import Member
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.queue import PAUSE, RunQueue, RunState
 from coordinator.runs.request import RunRequest
-from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.surroundings import WorkerResources
 
 _LOOK_S: Final = 1.0
 """While waiting, how often to look whether the operator wants something else."""
@@ -38,7 +38,7 @@ class RunWaits:
         queue: RunQueue,
         *,
         parties: Callable[[], list[EnrolledParty]],
-        surroundings: Surroundings,
+        surroundings: WorkerResources,
     ) -> None:
         self._queue = queue
         self._parties = parties

@@ -37,7 +37,7 @@ from coordinator.runs.open_run import OpenRun, earlier_answers, is_closed, resul
 from coordinator.runs.preflight import require_request
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_task
-from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import NoTransport, Transport, WatchedTransport
 from coordinator.runs.waits import RunWaits
 from coordinator.runs.write_up import Write, write_or_note
@@ -89,7 +89,7 @@ class RunWorker:
         queue: RunQueue,
         *,
         parties: Callable[[], list[EnrolledParty]],
-        surroundings: Surroundings,
+        surroundings: WorkerResources,
         write: Write = write_or_note,
     ) -> None:
         self._home = home

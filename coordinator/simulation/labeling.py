@@ -14,8 +14,8 @@ from coordinator.federation.home import utc_now
 from coordinator.runs.labeling import Member
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.queue import Run, RunQueue, RunState
-from coordinator.runs.stages import Stage
-from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.stages import BatchStage
+from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import NoTransport, Transport
 from coordinator.runs.waits import RunWaits
 from coordinator.runs.worker import RunWorker
@@ -70,8 +70,8 @@ class _Worker(RunWorker):
         total = caps.max_asks or 0
         tick = stages.ticker("labeling", -(-total // (caps.batch_size or total)))
 
-        def on_stage(stage: Stage) -> None:
-            if stage in (Stage.STORED, Stage.VOID_STORED):
+        def on_stage(stage: BatchStage) -> None:
+            if stage in (BatchStage.STORED, BatchStage.VOID_STORED):
                 tick()
 
         def open_transport(_: Collection[int]) -> AbstractContextManager[Transport]:
@@ -85,7 +85,7 @@ class _Worker(RunWorker):
             None,
             RunQueue(Database.in_memory(), clock=utc_now),
             parties=lambda: enrolled,
-            surroundings=Surroundings(
+            surroundings=WorkerResources(
                 open_transport=open_transport,
                 random_bytes=secrets.token_bytes,
                 noise_bytes=federation.chance.noise(),

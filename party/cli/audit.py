@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from party.cli.console import DEFAULT_SITE, SiteOption, decider, tell
-from party.errors import EnrollmentError, UsageError
+from party.errors import JoinError, PartyUsageError
 from party.owner import open_records
 from party.site.folder import Site
 from pate_fed.nodes.audit_commands import (
@@ -32,15 +32,15 @@ def list_entries(last: LastOption = 20, site: SiteOption = DEFAULT_SITE) -> None
 @audit_app.command()
 def export(out: OutOption, site: SiteOption = DEFAULT_SITE) -> None:
     """Check the log, then write all entries to a new file. It holds names: keep it private."""
-    from party.storage.audit_log import Act  # noqa: PLC0415 - keeps --help fast
+    from party.storage.audit_log import SiteAct  # noqa: PLC0415 - keeps --help fast
 
     with open_records(site) as opened:
         opened.log.verify()
         if os.path.lexists(out):
-            raise UsageError("--out must be a new file in an existing folder")
+            raise PartyUsageError("--out must be a new file in an existing folder")
         what = {"what": "audit log", "to": str(out)}
-        opened.records.standing.note_taken(Act.EXPORTED, what, by=decider(None))
-        export_all(opened.log, out, fault=UsageError)
+        opened.records.standing.note_taken(SiteAct.EXPORTED, what, by=decider(None))
+        export_all(opened.log, out, fault=PartyUsageError)
 
 
 @audit_app.command()
@@ -52,7 +52,7 @@ def verify(head: HeadOption = None, site: SiteOption = DEFAULT_SITE) -> None:
     """
     from party.storage.audit_log import sign_head  # noqa: PLC0415 - keeps --help fast
 
-    kept = read_heads(head, fault=UsageError)
+    kept = read_heads(head, fault=PartyUsageError)
     with open_records(site) as opened:
         known = _witnessed(opened.site)
         held = {one.name: known.get(one.name) for one in opened.site.current}
@@ -81,7 +81,7 @@ def _witnessed(site: Site) -> dict[str, tuple[int, bytes]]:
     for one in site.current if site.has_keys else ():
         try:
             frame = ask_membership(one).audit_head
-        except EnrollmentError as error:
+        except JoinError as error:
             tell(f"The coordinator of {one.name} was not asked: {error.code}")
             continue
         if frame:

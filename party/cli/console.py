@@ -12,15 +12,15 @@ import click
 import typer
 
 from party.errors import (
-    EnrollmentError,
-    InternalError,
+    JoinError,
     MembershipError,
     NotConfirmedError,
     NotReadyError,
     PartyError,
+    PartyInternalError,
+    PartyUsageError,
     PinError,
     RefusalError,
-    UsageError,
     WordsDifferError,
     code_of,
 )
@@ -37,16 +37,16 @@ from pate_fed.nodes.command_line import (
 from protocols.errors import InvitationError, ProtocolError
 
 _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
-    (UsageError, EXIT_USAGE),
+    (PartyUsageError, EXIT_USAGE),
     (MembershipError, EXIT_USAGE),
     (PinError, EXIT_USAGE),
     (InvalidParameterError, EXIT_USAGE),
     (NotConfirmedError, EXIT_REFUSED),
     (RefusalError, EXIT_REFUSED),
-    (EnrollmentError, EXIT_PEERS),
+    (JoinError, EXIT_PEERS),
     (WordsDifferError, EXIT_PEERS),
     (NotReadyError, EXIT_PEERS),
-    (InternalError, EXIT_FAILED),
+    (PartyInternalError, EXIT_FAILED),
     (PartyError, EXIT_INPUT),
     (PateFedError, EXIT_INPUT),
     (InvitationError, EXIT_INPUT),
@@ -59,8 +59,8 @@ LINE: Final = CommandLine(
     service="start",
     errors=(PateFedError, ProtocolError, PartyError),
     exit_codes=_EXIT_CODES,
-    usage=UsageError,
-    internal=InternalError,
+    usage=PartyUsageError,
+    internal=PartyInternalError,
     interrupt=("a command must go through", "an interrupt"),
     code_of=code_of,
 )

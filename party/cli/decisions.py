@@ -19,7 +19,7 @@ from party.cli.console import (
     is_attended,
     tell,
 )
-from party.errors import NotConfirmedError, UsageError, code_of, fault_line, fault_of
+from party.errors import NotConfirmedError, PartyUsageError, code_of, fault_line, fault_of
 from party.owner import OpenSite, open_records
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
@@ -65,7 +65,7 @@ def approve(  # noqa: PLR0917 - one argument per option
     approval trains the teachers first, and holds in its own federation only.
     """
     if queries is not None and (digest is None or yes):
-        raise UsageError("--queries must come with an ID and without --yes")
+        raise PartyUsageError("--queries must come with an ID and without --yes")
     with open_records(site) as opened:
         if queries is not None:
             _write_queries(opened, opened.find(digest or "", federation), queries)
@@ -157,7 +157,7 @@ def _write_queries(opened: OpenSite, approval: Approval, file: Path) -> None:
     """Write a pool's rows as this hospital's teachers will get them."""
     task = opened.task(approval)
     if isinstance(task, EvaluationTask):
-        raise UsageError("--queries must be of a run or pool with public inputs")
+        raise PartyUsageError("--queries must be of a run or pool with public inputs")
     made = False
     try:
         with file.open("x", encoding="utf-8", newline="") as new:
@@ -166,7 +166,7 @@ def _write_queries(opened: OpenSite, approval: Approval, file: Path) -> None:
     except OSError as error:
         if made:
             file.unlink()
-        raise UsageError(
+        raise PartyUsageError(
             "--queries must be a new file that can be written", error.strerror
         ) from error
     show(

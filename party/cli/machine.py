@@ -31,7 +31,7 @@ def show_examination(opened: Site) -> int:
     """Show the doctor's findings, and return the exit code."""
     from party import doctor as checks  # noqa: PLC0415 - keeps --help fast
 
-    found = list(checks.examine(opened, checks.Surroundings()))
+    found = list(checks.examine(opened, checks.PartyProbes()))
     several = len(opened.memberships) > 1
     show(table_of_checks(found), lines_of_checks(found, with_federations=several))
     return checks.exit_code(found)

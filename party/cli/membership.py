@@ -14,12 +14,12 @@ from cryptography import x509
 
 from party.cli.console import DEFAULT_SITE, FederationOption, SiteOption, ask, decider, tell
 from party.errors import (
-    EnrollmentError,
+    JoinError,
     JournalLockedError,
     NotConfirmedError,
     PartyError,
+    PartyUsageError,
     SiteError,
-    UsageError,
     WordsDifferError,
 )
 from party.owner import open_site, opened_records
@@ -71,7 +71,7 @@ def join(
     try:
         with closing(CoordinatorDoor(joined, clock=time.time)) as door:
             answer = door.join(invitation.token)
-    except EnrollmentError as error:
+    except JoinError as error:
         if isinstance(error.__cause__, httpx.HTTPError):
             raise _said_where_the_way_ends(joined, error) from error
         if not error.is_refusal:
@@ -201,10 +201,10 @@ def read_invitation(path: Path) -> Invitation:
     """Read an operator's file.
 
     Raises:
-        UsageError: it cannot be read.
+        PartyUsageError: it cannot be read.
         InvitationError: it is no invitation.
     """
-    with as_fault(UsageError, "INVITE must be a readable file"), open_regular(path) as file:
+    with as_fault(PartyUsageError, "INVITE must be a readable file"), open_regular(path) as file:
         content = file.read(MAX_INVITATION_BYTES + 1)
     try:
         return Invitation.from_json(content.decode("utf-8"))
@@ -231,7 +231,7 @@ def _membership_for(folder: Path, site: Site | None, invitation: Invitation) -> 
         if known is not None and site.has_keys and known.fits(invitation):
             return known
     if invitation.expires_at <= time.time():
-        raise EnrollmentError(
+        raise JoinError(
             "an invitation must be used in time: ask for another",
             f"one that ended on {minute(invitation.expires_at)}",
         )
@@ -251,15 +251,15 @@ def _remove_unused(folder: Path) -> None:
         tell(f"The coordinator took nothing: the new folder {folder} is removed again.")
 
 
-def _said_where_the_way_ends(joined: SiteMembership, error: EnrollmentError) -> EnrollmentError:
+def _said_where_the_way_ends(joined: SiteMembership, error: JoinError) -> JoinError:
     """Return an error that names the obstacle; the same error if it is none of ours."""
-    from party.doctor import FAIL, Surroundings, check_network  # noqa: PLC0415 - --help stays fast
+    from party.doctor import FAIL, PartyProbes, check_network  # noqa: PLC0415 - --help stays fast
 
-    checks = check_network(joined, Surroundings())
+    checks = check_network(joined, PartyProbes())
     found = next((check for check in checks if check.state == FAIL), None)
     if found is None:
         return error
-    return EnrollmentError(
+    return JoinError(
         f"the way to the coordinator at {joined.settings.address} must be open. {found.advice} "
         "Then join again with the same file: the keys that were made are kept",
         f"this: {found.said}",
@@ -270,9 +270,9 @@ def _said_where_the_way_ends(joined: SiteMembership, error: EnrollmentError) -> 
 
 
 def _tls_check(joined: SiteMembership) -> Check:
-    from party.doctor import Surroundings, check_network  # noqa: PLC0415 - keeps --help fast
+    from party.doctor import PartyProbes, check_network  # noqa: PLC0415 - keeps --help fast
 
-    return next(check for check in check_network(joined, Surroundings()) if check.name == "tls")
+    return next(check for check in check_network(joined, PartyProbes()) if check.name == "tls")
 
 
 def _ends(joined: SiteMembership) -> datetime:

@@ -109,7 +109,7 @@ def _ask_doctor(site: Site) -> list[SiteMembership]:
     from party import doctor  # noqa: PLC0415 - keeps --help fast
 
     several = len(site.current) > 1
-    found = list(doctor.examine(site, doctor.Surroundings()))
+    found = list(doctor.examine(site, doctor.PartyProbes()))
     for one in found:
         if one.state != doctor.OK:
             of = f"{one.federation}: " if several and one.federation else ""

@@ -18,10 +18,10 @@ from party.cli.console import (
     is_attended,
     tell,
 )
-from party.errors import EnrollmentError, NotConfirmedError, PinError, WordsDifferError
+from party.errors import JoinError, NotConfirmedError, PinError, WordsDifferError
 from party.owner import OpenSite, open_records
 from party.site.enrollment import ask_membership
-from party.site.peers import Standing, named_by, require_compared, standings
+from party.site.peers import PeerStanding, named_by, require_compared, standings
 from pate_fed.nodes import one_line
 from pate_fed.nodes.command_line import Commands, show
 from protocols.fingerprint_words import spoken
@@ -46,7 +46,7 @@ def list_peers(
         joined = opened.site.membership(federation)
         try:
             membership = ask_membership(joined)
-        except EnrollmentError as error:
+        except JoinError as error:
             tell(f"The coordinator was not asked: {error.code}: {one_line(str(error))}")
         found = standings(opened.records.pins(), membership)
     show(
@@ -178,7 +178,7 @@ def remove(
     )
 
 
-def _table(one: Standing) -> dict[str, object]:
+def _table(one: PeerStanding) -> dict[str, object]:
     return {
         "name": one.name,
         "fingerprint": one.identity.fingerprint.hex(),
@@ -195,7 +195,7 @@ def _table(one: Standing) -> dict[str, object]:
     }
 
 
-def _lines(one: Standing, *, asked: bool) -> tuple[str, str]:
+def _lines(one: PeerStanding, *, asked: bool) -> tuple[str, str]:
     if one.pin is None:
         state = "not checked: counts for nothing"
     else:

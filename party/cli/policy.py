@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from party.cli.console import DEFAULT_SITE, ByOption, FederationOption, SiteOption, decider
-from party.errors import NotConfirmedError, RecordError, UsageError
+from party.errors import NotConfirmedError, PartyUsageError, RecordError
 from party.owner import OpenSite, open_records, open_site
 from party.site.folder import SETTINGS_FILE, Site, SiteSettings
 from party.site.membership import MembershipSettings
@@ -130,9 +130,9 @@ def set_rules(
 def _pairs(words: list[str]) -> dict[str, str]:
     names = words[::2]
     if len(words) % 2:
-        raise UsageError("every rule must come with its value", f"{words[-1]!r} alone")
+        raise PartyUsageError("every rule must come with its value", f"{words[-1]!r} alone")
     if len(set(names)) < len(names):
-        raise UsageError("every rule must be set once")
+        raise PartyUsageError("every rule must be set once")
     return dict(zip(names, words[1::2], strict=True))
 
 
@@ -149,17 +149,19 @@ def _value(site: Site, name: str, federation: str | None) -> Any:
 def _changed(site: Site, name: str, text: str, federation: str | None) -> SiteSettings:
     settings = site.settings
     if name not in MEANINGS:
-        raise UsageError(
+        raise PartyUsageError(
             f"a rule must be one that `pate-party policy show` lists{did_you_mean(name, MEANINGS)}",
             repr(name),
         )
     if not (text.isprintable() and len(text) <= _MOST_LETTERS):
-        raise UsageError(f"{name} must be at most {_MOST_LETTERS} letters on one line")
+        raise PartyUsageError(f"{name} must be at most {_MOST_LETTERS} letters on one line")
     if name == _PORT:
         joined = site.membership(federation)
         return settings.with_port(joined.name, _typed(joined.settings, name, text))
     if federation is not None:
-        raise UsageError(f"{name} must be set without --federation: it holds in all", federation)
+        raise PartyUsageError(
+            f"{name} must be set without --federation: it holds in all", federation
+        )
     if name in RULES:
         value = _typed(Rules(), name, text)
         in_file = sorted(value) if isinstance(value, frozenset) else value
@@ -175,13 +177,13 @@ def _typed(known: Rules | SiteSettings | MembershipSettings, name: str, text: st
         entries = schema_of(type(known))["properties"][name]["items"]["enum"]
         wrong = sorted({*given} - {*entries})
         if wrong:
-            raise UsageError(
+            raise PartyUsageError(
                 f"{name} must be of {', '.join(entries)}", ", ".join(wrong) or "nothing"
             )
     elif isinstance(getattr(known, name), bool):
         given = {"true": True, "false": False}.get(text.lower(), text)
     values = {one.name: getattr(known, one.name) for one in fields(known)}
-    return getattr(typed_in(type(known), {**values, name: given}, fault=UsageError), name)
+    return getattr(typed_in(type(known), {**values, name: given}, fault=PartyUsageError), name)
 
 
 def require_lifetime_decided(opened: OpenSite) -> None:

@@ -102,7 +102,7 @@ def remove(
     All other teachers stay. Stop the node first. The audit log keeps the act without the id.
     """
     from party.site import erasure  # noqa: PLC0415 - keeps --help fast
-    from party.storage import AuditLog  # noqa: PLC0415 - the same
+    from party.storage import SiteAuditLog  # noqa: PLC0415 - the same
     from party.storage.audit_log import sign_head  # noqa: PLC0415 - the same
 
     who = decider(by)
@@ -116,7 +116,7 @@ def remove(
             clock=time.time,
             random_bytes=secrets.token_bytes,
         )
-        count, link = AuditLog(opened.database).end
+        count, link = SiteAuditLog(opened.database).end
     signed = sign_head(count, link, changed.identity).hex() if changed.has_keys else ""
     show(
         {
@@ -168,13 +168,13 @@ def tags(
         ) from error
     if out.exists():
         raise InvalidParameterError("--out must be a new file", str(out))
-    from party.storage.audit_log import Act  # noqa: PLC0415 - keeps --help fast
+    from party.storage.audit_log import SiteAct  # noqa: PLC0415 - keeps --help fast
 
     joined = finished(open_site(site))
     found = patient_tags(joined, name=name, key=key)
     with opened_records(joined) as opened:
         what = {"what": "patient tags", "to": str(out)}
-        opened.records.standing.note_taken(Act.EXPORTED, what, by=decider(None))
+        opened.records.standing.note_taken(SiteAct.EXPORTED, what, by=decider(None))
     write_file(out, (json.dumps(found, indent=2) + "\n").encode())
     teachers = sum(len(one) for one in found["tasks"].values())
     show(
@@ -198,7 +198,7 @@ def finished(site: Site) -> Site:
 
 def _is_run_open(site: Site, coordinators: frozenset[bytes]) -> bool:
     """Ask coordinators whether a run of theirs is open; one that is silent may have one."""
-    from party.errors import EnrollmentError  # noqa: PLC0415 - keeps --help fast
+    from party.errors import JoinError  # noqa: PLC0415 - keeps --help fast
     from party.site.enrollment import ask_membership  # noqa: PLC0415 - the same
 
     for one in site.current:
@@ -206,6 +206,6 @@ def _is_run_open(site: Site, coordinators: frozenset[bytes]) -> bool:
             try:
                 if ask_membership(one).open_runs:
                     return True
-            except EnrollmentError:
+            except JoinError:
                 return True
     return False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from party.cli.console import DEFAULT_SITE, SiteOption, decider, tell
-from party.errors import EnrollmentError, MembershipError
+from party.errors import JoinError, MembershipError
 from party.owner import OpenSite, open_records
 from party.site.enrollment import CoordinatorDoor
 from party.site.membership import SiteMembership
@@ -76,13 +76,13 @@ def _state(opened: OpenSite, one: AnsweredRun) -> str:
     try:
         with closing(_door(_membership(opened, one))) as door:
             return "ready" if are_there(door, one.run) else "none yet"
-    except (EnrollmentError, MembershipError) as error:
+    except (JoinError, MembershipError) as error:
         return f"not known ({error.code}): {one_line(str(error))}"
 
 
 def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None) -> None:
     from party.site.results import fetch_results  # noqa: PLC0415 - keeps --help fast
-    from party.storage.audit_log import Act  # noqa: PLC0415 - the same
+    from party.storage.audit_log import SiteAct  # noqa: PLC0415 - the same
     from pate_fed.nodes.audit_log import Fact  # noqa: PLC0415 - the same
     from pate_fed.run_folder import refuse_existing  # noqa: PLC0415 - the same
 
@@ -90,7 +90,7 @@ def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None) -> None:
     target = (out or Path(f"results-{one.run.hex()[:16]}")).absolute()
     refuse_existing(target)
     taken: dict[str, Fact] = {"run": one.run, "to": str(target)}
-    opened.records.standing.note_taken(Act.RESULTS_FETCHED, taken, by=decider(None))
+    opened.records.standing.note_taken(SiteAct.RESULTS_FETCHED, taken, by=decider(None))
     with closing(_door(joined)) as door:
         verdict = fetch_results(
             door,

@@ -29,12 +29,12 @@ from party.cli.peers import add as add_peer
 from party.cli.peers import check_in_one_sitting
 from party.cli.policy import LIFETIME_RULES, MEANINGS, RULES, set_rules
 from party.cli.records import add as add_table
-from party.errors import EnrollmentError, NotConfirmedError, PartyError, UsageError
+from party.errors import JoinError, NotConfirmedError, PartyError, PartyUsageError
 from party.owner import open_records, open_site
 from party.site.enrollment import ask_membership
 from party.site.folder import SCHEMA_VERSION, SETTINGS_FILE, SiteSettings
 from party.site.membership import SiteMembership
-from party.site.peers import Standing, standings
+from party.site.peers import PeerStanding, standings
 from party.site.policy import Rules
 from pate_fed.data.csv_file import read_csv
 from pate_fed.errors import PateFedError
@@ -82,7 +82,7 @@ class TableAnswers:
 
     def __post_init__(self) -> None:
         if bool(self.file) is not bool(self.label):
-            raise UsageError("file and label must be said together")
+            raise PartyUsageError("file and label must be said together")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class PeerAnswers:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class SetupAnswers:
     """The answers of `--answers`, in place of a person at a terminal.
 
     Attributes:
@@ -126,7 +126,7 @@ class _Sitting:
     """One call of the command."""
 
     folder: Path
-    answers: Answers
+    answers: SetupAnswers
     by: str
 
 
@@ -168,22 +168,22 @@ def schema(
 ) -> None:
     """Print the JSON schema of a site's settings file, with the meaning of every key."""
     if answers:
-        print_json(schema_of(Answers, version=ANSWERS_VERSION))
+        print_json(schema_of(SetupAnswers, version=ANSWERS_VERSION))
         return
     found = schema_of(SiteSettings, version=SCHEMA_VERSION)
     found["properties"]["policy"] |= schema_of(Rules)
     print_json(found)
 
 
-def _read(path: Path | None) -> Answers:
+def _read(path: Path | None) -> SetupAnswers:
     if path is None:
-        return Answers()
+        return SetupAnswers()
     return read_settings(
         path,
-        Answers,
+        SetupAnswers,
         version=ANSWERS_VERSION,
         advice="--answers must be a file that is there",
-        fault=UsageError,
+        fault=PartyUsageError,
     )
 
 
@@ -208,7 +208,7 @@ def _join(sitting: _Sitting, invite: Path | None) -> None:
         return
     if named is None:
         if not is_attended():
-            raise UsageError("an invitation must be named: `pate-party setup INVITE`")
+            raise PartyUsageError("an invitation must be named: `pate-party setup INVITE`")
         named = Path(ask_text("The operator's invitation file"))
     if not (sitting.answers.compared or is_attended()):
         raise NotConfirmedError(
@@ -221,7 +221,7 @@ def _join(sitting: _Sitting, invite: Path | None) -> None:
 
 def _has_joined(folder: Path, invite: Path) -> bool:
     """Tell whether the invitation's coordinator took our request, by our record."""
-    from party.storage.audit_log import Act  # noqa: PLC0415 - keeps --help fast
+    from party.storage.audit_log import SiteAct  # noqa: PLC0415 - keeps --help fast
 
     coordinator = read_invitation(invite).coordinator
     with open_records(folder) as opened:
@@ -230,7 +230,7 @@ def _has_joined(folder: Path, invite: Path) -> bool:
             known is not None
             and not known.has_left
             and any(
-                record.act is Act.JOINED and record.facts.get("membership") == known.name
+                record.act is SiteAct.JOINED and record.facts.get("membership") == known.name
                 for record in opened.log.entries()
             )
         )
@@ -337,7 +337,7 @@ def _member(joined: SiteMembership) -> Membership | None:
     while True:
         try:
             answer = ask_membership(joined)
-        except EnrollmentError as error:
+        except JoinError as error:
             tell(f"{error.code}: {one_line(str(error))}")
             return None
         if answer.state == "member":
@@ -355,7 +355,7 @@ def _member(joined: SiteMembership) -> Membership | None:
             return None
 
 
-def _unchecked(sitting: _Sitting, membership: Membership) -> list[Standing]:
+def _unchecked(sitting: _Sitting, membership: Membership) -> list[PeerStanding]:
     with open_records(sitting.folder) as opened:
         return [one for one in standings(opened.records.pins(), membership) if one.pin is None]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from party.cli.console import DEFAULT_SITE, SiteOption
-from party.errors import EnrollmentError, PartyError, ServiceError
+from party.errors import JoinError, NodeStartError, PartyError
 from party.owner import open_site, opened_records, state_of_node
 from party.site.enrollment import ask_membership
 from party.site.folder import Site
@@ -40,7 +40,7 @@ class _Standing:
     """
 
     joined: SiteMembership
-    answer: Membership | EnrollmentError | None
+    answer: Membership | JoinError | None
     node: FederationStatus | None
     state: str
 
@@ -54,7 +54,7 @@ class _Standing:
         """The reason why the membership is not known; empty if it is."""
         if self.answer is None:
             return "left: there are no keys"
-        if isinstance(self.answer, EnrollmentError):
+        if isinstance(self.answer, JoinError):
             return f"not known: {self.answer.code}: {one_line(str(self.answer))}"
         return ""
 
@@ -146,7 +146,7 @@ def _node(site: Site) -> tuple[Status | None, str]:
     """Return the node's status, or why it cannot be read: the node may have another version."""
     try:
         return read_status(site.path(STATUS_FILE)), ""
-    except ServiceError as error:
+    except NodeStartError as error:
         return None, f"not known ({error.code}): {error}; the node writes it anew"
 
 
@@ -154,7 +154,7 @@ def _node_state(
     joined: SiteMembership,
     node: Status,
     known: FederationStatus,
-    answer: Membership | EnrollmentError | None,
+    answer: Membership | JoinError | None,
 ) -> str:
     """Name the node's state in a federation: the node itself knows only that its SuperNode runs."""
     state = state_of_node(joined.site, node)
@@ -164,7 +164,7 @@ def _node_state(
         return known.state
     if isinstance(answer, Membership) and answer.state != "member":
         return "suspended" if answer.state == "suspended" else "not let in"
-    if isinstance(answer, EnrollmentError):
+    if isinstance(answer, JoinError):
         return "not let in" if answer.is_refusal else "not connected"
     if time.time() - known.heard_at > SILENT_S:
         return "not connected"
@@ -221,13 +221,13 @@ def _of(check: Check, *, several: bool) -> str:
     return f"{check.federation}, " if several and check.federation else ""
 
 
-def _ask(joined: SiteMembership) -> Membership | EnrollmentError | None:
+def _ask(joined: SiteMembership) -> Membership | JoinError | None:
     """Ask the coordinator, if there is a key to ask with."""
     if not joined.site.has_keys or joined.has_left:
         return None
     try:
         return ask_membership(joined)
-    except EnrollmentError as error:
+    except JoinError as error:
         return error
 
 
@@ -240,16 +240,14 @@ def _decided(site: Site) -> tuple[int | None, tuple[str, float] | None]:
         return None, None
 
 
-def _troubles(
-    site: Site, answers: Mapping[str, Membership | EnrollmentError | None]
-) -> list[Check]:
-    from party.doctor import OK, Surroundings, examine_standing  # noqa: PLC0415 - slow to load
+def _troubles(site: Site, answers: Mapping[str, Membership | JoinError | None]) -> list[Check]:
+    from party.doctor import OK, PartyProbes, examine_standing  # noqa: PLC0415 - slow to load
 
     def answered(joined: SiteMembership) -> Membership:
         answer = answers[joined.name]
         if isinstance(answer, Membership):
             return answer
-        raise answer or EnrollmentError("a site must have keys to ask")
+        raise answer or JoinError("a site must have keys to ask")
 
-    around = Surroundings(membership=answered)
+    around = PartyProbes(membership=answered)
     return [check for check in examine_standing(site, around) if check.state != OK]

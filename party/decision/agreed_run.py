@@ -28,7 +28,7 @@ refused ones, until it has a batch.
 
 
 @dataclass(frozen=True, slots=True)
-class AskedBatch:
+class OpenBatch:
     """The batch that is open.
 
     Attributes:
@@ -70,7 +70,7 @@ class AgreedRun:
     task: PartyTask
     journal: Journal
     ledger: LedgerStore
-    asked: AskedBatch | None = None
+    asked: OpenBatch | None = None
     void_batches: int = 0
     is_closed: bool = False
     _inquired: dict[tuple[int, ...], list[int]] = field(default_factory=dict, repr=False)
@@ -194,7 +194,7 @@ class AgreedRun:
             InvalidTermsError: no run under these terms can have that release.
         """
         before = self.asked
-        asked = before or AskedBatch(settlement.plan_digest, settlement.words // self.terms.classes)
+        asked = before or OpenBatch(settlement.plan_digest, settlement.words // self.terms.classes)
         self.asked = None
         # Where its plan never came, an entry of its name is of an earlier setup.
         if before is not None or self.account.state_of(asked.entry_id) is None:

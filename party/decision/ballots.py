@@ -23,7 +23,7 @@ from pate_fed.votes import (
 _log = logging.getLogger(__name__)
 
 
-class Ballots:
+class OwnVotes:
     """Counts the votes of a party's teachers, and draws its noise from `noise_bytes`."""
 
     def __init__(self, noise_bytes: Callable[[int], bytes]) -> None:

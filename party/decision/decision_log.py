@@ -18,7 +18,7 @@ from party.decision.federation_node import FederationNode
 from party.decision.refusals import Refusals
 from party.errors import Reason, RefusalError, TooManyPendingError
 from party.site.records import Approval, ApprovalState, SiteRecords, Subject
-from party.storage import AuditLog
+from party.storage import SiteAuditLog
 from pate_fed.federation import RunTerms
 from protocols.run_scope import RunScope
 from protocols.values import decode_value
@@ -33,7 +33,7 @@ class DecisionLog:
 
     def __init__(
         self,
-        audit: AuditLog,
+        audit: SiteAuditLog,
         records: SiteRecords,
         *,
         clock: Callable[[], float],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from party.errors import Reason
-from party.storage.audit_log import Act
+from party.storage.audit_log import SiteAct
 from pate_fed.federation import RunTerms
 from pate_fed.nodes.audit_log import Fact
 from protocols.run_scope import RunScope
@@ -66,14 +66,14 @@ class RunClosed:
 Decision: TypeAlias = RunAccepted | RunRefused | BatchAccepted | BatchRefused | RunClosed
 
 
-def record_of(decision: Decision) -> tuple[Act, dict[str, Fact]]:
+def record_of(decision: Decision) -> tuple[SiteAct, dict[str, Fact]]:
     """Return the entry of a decision in the audit log.
 
     The same run refused again gives the same record, so the run's id is left out.
     """
     match decision:
         case RunAccepted(run_id, terms, scope):
-            return Act.RUN_ACCEPTED, {
+            return SiteAct.RUN_ACCEPTED, {
                 "run": run_id,
                 "coordinator": scope.coordinator,
                 "terms": scope.digest,
@@ -83,18 +83,18 @@ def record_of(decision: Decision) -> tuple[Act, dict[str, Fact]]:
             }
         case RunRefused(_, reason, scope):
             digest = hashlib.sha256(scope.terms).digest()
-            return Act.RUN_REFUSED, {
+            return SiteAct.RUN_REFUSED, {
                 "code": reason.value,
                 "coordinator": scope.coordinator,
                 "terms": digest,
             }
         case BatchAccepted(run_id, _, plan_digest, queries):
-            return Act.BATCH_ANSWERED, {
+            return SiteAct.BATCH_ANSWERED, {
                 "run": run_id,
                 "plan": plan_digest,
                 "queries": queries,
             }
         case BatchRefused(plan_digest, reason):
-            return Act.BATCH_REFUSED, {"plan": plan_digest, "code": reason.value}
+            return SiteAct.BATCH_REFUSED, {"plan": plan_digest, "code": reason.value}
         case RunClosed(run_id, head, compared):
-            return Act.RUN_CLOSED, {"run": run_id, "head": head, "parties": len(compared)}
+            return SiteAct.RUN_CLOSED, {"run": run_id, "head": head, "parties": len(compared)}

@@ -16,7 +16,7 @@ from party.site.enrollment import CoordinatorDoor
 from party.site.membership import SiteMembership
 from party.site.records import SiteRecords
 from party.site.status_file import FederationStatus
-from party.storage import AuditLog
+from party.storage import SiteAuditLog
 from party.storage.audit_log import sign_head
 from pate_fed.nodes import KeptChild
 from protocols.enrollment import read_audit_head
@@ -42,7 +42,7 @@ class FederationNode:
         membership: SiteMembership,
         *,
         node: PartyNode,
-        audit: AuditLog,
+        audit: SiteAuditLog,
         records: SiteRecords,
         clock: Callable[[], float],
     ) -> None:

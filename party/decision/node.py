@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from party.decision.agreed_run import AgreedRun, AskedBatch
-from party.decision.ballots import Ballots
+from party.decision.agreed_run import AgreedRun, OpenBatch
+from party.decision.ballots import OwnVotes
 from party.decision.decisions import (
     BatchAccepted,
     BatchRefused,
@@ -101,7 +101,7 @@ class PartyNode:
         self._journal = journal
         self._ledger = ledger
         self._random_bytes = random_bytes
-        self._ballots = Ballots(random_bytes if noise_bytes is None else noise_bytes)
+        self._ballots = OwnVotes(random_bytes if noise_bytes is None else noise_bytes)
         self._clock = clock
         self._tell = tell
         self._round = self._new_round()
@@ -302,7 +302,7 @@ class PartyNode:
         plan_digest = wire.digest_of(plan)
         if run.asked is not None and run.asked.is_silent:
             return ()
-        run.asked = asked = AskedBatch(plan_digest, plan.words // run.terms.classes)
+        run.asked = asked = OpenBatch(plan_digest, plan.words // run.terms.classes)
         try:
             batch, worst = run.review_batch(self._guard, plan.terms, words=plan.words)
             run.require_new(plan_digest)
@@ -350,7 +350,7 @@ class PartyNode:
         _log.warning("the sums of a row were refused: %s", reason.value)
         return self._round.refuse(reason.value)
 
-    def _contribute(self, plan: Plan, asked: AskedBatch) -> tuple[bytes, ...]:
+    def _contribute(self, plan: Plan, asked: OpenBatch) -> tuple[bytes, ...]:
         """Vote and send, or be silent: no outcome may tell a vote (rule R12)."""
         assert asked.batch is not None
         run, weights = self._agreed_run, self._guard.weights

@@ -67,7 +67,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class RunProposal:
     """A run that waits.
 
     Attributes:
@@ -103,14 +103,14 @@ def proposal_of(
     ledger: PrivacyLedger,
     pins: Iterable[Pin],
     costs: Callable[[RunTerms], FormalCost],
-) -> Proposal:
+) -> RunProposal:
     """Work out a run's proposal for a person; one that cannot be read has a `fault`."""
     me = site.identity.public.fingerprint
     names = {pin.identity.fingerprint: pin.name for pin in pins}
     peers = tuple((seat, names.get(seat)) for seat in approval.seats if seat != me)
     federation = site.federation_of(approval.coordinator)
     if not approval.terms:
-        return Proposal(approval, federation, None, peers, None)
+        return RunProposal(approval, federation, None, peers, None)
     terms = None
     try:
         terms = RunTerms.from_record(decode_value(approval.terms))
@@ -119,8 +119,8 @@ def proposal_of(
             seat = approval.seats.index(me)
             cost = _cost(terms, seat, ledger, costs(terms))
     except Exception as error:  # others asked for it: no fault of theirs hides another request
-        return Proposal(approval, federation, terms, peers, None, fault_of(error))
-    return Proposal(approval, federation, terms, peers, cost)
+        return RunProposal(approval, federation, terms, peers, None, fault_of(error))
+    return RunProposal(approval, federation, terms, peers, cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Request:
         unread: Why the task could not be read; None if it was, or was not asked for.
     """
 
-    proposal: Proposal
+    proposal: RunProposal
     task: AskedTask | None = None
     review: TaskReview | None = None
     unread: Fault | None = None

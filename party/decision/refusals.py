@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from party.storage import AuditLog
-from party.storage.audit_log import Act
+from party.storage import SiteAuditLog
+from party.storage.audit_log import SiteAct
 from pate_fed.nodes.audit_log import Facts
 from protocols.values import digest_of_values
 
@@ -18,7 +18,7 @@ MOST_A_DAY = 100
 
 _DAY_S = 86_400
 _LABEL = "refusal on record"
-_KINDS = (Act.RUN_REFUSED, Act.BATCH_REFUSED)
+_KINDS = (SiteAct.RUN_REFUSED, SiteAct.BATCH_REFUSED)
 
 
 class Refusals:
@@ -28,17 +28,17 @@ class Refusals:
         StorageError, BrokenAuditLogError: it cannot be read.
     """
 
-    def __init__(self, log: AuditLog) -> None:
+    def __init__(self, log: SiteAuditLog) -> None:
         self._log = log
         self._known: set[bytes] = set()
         self._day = self._today = 0
         for record in log.entries():
             if record.act in _KINDS:
                 self._count(_digest(record.act, record.facts), at=record.at / 1000)
-            elif record.act is Act.REFUSALS_LEFT_OUT:
+            elif record.act is SiteAct.REFUSALS_LEFT_OUT:
                 self._count(b"", at=record.at / 1000)
 
-    def note(self, kind: Act, detail: Facts, *, at: float) -> None:
+    def note(self, kind: SiteAct, detail: Facts, *, at: float) -> None:
         """Put a refusal on record, unless it is there already or the day is full.
 
         Raises:
@@ -52,7 +52,7 @@ class Refusals:
             self._log.append(kind, detail, at=at)
             self._count(digest, at=at)
         elif today == MOST_A_DAY:
-            self._log.append(Act.REFUSALS_LEFT_OUT, {"after": MOST_A_DAY}, at=at)
+            self._log.append(SiteAct.REFUSALS_LEFT_OUT, {"after": MOST_A_DAY}, at=at)
             self._count(b"", at=at)
 
     def _count(self, digest: bytes, *, at: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from party.storage.audit_log import Act
+from party.storage.audit_log import SiteAct
 from party.storage.ledger import RunCharges
 from pate_fed.accounting import EntryState, FormalCost, LedgerEntry, PrivacyLedger
 from pate_fed.charging import whole_charge
@@ -57,12 +57,12 @@ def spending_by_run(
     last, runs, coordinators = "", dict[str, str](), dict[str, bytes]()
     for record in records:
         match record.act, record.facts:
-            case Act.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
+            case SiteAct.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
                 last = run.hex()
                 coordinators[last] = coordinator
-            case Act.CHARGED, {"charge": str(charge)}:
+            case SiteAct.CHARGED, {"charge": str(charge)}:
                 runs[charge] = last if len(set(coordinators.values())) == 1 else ""
-            case Act.BATCH_ANSWERED, {"run": bytes(run), "plan": bytes(plan)}:
+            case SiteAct.BATCH_ANSWERED, {"run": bytes(run), "plan": bytes(plan)}:
                 runs[plan.hex()] = run.hex()
     accounts = {
         name: charges(bytes.fromhex(name)) if name else None for name in {*runs.values(), ""}

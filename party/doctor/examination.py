@@ -24,16 +24,16 @@ from party.doctor.standing import (
     check_storing,
     check_tasks,
 )
-from party.doctor.surroundings import Surroundings
-from party.errors import EnrollmentError
+from party.doctor.surroundings import PartyProbes
+from party.errors import JoinError
 from party.site.folder import Site
 from party.site.membership import SiteMembership
 from pate_fed.nodes import FAIL, Check, made_checks
 from pate_fed.nodes.checks import Finding
 from protocols.membership import Membership
 
-_SiteChecks = tuple[tuple[str, Callable[[Site, Surroundings], Finding]], ...]
-_MembershipChecks = tuple[tuple[str, Callable[[SiteMembership, Surroundings], Finding]], ...]
+_SiteChecks = tuple[tuple[str, Callable[[Site, PartyProbes], Finding]], ...]
+_MembershipChecks = tuple[tuple[str, Callable[[SiteMembership, PartyProbes], Finding]], ...]
 
 _FOLDER: _SiteChecks = (
     ("database", check_database),
@@ -65,7 +65,7 @@ LOCAL_NAMES = tuple(name for name, _ in _LOCAL)
 """Checks of a membership on this machine alone."""
 
 
-def examine(site: Site, around: Surroundings) -> Iterator[Check]:
+def examine(site: Site, around: PartyProbes) -> Iterator[Check]:
     """Make all checks of the site, then of every membership; a fault does not stop the rest."""
     yield from made_checks((*_MACHINE, *_RECORDS, *_FOLDER), site, around)
     if not site.memberships:
@@ -75,7 +75,7 @@ def examine(site: Site, around: Surroundings) -> Iterator[Check]:
             yield replace(check, federation=joined.name)
 
 
-def examine_standing(site: Site, around: Surroundings) -> Iterator[Check]:
+def examine_standing(site: Site, around: PartyProbes) -> Iterator[Check]:
     """Make the checks that take no time: of the network only `around.membership` is asked."""
     if not site.memberships:
         yield _in_none()
@@ -86,7 +86,7 @@ def examine_standing(site: Site, around: Surroundings) -> Iterator[Check]:
     yield from made_checks(_FOLDER, site, around)
 
 
-def _examine_one(joined: SiteMembership, around: Surroundings) -> Iterator[Check]:
+def _examine_one(joined: SiteMembership, around: PartyProbes) -> Iterator[Check]:
     if not joined.has_left:
         yield from made_checks(_LOCAL, joined, around)
         has_arrived = True
@@ -104,4 +104,4 @@ def _in_none() -> Check:
 
 
 def _nobody(_: SiteMembership) -> Membership:
-    raise EnrollmentError("the way to the coordinator must be open", "one that ended before")
+    raise JoinError("the way to the coordinator must be open", "one that ended before")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from party.doctor.surroundings import Surroundings
+from party.doctor.surroundings import PartyProbes
 from party.site.folder import DATABASE_FILE, IDENTITY_KEY, Site
 from party.site.membership import MEMBERSHIPS_FOLDER, NODE_KEYS, SiteMembership
 from party.site.status_file import FILE, known_status
@@ -18,12 +18,12 @@ FLOWER = "1.41"
 LEAST_PYTHON = (3, 11)
 
 
-def check_disk(site: Site, around: Surroundings) -> Finding:
+def check_disk(site: Site, around: PartyProbes) -> Finding:
     """See `check_room`."""
     return check_room(around.free_disk(site.folder), folder="the site's folder")
 
 
-def check_memory(site: Site, around: Surroundings) -> Finding:  # noqa: ARG001 - checks look alike
+def check_memory(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - checks look alike
     """Look for memory."""
     free = around.free_memory()
     if free is None:
@@ -39,7 +39,7 @@ def check_memory(site: Site, around: Surroundings) -> Finding:  # noqa: ARG001 -
     return ok(said)
 
 
-def check_graphics_card(site: Site, around: Surroundings) -> Finding:  # noqa: ARG001
+def check_graphics_card(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001
     """Tell of graphics cards; none is needed."""
     cards = around.graphics_cards()
     if not cards:
@@ -47,7 +47,7 @@ def check_graphics_card(site: Site, around: Surroundings) -> Finding:  # noqa: A
     return ok(f"{len(cards)} graphics card(s) are there, and none is needed.")
 
 
-def check_versions(site: Site, around: Surroundings) -> Finding:  # noqa: ARG001
+def check_versions(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001
     """Check that the versions understand each other."""
     flower = around.version_of("flwr")
     said = f"pate-fed {__version__}, Flower {flower}, Python {around.python}."
@@ -66,13 +66,13 @@ def check_versions(site: Site, around: Surroundings) -> Finding:  # noqa: ARG001
     return ok(f"{said} All libraries have the versions of requirements.txt.")
 
 
-def check_rights(site: Site, around: Surroundings) -> Finding:
+def check_rights(site: Site, around: PartyProbes) -> Finding:
     """See `check_owner_only`."""
     anew = "leave the federation and join it anew"
     return check_owner_only(site.folder, _guarded(site), user=around.user, anew=anew)
 
 
-def check_port(joined: SiteMembership, around: Surroundings) -> Finding:
+def check_port(joined: SiteMembership, around: PartyProbes) -> Finding:
     """Check that the port between our two processes is free, or in use by them."""
     port = joined.settings.node_port
     if around.port_is_free(port):

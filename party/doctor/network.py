@@ -19,8 +19,8 @@ from functools import partial
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from party.doctor.surroundings import Surroundings
-from party.errors import EnrollmentError
+from party.doctor.surroundings import PartyProbes
+from party.errors import JoinError
 from party.site.membership import CA_FILE, SiteMembership, place_of
 from party.site.proxy import Proxy, proxy_to
 from pate_fed.nodes import FAIL, WARN, Check, made_check
@@ -48,7 +48,7 @@ class _StopError(Exception):
         self.finding = fail(said, advice)
 
 
-def check_network(joined: SiteMembership, around: Surroundings) -> Iterator[Check]:
+def check_network(joined: SiteMembership, around: PartyProbes) -> Iterator[Check]:
     """Check the way to the coordinator step by step."""
     steps, has_ended = _Way(joined, around).findings(), False
     for name in NAMES:
@@ -63,7 +63,7 @@ def check_network(joined: SiteMembership, around: Surroundings) -> Iterator[Chec
 @dataclass(frozen=True, slots=True)
 class _Way:
     joined: SiteMembership
-    around: Surroundings
+    around: PartyProbes
 
     @property
     def _target(self) -> tuple[str, int]:
@@ -93,7 +93,7 @@ class _Way:
     def _proxy(self, host: str) -> Proxy | None:
         try:
             return proxy_to(host, self.around.environment)
-        except EnrollmentError as error:
+        except JoinError as error:
             advice = "Ask your IT for the proxy's address."
             raise _StopError(f"{error}.", advice) from error
 

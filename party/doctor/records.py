@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from party.doctor.surroundings import Surroundings
+from party.doctor.surroundings import PartyProbes
 from party.errors import DataChangedError, DataError, PartyError
 from party.site.dataset import read_registered
 from party.site.folder import Site
@@ -31,7 +31,7 @@ SAMPLE = 500
 """Rows of the sample that a teacher is trained on."""
 
 
-def check_data(site: Site, around: Surroundings) -> Finding:  # noqa: ARG001 - checks look alike
+def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - checks look alike
     """Read the table, hold it to its hash, and count its patients."""
     try:
         patients = _patients(read_registered(site), site)
@@ -68,7 +68,7 @@ def _patients(text: CsvTable, site: Site) -> int:
     return len(set(text.known_cells(name))) if name else len(text.lines)
 
 
-def check_teacher(site: Site, around: Surroundings) -> Finding:  # noqa: ARG001
+def check_teacher(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001
     """Train one teacher on a sample; it is thrown away."""
     try:
         text = read_registered(site)
@@ -87,7 +87,7 @@ def check_teacher(site: Site, around: Surroundings) -> Finding:  # noqa: ARG001
     return ok(f"A teacher was trained on {len(sample)} rows, and thrown away.")
 
 
-def check_columns(site: Site, around: Surroundings) -> Finding:
+def check_columns(site: Site, around: PartyProbes) -> Finding:
     """Look for columns of approved pools in which own rows look alike to teachers."""
     try:
         with site.open_database() as database:

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
 
-from party.doctor.surroundings import Surroundings
+from party.doctor.surroundings import PartyProbes
 from party.errors import (
     CANNOT_STORE,
-    BrokenAuditLogError,
-    EnrollmentError,
+    BrokenSiteLogError,
+    JoinError,
     PartyError,
     Reason,
     RecordError,
@@ -27,7 +27,7 @@ from party.site.records import Approval, ApprovalState, SiteRecords
 from party.site.status_file import FILE, known_status
 from party.site.tasks import read_task
 from party.site.training import folder_of, require_bound
-from party.storage import AuditLog, read_ledger
+from party.storage import SiteAuditLog, read_ledger
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.federation import RunTerms
 from pate_fed.nodes.checks import Finding, fail, ok, warn
@@ -40,15 +40,15 @@ FEW_DAYS = 30
 _NEVER_BACK = "Do not start a node on it: see the page on backing up and restoring."
 
 
-def check_database(site: Site, around: Surroundings) -> Finding:
+def check_database(site: Site, around: PartyProbes) -> Finding:
     """Open the database, check audit log and budget, and look whether somebody saw a later one."""
     budget = site.settings.new_ledger()
     try:
         with site.open_database() as database:
             decided = SiteRecords(database, clock=around.clock).decided()
-            AuditLog(database).verify()
+            SiteAuditLog(database).verify()
             ledger = read_ledger(database, budget=budget)
-    except BrokenAuditLogError as error:
+    except BrokenSiteLogError as error:
         said = f"The audit log was changed from record {error.number} on ({error.code})."
         return fail(said, "Keep the file as it is, and ask who could write it.")
     except PartyError as error:
@@ -63,7 +63,7 @@ def check_database(site: Site, around: Surroundings) -> Finding:
     if decided.contradicted_at is not None:
         said = (
             f"The coordinator holds our signature of {decided.contradicted_at} records, which the "
-            f"audit log does not go on from ({BrokenAuditLogError.code})."
+            f"audit log does not go on from ({BrokenSiteLogError.code})."
         )
         return fail(said, _NEVER_BACK)
     if decided.halted_at:
@@ -72,7 +72,7 @@ def check_database(site: Site, around: Surroundings) -> Finding:
     return ok("The database can be used, and its audit log is unbroken.")
 
 
-def check_storing(site: Site, around: Surroundings) -> Finding:
+def check_storing(site: Site, around: PartyProbes) -> Finding:
     """Look whether anything can be stored, here and by the node that runs."""
     advice = (
         "Free the disk or make it writable. Until then the node answers nothing and is charged "
@@ -100,7 +100,7 @@ def check_storing(site: Site, around: Surroundings) -> Finding:
     return ok("The node's records can be stored.")
 
 
-def check_membership(joined: SiteMembership, around: Surroundings) -> Finding:
+def check_membership(joined: SiteMembership, around: PartyProbes) -> Finding:
     """Look whether there are keys, and ask the coordinator; else read its last answer."""
     if joined.has_left and joined.site.current and joined.site.has_keys:
         said = (
@@ -123,7 +123,7 @@ def check_membership(joined: SiteMembership, around: Surroundings) -> Finding:
         if answer.state == "member":
             return _check_teachers(joined, approved=answer.teachers)
         return _check_state(answer.state)
-    except EnrollmentError as error:
+    except JoinError as error:
         if error.is_refusal:
             said = f"The coordinator does not know this hospital ({error.code})."
             advice = (
@@ -173,7 +173,7 @@ def _check_state(state: str) -> Finding:
     return ok("This hospital is a member.")
 
 
-def check_peers(site: Site, around: Surroundings) -> Finding:
+def check_peers(site: Site, around: PartyProbes) -> Finding:
     """Count whom our people checked, as the guard does: bodies, not ours or the operator's."""
     try:
         policy = site.settings.policy_for(frozenset())
@@ -196,7 +196,7 @@ def check_peers(site: Site, around: Surroundings) -> Finding:
     return ok(said)
 
 
-def check_certificate(joined: SiteMembership, around: Surroundings) -> Finding:
+def check_certificate(joined: SiteMembership, around: PartyProbes) -> Finding:
     """Look how long the federation's CA holds."""
     try:
         content = read_regular(joined.path(CA_FILE))
@@ -213,7 +213,7 @@ def check_certificate(joined: SiteMembership, around: Surroundings) -> Finding:
     return ok(said)
 
 
-def check_tasks(site: Site, around: Surroundings) -> Finding:
+def check_tasks(site: Site, around: PartyProbes) -> Finding:
     """Look whether every pool that was approved can be answered, here and by the node that runs."""
     try:
         with site.open_database() as database:
@@ -256,7 +256,7 @@ def _why_unready(site: Site, pool: bytes) -> str:
     return ""
 
 
-def check_requests(site: Site, around: Surroundings) -> Finding:
+def check_requests(site: Site, around: PartyProbes) -> Finding:
     """Look whether everything that waits for a person can be read."""
     try:
         with site.open_database() as database:

@@ -78,7 +78,7 @@ def _is_running(process: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PartyProbes:
     """The doctor's questions to the world.
 
     Attributes:

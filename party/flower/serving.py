@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from party.errors import EnrollmentError, ServiceError
+from party.errors import JoinError, NodeStartError
 from party.flower.app import build
 from party.flower.runtime import LOOPBACK, Executor, quiet_environment, supernode_command
 from party.service import PartyService
@@ -165,7 +165,7 @@ def _supernode(membership: SiteMembership, *, is_revoked: Callable[[], bool]) ->
         supernode_command(membership, port=settings.node_port),
         environment={**os.environ, "FLWR_HOME": str(membership.path("flower"))},
         logger=_log,
-        fault_code=ServiceError.code,
+        fault_code=NodeStartError.code,
         log=membership.supernode_log,
         pauses=_PAUSES,
         backs_off=lambda _: is_revoked(),
@@ -181,7 +181,7 @@ def _is_open(address: str) -> bool:
             return True
         with socket.create_connection(place, timeout=_LOOK_S):
             return True
-    except EnrollmentError:
+    except JoinError:
         return True  # the variable names no proxy: the SuperNode's own log says so
     except OSError:
         return False

@@ -20,20 +20,20 @@ from starlette.types import ASGIApp
 from party.errors import (
     ApprovalError,
     Fault,
-    InternalError,
     PageError,
     PartyError,
+    PartyInternalError,
     code_of,
     fault_line,
 )
 from party.owner import OpenSite, open_site, state_of_node
 from party.page import views
-from party.page.session import COOKIE, SESSION_LIFETIME_S, Sessions
+from party.page.session import COOKIE, SESSION_LIFETIME_S, PageSessions
 from party.page.training import Approvals
 from party.site.records import MOST_REASON_LETTERS, Approval, ApprovalState
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
-from party.storage.audit_log import Act
+from party.storage.audit_log import SiteAct
 from party.tables import budget_table, runs_table, sent_table
 from pate_fed import wording
 from pate_fed.data.task import LearningTask
@@ -69,7 +69,7 @@ Show = Callable[[Request], Response]
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-def build(opened: OpenSite, *, sessions: Sessions, hosts: Collection[str], by: str) -> ASGIApp:
+def build(opened: OpenSite, *, sessions: PageSessions, hosts: Collection[str], by: str) -> ASGIApp:
     """Make the app; `hosts` are the names of this server, as browsers send them."""
     pages = Pages(opened, sessions=sessions, by=by)
     style = files("party.page").joinpath("templates", STYLE).read_bytes()
@@ -107,14 +107,14 @@ def build(opened: OpenSite, *, sessions: Sessions, hosts: Collection[str], by: s
         hosts=hosts,
         policy=POLICY,
         most_bytes=lambda _: MOST_FORM_BYTES,
-        codes=(PageError.code, InternalError.code),
+        codes=(PageError.code, PartyInternalError.code),
     )
 
 
 class Pages:
     """The pages of one hospital, for the person who decides."""
 
-    def __init__(self, opened: OpenSite, *, sessions: Sessions, by: str) -> None:
+    def __init__(self, opened: OpenSite, *, sessions: PageSessions, by: str) -> None:
         self._opened = opened
         self._sessions = sessions
         self._by = by
@@ -238,7 +238,7 @@ class Pages:
         del request
         self._opened.log.verify()
         what = {"what": "audit log"}
-        self._opened.records.standing.note_taken(Act.EXPORTED, what, by=self._by)
+        self._opened.records.standing.note_taken(SiteAct.EXPORTED, what, by=self._by)
         lines = (f"{as_line(table)}\n".encode("ascii") for table in self._opened.log.tables())
         headers = {"content-disposition": 'attachment; filename="audit-log.jsonl"'}
         return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
@@ -292,7 +292,7 @@ class Pages:
                 fault = error
             except Exception as error:
                 _log.error("a page failed: %s", place_of(error))
-                fault = InternalError("this program must not fail", place_of(error))
+                fault = PartyInternalError("this program must not fail", place_of(error))
             template = _template("fault.html.j2")
             said = template.render(code=code_of(fault), said=str(fault))
             return HTMLResponse(said, _status_of(fault))
@@ -371,7 +371,7 @@ def _number(request: Request, name: str) -> int | None:
 def _status_of(fault: Fault) -> int:
     if isinstance(fault, PageError):
         return fault.status
-    if isinstance(fault, InternalError):
+    if isinstance(fault, PartyInternalError):
         return 500
     return 400 if isinstance(fault, ApprovalError) else 409
 

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from party.errors import PageError
 from party.owner import OpenSite
 from party.page.app import ENTER, build
-from party.page.session import Sessions
+from party.page.session import PageSessions
 from pate_fed.nodes.ports import in_brackets, is_loopback, listen
 from pate_fed.nodes.web import server_of
 
@@ -32,7 +32,7 @@ def serve_page(
     Raises:
         PageError: the address is not this machine's own alone, or the port is taken.
     """
-    sessions = Sessions(clock=clock)
+    sessions = PageSessions(clock=clock)
     if host == "localhost" or not is_loopback(host):
         raise PageError(
             "the page must be served on this machine's own network, 127.0.0.1 or ::1", repr(host)

@@ -22,7 +22,7 @@ _ROOM_BYTES = 12
 
 
 @dataclass(slots=True)
-class Session:
+class PageSession:
     """One open session: each form must bring `csrf` back; times are Unix seconds."""
 
     csrf: str = field(repr=False)
@@ -30,7 +30,7 @@ class Session:
     last_at: float
 
 
-class Sessions:
+class PageSessions:
     """The link, which opens one session once; and this session.
 
     Attributes:
@@ -49,7 +49,7 @@ class Sessions:
         self._made_at = clock()
         self._link = b""
         self._cookie = b""
-        self._session: Session | None = None
+        self._session: PageSession | None = None
         self._lock = threading.Lock()  # two requests with one link: one of them is late
 
     def make_link(self) -> str:
@@ -71,10 +71,10 @@ class Sessions:
             self._link = b""
         cookie = self._random_bytes(_BYTES).hex()
         self._cookie = _digest(cookie)
-        self._session = Session(self._random_bytes(_BYTES).hex(), now, now)
+        self._session = PageSession(self._random_bytes(_BYTES).hex(), now, now)
         return cookie
 
-    def find(self, cookie: str) -> Session | None:
+    def find(self, cookie: str) -> PageSession | None:
         """Return the session of a cookie; None where it is unknown or over."""
         session, now = self._session, self._clock()
         if session is None or not secrets.compare_digest(_digest(cookie), self._cookie):

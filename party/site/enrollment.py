@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from party.errors import EnrollmentError, PartyError, ResultsError
+from party.errors import JoinError, PartyError, ResultsError
 from party.site.membership import CA_FILE, SiteMembership, place_of
 from party.site.proxy import Proxy, proxy_to
 from pate_fed.nodes.owner_files import as_fault
@@ -44,7 +44,7 @@ class CoordinatorDoor:
         sent: Where its requests are noted; None for the site's database, opened for each.
 
     Raises:
-        EnrollmentError: `HTTPS_PROXY` names no proxy, or the folder has no CA.
+        JoinError: `HTTPS_PROXY` names no proxy, or the folder has no CA.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class CoordinatorDoor:
         """Ask to join.
 
         Raises:
-            EnrollmentError: the coordinator cannot be reached, is another one, or refused.
+            JoinError: the coordinator cannot be reached, is another one, or refused.
         """
         request = JoinRequest(
             coordinator=self._joined.coordinator.fingerprint,
@@ -96,7 +96,7 @@ class CoordinatorDoor:
                 Only then does it keep a newer one.
 
         Raises:
-            EnrollmentError: see `join`.
+            JoinError: see `join`.
         """
         query = MembershipQuery(
             self._joined.coordinator.fingerprint,
@@ -112,20 +112,20 @@ class CoordinatorDoor:
         """Fetch the file of a pool of public queries; the caller checks its digest.
 
         Raises:
-            EnrollmentError: see `join`; or it is too large.
+            JoinError: see `join`; or it is too large.
         """
         content = bytearray()
         for piece in self._pieces("pool", PoolQuery, digest):
             content += piece
             if len(content) > MAX_POOL_BYTES:
-                raise EnrollmentError(f"a pool must have at most {MAX_POOL_BYTES} bytes")
+                raise JoinError(f"a pool must have at most {MAX_POOL_BYTES} bytes")
         return bytes(content)
 
     def results_pieces(self, run: bytes, file: str) -> Iterator[bytes]:
         """Fetch one file of a run's results, piece by piece; the caller counts its bytes.
 
         Raises:
-            EnrollmentError: see `join`.
+            JoinError: see `join`.
             ResultsError: there are none yet, or none for us.
         """
         return self._pieces("results", ResultsQuery, run, file)
@@ -149,11 +149,11 @@ class CoordinatorDoor:
             signed.verify(self._joined.coordinator)
             answer = wire.expect(signed, Membership)
         except ProtocolError as error:
-            raise EnrollmentError(
+            raise JoinError(
                 "the answer must be signed by the coordinator that invited us"
             ) from error
         if answer.party != self._identity.fingerprint:
-            raise EnrollmentError("the answer must be for us")
+            raise JoinError("the answer must be for us")
         _require_sound(answer)
         if answer.audit_head:
             self._require_ours(answer.audit_head)
@@ -163,7 +163,7 @@ class CoordinatorDoor:
         try:
             read_audit_head(audit_head, self._identity.public)
         except ProtocolError as error:
-            raise EnrollmentError("an audit head that is given back must be ours") from error
+            raise JoinError("an audit head that is given back must be ours") from error
 
     def _post(self, name: str, frame: bytes) -> bytes:
         import httpx  # noqa: PLC0415
@@ -173,13 +173,13 @@ class CoordinatorDoor:
             with self._client.stream("POST", PREFIX + name, content=frame) as answer:
                 content = self._content(answer)
         except httpx.HTTPError as error:
-            raise EnrollmentError(
+            raise JoinError(
                 f"the coordinator at {self._joined.settings.address} must be reachable: "
                 "`pate-party doctor` names the fault",
                 type(error).__name__,
             ) from error
         if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
-            raise EnrollmentError(
+            raise JoinError(
                 "the coordinator must not be asked so often from this address: wait a minute",
                 f"status {answer.status_code}",
             )
@@ -198,7 +198,7 @@ class CoordinatorDoor:
                 "`pate-party doctor`, else ask the operator"
             )
             is_refusal = answer.status_code == httpx.codes.FORBIDDEN
-            raise EnrollmentError(must, f"status {answer.status_code}", is_refusal=is_refusal)
+            raise JoinError(must, f"status {answer.status_code}", is_refusal=is_refusal)
         return content
 
     def _note(self, frame: bytes) -> None:
@@ -218,14 +218,14 @@ class CoordinatorDoor:
     def _content(self, answer: httpx.Response) -> bytes:
         """Read an answer, up to the size of our largest one: it may never end."""
         if answer.headers.get("content-encoding", "identity") != "identity":
-            raise EnrollmentError(  # it could be any size unpacked
+            raise JoinError(  # it could be any size unpacked
                 "an answer of the coordinator must come as it is", "a packed one"
             )
         content = bytearray()
         for piece in answer.iter_bytes():
             content += piece
             if len(content) > MAX_ANSWER_BYTES:
-                raise EnrollmentError(
+                raise JoinError(
                     f"an answer of the coordinator must have at most {MAX_ANSWER_BYTES} bytes",
                 )
         return bytes(content)
@@ -239,7 +239,7 @@ def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.
     """Ask the coordinator once for this hospital's membership and the other members.
 
     Raises:
-        EnrollmentError: see `CoordinatorDoor.join`.
+        JoinError: see `CoordinatorDoor.join`.
     """
     with closing(CoordinatorDoor(joined, clock=clock)) as door:
         return door.membership()
@@ -250,7 +250,7 @@ def require_way_out(address: str) -> None:
 
     Raises:
         SiteError: it is no address.
-        EnrollmentError: `HTTPS_PROXY` names no proxy.
+        JoinError: `HTTPS_PROXY` names no proxy.
     """
     _proxy(address)
 
@@ -266,7 +266,7 @@ def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
     # This CA and no other: the machine's own trusted CAs are not asked.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    with as_fault(EnrollmentError, f"{CA_FILE} must be as the invitation brought it"):
+    with as_fault(JoinError, f"{CA_FILE} must be as the invitation brought it"):
         context.load_verify_locations(cafile=str(joined.path(CA_FILE)))
     carried = None if proxy is None else httpx.Proxy(f"http://{proxy.place}", auth=proxy.login)
     return httpx.HTTPTransport(verify=context, proxy=carried, trust_env=False)
@@ -275,7 +275,7 @@ def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
 def _require_sound(answer: Membership) -> None:
     """Refuse a dishonest answer: people would compare words of the wrong hospital."""
     if answer.state not in ("requested", "member", "revoked"):
-        raise EnrollmentError("a hospital is 'requested', 'member' or 'revoked'")
+        raise JoinError("a hospital is 'requested', 'member' or 'revoked'")
     names, keys = answer.peer_names, answer.peer_keys
     if not len(names) == len(keys) == len(set(names)) == len(set(keys)):
-        raise EnrollmentError("every peer must have one name and one key")
+        raise JoinError("every peer must have one name and one key")

@@ -37,8 +37,8 @@ from party.site.training import (
     with_manifest,
     write_folder,
 )
-from party.storage import AuditLog, PartyDatabase
-from party.storage.audit_log import Act
+from party.storage import PartyDatabase, SiteAuditLog
+from party.storage.audit_log import SiteAct
 from pate_fed.cells import plain
 from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
 from pate_fed.data.dataset import Records
@@ -117,7 +117,7 @@ def remove_patient(
     require_somebody(by)
     database.become_node()
     site = finish(site, database)
-    log = AuditLog(database)
+    log = SiteAuditLog(database)
     _require_closed(site, log, is_run_open)
     text = read_registered(site)
     rows = _rows_of(site, text, plain(patient))
@@ -145,7 +145,7 @@ def remove_patient(
         _undo(site, json.loads(plan))
         raise
     log.append(
-        Act.PATIENT_REMOVED,
+        SiteAct.PATIENT_REMOVED,
         {
             "before": bytes.fromhex(site.data.digest),
             "after": bytes.fromhex(after),
@@ -176,7 +176,7 @@ def finish(site: Site, database: PartyDatabase) -> Site:
     content = read_regular(site.path(PLAN_FILE))
     plan = _plan_of(content)
     site = Site.open(site.folder)
-    if plan is not None and _is_decided(AuditLog(database), hashlib.sha256(content).digest()):
+    if plan is not None and _is_decided(SiteAuditLog(database), hashlib.sha256(content).digest()):
         site = _complete(site, plan)
     else:
         _undo(site, plan)
@@ -205,14 +205,14 @@ def require_finished(site: Site) -> None:
 
 
 def _require_closed(
-    site: Site, log: AuditLog, is_run_open: Callable[[frozenset[bytes]], bool]
+    site: Site, log: SiteAuditLog, is_run_open: Callable[[frozenset[bytes]], bool]
 ) -> None:
     accepted: dict[bytes, bytes] = {}
     for record in log.entries():
         match record.act, record.facts:
-            case Act.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
+            case SiteAct.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
                 accepted[run] = coordinator
-            case Act.RUN_CLOSED, {"run": bytes(run)}:
+            case SiteAct.RUN_CLOSED, {"run": bytes(run)}:
                 accepted.pop(run, None)
     current = {one.coordinator.fingerprint for one in site.current}
     unclosed = frozenset(accepted.values()) & current
@@ -410,8 +410,8 @@ def _plan_of(content: bytes) -> dict[str, Any] | None:
     return plan if isinstance(plan, dict) else None
 
 
-def _is_decided(log: AuditLog, plan: bytes) -> bool:
+def _is_decided(log: SiteAuditLog, plan: bytes) -> bool:
     return any(
-        record.act is Act.PATIENT_REMOVED and record.facts.get("plan") == plan
+        record.act is SiteAct.PATIENT_REMOVED and record.facts.get("plan") == plan
         for record in log.entries()
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # no stub of it
 
-from party.errors import EnrollmentError
+from party.errors import JoinError
 from pate_fed.nodes.ports import is_host
 
 _USUAL_PORT = 8080
@@ -45,7 +45,7 @@ def proxy_to(host: str, environment: Mapping[str, str]) -> Proxy | None:
     """Return the proxy that connections to a host go through; None if they go straight out.
 
     Raises:
-        EnrollmentError: the variable names no HTTP proxy.
+        JoinError: the variable names no HTTP proxy.
     """
     variable = next((name for name in _VARIABLES if environment.get(name)), "")
     exempt = {"no": environment.get("no_proxy") or environment.get("NO_PROXY") or ""}
@@ -55,7 +55,7 @@ def proxy_to(host: str, environment: Mapping[str, str]) -> Proxy | None:
     found = _split(text if "://" in text else f"http://{text}")
     if found is None or found.hostname is None:
         # Its text may hold a password.
-        raise EnrollmentError(f"{variable} must be http://host:port, or not set")
+        raise JoinError(f"{variable} must be http://host:port, or not set")
     login = None
     if found.username is not None:
         login = unquote(found.username), unquote(found.password or "")

@@ -15,9 +15,9 @@ from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select,
 
 from party.errors import ApprovalError, PinError, StorageDamagedError, TooManyPendingError
 from party.site.peers import Pin
-from party.site.standing import Standing, is_paused, require_somebody, witness_in
-from party.storage import AuditLog, PartyDatabase
-from party.storage.audit_log import Act
+from party.site.standing import SiteState, is_paused, require_somebody, witness_in
+from party.storage import PartyDatabase, SiteAuditLog
+from party.storage.audit_log import SiteAct
 from party.storage.schema import ApprovalRow, JournalRow, PinRow
 from pate_fed.errors import PateFedError
 from pate_fed.federation import RunTerms
@@ -148,10 +148,10 @@ class SiteRecords:
         origin: str = "command line",
     ) -> None:
         self._database = database
-        self._log = AuditLog(database)
+        self._log = SiteAuditLog(database)
         self._clock = clock
         self._origin = origin
-        self.standing = Standing(database, clock=clock, origin=origin)
+        self.standing = SiteState(database, clock=clock, origin=origin)
 
     def decided(self) -> Decided:
         """Return the decisions in force.
@@ -210,7 +210,7 @@ class SiteRecords:
                 )
             )
             self._log.append(
-                Act.PIN_ADDED,
+                SiteAct.PIN_ADDED,
                 {
                     "name": name,
                     "body": pin.body,
@@ -237,7 +237,7 @@ class SiteRecords:
             if row is None:
                 raise PinError("a peer must be pinned to be removed", f"no pin of {name!r}")
             self._log.append(
-                Act.PIN_REMOVED,
+                SiteAct.PIN_REMOVED,
                 {
                     "name": name,
                     "fingerprint": row.fingerprint,
@@ -292,7 +292,7 @@ class SiteRecords:
                 )
                 row = connection.execute(asked.returning(*_APPROVAL_COLUMNS)).one()
                 self._log.append(
-                    Act.ASKED,
+                    SiteAct.ASKED,
                     {
                         "subject": subject.value,
                         "digest": digest,
@@ -357,7 +357,7 @@ class SiteRecords:
                     continue
                 connection.execute(delete(ApprovalRow).where(ApprovalRow.number == row.number))
                 self._log.append(
-                    Act.WITHDRAWN,
+                    SiteAct.WITHDRAWN,
                     {"subject": row.kind, "digest": row.digest, "coordinator": coordinator},
                     at=self._clock(),
                     connection=connection,
@@ -368,7 +368,7 @@ class SiteRecords:
         digest: bytes,
         *,
         coordinator: bytes,
-        kind: Act,
+        kind: SiteAct,
         detail: Mapping[str, Fact],
     ) -> None:
         """Put on record that an approved run is answered.
@@ -439,7 +439,7 @@ class SiteRecords:
             )
             row = connection.execute(decided.returning(*_APPROVAL_COLUMNS)).one()
             self._log.append(
-                Act(state.value),
+                SiteAct(state.value),
                 {
                     "subject": subject.value,
                     "digest": digest,

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from party.errors import ResultsError, TaskError
 from party.site.limited_child import run_limited
-from party.storage.audit_log import Act
+from party.storage.audit_log import SiteAct
 from pate_fed.errors import RunDirectoryError
 from pate_fed.nodes.audit_log import AuditEntry
 from pate_fed.nodes.owner_files import as_fault
@@ -91,11 +91,11 @@ def answered_runs(records: Iterable[AuditEntry]) -> tuple[AnsweredRun, ...]:
     heads: dict[bytes, bytes] = {}
     for record in records:
         match record.act, record.facts:
-            case Act.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
+            case SiteAct.RUN_ACCEPTED, {"run": bytes(run), "coordinator": bytes(coordinator)}:
                 agreed[run] = coordinator, record.at / 1000
-            case Act.BATCH_ANSWERED, {"run": bytes(run)}:
+            case SiteAct.BATCH_ANSWERED, {"run": bytes(run)}:
                 batches[run] = batches.get(run, 0) + 1
-            case Act.RUN_CLOSED, {"run": bytes(run), "head": bytes(head)}:
+            case SiteAct.RUN_CLOSED, {"run": bytes(run), "head": bytes(head)}:
                 heads[run] = head
     return tuple(
         AnsweredRun(run, coordinator, at, batches[run], heads.get(run, b""))

@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, select
 
 from party.errors import ApprovalError, StorageDamagedError
-from party.storage import AuditLog, PartyDatabase
-from party.storage.audit_log import Act
+from party.storage import PartyDatabase, SiteAuditLog
+from party.storage.audit_log import SiteAct
 from party.storage.schema import StandingRow
 from pate_fed.nodes.audit_log import Fact
 from pate_fed.nodes.database import put
@@ -22,7 +22,7 @@ _PAUSE, _MEMBERSHIP, _WITNESS = "pause", "membership ", "witness"
 _NOTE = select(StandingRow).where(StandingRow.name == bindparam("name"))
 
 
-class Standing:
+class SiteState:
     """What holds at a site, in its database.
 
     Every call raises `StorageError` where nothing can be read or stored, and one of a person
@@ -37,19 +37,19 @@ class Standing:
         origin: str = "command line",
     ) -> None:
         self._database = database
-        self._log = AuditLog(database)
+        self._log = SiteAuditLog(database)
         self._clock = clock
         self._origin = origin
 
     def pause(self, *, by: str) -> None:
         """Refuse everything new from now on."""
         require_somebody(by)
-        self._note(Act.PAUSED, _PAUSE, "paused", {}, by=by)
+        self._note(SiteAct.PAUSED, _PAUSE, "paused", {}, by=by)
 
     def resume(self, *, by: str) -> None:
         """Take part again."""
         require_somebody(by)
-        self._note(Act.RESUMED, _PAUSE, "resumed", {}, by=by)
+        self._note(SiteAct.RESUMED, _PAUSE, "resumed", {}, by=by)
 
     def paused(self) -> tuple[str, float] | None:
         """Return who paused the site, and when in Unix seconds; None where it is not paused."""
@@ -60,7 +60,7 @@ class Standing:
     def note_page(self, *, by: str) -> None:
         """Put on record that somebody opened the hospital's page."""
         require_somebody(by)
-        self._note(Act.PAGE_OPENED, "page", "opened", {}, by=by, is_decision=True)
+        self._note(SiteAct.PAGE_OPENED, "page", "opened", {}, by=by, is_decision=True)
 
     def note_table(self, digest: str, *, by: str | None = None) -> None:
         """Put on record that another table is registered; by nobody where the node finds it."""
@@ -71,7 +71,7 @@ class Standing:
             # The node may find it in use before its person is noted.
             is_decision = by is not None
             self._note(
-                Act.DATA_CHANGED,
+                SiteAct.DATA_CHANGED,
                 "table",
                 digest,
                 detail,
@@ -79,14 +79,14 @@ class Standing:
                 is_decision=is_decision,
             )
 
-    def note_taken(self, kind: Act, detail: Mapping[str, Fact], *, by: str) -> None:
+    def note_taken(self, kind: SiteAct, detail: Mapping[str, Fact], *, by: str) -> None:
         """Put on record that somebody takes something out of the site, before they have it."""
         require_somebody(by)
         self._log.append(kind, {**detail, "by": by, "from": self._origin}, at=self._clock())
 
     def note_settings(self, *, file: bytes) -> None:
         """Put on record which settings hold, by their file's digest, if they are others."""
-        self._note(Act.SETTINGS_CHANGED, "settings", file.hex(), {"digest": file})
+        self._note(SiteAct.SETTINGS_CHANGED, "settings", file.hex(), {"digest": file})
 
     def note_rule(self, rule: str, value: str, *, file: bytes, by: str, before: str = "") -> None:
         """Put on record that somebody set a rule in the settings, whose `file` has a digest."""
@@ -98,12 +98,14 @@ class Standing:
             "before": before,
             "after": value,
         }
-        self._note(Act.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by, is_decision=True)
+        self._note(
+            SiteAct.SETTINGS_CHANGED, "settings", file.hex(), detail, by=by, is_decision=True
+        )
 
     def note_joined(self, membership: str, *, federation: bytes, identity: PublicIdentity) -> None:
         """Put on record which federation this hospital asked to join, and as whom."""
         self._note(
-            Act.JOINED,
+            SiteAct.JOINED,
             _MEMBERSHIP + membership,
             f"joined {federation.hex()} as {identity.fingerprint.hex()}",
             {
@@ -116,17 +118,17 @@ class Standing:
     def note_left(self, membership: str, *, by: str) -> None:
         """Put on record that the keys of a membership are about to be removed."""
         detail: dict[str, Fact] = {"membership": membership}
-        self._note(Act.LEFT, _MEMBERSHIP + membership, "left", detail, by=by)
+        self._note(SiteAct.LEFT, _MEMBERSHIP + membership, "left", detail, by=by)
 
     def note_halt(self, counter: int) -> None:
         """Put on record that the journal stopped, because somebody saw a later one."""
-        self._note(Act.JOURNAL_HALTED, "halt", str(counter), {"counter": counter})
+        self._note(SiteAct.JOURNAL_HALTED, "halt", str(counter), {"counter": counter})
 
     def note_witness(self, count: int, head: bytes) -> None:
         """Put on record that the coordinator holds a head that our log does not continue."""
         value = f"{count}:{head.hex()}"
         detail: dict[str, Fact] = {"records": count, "head": head}
-        self._note(Act.CONTRADICTED, _WITNESS, value, detail)
+        self._note(SiteAct.CONTRADICTED, _WITNESS, value, detail)
 
     def witness(self) -> tuple[tuple[int, bytes], ...]:
         """Return the head, if any, that contradicts our audit log: records, link of the last."""
@@ -135,7 +137,7 @@ class Standing:
 
     def _note(
         self,
-        kind: Act,
+        kind: SiteAct,
         name: str,
         value: str,
         detail: Mapping[str, Fact],

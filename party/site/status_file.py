@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from party.errors import ServiceError, StorageError
+from party.errors import NodeStartError, StorageError
 from pate_fed.nodes import checked, write_file
 from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
 
@@ -159,19 +159,19 @@ def read_status(path: Path) -> Status | None:
     """Return the status; None where no node ever started.
 
     Raises:
-        ServiceError: its content is malformed.
+        NodeStartError: its content is malformed.
     """
     try:
         record = json.loads(read_regular(path, most_bytes=MOST_SETTINGS_BYTES))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise ServiceError(f"{path.name} must be readable", type(error).__name__) from error
+        raise NodeStartError(f"{path.name} must be readable", type(error).__name__) from error
     if not isinstance(record, dict) or record.pop("schema_version", None) != SCHEMA_VERSION:
-        raise ServiceError(f"{path.name} must be of version {SCHEMA_VERSION}")
-    status = checked(Status, record, where=f"{path.name}: ", fault=ServiceError)
+        raise NodeStartError(f"{path.name} must be of version {SCHEMA_VERSION}")
+    status = checked(Status, record, where=f"{path.name}: ", fault=NodeStartError)
     if status.as_record() != record:  # a field is not there
-        raise ServiceError(f"{path.name} must be as it was written")
+        raise NodeStartError(f"{path.name} must be as it was written")
     return status
 
 
@@ -182,5 +182,5 @@ def known_status(path: Path) -> Status | None:
     """
     try:
         return read_status(path)
-    except ServiceError:
+    except NodeStartError:
         return None

@@ -3,7 +3,7 @@
 SQLite, in one file that nobody else reads. Nothing in it is a vote or a key.
 """
 
-from party.storage.audit_log import AuditLog
+from party.storage.audit_log import SiteAuditLog
 from party.storage.engine import PartyDatabase, has_node
 from party.storage.journal import Journal
 from party.storage.ledger import (
@@ -17,12 +17,12 @@ from party.storage.run_costs import RunCosts
 from party.storage.sent import SentLog
 
 __all__ = [
-    "AuditLog",
     "Journal",
     "LedgerStore",
     "PartyDatabase",
     "RunCosts",
     "SentLog",
+    "SiteAuditLog",
     "charges_in",
     "charges_of",
     "has_node",

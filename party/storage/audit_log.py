@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from party.errors import BrokenAuditLogError
-from party.storage.schema import AuditRow
+from party.errors import BrokenSiteLogError
+from party.storage.schema import SiteAuditRow
 from pate_fed.nodes import audit_log
 from protocols import wire
 from protocols.identity import SigningIdentity
 from protocols.membership import AuditHead
 
 
-class Act(StrEnum):
+class SiteAct(StrEnum):
     """The kind of an act, of the node or of its people."""
 
     JOINED = "joined"
@@ -46,13 +46,13 @@ class Act(StrEnum):
     CONTRADICTED = "log contradicted"
 
 
-class AuditLog(audit_log.AuditLog):
+class SiteAuditLog(audit_log.AuditLog):
     """A site's audit log; see `pate_fed.nodes.audit_log`."""
 
-    rows = AuditRow
+    rows = SiteAuditRow
     domain = b"pate-fed/1/audit log\0"
-    acts = Act
-    fault = BrokenAuditLogError
+    acts = SiteAct
+    fault = BrokenSiteLogError
 
 
 def sign_head(count: int, head: bytes, identity: SigningIdentity) -> bytes:

@@ -13,7 +13,7 @@ from party.errors import (
     StorageError,
     StorageVersionError,
 )
-from party.storage.schema import Base
+from party.storage.schema import SiteRow
 from pate_fed.nodes import is_locked, take_lock
 from pate_fed.nodes.database import NodeDatabase
 from pate_fed.nodes.owner_files import OWNER_ONLY, as_fault
@@ -35,7 +35,7 @@ class PartyDatabase(NodeDatabase):
 
     package = "party.storage"
     newest = "0001"
-    tables = Base.metadata
+    tables = SiteRow.metadata
     fault = StorageError
     version_fault = StorageVersionError
     damage_fault = StorageDamagedError

@@ -15,9 +15,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from party.errors import RecordError, StorageDamagedError, StorageError
-from party.storage.audit_log import Act, AuditLog
+from party.storage.audit_log import SiteAct, SiteAuditLog
 from party.storage.engine import PartyDatabase
-from party.storage.schema import BudgetRow, ClaimRow, EntryRow, RunChargesRow, RunSetupRow
+from party.storage.schema import ClaimRow, EntryRow, LedgerBudgetRow, RunChargesRow, RunSetupRow
 from pate_fed.accounting import EntryState, LedgerEntry, PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.errors import PateFedError
@@ -26,8 +26,8 @@ from pate_fed.nodes.database import put
 from protocols.errors import ProtocolError
 from protocols.values import decode_value, encode_value
 
-_BUDGET = select(BudgetRow.record)
-_NEW_BUDGET = insert(BudgetRow).values(number=1)
+_BUDGET = select(LedgerBudgetRow.record)
+_NEW_BUDGET = insert(LedgerBudgetRow).values(number=1)
 _ENTRIES = select(EntryRow.record).order_by(EntryRow.number)
 _CHARGES = select(RunChargesRow).where(RunChargesRow.scope == bindparam("scope"))
 _SCOPE = select(RunSetupRow.scope).where(RunSetupRow.run_id == bindparam("run"))
@@ -75,7 +75,7 @@ class LedgerStore:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
-        self._log = AuditLog(database)
+        self._log = SiteAuditLog(database)
         self._clock = clock
         self._saved: PrivacyLedger | None = None
         self._charges: dict[bytes, RunCharges] = {}
@@ -150,11 +150,11 @@ class LedgerStore:
         if is_new:
             charge = {"charge": entry.entry_id, "price": repr(entry.reserved)}
             charged = {**charge, "lifetime_share": used}
-            self._log.append(Act.CHARGED, charged, at=at, connection=connection)
+            self._log.append(SiteAct.CHARGED, charged, at=at, connection=connection)
         if entry.state is not EntryState.RESERVED:
             charge = {"charge": entry.entry_id, "state": entry.state.value}
             settled = {**charge, "lifetime_share": used}
-            self._log.append(Act.SETTLED, settled, at=at, connection=connection)
+            self._log.append(SiteAct.SETTLED, settled, at=at, connection=connection)
 
     def _read(self) -> PrivacyLedger:
         with self._database.transaction() as connection:

@@ -10,14 +10,14 @@ from pate_fed.nodes.database import AuditColumns
 Digest = LargeBinary(32)
 
 
-class Base(DeclarativeBase):
-    """Base of all tables."""
+class SiteRow(DeclarativeBase):
+    """SiteRow of all tables."""
 
 
 # The journal --------------------------------------------------------------------------------------
 
 
-class JournalRow(Base):
+class JournalRow(SiteRow):
     """The one row of the journal as a whole.
 
     Attributes:
@@ -35,7 +35,7 @@ class JournalRow(Base):
     sketch_key: Mapped[bytes]
 
 
-class PartyRunRow(Base):
+class PartyRunRow(SiteRow):
     """A run that this party agreed to, kept for ever; `keys` are the parties', in seat order."""
 
     __tablename__ = "runs"
@@ -46,7 +46,7 @@ class PartyRunRow(Base):
     keys: Mapped[bytes] = mapped_column(LargeBinary)
 
 
-class PlanRow(Base):
+class PlanRow(SiteRow):
     """A plan, kept for ever.
 
     Attributes:
@@ -72,7 +72,7 @@ class PlanRow(Base):
     __table_args__ = (Index("ix_plans_run_id_epoch", "run_id", "epoch"),)
 
 
-class VectorRow(Base):
+class VectorRow(SiteRow):
     """A frame of an answer that may have to be sent again: a y, or the shares in front of it.
 
     Attributes:
@@ -92,7 +92,7 @@ class VectorRow(Base):
     expires_at: Mapped[int]
 
 
-class ClaimRow(Base):
+class ClaimRow(SiteRow):
     """A query that a plan asked; one that was freed has a row for each plan that asked it."""
 
     __tablename__ = "claims"
@@ -103,7 +103,7 @@ class ClaimRow(Base):
     )
 
 
-class SketchRow(Base):
+class SketchRow(SiteRow):
     """The sketch of a query.
 
     Attributes:
@@ -121,7 +121,7 @@ class SketchRow(Base):
     is_near: Mapped[bool]
 
 
-class WitnessRow(Base):
+class WitnessRow(SiteRow):
     """The highest counter that a peer signed of its journal."""
 
     __tablename__ = "witnesses"
@@ -133,7 +133,7 @@ class WitnessRow(Base):
 # The ledger ---------------------------------------------------------------------------------------
 
 
-class BudgetRow(Base):
+class LedgerBudgetRow(SiteRow):
     """The one row of the ledger's budget, fixed before the first charge; without entries."""
 
     __tablename__ = "budget"
@@ -142,7 +142,7 @@ class BudgetRow(Base):
     record: Mapped[str]
 
 
-class EntryRow(Base):
+class EntryRow(SiteRow):
     """An entry of the ledger, and its place from 0."""
 
     __tablename__ = "entries"
@@ -152,7 +152,7 @@ class EntryRow(Base):
     record: Mapped[str]
 
 
-class RunChargesRow(Base):
+class RunChargesRow(SiteRow):
     """See `party.storage.ledger.RunCharges`: terms are canonical CBOR, the ledger's record JSON."""
 
     __tablename__ = "run_charges"
@@ -163,7 +163,7 @@ class RunChargesRow(Base):
     record: Mapped[str]
 
 
-class RunSetupRow(Base):
+class RunSetupRow(SiteRow):
     """An id under which a run was set up; it may have been charged nothing."""
 
     __tablename__ = "run_setups"
@@ -172,7 +172,7 @@ class RunSetupRow(Base):
     scope: Mapped[bytes] = mapped_column(ForeignKey("run_charges.scope"))
 
 
-class RunCostRow(Base):
+class RunCostRow(SiteRow):
     """The stated cost of a run, by SHA-256 of version and terms; see `run_costs`."""
 
     __tablename__ = "run_costs"
@@ -184,11 +184,11 @@ class RunCostRow(Base):
 # Decisions of its people -------------------------------------------------------------------------
 
 
-class AuditRow(AuditColumns, Base):
+class SiteAuditRow(AuditColumns, SiteRow):
     """An entry of the audit log."""
 
 
-class PinRow(Base):
+class PinRow(SiteRow):
     """See `party.site.peers.Pin`."""
 
     __tablename__ = "pins"
@@ -202,7 +202,7 @@ class PinRow(Base):
     pinned_at: Mapped[float] = mapped_column(Double)
 
 
-class ApprovalRow(Base):
+class ApprovalRow(SiteRow):
     """See `party.site.records.Approval`; `seats` is canonical CBOR."""
 
     __tablename__ = "approvals"
@@ -225,7 +225,7 @@ class ApprovalRow(Base):
     __table_args__ = (UniqueConstraint("kind", "digest", "coordinator"),)
 
 
-class StandingRow(Base):
+class StandingRow(SiteRow):
     """The last note of a changing value; changed by "" where it was no person."""
 
     __tablename__ = "standing"
@@ -239,7 +239,7 @@ class StandingRow(Base):
 # What left the site ------------------------------------------------------------------------------
 
 
-class SentRow(Base):
+class SentRow(SiteRow):
     """See `party.storage.sent.SentMessage`; one that left again is the same row.
 
     Requests outside of runs have one row for each day and thing that they ask about. So have the

@@ -10,8 +10,8 @@ from pate_fed.audit.exposure import (
 )
 from pate_fed.audit.vote_leak import (
     Answers,
-    Check,
     LeakedVotes,
+    ThresholdCheck,
     normalized_error,
     rebuild_votes,
 )
@@ -21,10 +21,10 @@ __all__ = [
     "AUDITED",
     "MOST_ASKS",
     "Answers",
-    "Check",
     "LeakedVotes",
     "Noise",
     "Target",
+    "ThresholdCheck",
     "asks_for_error",
     "chances_and_slopes",
     "leak_error",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pate_fed.accounting.ranges import whole
 from pate_fed.audit.vote_leak import (
     Answers,
-    Check,
+    ThresholdCheck,
     normalized_error,
     rebuild_votes,
 )
@@ -41,7 +41,7 @@ class Target:
     """
 
     noise: Noise
-    check: Check | None = None
+    check: ThresholdCheck | None = None
 
     @classmethod
     def of(cls, mechanism: Mapping[str, object]) -> Target:
@@ -61,7 +61,7 @@ class Target:
         if name in ("gnmax", "lnmax"):
             return cls(noise)
         sigma = _number(mechanism, "sigma1") if name == "confident" else None
-        return cls(noise, Check(_number(mechanism, "vote_threshold"), sigma))
+        return cls(noise, ThresholdCheck(_number(mechanism, "vote_threshold"), sigma))
 
     def ask(self, votes: NDArray[np.int64], *, asks: int, rng: np.random.Generator) -> Answers:
         """Ask a query with these votes again and again.

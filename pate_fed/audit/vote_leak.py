@@ -39,7 +39,7 @@ _LOG_SQRT_TWO_PI: Final = 0.5 * float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ThresholdCheck:
     """A threshold: a query is answered if a noisy top count reaches it.
 
     Attributes:
@@ -176,7 +176,7 @@ def rebuild_votes(
     noise: Noise,
     *,
     teachers: int | None = None,
-    check: Check | None = None,
+    check: ThresholdCheck | None = None,
     few_answers: bool = False,
 ) -> LeakedVotes:
     """Return the votes that explain repeated answers best.
@@ -237,7 +237,7 @@ class _Likelihood:
 
     answers: Answers
     noise: Noise
-    check: Check | None
+    check: ThresholdCheck | None
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -261,7 +261,7 @@ class _Likelihood:
 
 
 def _first_guess(
-    answers: Answers, noise: Noise, teachers: int | None, check: Check | None
+    answers: Answers, noise: Noise, teachers: int | None, check: ThresholdCheck | None
 ) -> NDArray[np.float64]:
     """Return votes as if each class competed with the most frequent one alone.
 

@@ -11,7 +11,7 @@ from pate_fed.mechanisms.mechanism import Mechanism, Size, Spec
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noise_shares import ROW_SUM_FALSE_ALARM, DistributedNoise
 from pate_fed.mechanisms.noisy_max import NoisyMax
-from pate_fed.mechanisms.predictions import CONFIDENCE, HearsStudent, Predictions
+from pate_fed.mechanisms.predictions import CONFIDENCE, HearsStudent, StudentPredictions
 from pate_fed.mechanisms.registry import (
     DEPLOYED,
     SPECS,
@@ -46,13 +46,13 @@ __all__ = [
     "Mechanism",
     "NoisePlan",
     "NoisyMax",
-    "Predictions",
     "RandomBytes",
     "Size",
     "Spec",
     "StableGaussianMax",
     "StableLaplaceMax",
     "StableMax",
+    "StudentPredictions",
     "Tallies",
     "ThresholdMax",
     "discrete_variation_bound",

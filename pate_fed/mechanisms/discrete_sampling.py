@@ -96,7 +96,7 @@ def discrete_variation_bound(sigma: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Table:
+class _DrawTable:
     """A law as thresholds.
 
     Attributes:
@@ -117,7 +117,7 @@ _UNDECIDED: Final = LARGEST_VALUE + 1
 
 
 def _draw(
-    table: _Table, shape: int | tuple[int, ...], random_bytes: RandomBytes
+    table: _DrawTable, shape: int | tuple[int, ...], random_bytes: RandomBytes
 ) -> NDArray[np.int64]:
     noise = np.empty(shape, dtype=np.int64)
     flat = noise.reshape(-1)
@@ -126,7 +126,7 @@ def _draw(
     return noise
 
 
-def _draw_block(table: _Table, noise: NDArray[np.int64], random_bytes: RandomBytes) -> None:
+def _draw_block(table: _DrawTable, noise: NDArray[np.int64], random_bytes: RandomBytes) -> None:
     """Fill `noise`."""
     words = np.frombuffer(exactly(random_bytes, noise.size * _WORD_BYTES), dtype="<u8")
     noise[:] = table.guide[words >> np.uint64(_WORD_BITS - _GUIDE_BITS)]
@@ -152,7 +152,7 @@ def _largest(sigma: float) -> int:
 
 
 @lru_cache(maxsize=4)  # up to 60 megabytes each; a run has one sigma
-def _table(sigma: float) -> _Table:
+def _table(sigma: float) -> _DrawTable:
     largest = _largest(sigma)
     weights = list(_weights(sigma, largest))
     total = 2 * sum(weights) - weights[0]
@@ -161,7 +161,7 @@ def _table(sigma: float) -> _Table:
     most = (1 << _BITS) - 1
     thresholds = tuple(min((part << _BITS) // total, most) for part in accumulate(ascending))
     words = np.array([threshold >> _WORD_BITS for threshold in thresholds], dtype=np.uint64)
-    return _Table(largest, thresholds, words, _guide(words, largest))
+    return _DrawTable(largest, thresholds, words, _guide(words, largest))
 
 
 def _weights(sigma: float, largest: int) -> Iterator[int]:

@@ -14,7 +14,7 @@ from pate_fed.releases import NoisyRelease, Outcome
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Predictions:
+class StudentPredictions:
     """A student's predictions for one batch. Public: made of released labels and public inputs.
 
     Attributes:
@@ -85,11 +85,11 @@ class HearsStudent:
     __slots__ = ()
 
     confidence: float
-    predictions: Predictions | None
+    predictions: StudentPredictions | None
 
     def with_predictions(self, probabilities: ArrayLike, *, total_votes: int) -> Self:
-        """Return the mechanism for one batch; see `Predictions.of`."""
-        predictions = Predictions.of(probabilities, total_votes=total_votes)
+        """Return the mechanism for one batch; see `StudentPredictions.of`."""
+        predictions = StudentPredictions.of(probabilities, total_votes=total_votes)
         return replace(self, predictions=predictions)  # type: ignore[type-var]  # both are dataclasses
 
     def reinforced_labels(self, release: NoisyRelease) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.predictions import (
     CONFIDENCE,
     HearsStudent,
-    Predictions,
+    StudentPredictions,
     checked_confidence,
 )
 from pate_fed.mechanisms.sampling import RandomBytes
@@ -74,7 +74,7 @@ class ThresholdMax(GaussianMax):
 class InteractiveThresholdMax(HearsStudent, ThresholdMax):
     """Threshold-GNMax on the votes that a student does not expect.
 
-    The student's chance of each class, in votes, is taken off its count: c_j of `Predictions`. The
+    The student's chance of each class, in votes, is taken off its count: c_j of `predictions`. The
     label is the class that teachers favor most beyond that, if it is by `vote_threshold` votes.
     Elsewhere a confident student keeps its own label, which looks at no votes.
 
@@ -89,7 +89,7 @@ class InteractiveThresholdMax(HearsStudent, ThresholdMax):
     name: ClassVar[str] = "interactive-threshold"
 
     confidence: float = CONFIDENCE
-    predictions: Predictions | None = field(default=None, compare=False, repr=False)
+    predictions: StudentPredictions | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         ThresholdMax.__post_init__(self)

@@ -99,7 +99,7 @@ def draw_weights(net: nn.Module, chance: torch.Generator, *, gain: float = 1.0) 
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RandomView:
     """How far a random view of an image may be from it.
 
     Attributes:
@@ -117,11 +117,11 @@ class View:
     erased: float = 0.0
 
 
-WEAK: Final = View(turn=8, shift=0.07, scale=0.08)
-STRONG: Final = View(turn=25, shift=0.11, scale=0.2, shear=15, erased=0.28)
+WEAK: Final = RandomView(turn=8, shift=0.07, scale=0.08)
+STRONG: Final = RandomView(turn=25, shift=0.11, scale=0.2, shear=15, erased=0.28)
 
 
-def seen_from(images: Tensor, view: View, generator: torch.Generator) -> Tensor:
+def seen_from(images: Tensor, view: RandomView, generator: torch.Generator) -> Tensor:
     """Return each image as a random view shows it; the same shape."""
     count, _, height, width = images.shape
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pate_fed.students.convolution import STRONG, WEAK, ConvNet, View, seen_from
+from pate_fed.students.convolution import STRONG, WEAK, ConvNet, RandomView, seen_from
 from pate_fed.students.image_student import TwoBatchStudent
 
 _SURE = 0.9
@@ -23,7 +23,7 @@ class FixMatchStudent(TwoBatchStudent):
 
     name: ClassVar[str] = "fixmatch"
     steps: ClassVar[int] = 800
-    view: ClassVar[View] = WEAK
+    view: ClassVar[RandomView] = WEAK
     pool_batch: ClassVar[int] = 192
 
     def _loss_of_pool(

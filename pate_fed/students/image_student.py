@@ -16,7 +16,7 @@ from pate_fed.networks import one_thread, usable_device
 from pate_fed.students.convolution import (
     ConvModel,
     ConvNet,
-    View,
+    RandomView,
     as_tensor,
     seen_from,
     trained,
@@ -88,7 +88,7 @@ class TwoBatchStudent(ImageStudent):
     """
 
     steps: ClassVar[int]
-    view: ClassVar[View]
+    view: ClassVar[RandomView]
     smoothing: ClassVar[float] = 0.0
     pool_batch: ClassVar[int]
 

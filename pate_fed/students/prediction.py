@@ -16,7 +16,7 @@ from pate_fed.students.trained import load_student
 
 
 @dataclass(frozen=True, slots=True)
-class Predictions:
+class PredictedLabels:
     """Labels of rows.
 
     Attributes:
@@ -54,7 +54,7 @@ class Predictions:
 
 def predict_file(
     directory: Path, rows: Path, *, separator: str = ",", decimal: str = "."
-) -> Predictions:
+) -> PredictedLabels:
     """Let a student label a file.
 
     Args:
@@ -70,7 +70,7 @@ def predict_file(
     student = load_student(directory)
     if isinstance(student.preprocessing, ImagePreprocessing):
         names, images = read_images(rows, student.preprocessing.encoder.shape)
-        return Predictions(names, student.class_names, student.predict_proba(images))
+        return PredictedLabels(names, student.class_names, student.predict_proba(images))
     table = read_table(rows, separator, decimal)
     lines = tuple(str(line) for line in table.lines)
-    return Predictions(lines, student.class_names, student.predict_proba(table))
+    return PredictedLabels(lines, student.class_names, student.predict_proba(table))

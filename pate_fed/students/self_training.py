@@ -35,7 +35,7 @@ _CHUNK = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TrainingStage:
     """One stage of training.
 
     Attributes:
@@ -51,7 +51,11 @@ class Stage:
     last: float
 
 
-STAGES: Final = (Stage(16, 300, 0.6, 0.85), Stage(16, 300, 0.8, 0.93), Stage(24, 500, 0.85, 0.95))
+STAGES: Final = (
+    TrainingStage(16, 300, 0.6, 0.85),
+    TrainingStage(16, 300, 0.8, 0.93),
+    TrainingStage(24, 500, 0.85, 0.95),
+)
 
 
 class SelfTrainingStudent(ImageStudent):
@@ -78,7 +82,7 @@ class SelfTrainingStudent(ImageStudent):
 
 
 def _stage(
-    stage: Stage, pool: Tensor, belief: Tensor, classes: int, generator: torch.Generator
+    stage: TrainingStage, pool: Tensor, belief: Tensor, classes: int, generator: torch.Generator
 ) -> ConvNet:
     """Train one network on the surest labels, and on its own where it grows sure."""
     net = ConvNet(pool.shape[1], classes, stage.width, generator).to(pool.device)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pate_fed.students.convolution import STRONG, ConvNet, View
+from pate_fed.students.convolution import STRONG, ConvNet, RandomView
 from pate_fed.students.image_student import TwoBatchStudent
 
 _SMALL = 0.1
@@ -28,7 +28,7 @@ class AdversarialStudent(TwoBatchStudent):
 
     name: ClassVar[str] = "vat"
     steps: ClassVar[int] = 600
-    view: ClassVar[View] = STRONG
+    view: ClassVar[RandomView] = STRONG
     smoothing: ClassVar[float] = 0.03
     pool_batch: ClassVar[int] = 128
 

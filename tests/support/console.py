@@ -23,9 +23,9 @@ from sqlalchemy import insert
 from starlette.testclient import TestClient
 
 from coordinator.console import build
-from coordinator.database import Act, MemberRow, RunRow, RunState
-from coordinator.database.audit_log import AuditLog
-from coordinator.database.schema import AuditRow
+from coordinator.database import FederationAct, MemberRow, RunRow, RunState
+from coordinator.database.audit_log import FederationAuditLog
+from coordinator.database.schema import FederationAuditRow
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.people import Role
@@ -216,10 +216,10 @@ def add_entries(coordinator: Coordinator, count: int, *, subject: str = "North")
                 **{"before": {"state": "running"}, "after": {"state": "paused"}},
             }
             at = round(NOW.timestamp() + number) * 1000
-            body = AuditEntry(first + number + 1, at, Act.PAUSED, facts).to_bytes()
-            link = AuditLog.link(link, body)
+            body = AuditEntry(first + number + 1, at, FederationAct.PAUSED, facts).to_bytes()
+            link = FederationAuditLog.link(link, body)
             rows.append({"number": first + number + 1, "body": body, "link": link})
-        connection.execute(insert(AuditRow), rows)
+        connection.execute(insert(FederationAuditRow), rows)
 
 
 def newest_acts(

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from coordinator.database import Database, RunAttempt, RunStore
-from coordinator.database.run_store import AskedBatch
+from coordinator.database.run_store import StoredBatch
 from coordinator.errors import DatabaseError
 from coordinator.runs.queue import RunQueue
 from pate_fed.accounting import Outcomes
@@ -57,7 +57,7 @@ def store_of(run: RunAttempt) -> RunStore:
 def release_next(store: RunStore, number: int) -> None:
     """Reserve, charge and release one query."""
     ledger = store.ledger()
-    asked = AskedBatch(number, (number,), ledger.left)
+    asked = StoredBatch(number, (number,), ledger.left)
     store.save_asked(ledger.reserve(asked.entry_id, ONE), asked)
     release = release_of(number)
     charged = store.ledger().commit(asked.entry_id, ONE, release.digest)

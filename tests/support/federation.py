@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.database import Database, RunStore
-from coordinator.database.run_store import AskedBatch
+from coordinator.database.run_store import StoredBatch
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.transport import Silence, Transport
 from party.decision.guard import Guard
@@ -140,7 +140,7 @@ class RecordingStore(RunStore):
         """Start again with another ledger, unnoticed."""
         self._ledger = ledger
 
-    def save_asked(self, ledger: RunLedger, asked: AskedBatch) -> None:
+    def save_asked(self, ledger: RunLedger, asked: StoredBatch) -> None:
         self.events.append(f"ledger {ledger.states[-1].value}")
         super().save_asked(ledger, asked)
 

@@ -19,7 +19,7 @@ from party.site.dataset import add
 from party.site.folder import SETTINGS_FILE, Site
 from party.site.records import SiteRecords, Subject
 from party.site.tasks import fetch_task
-from party.storage import AuditLog, LedgerStore
+from party.storage import LedgerStore, SiteAuditLog
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.charging import RunLedger
 from pate_fed.data.task import LearningTask
@@ -166,7 +166,7 @@ def decide_budget(site: Site) -> None:
 def audit_of(site: Site) -> list[AuditEntry]:
     """The audit log of a site, checked."""
     with site.open_database() as database:
-        log = AuditLog(database)
+        log = SiteAuditLog(database)
         log.verify()
         return list(log.entries())
 

@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 from coordinator.database import Database, RunAttempt, RunRow, RunStore, SqlCoordinatorJournal
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.queue import RunQueue
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from pate_fed.charging import RunLedger
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.queries import QueryBatch
@@ -109,9 +109,9 @@ class MortalFederation(Federation):
         self.folder = folder
         self.url = url or f"sqlite:///{folder / 'coordinator.db'}"
         self._is_new = not url
-        self.passed: list[Stage] = []
+        self.passed: list[BatchStage] = []
         self.lives = 1
-        self.is_fatal: Callable[[int, Stage], bool] = lambda number, stage: False
+        self.is_fatal: Callable[[int, BatchStage], bool] = lambda number, stage: False
         self._since = 0
         self._noise = keyed_stream(bytes(32), tag="mortal coordinator")
         if opens:
@@ -174,7 +174,7 @@ class MortalFederation(Federation):
                 attempt = RunAttempt(database, run.number, self._attempt.attempt, run.fence)
             return self._store_of(attempt, ledger)
 
-    def _note(self, stage: Stage) -> None:
+    def _note(self, stage: BatchStage) -> None:
         self.passed.append(stage)
         self._since += 1
         if self.is_fatal(self._since, stage):

@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from coordinator.service import serve
 from pate_fed.nodes import write_logs_as_json
 
@@ -18,7 +18,7 @@ from pate_fed.nodes import write_logs_as_json
 def main(home: Path, stage: str, passes: int) -> None:
     left = passes
 
-    def die(passed: Stage) -> None:
+    def die(passed: BatchStage) -> None:
         nonlocal left
         left -= passed.value == stage
         if passed.value == stage and not left:

@@ -30,8 +30,8 @@ from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run
 from coordinator.runs.request import source_of
-from coordinator.runs.stages import Stage
-from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.stages import BatchStage
+from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.worker import RunWorker
 from party.service import PartyService
@@ -184,11 +184,15 @@ class SocketTransport(Transport):
 
 
 def live_as_coordinator(
-    home: Path, doors: tuple[Path, ...], log: Path, dies: Callable[[Stage], bool], wait_s: float
+    home: Path,
+    doors: tuple[Path, ...],
+    log: Path,
+    dies: Callable[[BatchStage], bool],
+    wait_s: float,
 ) -> None:
     """Work on all runs until none is open."""
 
-    def on_stage(stage: Stage) -> None:
+    def on_stage(stage: BatchStage) -> None:
         if dies(stage):
             os.kill(os.getpid(), 9)
 
@@ -203,7 +207,7 @@ def live_as_coordinator(
             coordinator.home,
             coordinator.queue,
             parties=coordinator.enrollment.parties,
-            surroundings=Surroundings(
+            surroundings=WorkerResources(
                 open_transport=open_transport,
                 random_bytes=secrets.token_bytes,
                 noise_bytes=secrets.token_bytes,
@@ -220,16 +224,16 @@ def live_as_coordinator(
 class DiesAt:
     """Dies when a stage, or any where none is named, is passed for the so many-th time."""
 
-    stage: Stage | None = None
+    stage: BatchStage | None = None
     number: int = 1
 
-    def __call__(self, passed: Stage) -> bool:
+    def __call__(self, passed: BatchStage) -> bool:
         """Tell whether it is time."""
         self.number -= self.stage in (None, passed)
         return self.number == 0
 
 
-def never(passed: Stage) -> bool:
+def never(passed: BatchStage) -> bool:
     """Do not die."""
     return False
 
@@ -400,7 +404,7 @@ class ProcessFederation:
         for place in range(len(self.hospitals.sites)):
             self.start_hospital(place)
 
-    def start_coordinator(self, dies: Callable[[Stage], bool] = never) -> None:
+    def start_coordinator(self, dies: Callable[[BatchStage], bool] = never) -> None:
         """Start the coordinator's process."""
         doors = tuple(self._place(place).door for place in range(len(self.hospitals.sites)))
         log = self.folder / "coordinator.log"
@@ -443,7 +447,7 @@ class ProcessFederation:
         self.kills += code == -9
         return code == -9
 
-    def work(self, dies: Callable[[Stage], bool] = never) -> bool:
+    def work(self, dies: Callable[[BatchStage], bool] = never) -> bool:
         """Let one coordinator live until it is killed or has nothing to do; tell which."""
         self.start_coordinator(dies)
         return self.bury_coordinator()

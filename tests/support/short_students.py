@@ -24,7 +24,7 @@ def shortened(monkeypatch: pytest.MonkeyPatch, *, steps: int, width: int) -> Non
         steps: How many.
         width: Filters of a network whose stages say how wide it is.
     """
-    from pate_fed.students.self_training import Stage  # noqa: PLC0415 - torch: seconds
+    from pate_fed.students.self_training import TrainingStage  # noqa: PLC0415 - torch: seconds
 
     for module, number in STEPS:
         monkeypatch.setattr(import_module(f"pate_fed.students.{module}"), number, steps)
@@ -32,5 +32,5 @@ def shortened(monkeypatch: pytest.MonkeyPatch, *, steps: int, width: int) -> Non
         module, student = IMAGE_STUDENTS[name]
         known = getattr(import_module(f"pate_fed.students.{module}"), student)
         monkeypatch.setattr(known, "steps", steps)
-    stages = (Stage(width, steps, 0.6, 0.85), Stage(width, steps, 0.85, 0.95))
+    stages = (TrainingStage(width, steps, 0.6, 0.85), TrainingStage(width, steps, 0.85, 0.95))
     monkeypatch.setattr(import_module("pate_fed.students.self_training"), "STAGES", stages)

@@ -15,8 +15,8 @@ from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run
 from coordinator.runs.request import RunRequest, source_of
-from coordinator.runs.stages import Stage
-from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.stages import BatchStage
+from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.worker import RunWorker
 from party.site.folder import Site
@@ -97,7 +97,7 @@ class Worked:
         self.door = Door(0)
         self.hospitals: dict[int, Hospital] = {}
         self.away: set[int] = set()
-        self.on_stage: Callable[[Stage], None] = lambda stage: None
+        self.on_stage: Callable[[BatchStage], None] = lambda stage: None
         self.on_exchange: Callable[[int], None] = lambda number: None
         self.on_wait: Callable[[float], None] = lambda seconds: None
         self.now = time.time()
@@ -189,7 +189,7 @@ class Worked:
             self.coordinator.home,
             self.coordinator.queue,
             parties=self.coordinator.enrollment.parties,
-            surroundings=Surroundings(
+            surroundings=WorkerResources(
                 open_transport=self._open_transport,
                 random_bytes=secrets.token_bytes,
                 noise_bytes=secrets.token_bytes,

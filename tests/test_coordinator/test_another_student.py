@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coordinator import operator
-from coordinator.database import Act
+from coordinator.database import FederationAct
 from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.lost_results import give_student_to
 from coordinator.runs.open_run import results_of
@@ -85,7 +85,7 @@ def test_a_student_takes_the_place_of_another_and_nothing_is_charged(
     assert [len(one.exchanges) for one in ended.hospitals.values()] == exchanges
     *_, entry = ended.coordinator.audit_log.tables()
     assert (entry["act"], entry["subject"], entry["after"]) == (
-        Act.STUDENT_GIVEN,
+        FederationAct.STUDENT_GIVEN,
         "first",
         {"student": "forest"},
     )

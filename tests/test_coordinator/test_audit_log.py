@@ -15,7 +15,7 @@ from threading import Thread
 
 import pytest
 
-from coordinator.database import Act, Actor, AuditLog, Database
+from coordinator.database import Actor, Database, FederationAct, FederationAuditLog
 from coordinator.errors import DatabaseError, EnrollmentError, RunQueueError
 from coordinator.operator import Coordinator
 from coordinator.runs.open_run import results_of
@@ -36,12 +36,12 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "coordinator.db"
 
 
-def note(log: AuditLog) -> None:
-    log.append(Act.PAUSED, {"by": "anna", "from": "command line", "subject": "x"}, at=1.0)
+def note(log: FederationAuditLog) -> None:
+    log.append(FederationAct.PAUSED, {"by": "anna", "from": "command line", "subject": "x"}, at=1.0)
 
 
 def tampered(file: Path, tamper: Tamper) -> None:
-    """Act as somebody who can write the file."""
+    """FederationAct as somebody who can write the file."""
     with closing(sqlite3.connect(file)) as opened:
         tamper(opened)
         opened.commit()
@@ -52,7 +52,7 @@ class TestWhole:
 
     @sampled()
     def test_an_error_after_the_entry_undoes_both(self, database: Database) -> None:
-        log = AuditLog(database)
+        log = FederationAuditLog(database)
         note(log)
 
         def fail_after_it() -> None:
@@ -66,7 +66,7 @@ class TestWhole:
 
     def test_another_thread_has_its_own_transaction(self, file: Path) -> None:
         with Database(f"sqlite:///{file}", is_new=True) as database:
-            log, seen = AuditLog(database), list[int]()
+            log, seen = FederationAuditLog(database), list[int]()
             other = Thread(target=lambda: seen.append(log.end[0]))
             with database.as_one():
                 note(log)
@@ -134,7 +134,7 @@ class TestActs:
         assert {(one["by"], one["from"]) for one in shown} == {(LOGIN, "command line")}
         assert [shown[2][side]["teachers"] for side in ("before", "after")] == [7, 8]
         assert shown[1]["after"]["fingerprint"] == asking.hex()
-        asked = [one["after"] for one in log.tables() if one["act"] == Act.ASKED]
+        asked = [one["after"] for one in log.tables() if one["act"] == FederationAct.ASKED]
         text = federation.coordinator.queue.request("first").encode()
         assert [one["request_sha256"] for one in asked] == [hashlib.sha256(text).hexdigest()]
         token = json.loads(invitation.read_text())["token"]

@@ -12,7 +12,7 @@ from threading import Barrier, Event
 
 import pytest
 
-from coordinator.database import Act, Actor, Database, RunState
+from coordinator.database import Actor, Database, FederationAct, RunState
 from coordinator.errors import BudgetRuleError
 from coordinator.operator import Coordinator
 from coordinator.people import FederationBudget, People, Role
@@ -78,12 +78,12 @@ def test_two_people_raise_it_and_both_are_on_record(fresh: Coordinator, second: 
     assert (fresh.budget.epsilon(), fresh.budget.proposal()) == (8.0, None)
     agreed, asked, _ = newest_acts(fresh, words=["budget"], most=3)
     assert (agreed["act"], agreed["by"], agreed["after"]["proposed by"]) == (
-        Act.BUDGET_AGREED,
+        FederationAct.BUDGET_AGREED,
         second,
         "Olga",
     )
     assert (asked["act"], asked["after"]) == (
-        Act.BUDGET_PROPOSED,
+        FederationAct.BUDGET_PROPOSED,
         {"epsilon": "8", "reason": "a second study"},
     )
     as_(fresh, "Olga").change(2.0)  # down goes at once

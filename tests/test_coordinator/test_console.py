@@ -27,7 +27,7 @@ from coordinator.console.access import ACCESS, PUBLIC, require_complete
 from coordinator.console.app import SIGN_INS_PER_MINUTE, make_app
 from coordinator.console.forms import MOST_ROWS, MOST_UPLOAD_BYTES
 from coordinator.console.rendering import step_line
-from coordinator.database import Act
+from coordinator.database import FederationAct
 from coordinator.errors import ConsoleError, DatabaseError, PersonError
 from coordinator.operator import Coordinator
 from coordinator.people import ABSOLUTE, IDLE, Role, Sessions
@@ -325,7 +325,7 @@ class TestSigningIn:
         assert client.get("/").status_code == 200
         newest, *_ = newest_acts(fresh, most=1)
         assert (newest["act"], newest["by"], newest["from"]) == (
-            Act.SIGNED_IN,
+            FederationAct.SIGNED_IN,
             "Anna",
             "console",
         )
@@ -370,7 +370,7 @@ class TestSigningIn:
         with pytest.raises(PersonError):
             fresh.people.sign_in("Anna", password=PASSWORD, code=code_now(key))
         assert [one.is_locked for one in fresh.people.all()] == [True]
-        assert newest_acts(fresh, words=[Act.LOCKED_OUT.value])[0]["subject"] == "Anna"
+        assert newest_acts(fresh, words=[FederationAct.LOCKED_OUT.value])[0]["subject"] == "Anna"
         later = fresh.people._clock() + people_module.LOCKED_FOR
         monkeypatch.setattr(fresh.people, "_clock", lambda: later)
         code = code_at(key, int(later.timestamp() // 30))
@@ -586,7 +586,7 @@ class TestUploads:
         assert answer.headers["content-disposition"].startswith("attachment")
         newest, *_ = newest_acts(fresh, most=1)
         assert (newest["act"], newest["by"], newest["after"]) == (
-            Act.EXPORTED,
+            FederationAct.EXPORTED,
             "Some auditor",
             {"file": "labels.csv"},
         )
@@ -627,7 +627,11 @@ class TestActs:
         assert client.post("/hospitals/revoke", data=wrong).status_code == 400
         assert client.post("/hospitals/revoke", data={**wrong, "typed": "East"}).status_code == 303
         acts = [(one["act"], one["subject"]) for one in reversed(newest_acts(fresh, most=3))]
-        assert acts == [(Act.INVITED, "Müller"), (Act.APPROVED, "East"), (Act.REVOKED, "East")]
+        assert acts == [
+            (FederationAct.INVITED, "Müller"),
+            (FederationAct.APPROVED, "East"),
+            (FederationAct.REVOKED, "East"),
+        ]
         whos = {(one["by"], one["from"]) for one in newest_acts(fresh, most=3)}
         assert whos == {("Some operator", "console")}
         assert made.json()["token"] not in client.get("/audit").text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import FormData
 
-from coordinator.console.new_run import FIELDS, Field
+from coordinator.console.new_run import FIELDS, FormField
 from coordinator.errors import ConsoleError
 from coordinator.runs.run_options import DEPLOYED
 from pate_fed.accounting.ranges import RANGES
@@ -29,7 +29,7 @@ CHOSEN = [name for name in ALL if DEPLOYED[name].choices]
 NUMBERS = [name for name in ALL if DEPLOYED[name].kind in {int, float}]
 
 
-def named(name: str) -> Field:
+def named(name: str) -> FormField:
     return ALL[name]
 
 

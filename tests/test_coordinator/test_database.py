@@ -23,7 +23,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, create_engine, select, text
 
 from coordinator.database import (
-    Base,
+    CoordinatorRow,
     Database,
     InvitationRow,
     ReleasedAnswers,
@@ -33,7 +33,7 @@ from coordinator.database import (
     ledger_rows,
 )
 from coordinator.database import engine as engine_module
-from coordinator.database.run_store import AskedBatch
+from coordinator.database.run_store import StoredBatch
 from coordinator.database.schema import AnswerRow, RunBatchRow, RunEntryRow, RunStepRow
 from coordinator.errors import (
     CoordinatorError,
@@ -43,7 +43,7 @@ from coordinator.errors import (
     RunLockedError,
 )
 from coordinator.runs.queue import RunQueue
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from pate_fed.charging import RunLedger
 from pate_fed.nodes import database as node_database
 from pate_fed.nodes.database import put
@@ -119,7 +119,7 @@ class TestOpening:
         engine = create_engine(database_url)
         with engine.connect() as connection:
             context = MigrationContext.configure(connection)
-            assert compare_metadata(context, Base.metadata) == []
+            assert compare_metadata(context, CoordinatorRow.metadata) == []
             assert (
                 context.get_current_revision() == Database.newest
             )  # else every start would look for more
@@ -332,7 +332,7 @@ class TestTakingOver:
         journal = SqlCoordinatorJournal(run)
         journal.append(STEPS[0])
         release_next(store, 0)
-        ledger, asked = store.ledger(), AskedBatch(1, (1,), store.ledger().left)
+        ledger, asked = store.ledger(), StoredBatch(1, (1,), store.ledger().left)
         reserved = ledger.reserve(asked.entry_id, ONE)
         later = runs.take_up("run")
         newer = store_of(later)
@@ -408,7 +408,7 @@ class TestResults:
     def test_a_release_that_cannot_be_stored_leaves_its_charge_open(
         self, store: RunStore, runs: RunQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        asked = AskedBatch(0, (0,), store.ledger().left)
+        asked = StoredBatch(0, (0,), store.ledger().left)
         store.save_asked(store.ledger().reserve(asked.entry_id, ONE), asked)
         charged = store.ledger().commit(asked.entry_id, ONE, release_of(0).digest)
 
@@ -492,7 +492,7 @@ class TestAnswers:
         outcomes = [Outcome.ANSWERED, Outcome.REFUSED, Outcome.NOT_ASKED]
         release = NoisyRelease(np.array([2, ABSTAIN, ABSTAIN]), np.array(outcomes, dtype=np.int8))
         indices = (7, 3, 5)
-        store.save_asked(store.ledger(), AskedBatch(0, indices, store.ledger().left))
+        store.save_asked(store.ledger(), StoredBatch(0, indices, store.ledger().left))
         store.save_release(store.ledger(), batch=0, release=release)
         queries = POOL.ask((3, 5, 7, 9)).digests
         found = ReleasedAnswers(database).find(queries, task_digest=TASK, members=MEMBERS[::-1])
@@ -531,7 +531,7 @@ class TestAnswers:
         indices = tuple(range(2_000))
         labels = np.arange(2_000) % 3
         release = NoisyRelease(labels, np.full(2_000, Outcome.ANSWERED, dtype=np.int8))
-        store.save_asked(store.ledger(), AskedBatch(0, indices, store.ledger().left))
+        store.save_asked(store.ledger(), StoredBatch(0, indices, store.ledger().left))
         store.save_release(store.ledger(), batch=0, release=release)
         queries = POOL.ask(tuple(range(3_000))).digests
         found = ReleasedAnswers(database).find(queries, task_digest=TASK, members=MEMBERS)
@@ -625,27 +625,27 @@ class TestFederation:
     """Whole runs whose coordinator dies and comes back from its database alone."""
 
     @sampled()
-    @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in Stage])
+    @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in BatchStage])
     def test_a_coordinator_that_dies_at_each_stage_goes_on(
-        self, tmp_path: Path, open_database: OpenDatabase, stage: Stage
+        self, tmp_path: Path, open_database: OpenDatabase, stage: BatchStage
     ) -> None:
         url = f"sqlite:///{tmp_path / 'coordinator.db'}"
         self._live(open_database(url, is_new=True), tmp_path, stage)
 
     @sampled()
     def test_a_coordinator_on_postgresql_goes_on(self, database: Database, tmp_path: Path) -> None:
-        self._live(database, tmp_path, Stage.CERTIFIED)
+        self._live(database, tmp_path, BatchStage.CERTIFIED)
 
-    def _live(self, database: Database, folder: Path, stage: Stage) -> None:
+    def _live(self, database: Database, folder: Path, stage: BatchStage) -> None:
         kind = "noise at the coordinator"
         url = database._engine.url.render_as_string(hide_password=False)
         federation = MortalFederation(folder, kind=kind, form="masked", url=url)
         federation.run.set_up()
         federation.passed.clear()
         federation._since = 0
-        deaths: list[Stage] = []
+        deaths: list[BatchStage] = []
 
-        def dies(number: int, passed: Stage) -> bool:
+        def dies(number: int, passed: BatchStage) -> bool:
             if passed is stage and not deaths:
                 deaths.append(passed)
                 return True
@@ -687,11 +687,13 @@ class TestTogether:
             tables = [kind.__table__ for kind in self.TABLES]
             return [sorted(map(tuple, session.execute(each.select())), key=repr) for each in tables]
 
-    def fail_after(self, federation: MortalFederation, stage: Stage, indices: list[int]) -> None:
+    def fail_after(
+        self, federation: MortalFederation, stage: BatchStage, indices: list[int]
+    ) -> None:
         """Ask a batch; from a stage on nothing can be stored."""
         with ExitStack() as stack:
 
-            def fill(number: int, passed: Stage) -> bool:
+            def fill(number: int, passed: BatchStage) -> bool:
                 if passed is stage:
                     stack.enter_context(failing_commits(federation.database))
                 return False
@@ -727,7 +729,7 @@ class TestTogether:
 
     @sampled()
     def test_both_are_there_before_anybody_is_asked(self, federation: MortalFederation) -> None:
-        federation.is_fatal = lambda number, stage: stage is Stage.PLANNED
+        federation.is_fatal = lambda number, stage: stage is BatchStage.PLANNED
         with pytest.raises(KilledError):
             federation.ask(2)
         federation.is_fatal = lambda number, stage: False
@@ -743,7 +745,7 @@ class TestTogether:
         self, federation: MortalFederation, database: Database
     ) -> None:
         before = self.rows(database)
-        self.fail_after(federation, Stage.DECIDED, [2])
+        self.fail_after(federation, BatchStage.DECIDED, [2])
         after = self.rows(database)
         assert after[3] == before[3]  # no answer is there
         assert list(federation.stored(federation_ledger(federation)).releases()) == [0]
@@ -758,7 +760,7 @@ class TestTogether:
     def test_a_release_that_was_not_stored_has_no_settlement(
         self, federation: MortalFederation
     ) -> None:
-        self.fail_after(federation, Stage.DECIDED, [2])
+        self.fail_after(federation, BatchStage.DECIDED, [2])
         federation.bury()
         federation.resume()
         assert self.steps_of(federation)[-2:] == [PlanOpened, SumOpened]
@@ -770,7 +772,7 @@ class TestTogether:
     @sampled()
     def test_a_void_batch_is_there_with_its_settlement(self, federation: MortalFederation) -> None:
         federation.on_vectors_of(1, lambda answer: None)
-        self.fail_after(federation, Stage.ANSWERED, [2])
+        self.fail_after(federation, BatchStage.ANSWERED, [2])
         federation.bury()
         federation.transport.on_answer = lambda node, answer: answer
         federation.resume()
@@ -786,7 +788,7 @@ class TestTogether:
         self, run: RunAttempt, store: RunStore, runs: RunQueue
     ) -> None:
         journal, ledger = SqlCoordinatorJournal(run), store.ledger()
-        asked = AskedBatch(0, (0,), ledger.left)
+        asked = StoredBatch(0, (0,), ledger.left)
 
         def write_both() -> None:
             with store.together():

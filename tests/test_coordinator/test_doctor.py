@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import text
 
 from coordinator.database import Database
-from coordinator.doctor import Surroundings, examine
+from coordinator.doctor import CoordinatorProbes, examine
 from coordinator.federation.certificates import issue_server_certificate, make_ca
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
@@ -45,7 +45,7 @@ def home(tmp_path: Path) -> FederationHome:
 
 def found(home: FederationHome, **around: Any) -> dict[str, Check]:
     """What the doctor finds, by name."""
-    checks = list(examine(home.folder, Surroundings(**around)))
+    checks = list(examine(home.folder, CoordinatorProbes(**around)))
     assert len({one.name for one in checks}) == len(checks)
     for one in checks:
         assert one.said.endswith("."), one

@@ -18,7 +18,7 @@ from coordinator.runs.evaluating import AskedEvaluation
 from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.request import RunRequest
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from coordinator.runs.transcripts import check_transcript
 from party.site.party_task import Evaluation, PartyTask, tasks_of
 from pate_fed.accounting import DistributedCountsEvent
@@ -190,11 +190,13 @@ def test_asked_again_the_stored_answer_is_given_without_a_charge(federation: Wor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", [Stage.OPENED, Stage.DECIDED])
-def test_a_kill_loses_no_charge_and_draws_no_answer_twice(federation: Worked, stage: Stage) -> None:
+@pytest.mark.parametrize("stage", [BatchStage.OPENED, BatchStage.DECIDED])
+def test_a_kill_loses_no_charge_and_draws_no_answer_twice(
+    federation: Worked, stage: BatchStage
+) -> None:
     evaluated(federation)
 
-    def die(passed: Stage) -> None:
+    def die(passed: BatchStage) -> None:
         if passed is stage:
             raise KilledError
 

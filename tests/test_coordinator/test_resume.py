@@ -21,7 +21,7 @@ from coordinator.database import Database, RunStore
 from coordinator.database.schema import StatementRow
 from coordinator.errors import DatabaseError, SetupError, VoidBatchError
 from coordinator.runs import stages
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from party.errors import Reason
 from pate_fed.charging import RunLedger
 from pate_fed.errors import InvalidParameterError
@@ -54,7 +54,7 @@ VARIANTS = [
     for kind in KINDS
     for form in ("additive", "masked")
 ]
-EVERY_STAGE = [pytest.param(stage, id=stage.value) for stage in Stage]
+EVERY_STAGE = [pytest.param(stage, id=stage.value) for stage in BatchStage]
 
 
 def started(folder: Path, kind: str, form: str, **more: Any) -> MortalFederation:
@@ -103,13 +103,13 @@ def check(federation: MortalFederation, kind: str, form: str) -> None:
     assert verdict.entries == verify_transcript(reference.transcript).entries
 
 
-def places_of(stage: Stage, kind: str, form: str) -> list[int]:
+def places_of(stage: BatchStage, kind: str, form: str) -> list[int]:
     """Where a run passes a stage, counted in stages."""
     passed = enumerate(undisturbed(kind, form).passed, start=1)
     places = [number for number, each in passed if each is stage]
-    never = {Stage.VOID_STORED, Stage.CLOSING_PROPOSED}
+    never = {BatchStage.VOID_STORED, BatchStage.CLOSING_PROPOSED}
     if form == "additive":
-        never |= {Stage.PROPOSED, Stage.AGREED, Stage.CERTIFIED}
+        never |= {BatchStage.PROPOSED, BatchStage.AGREED, BatchStage.CERTIFIED}
     assert bool(places) != (stage in never)
     return places
 
@@ -133,7 +133,7 @@ def places_to_die() -> list[Any]:
     """Every stage in the masked form, every third in the additive one; kinds take turns."""
     cases = []
     for (turn, kind), form, (number, stage) in product(
-        enumerate(KINDS), ("additive", "masked"), enumerate(Stage)
+        enumerate(KINDS), ("additive", "masked"), enumerate(BatchStage)
     ):
         if form == "masked":
             is_tried = turn == number % len(KINDS)
@@ -148,7 +148,7 @@ class TestEveryStage:
     @sampled()
     @pytest.mark.parametrize(("kind", "form", "stage"), places_to_die())
     def test_killed_there_the_run_ends_as_if_nothing_had_happened(
-        self, tmp_path: Path, kind: str, form: str, stage: Stage
+        self, tmp_path: Path, kind: str, form: str, stage: BatchStage
     ) -> None:
         for place in places_of(stage, kind, form)[-1:]:
             die_and_go_on(tmp_path / "one", kind, form, place)
@@ -172,7 +172,7 @@ class TestEveryStage:
         federation = started(tmp_path, kind, form)
         fate: dict[int, int] = {}
 
-        def is_fatal(number: int, stage: Stage) -> bool:
+        def is_fatal(number: int, stage: BatchStage) -> bool:
             return number == fate.setdefault(federation.lives, chance.randrange(1, 25))
 
         federation.is_fatal = is_fatal
@@ -198,7 +198,7 @@ NOISE_AT_COORDINATOR = "noise at the coordinator"
 
 def killed(
     folder: Path,
-    stage: Stage,
+    stage: BatchStage,
     *,
     kind: str = NOISE_AT_COORDINATOR,
     form: str = "additive",
@@ -217,7 +217,7 @@ class TestBatch:
     """What a restart does to the batch that was open."""
 
     def test_a_batch_whose_plan_never_left_is_asked_as_it_was_planned(self, tmp_path: Path) -> None:
-        federation = killed(tmp_path, Stage.PLANNED)
+        federation = killed(tmp_path, BatchStage.PLANNED)
         federation.resume()
         plan = federation.run.round.open_plan.digest
         release = federation.run.finish()
@@ -229,7 +229,7 @@ class TestBatch:
     def test_a_resumed_run_waits_until_its_hospitals_are_back(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        federation = killed(tmp_path, Stage.PLANNED)
+        federation = killed(tmp_path, BatchStage.PLANNED)
         transport, back = federation.transport, list[int]()
 
         def wait() -> list[int]:
@@ -256,7 +256,7 @@ class TestBatch:
         assert federation.ask(*BATCHES[0]).answered == 2
 
     def test_a_stored_release_is_shown_as_it_is_and_no_noise_is_drawn(self, tmp_path: Path) -> None:
-        federation = killed(tmp_path, Stage.STORED)
+        federation = killed(tmp_path, BatchStage.STORED)
         federation._noise = forbidden
         stored = releases_of(federation)
         federation.resume()
@@ -267,7 +267,7 @@ class TestBatch:
         assert federation.transport.traffic.exchanges == exchanges  # nothing is asked again
 
     def test_what_was_not_stored_gets_noise_that_nobody_has_seen(self, tmp_path: Path) -> None:
-        federation = killed(tmp_path, Stage.DECIDED)
+        federation = killed(tmp_path, BatchStage.DECIDED)
         drawn = []
         source = federation._noise
 
@@ -281,14 +281,14 @@ class TestBatch:
         assert drawn
 
     def test_counters_that_were_not_stored_come_back_from_the_journal(self, tmp_path: Path) -> None:
-        federation = killed(tmp_path, Stage.ANSWERED)
+        federation = killed(tmp_path, BatchStage.ANSWERED)
         with closing(Database(federation.url)) as database, database.session() as session:
             session.execute(delete(StatementRow))
         federation.resume()
         assert len(federation.store.statements.frames()) == PARTIES
 
     def test_nothing_else_is_asked_before_it_is_finished(self, tmp_path: Path) -> None:
-        federation = killed(tmp_path, Stage.ANSWERED)
+        federation = killed(tmp_path, BatchStage.ANSWERED)
         federation.resume()
         with pytest.raises(InvalidParameterError):
             federation.ask(7)
@@ -301,7 +301,7 @@ class TestBatch:
     @pytest.mark.parametrize("form", ["additive", "masked"])
     def test_a_void_batch_stays_void_and_keeps_its_charge(self, tmp_path: Path, form: str) -> None:
         federation = started(tmp_path, NOISE_AT_COORDINATOR, form)
-        federation.is_fatal = lambda number, stage: stage is Stage.VOID_STORED
+        federation.is_fatal = lambda number, stage: stage is BatchStage.VOID_STORED
         # Nor do they say that they would never open it: masked queries stay closed, too.
         federation.transport.on_answer = lambda node, answer: None if node < 3 else answer
         with pytest.raises(KilledError):
@@ -321,7 +321,7 @@ class TestBatch:
         assert verify_transcript(federation.transcript).is_good
 
     def test_another_y_for_a_sum_that_was_opened_is_its_senders_fault(self, tmp_path: Path) -> None:
-        federation = killed(tmp_path, Stage.OPENED)
+        federation = killed(tmp_path, BatchStage.OPENED)
         federation.resume()
         federation.on_vectors_of(
             1,
@@ -334,7 +334,7 @@ class TestBatch:
         assert federation.coordinator_states == ["forfeited"]
 
     def test_refusals_after_a_sum_was_opened_give_nothing_back(self, tmp_path: Path) -> None:
-        federation = killed(tmp_path, Stage.OPENED)
+        federation = killed(tmp_path, BatchStage.OPENED)
         federation.resume()
         plan = federation.run.round.open_plan.digest
 
@@ -349,7 +349,7 @@ class TestBatch:
         assert caught.value.reservation == "forfeited"
 
     def test_an_expired_plan_is_void_and_keeps_its_charge(self, tmp_path: Path) -> None:
-        federation = killed(tmp_path, Stage.PLANNED)
+        federation = killed(tmp_path, BatchStage.PLANNED)
         federation.now += 3601
         federation.resume()
         with pytest.raises(VoidBatchError) as caught:
@@ -369,7 +369,7 @@ class TestBatch:
             terms=interactive,
             policy={"mechanisms": frozenset({"interactive-threshold"})},
         )
-        federation.is_fatal = lambda number, stage: stage is Stage.PLANNED
+        federation.is_fatal = lambda number, stage: stage is BatchStage.PLANNED
         with pytest.raises(KilledError):
             federation.run.ask((0, 2), predictions=chances)
         federation.bury()
@@ -381,7 +381,7 @@ class TestBatch:
         assert len(set().union(*federation.ys().values())) == PARTIES
 
     def test_the_cost_on_the_votes_of_before_is_not_guessed(self, tmp_path: Path) -> None:
-        federation = killed(tmp_path, Stage.STORED)
+        federation = killed(tmp_path, BatchStage.STORED)
         federation.resume()
         federation.run.finish()
         assert federation.run.per_instance_cost is None
@@ -394,8 +394,8 @@ class TestBatch:
         def full(database: Database) -> None:
             raise DatabaseError("the database must be writable", "database or disk is full")
 
-        def fill(number: int, stage: Stage) -> bool:
-            if stage is Stage.DECIDED:
+        def fill(number: int, stage: BatchStage) -> bool:
+            if stage is BatchStage.DECIDED:
                 monkeypatch.setattr(Database, "transaction", full)
             return False
 
@@ -418,7 +418,7 @@ class TestParties:
     def test_one_that_was_restarted_too_sends_its_stored_y(self, tmp_path: Path) -> None:
         federation = started(tmp_path, NOISE_AT_COORDINATOR, "additive")
         federation.ask(0)
-        federation.is_fatal = lambda number, stage: stage is Stage.ANSWERED
+        federation.is_fatal = lambda number, stage: stage is BatchStage.ANSWERED
         with pytest.raises(KilledError):
             federation.ask(2)
         federation.bury()
@@ -435,7 +435,7 @@ class TestParties:
     def test_one_that_cannot_be_reached_stops_the_form_that_needs_it_until_it_is_back(
         self, tmp_path: Path
     ) -> None:
-        federation = killed(tmp_path, Stage.ANSWERED)
+        federation = killed(tmp_path, BatchStage.ANSWERED)
         federation.transport.on_query = lambda node, packet: None if node == 2 else packet
         with pytest.raises(SetupError, match="there"):
             federation.resume()
@@ -447,7 +447,7 @@ class TestParties:
     def test_one_that_cannot_be_reached_is_lost_where_the_form_survives_it(
         self, tmp_path: Path
     ) -> None:
-        federation = killed(tmp_path, Stage.PLANNED, form="masked")
+        federation = killed(tmp_path, BatchStage.PLANNED, form="masked")
         federation.transport.on_query = lambda node, packet: None if node == 2 else packet
         federation.resume()
         assert federation.run.finish() is not None
@@ -476,7 +476,7 @@ class TestParties:
         """Else two sums of one batch could be opened, and one party's votes from the two."""
         federation = started(tmp_path, NOISE_AT_COORDINATOR, "masked")
         federation.transport.on_query = lambda node, packet: None if node == 2 else packet
-        federation.is_fatal = lambda number, stage: stage is Stage.PROPOSED
+        federation.is_fatal = lambda number, stage: stage is BatchStage.PROPOSED
         with pytest.raises(KilledError):
             federation.ask(0)
         federation.bury()
@@ -498,15 +498,15 @@ class TestParties:
 class TestClosing:
     """A masked batch that does not open, and a coordinator that dies over it (rule R3)."""
 
-    FREED = (Stage.PROPOSED, Stage.CLOSING_PROPOSED, Stage.VOID_STORED)
-    SET_AGREED = (Stage.AGREED, Stage.CERTIFIED)
+    FREED = (BatchStage.PROPOSED, BatchStage.CLOSING_PROPOSED, BatchStage.VOID_STORED)
+    SET_AGREED = (BatchStage.AGREED, BatchStage.CERTIFIED)
     """Here hospitals have agreed to open a set: nobody signs that the plan is closed."""
 
-    def killed(self, folder: Path, stage: Stage) -> MortalFederation:
+    def killed(self, folder: Path, stage: BatchStage) -> MortalFederation:
         """Let a coordinator die there; two hospitals' y's are lost, before it or after."""
         federation = started(folder, NOISE_AT_COORDINATOR, "masked")
         federation.is_fatal = lambda number, each: federation.lives == 1 and each is stage
-        if stage in (Stage.CLOSING_PROPOSED, Stage.VOID_STORED):
+        if stage in (BatchStage.CLOSING_PROPOSED, BatchStage.VOID_STORED):
             lose_ys(federation)
         with pytest.raises(KilledError):
             federation.ask(*BATCHES[0])
@@ -515,9 +515,9 @@ class TestClosing:
         federation.resume()
         return federation
 
-    def finish(self, federation: MortalFederation, stage: Stage) -> bool:
+    def finish(self, federation: MortalFederation, stage: BatchStage) -> bool:
         """Bring the batch to its void end; tell whether its queries may be asked again."""
-        if stage is Stage.VOID_STORED:
+        if stage is BatchStage.VOID_STORED:
             assert federation.run.finish() is None
             return federation.run.asked.isdisjoint(BATCHES[0])
         with pytest.raises(VoidBatchError) as caught:
@@ -529,7 +529,7 @@ class TestClosing:
 
     @sampled()
     @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in FREED])
-    def test_what_was_closed_is_asked_again(self, tmp_path: Path, stage: Stage) -> None:
+    def test_what_was_closed_is_asked_again(self, tmp_path: Path, stage: BatchStage) -> None:
         federation = self.killed(tmp_path, stage)
         assert self.finish(federation, stage)
         [settled] = federation.run.round.settled
@@ -549,7 +549,7 @@ class TestClosing:
     @sampled()
     @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in SET_AGREED])
     def test_what_hospitals_agreed_to_open_is_never_closed(
-        self, tmp_path: Path, stage: Stage
+        self, tmp_path: Path, stage: BatchStage
     ) -> None:
         federation = self.killed(tmp_path, stage)
         assert not self.finish(federation, stage)
@@ -566,7 +566,7 @@ class TestClosing:
     @sampled()
     @pytest.mark.parametrize("stage", EVERY_STAGE)
     def test_a_coordinator_that_dies_over_a_batch_that_is_asked_again_goes_on(
-        self, tmp_path: Path, stage: Stage
+        self, tmp_path: Path, stage: BatchStage
     ) -> None:
         federation = started(tmp_path, NOISE_AT_COORDINATOR, "masked")
         lose_ys(federation)
@@ -576,7 +576,7 @@ class TestClosing:
         heal(federation)
         federation.is_fatal = lambda number, each: federation.lives == 1 and each is stage
         federation.live(BATCHES[:1])
-        never = stage in (Stage.CLOSING_PROPOSED, Stage.VOID_STORED)
+        never = stage in (BatchStage.CLOSING_PROPOSED, BatchStage.VOID_STORED)
         assert federation.lives == (1 if never else 2)
         assert list(federation.released) == [BATCHES[0]]
         assert federation.coordinator_states == ["cancelled", "committed"]
@@ -590,7 +590,7 @@ class TestClosing:
     ) -> None:
         """All y's are there again, and nobody has signed anything: the proposal stands."""
         federation = started(tmp_path, NOISE_AT_COORDINATOR, "masked")
-        federation.is_fatal = lambda number, each: each is Stage.CLOSING_PROPOSED
+        federation.is_fatal = lambda number, each: each is BatchStage.CLOSING_PROPOSED
         lose_ys(federation)
         with pytest.raises(KilledError):
             federation.ask(*BATCHES[0])
@@ -689,7 +689,7 @@ class TestSecrets:
         totals = tuple(PARTIES * count for count in MARKERS)
         searched = []
 
-        def search(number: int, stage: Stage) -> bool:
+        def search(number: int, stage: BatchStage) -> bool:
             searched.append(stage)
             assert findings_in_files(tmp_path, (*MARKERS, *totals)) == []
             for path in tmp_path.rglob("*"):
@@ -704,7 +704,12 @@ class TestSecrets:
         federation.ask(0, 1)
         federation.ask(2)
         federation.run.close()
-        assert {Stage.OPENED, Stage.DECIDED, Stage.STORED, Stage.FINISHED} <= set(searched)
+        assert {
+            BatchStage.OPENED,
+            BatchStage.DECIDED,
+            BatchStage.STORED,
+            BatchStage.FINISHED,
+        } <= set(searched)
         files = {path.name for path in tmp_path.rglob("*")}
         assert files == {f"coordinator.db{end}" for end in ("", "-wal", "-shm")}
         # The search would find them: the number of teachers is public, and in the terms.

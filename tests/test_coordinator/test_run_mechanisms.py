@@ -17,7 +17,7 @@ import pytest
 from coordinator.runs import worker
 from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from pate_fed.accounting import EntryState
 from protocols.messages import Plan
 from protocols.values import decode_value
@@ -52,10 +52,10 @@ def charges(federation: Worked) -> list[list[EntryState]]:
     ]
 
 
-def die_at(fatal: Stage, *, passes: int) -> Callable[[Stage], None]:
-    passed = Counter[Stage]()
+def die_at(fatal: BatchStage, *, passes: int) -> Callable[[BatchStage], None]:
+    passed = Counter[BatchStage]()
 
-    def die(stage: Stage) -> None:
+    def die(stage: BatchStage) -> None:
         passed[stage] += 1
         if stage is fatal and passed[stage] >= passes:
             raise KilledError
@@ -146,14 +146,14 @@ class TestInteractive:
     @pytest.mark.parametrize(
         ("form", "stage"),
         [
-            pytest.param("additive", Stage.PLANNED, id="planned"),
-            pytest.param("masked", Stage.DECIDED, id="decided, masked"),
-            more("additive", Stage.ANSWERED, id="answered"),
-            more("additive", Stage.STORED, id="stored"),
+            pytest.param("additive", BatchStage.PLANNED, id="planned"),
+            pytest.param("masked", BatchStage.DECIDED, id="decided, masked"),
+            more("additive", BatchStage.ANSWERED, id="answered"),
+            more("additive", BatchStage.STORED, id="stored"),
         ],
     )
     def test_a_restart_decides_an_asked_batch_with_the_same_predictions(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, stage: Stage
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, stage: BatchStage
     ) -> None:
         federation = made(tmp_path, form)
         federation.ask(form=form, **self.SETTINGS)
@@ -266,21 +266,21 @@ class TestStable:
     @pytest.mark.parametrize(
         ("mechanism", "stage"),
         [
-            pytest.param("stable-gaussian", Stage.ANSWERED, id="answered"),
-            pytest.param("stable-laplace", Stage.DECIDED, id="decided"),
-            more("stable-gaussian", Stage.PLANNED, id="planned"),
-            more("stable-laplace", Stage.STORED, id="stored"),
+            pytest.param("stable-gaussian", BatchStage.ANSWERED, id="answered"),
+            pytest.param("stable-laplace", BatchStage.DECIDED, id="decided"),
+            more("stable-gaussian", BatchStage.PLANNED, id="planned"),
+            more("stable-laplace", BatchStage.STORED, id="stored"),
         ],
     )
     def test_a_kill_in_the_middle_loses_no_delta_and_doubles_none(
-        self, tmp_path: Path, mechanism: str, stage: Stage
+        self, tmp_path: Path, mechanism: str, stage: BatchStage
     ) -> None:
         federation = made(tmp_path, "additive")
         federation.ask(**self.settings(mechanism))
         federation.on_stage = die_at(stage, passes=2)
         with pytest.raises(KilledError):
             federation.work()
-        held = 4 if stage is Stage.PLANNED else 8  # hospitals charge before they send
+        held = 4 if stage is BatchStage.PLANNED else 8  # hospitals charge before they send
         assert self.spent(federation) == [held] * 3
         federation.on_stage = lambda passed: None
         run = federation.work()
@@ -293,7 +293,7 @@ class TestStable:
         """The coordinator has all answers, and is stopped: nobody knows what it drew."""
         federation = made(tmp_path, "additive")
         federation.ask(**self.settings("stable-gaussian"))
-        federation.on_stage = die_at(Stage.DECIDED, passes=2)
+        federation.on_stage = die_at(BatchStage.DECIDED, passes=2)
         with pytest.raises(KilledError):
             federation.work()
         federation.on_stage = lambda passed: None

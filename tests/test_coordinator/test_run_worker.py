@@ -37,7 +37,7 @@ from coordinator.runs.open_run import RUN_LIFETIME_S, results_of
 from coordinator.runs.query_states import QueryState
 from coordinator.runs.queue import PAUSE, Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from coordinator.runs.transcripts import check_transcript
 from coordinator.runs.worker import MOST_FRUITLESS, MOST_LOST, OFFER_AGAIN_S
 from party.decision.guard import Consent
@@ -206,7 +206,7 @@ def test_a_pause_is_no_waiting(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_that_went_on_has_all_its_patience_again(federation: Worked) -> None:
     federation.ask(patience_s=3600.0)
-    for lost in (Stage.STORED, None):
+    for lost in (BatchStage.STORED, None):
         federation.away.add(1)
         assert federation.work().state is RunState.WAITING
         federation.now += 3000.0
@@ -322,8 +322,8 @@ def test_a_batch_that_waits_for_a_silent_hospital_says_for_whom(federation: Work
     federation.ask()
     said: list[tuple[RunState, str]] = []
 
-    def leave(stage: Stage) -> None:
-        if stage is Stage.PLANNED and not said:
+    def leave(stage: BatchStage) -> None:
+        if stage is BatchStage.PLANNED and not said:
             federation.away.add(1)
 
     def come_back(seconds: float) -> None:
@@ -347,10 +347,12 @@ def pause_hospital(federation: Worked, place: int, *, paused: bool) -> None:
     node.adopt(guard=guard, known_peers=node._known_peers, tasks=node._tasks)
 
 
-def pause_after_a_batch(federation: Worked, place: int, *, at: Stage = Stage.STORED) -> None:
+def pause_after_a_batch(
+    federation: Worked, place: int, *, at: BatchStage = BatchStage.STORED
+) -> None:
     has_paused: list[bool] = []
 
-    def pause(stage: Stage) -> None:
+    def pause(stage: BatchStage) -> None:
         if stage is at and not has_paused:
             has_paused.append(True)
             pause_hospital(federation, place, paused=True)
@@ -409,7 +411,7 @@ def test_a_hospital_that_pauses_is_waited_for_over_a_restart_and_at_no_charge(
 def test_a_void_batch_is_no_reason_for_the_end_of_a_run_that_went_on(federation: Worked) -> None:
     """The hospital pauses between its word that it is ready and the batch."""
     federation.ask()
-    pause_after_a_batch(federation, 0, at=Stage.PLANNED)
+    pause_after_a_batch(federation, 0, at=BatchStage.PLANNED)
 
     def resume(seconds: float) -> None:
         pause_hospital(federation, 0, paused=False)
@@ -479,10 +481,10 @@ def test_a_run_that_can_do_without_a_paused_hospital_waits_for_nobody(tmp_path: 
 def test_a_void_batch_of_an_earlier_life_is_told_at_the_end(federation: Worked) -> None:
     federation.ask(patience_s=0.0)
 
-    def leave_and_die(stage: Stage) -> None:
-        if stage is Stage.PLANNED:
+    def leave_and_die(stage: BatchStage) -> None:
+        if stage is BatchStage.PLANNED:
             federation.away.add(1)
-        if stage is Stage.VOID_STORED:
+        if stage is BatchStage.VOID_STORED:
             raise KilledError
 
     federation.on_stage = leave_and_die
@@ -504,10 +506,10 @@ def test_a_run_in_which_a_hospital_was_restarted_is_set_up_anew_and_ends_whole(
     federation.ask(patience_s=0.0)
     stored = 0
 
-    def restart(stage: Stage) -> None:
+    def restart(stage: BatchStage) -> None:
         nonlocal stored
-        stored += stage is Stage.STORED
-        if stage is Stage.STORED and stored == batches:
+        stored += stage is BatchStage.STORED
+        if stage is BatchStage.STORED and stored == batches:
             others = list(federation.hospitals.values())
             others[1].open([others[0], others[2]], federation.task, approved=True)
 
@@ -537,8 +539,8 @@ def test_a_run_in_which_a_hospital_was_restarted_is_set_up_anew_and_ends_whole(
 def test_a_hospital_that_never_stays_up_ends_a_run_at_nobodys_charge(federation: Worked) -> None:
     federation.ask()
 
-    def restart(stage: Stage) -> None:
-        if stage is Stage.PLANNED:
+    def restart(stage: BatchStage) -> None:
+        if stage is BatchStage.PLANNED:
             others = list(federation.hospitals.values())
             others[1].open([others[0], others[2]], federation.task, approved=True)
 
@@ -576,8 +578,8 @@ def test_a_run_has_no_cap_on_answers(federation: Worked) -> None:
 def test_a_pause_comes_between_batches_and_a_resumed_run_goes_on(federation: Worked) -> None:
     federation.ask()
 
-    def pause(stage: Stage) -> None:
-        if stage is Stage.STORED:
+    def pause(stage: BatchStage) -> None:
+        if stage is BatchStage.STORED:
             federation.coordinator.queue.pause("first")
 
     federation.on_stage = pause
@@ -596,8 +598,8 @@ def test_a_run_that_is_resumed_in_the_moment_before_it_rests_goes_on(
     federation.ask()
     queue, has_paused = federation.coordinator.queue, []
 
-    def pause(stage: Stage) -> None:
-        if stage is Stage.STORED and not has_paused:
+    def pause(stage: BatchStage) -> None:
+        if stage is BatchStage.STORED and not has_paused:
             has_paused.append(queue.pause("first"))
 
     look = queue.find
@@ -631,9 +633,9 @@ def test_a_pause_of_a_run_that_waits_is_heard_before_anybody_is_offered_it(tmp_p
 def test_what_a_stopped_run_released_is_kept(federation: Worked, tmp_path: Path) -> None:
     federation.ask()
 
-    def stop(stage: Stage) -> None:
+    def stop(stage: BatchStage) -> None:
         state = federation.coordinator.queue.find("first").state
-        if stage is Stage.STORED and state is RunState.RUNNING:
+        if stage is BatchStage.STORED and state is RunState.RUNNING:
             federation.coordinator.queue.stop("first")
 
     federation.on_stage = stop
@@ -665,7 +667,7 @@ def test_a_stopped_run_whose_hospital_is_gone_for_good_ends_with_what_it_gave(
     federation: Worked,
 ) -> None:
     federation.ask()
-    federation.on_stage = die_at(Stage.STORED)
+    federation.on_stage = die_at(BatchStage.STORED)
     with pytest.raises(KilledError):
         federation.work()
     federation.on_stage = lambda stage: None
@@ -682,10 +684,12 @@ def test_a_stopped_run_draws_no_noise_for_a_batch_that_an_earlier_life_left_open
 ) -> None:
     """Else a coordinator that was put back would draw twice what it drew and gave away before."""
     federation.ask()
-    federation.on_stage = die_at(Stage.DECIDED)
+    federation.on_stage = die_at(BatchStage.DECIDED)
     with pytest.raises(KilledError):
         federation.work()
-    federation.on_stage = lambda stage: pytest.fail("noise") if stage is Stage.DECIDED else None
+    federation.on_stage = lambda stage: (
+        pytest.fail("noise") if stage is BatchStage.DECIDED else None
+    )
     federation.coordinator.queue.stop("first")
     run = federation.work()
     assert (run.state, run.progress.void) == (RunState.STOPPED, 1)
@@ -746,8 +750,8 @@ def test_a_run_waits_for_a_hospital_whose_node_was_not_let_in_yet(federation: Wo
 def test_a_hospital_that_is_put_out_under_way_ends_the_run(federation: Worked) -> None:
     federation.ask()
 
-    def revoke(stage: Stage) -> None:
-        if stage is Stage.STORED:
+    def revoke(stage: BatchStage) -> None:
+        if stage is BatchStage.STORED:
             federation.on_stage = lambda stage: None
             federation.coordinator.enrollment.revoke("South")
 
@@ -759,11 +763,11 @@ def test_a_hospital_that_is_put_out_under_way_ends_the_run(federation: Worked) -
     assert all(len(one.asked) == 4 for one in federation.hospitals.values())
 
 
-def die_at(fatal: Stage, *, passes: int = 1) -> Callable[[Stage], None]:
+def die_at(fatal: BatchStage, *, passes: int = 1) -> Callable[[BatchStage], None]:
     """Die where a stage is passed for the so many-th time."""
-    passed = Counter[Stage]()
+    passed = Counter[BatchStage]()
 
-    def die(stage: Stage) -> None:
+    def die(stage: BatchStage) -> None:
         passed[stage] += 1
         if stage is fatal and passed[stage] >= passes:
             raise KilledError
@@ -790,10 +794,17 @@ def test_rows_that_were_answered_keep_their_task(federation: Worked) -> None:
 
 
 STAGES = (
-    *(Stage.PLANNED, Stage.HEARD, Stage.ANSWERED, Stage.REVEALED, Stage.OPENED, Stage.DECIDED),
-    *(Stage.STORED, Stage.CLOSING, Stage.COMPARING, Stage.FINISHED),
+    *(
+        BatchStage.PLANNED,
+        BatchStage.HEARD,
+        BatchStage.ANSWERED,
+        BatchStage.REVEALED,
+        BatchStage.OPENED,
+        BatchStage.DECIDED,
+    ),
+    *(BatchStage.STORED, BatchStage.CLOSING, BatchStage.COMPARING, BatchStage.FINISHED),
 )
-VERDICTS = (Stage.PROPOSED, Stage.AGREED, Stage.CERTIFIED)
+VERDICTS = (BatchStage.PROPOSED, BatchStage.AGREED, BatchStage.CERTIFIED)
 
 
 @sampled()
@@ -807,12 +818,12 @@ VERDICTS = (Stage.PROPOSED, Stage.AGREED, Stage.CERTIFIED)
     ],
 )
 def test_a_kill_at_any_stage_loses_no_charge_doubles_none_and_asks_nothing_twice(
-    tmp_path: Path, stage: Stage, form: str
+    tmp_path: Path, stage: BatchStage, form: str
 ) -> None:
     names = NAMES if form == "additive" else (*NAMES, "East", "Mid")
     federation = Worked(tmp_path, names=names)
     federation.ask(form=form)
-    federation.on_stage = die_at(stage, passes=5 if stage is Stage.HEARD else 1)
+    federation.on_stage = die_at(stage, passes=5 if stage is BatchStage.HEARD else 1)
     with pytest.raises(KilledError):
         federation.work()
     before = charges(federation)
@@ -1033,8 +1044,8 @@ def test_who_was_taken_over_says_nothing_more(federation: Worked) -> None:
     """A second service on the same database goes on; the first neither stores nor fails the run."""
     federation.ask()
 
-    def take_over(stage: Stage) -> None:
-        if stage is Stage.PLANNED:
+    def take_over(stage: BatchStage) -> None:
+        if stage is BatchStage.PLANNED:
             federation.coordinator.queue.take_up("first")
 
     federation.on_stage = take_over
@@ -1126,10 +1137,17 @@ def test_a_run_without_a_task_is_none_for_a_hospital_that_keeps_one(
     "lasts", [pytest.param(True, id="for a while"), pytest.param(False, id="once")]
 )
 @pytest.mark.parametrize(
-    "stage", [Stage.PLANNED, Stage.ANSWERED, Stage.DECIDED, Stage.STORED, Stage.CLOSING]
+    "stage",
+    [
+        BatchStage.PLANNED,
+        BatchStage.ANSWERED,
+        BatchStage.DECIDED,
+        BatchStage.STORED,
+        BatchStage.CLOSING,
+    ],
 )
 def test_a_database_that_does_not_store_voids_no_batch(
-    federation: Worked, stage: Stage, lasts: bool, monkeypatch: pytest.MonkeyPatch
+    federation: Worked, stage: BatchStage, lasts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk, a server that is away: the run rests where it is, and goes on when it can."""
     federation.ask()
@@ -1142,7 +1160,7 @@ def test_a_database_that_does_not_store_voids_no_batch(
         raise DatabaseError("the database must store what it is given", "OperationalError")
         yield
 
-    def fill(passed: Stage) -> None:
+    def fill(passed: BatchStage) -> None:
         if passed is stage:
             patch.setattr(Database, "transaction", full)
 
@@ -1163,8 +1181,8 @@ def test_a_clock_that_jumps_asks_nothing_twice(federation: Worked, seconds: floa
     federation.ask()
     jumps = [seconds]
 
-    def jump(stage: Stage) -> None:
-        if stage is Stage.STORED and jumps:
+    def jump(stage: BatchStage) -> None:
+        if stage is BatchStage.STORED and jumps:
             federation.now += jumps.pop()
 
     federation.on_stage = jump
@@ -1181,7 +1199,9 @@ def test_a_run_that_has_expired_ends_and_spends_nothing_more(
     """Every hospital would refuse its batches, and be charged for what the others refused."""
     federation.ask()
     # Three exchanges of the setup follow the offer, and the ninth answer ends it.
-    federation.on_stage = die_at(Stage.STORED) if batches else die_at(Stage.HEARD, passes=9)
+    federation.on_stage = (
+        die_at(BatchStage.STORED) if batches else die_at(BatchStage.HEARD, passes=9)
+    )
     with pytest.raises(KilledError):
         federation.work()
     before = [list(one.asked) for one in federation.hospitals.values()]
@@ -1206,7 +1226,7 @@ def test_a_run_that_has_expired_ends_and_spends_nothing_more(
 def test_a_plan_that_never_left_is_void_when_its_run_has_expired(federation: Worked) -> None:
     """Its hospitals are charged nothing; the coordinator cannot know that, and keeps its charge."""
     federation.ask()
-    federation.on_stage = die_at(Stage.PLANNED)
+    federation.on_stage = die_at(BatchStage.PLANNED)
     with pytest.raises(KilledError):
         federation.work()
     federation.on_stage = lambda stage: None
@@ -1243,15 +1263,15 @@ def test_yesterdays_database_draws_nothing_twice_and_says_why_its_run_ended(
     names = NAMES if form == "additive" else (*NAMES, "East", "Mid")
     federation = Worked(tmp_path, names=names)
     federation.ask(form=form)
-    home, passed = federation.coordinator.home, Counter[Stage]()
+    home, passed = federation.coordinator.home, Counter[BatchStage]()
 
-    def copy_then_die(stage: Stage) -> None:
+    def copy_then_die(stage: BatchStage) -> None:
         passed[stage] += 1
-        if stage is Stage.STORED and passed[stage] == 1:
+        if stage is BatchStage.STORED and passed[stage] == 1:
             with sqlite3.connect(home.path("coordinator.db")) as connection:
                 connection.execute("VACUUM INTO ?", (str(home.path("copy.db")),))
             connection.close()
-        if stage is Stage.ANSWERED and passed[stage] == 3:
+        if stage is BatchStage.ANSWERED and passed[stage] == 3:
             raise KilledError
 
     federation.on_stage = copy_then_die
@@ -1315,8 +1335,8 @@ def test_no_other_run_begins_while_one_rests_with_its_hospitals_in_it(
 ) -> None:
     """They would leave it for the other one, and it would end with two void batches."""
 
-    def pause(stage: Stage) -> None:
-        if stage is Stage.STORED:
+    def pause(stage: BatchStage) -> None:
+        if stage is BatchStage.STORED:
             federation.coordinator.queue.pause("first")
             federation.on_stage = lambda stage: None
 
@@ -1388,8 +1408,8 @@ def test_a_query_that_is_open_in_another_federation_is_tried_once_more_in_the_en
     asked = federation.request().queries
     answer_elsewhere(federation, 1, asked[:3])
 
-    def close_elsewhere(stage: Stage) -> None:
-        if stage is Stage.STORED:
+    def close_elsewhere(stage: BatchStage) -> None:
+        if stage is BatchStage.STORED:
             journal = federation.hospitals[1].journal
             journal.resolve(bytes([7]) * 32, PlanClaim.certified(()))  # its sum never opens
 
@@ -1411,14 +1431,14 @@ def test_a_run_of_which_everything_is_refused_fails_and_costs_nothing(federation
 def test_what_a_void_batch_lost_is_listed(federation: Worked) -> None:
     federation.ask(patience_s=0.0)
 
-    def lose(stage: Stage) -> None:
-        if stage is Stage.PLANNED and Stage.VOID_STORED not in passed:
+    def lose(stage: BatchStage) -> None:
+        if stage is BatchStage.PLANNED and BatchStage.VOID_STORED not in passed:
             federation.away.add(2)
-        if stage is Stage.VOID_STORED:
+        if stage is BatchStage.VOID_STORED:
             federation.away.clear()
         passed.add(stage)
 
-    passed: set[Stage] = set()
+    passed: set[BatchStage] = set()
     federation.on_stage = lose
     run = federation.work()
     assert run.progress.void == 1
@@ -1437,17 +1457,17 @@ def restart_hospital(federation: Worked, place: int) -> None:
 
 @pytest.mark.slow
 @sampled()
-@pytest.mark.parametrize("stage", [Stage.CLOSING, Stage.COMPARING, Stage.FINISHED])
+@pytest.mark.parametrize("stage", [BatchStage.CLOSING, BatchStage.COMPARING, BatchStage.FINISHED])
 def test_a_coordinator_that_dies_while_it_closes_a_lost_setup_goes_on(
-    tmp_path: Path, stage: Stage
+    tmp_path: Path, stage: BatchStage
 ) -> None:
     federation = Worked(tmp_path, names=(*NAMES, "East"))  # enough are left to close it
     federation.ask()
-    passed: Counter[Stage] = Counter()
+    passed: Counter[BatchStage] = Counter()
 
-    def on_stage(now: Stage) -> None:
+    def on_stage(now: BatchStage) -> None:
         passed[now] += 1
-        if now is Stage.STORED and passed[now] == 1:
+        if now is BatchStage.STORED and passed[now] == 1:
             restart_hospital(federation, 1)
         if now is stage and passed[now] == 1:
             raise KilledError
@@ -1471,15 +1491,15 @@ def test_a_hospital_that_is_restarted_in_the_middle_of_a_setup_ends_nothing(
     federation: Worked, exchange: int, anew: bool
 ) -> None:
     federation.ask()
-    stored, done = Counter[Stage](), []
+    stored, done = Counter[BatchStage](), []
 
-    def on_stage(stage: Stage) -> None:
+    def on_stage(stage: BatchStage) -> None:
         stored[stage] += 1
-        if anew and stage is Stage.STORED and stored[stage] == 1:
+        if anew and stage is BatchStage.STORED and stored[stage] == 1:
             restart_hospital(federation, 1)
 
     def on_exchange(number: int) -> None:
-        if number == exchange and not done and (stored[Stage.STORED] or not anew):
+        if number == exchange and not done and (stored[BatchStage.STORED] or not anew):
             done.append(number)
             restart_hospital(federation, 2)
 
@@ -1491,18 +1511,18 @@ def test_a_hospital_that_is_restarted_in_the_middle_of_a_setup_ends_nothing(
     assert (run.state, run.progress.answered) == (RunState.DONE, QUERIES)
 
 
-def be_away_at_the_closing(federation: Worked, stage: Stage) -> None:
+def be_away_at_the_closing(federation: Worked, stage: BatchStage) -> None:
     """A hospital is gone when the last batch is settled, and comes back restarted."""
-    if stage is Stage.CLOSING:
+    if stage is BatchStage.CLOSING:
         federation.away.add(1)
-    if stage is Stage.FINISHED:
+    if stage is BatchStage.FINISHED:
         federation.away.clear()
         restart_hospital(federation, 1)
 
 
-def be_put_out(federation: Worked, stage: Stage) -> None:
+def be_put_out(federation: Worked, stage: BatchStage) -> None:
     """Nobody closes a run of which a member is gone: no hospital hears how its batch ended."""
-    if stage is Stage.STORED:
+    if stage is BatchStage.STORED:
         federation.coordinator.enrollment.revoke(NAMES[1])
 
 
@@ -1517,7 +1537,7 @@ def be_put_out(federation: Worked, stage: Stage) -> None:
 )
 def test_hospitals_hear_in_the_next_run_how_the_last_batch_of_this_one_ended(
     tmp_path: Path,
-    how: Callable[[Worked, Stage], None],
+    how: Callable[[Worked, BatchStage], None],
     state: RunState,
     missed: list[int],
     late: list[int],
@@ -1545,10 +1565,10 @@ def test_a_hospital_that_missed_many_batches_is_told_of_all_of_them(tmp_path: Pa
     federation.ask(form="masked", queries=20, batch_size=1)
     stored = 0
 
-    def on_stage(stage: Stage) -> None:
+    def on_stage(stage: BatchStage) -> None:
         nonlocal stored
-        stored += stage is Stage.STORED
-        if stage is Stage.STORED and stored in (2, 18):
+        stored += stage is BatchStage.STORED
+        if stage is BatchStage.STORED and stored in (2, 18):
             restart_hospital(federation, 0 if stored == 2 else 1)
 
     federation.on_stage = on_stage
@@ -1561,8 +1581,8 @@ def test_what_a_setup_left_is_read_as_if_nothing_had_happened_since(federation: 
     """Else a run that was given up just now has no setup to read what it gave from."""
     federation.ask(queries=8)
 
-    def restart(stage: Stage) -> None:
-        if stage is Stage.STORED:
+    def restart(stage: BatchStage) -> None:
+        if stage is BatchStage.STORED:
             federation.on_stage = lambda stage: None
             restart_hospital(federation, 1)
 

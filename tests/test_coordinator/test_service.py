@@ -18,7 +18,7 @@ from coordinator.errors import SuperLinkError
 from coordinator.runs import results
 from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import Progress, RunState
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from coordinator.service import _MOST_FAILURES, Service
 from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
@@ -235,8 +235,8 @@ def test_a_stopped_run_that_was_begun_is_ended_with_its_hospitals_once_they_can_
 ) -> None:
     served.federation.ask()
 
-    def stop(stage: Stage) -> None:
-        if stage is Stage.STORED:
+    def stop(stage: BatchStage) -> None:
+        if stage is BatchStage.STORED:
             served.link.is_ready = False
             raise ConnectionError
 
@@ -357,8 +357,8 @@ def test_a_run_that_is_told_to_stop_ends_though_its_results_cannot_be_written(
     tries = failwriting(served, monkeypatch, error)
     served.federation.ask(queries=4)
 
-    def stop(stage: Stage) -> None:
-        if stage is Stage.STORED:
+    def stop(stage: BatchStage) -> None:
+        if stage is BatchStage.STORED:
             served.queue.stop("first")
 
     served.federation.on_stage = stop
@@ -373,8 +373,8 @@ def test_a_run_that_is_told_to_stop_ends_with_what_it_gave_though_flower_never_a
 ) -> None:
     served.federation.ask(batch_size=4)
 
-    def stop(stage: Stage) -> None:
-        if stage is Stage.STORED:
+    def stop(stage: BatchStage) -> None:
+        if stage is BatchStage.STORED:
             served.queue.stop("first")
 
     def break_down(number: int) -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from coordinator.cli import runs
 from coordinator.cli.people import kept_console
-from coordinator.doctor import Surroundings, examine
+from coordinator.doctor import CoordinatorProbes, examine
 from coordinator.errors import ServiceError
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
@@ -135,7 +135,7 @@ def test_every_line_is_json_whatever_comes_and_members_are_told_of(
         service.wait_for_event("hospital requested")
         coordinator.approve("North", words=spoken(site.identity.fingerprint), teachers=4)
         service.wait_for_event("hospital approved")
-        found = {one.name: one for one in examine(service.home.folder, Surroundings())}
+        found = {one.name: one for one in examine(service.home.folder, CoordinatorProbes())}
         assert (found["service"].state, found["database"].state) == (OK, OK)
         assert ": North." in found["hospitals"].said
         coordinator.revoke("North")

@@ -25,7 +25,7 @@ from coordinator.errors import SpoiledBatchError
 from coordinator.flower import app as flower_app
 from coordinator.simulation.chance import Chance
 from coordinator.simulation.hospitals import KEYSTREAM, vote_on_cores
-from party.decision.ballots import Ballots
+from party.decision.ballots import OwnVotes
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.inputs import Inputs
 from pate_fed.planning import DEFAULTS
@@ -551,18 +551,18 @@ class TestVoidBatches:
     @pytest.fixture
     def lie_in_batch(self, monkeypatch: pytest.MonkeyPatch) -> set[int]:
         """Batches in which some hospital's first row is one vote short."""
-        count = Ballots._count
+        count = OwnVotes._count
         batches: set[int] = set()
-        served: dict[Ballots, int] = {}  # batches of each hospital; the first one lies
+        served: dict[OwnVotes, int] = {}  # batches of each hospital; the first one lies
 
-        def lying(self: Ballots, *asked: Any) -> Any:
+        def lying(self: OwnVotes, *asked: Any) -> Any:
             number = served[self] = served.get(self, -1) + 1
             counts = np.array(count(self, *asked).counts)
             if number in batches and self is next(iter(served)):
                 counts[0, 0] -= 1
             return SimpleNamespace(counts=counts)
 
-        monkeypatch.setattr(Ballots, "_count", lying)
+        monkeypatch.setattr(OwnVotes, "_count", lying)
         return batches
 
     def test_a_spoiled_batch_ends_a_run_that_needs_all_hospitals_and_keeps_what_it_has(
@@ -627,14 +627,14 @@ def test_a_forfeited_batch_of_a_simulation_is_charged(
     pate_fed: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = iter(range(100))
-    honest = Ballots._count
+    honest = OwnVotes._count
 
     def lying_once(self: Any, *asked: Any) -> Any:
         counts = np.array(honest(self, *asked).counts)
         counts[0, 0] += next(calls) == 3  # of three hospitals, in the second batch
         return SimpleNamespace(counts=counts)
 
-    monkeypatch.setattr(Ballots, "_count", lying_once)
+    monkeypatch.setattr(OwnVotes, "_count", lying_once)
     run = tmp_path / "run"
     assert pate_fed(*small_run(table, run), "--batch-size", 2).code == 4
     privacy = read_json(run, "privacy.json")

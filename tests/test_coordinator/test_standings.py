@@ -20,7 +20,7 @@ from coordinator.operator import Coordinator
 from coordinator.people import Role
 from coordinator.runs.hospitals import HospitalAnswer, HospitalState
 from coordinator.runs.queue import RunState
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from coordinator.runs.standings import BACK_AFTER, QUIET, HospitalStanding, standings_of
 from party.decision.guard import Consent, Guard
 from party.site.folder import Site
@@ -323,8 +323,8 @@ def test_a_run_that_has_begun_waits_for_a_hospital_that_rejects_it_and_says_so(
     decision: list[Approval] = []
     west.node._faults.decided = lambda scope: next(iter(decision), None)
 
-    def reject(stage: Stage) -> None:
-        if stage is Stage.STORED and not decision:
+    def reject(stage: BatchStage) -> None:
+        if stage is BatchStage.STORED and not decision:
             decision.append(rejection("no longer"))
             adopt(west, replace(open_guard, consent=Consent(frozenset())))
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from coordinator.database import Database, RunStore
-from coordinator.database.run_store import AskedBatch, BatchState
+from coordinator.database.run_store import BatchState, StoredBatch
 from coordinator.runs.queue import RunQueue
 from pate_fed.accounting import Outcomes
 from pate_fed.charging import RunLedger
@@ -73,7 +73,7 @@ def store(reopen: Reopen) -> RunStore:
 
 def test_releases_come_back_in_the_order_of_their_batches(store: RunStore, reopen: Reopen) -> None:
     for batch in (2, 0, 1):
-        asked = AskedBatch(batch, (batch,), store.ledger().left)
+        asked = StoredBatch(batch, (batch,), store.ledger().left)
         store.save_asked(store.ledger(), asked)
         store.save_release(store.ledger(), batch=batch, release=release(batch))
     for each in (store, reopen()):
@@ -83,7 +83,7 @@ def test_releases_come_back_in_the_order_of_their_batches(store: RunStore, reope
 
 def test_release_and_its_charge_are_stored_in_one_step(store: RunStore, reopen: Reopen) -> None:
     reserved = store.ledger().reserve("batch 0", ONE)
-    store.save_asked(reserved, AskedBatch(0, (4,), store.ledger().left))
+    store.save_asked(reserved, StoredBatch(0, (4,), store.ledger().left))
     committed = reserved.commit("batch 0", Outcomes(1, 1), release(1).digest)
     store.save_release(committed, batch=0, release=release(1))
     for each in (store, reopen()):
@@ -97,7 +97,7 @@ def test_a_batch_and_what_it_holds_are_stored_in_one_step(store: RunStore, reope
     for number in range(2):
         ledger = store.ledger()
         believed = np.full((1, 3), 1 / 3)
-        asked = AskedBatch(number, (number,), ledger.left, believed)
+        asked = StoredBatch(number, (number,), ledger.left, believed)
         store.save_asked(ledger.reserve(asked.entry_id, ONE), asked)
         for each in (store, reopen()):
             kept = each.asked()[number]
@@ -121,7 +121,7 @@ def test_a_release_keeps_the_predictions_that_its_batch_was_asked_with(
 ) -> None:
     """A student's own labels follow from both, after any restart."""
     believed = np.array([[0.1, 0.2, 0.7]])
-    asked = AskedBatch(0, (4,), store.ledger().left, believed)
+    asked = StoredBatch(0, (4,), store.ledger().left, believed)
     reserved = store.ledger().reserve("batch 0", ONE)
     store.save_asked(reserved, asked)
     committed = reserved.commit("batch 0", Outcomes(1, 1), release(1).digest)
@@ -135,7 +135,7 @@ def test_a_release_keeps_the_predictions_that_its_batch_was_asked_with(
 def test_what_is_written_together_is_there_together(store: RunStore, reopen: Reopen) -> None:
     reserved = store.ledger().reserve("batch 0", ONE)
     with store.together():
-        store.save_asked(reserved, AskedBatch(0, (4,), store.ledger().left))
+        store.save_asked(reserved, StoredBatch(0, (4,), store.ledger().left))
         store.save_run_id(b"r" * 32)
         with store.together():  # a part of the first
             store.statements.save({b"a" * 32: b"one"})
@@ -180,7 +180,7 @@ def test_a_run_that_is_taken_up_late_brings_back_no_older_counter(
 
 
 def test_what_a_caller_does_to_its_copy_changes_nothing(store: RunStore) -> None:
-    store.save_asked(store.ledger(), AskedBatch(0, (4,), store.ledger().left))
+    store.save_asked(store.ledger(), StoredBatch(0, (4,), store.ledger().left))
     store.save_release(store.ledger(), batch=0, release=release(1))
     store.releases().clear()
     store.statements.frames()[b"x"] = b"y"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator import operator
-from coordinator.database import Act
+from coordinator.database import FederationAct
 from coordinator.errors import EnrollmentError
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import RunState
@@ -148,6 +148,8 @@ def test_it_is_suspended_and_reinstated_in_the_console_and_at_the_command_line(
     assert pate_fed("suspend", "South", *home).error_code == "PF-433"
     assert pate_fed("reinstate", "South", *home, "--format", "json").json["state"] == "member"
     acts = [(one["act"], one["before"]["state"]) for one in reversed(newest_acts(fresh, most=4))]
-    assert acts == [(Act.SUSPENDED, "member"), (Act.REINSTATED, "suspended")] * 2
+    assert (
+        acts == [(FederationAct.SUSPENDED, "member"), (FederationAct.REINSTATED, "suspended")] * 2
+    )
     operator.suspend(fresh, "West")
     assert fresh.revoke("West").state == "revoked"  # type: ignore[union-attr]

@@ -19,7 +19,7 @@ from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState
 from coordinator.runs.request import source_of
 from coordinator.service import Service
-from party.errors import EnrollmentError
+from party.errors import JoinError
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from pate_fed.data.new_task import make_task
@@ -98,7 +98,7 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
     try:
         wait_until_open(home.settings.port)
         with closing(CoordinatorDoor(sites[0].membership(), clock=time.time)) as door:
-            with pytest.raises(EnrollmentError) as caught:
+            with pytest.raises(JoinError) as caught:
                 door.membership()
             assert caught.value.code == "PF-341"
         run = wait_until_waiting(coordinator, "first")

@@ -20,7 +20,7 @@ from coordinator.flower.runtime import NodeAtLink
 from coordinator.flower.superlink import arguments
 from coordinator.flower.superlink_child import SuperLinkChild
 from coordinator.operator import Coordinator
-from party.errors import EnrollmentError
+from party.errors import JoinError
 from party.flower.runtime import supernode_command
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
@@ -155,10 +155,10 @@ def test_a_member_is_let_in_and_once_revoked_put_out_for_good(served: Served) ->
     with closing(CoordinatorDoor(site.membership(), clock=time.time)) as door:
         said = door.membership()
         assert (said.state, said.peer_names) == ("revoked", ())
-        with pytest.raises(EnrollmentError):
+        with pytest.raises(JoinError):
             door.fetch_pool(bytes(32))
     # Nor does its identity come back with another invitation.
-    with pytest.raises(EnrollmentError):
+    with pytest.raises(JoinError):
         served.join(site, served.coordinator.invite("North").token)
 
 
@@ -166,9 +166,9 @@ def test_an_invitation_is_good_for_one_hospital_once(served: Served) -> None:
     invitation = served.coordinator.invite("South")
     first, second = served.site("South", invitation), served.site("South", invitation)
     assert served.join(first, invitation.token) == "requested"
-    with pytest.raises(EnrollmentError):
+    with pytest.raises(JoinError):
         served.join(second, invitation.token)
-    with pytest.raises(EnrollmentError):
+    with pytest.raises(JoinError):
         served.join(served.site("West", invitation), served.coordinator.invite("East").token)
     assert served.join(first, invitation.token) == "requested"  # its own answer was lost
     asked = [one for one in served.coordinator.members() if one.name == "South"]
@@ -177,7 +177,7 @@ def test_an_invitation_is_good_for_one_hospital_once(served: Served) -> None:
 
 def test_an_invitation_that_expired_is_refused(served: Served) -> None:
     invitation = served.coordinator.invite("Late", lifetime=timedelta(milliseconds=1))
-    with pytest.raises(EnrollmentError):
+    with pytest.raises(JoinError):
         served.join(served.site("Late", invitation), invitation.token)
     assert "Late" not in [one.name for one in served.coordinator.members()]
 
@@ -188,10 +188,10 @@ def test_an_invitation_of_another_federation_is_refused_and_trusts_nobody_here(
     with closing(Coordinator(make_home(tmp_path / "other"))) as other:
         theirs = other.invite("Guest")
     here = replace(theirs, address=served.home.settings.address)
-    with pytest.raises(EnrollmentError):  # whoever serves here is not of that CA
+    with pytest.raises(JoinError):  # whoever serves here is not of that CA
         served.join(served.site("Guest", here), here.token)
     ours = replace(here, ca_certificate=served.home.ca_certificate.decode())
-    with pytest.raises(EnrollmentError):  # nor does it answer for that coordinator's key
+    with pytest.raises(JoinError):  # nor does it answer for that coordinator's key
         served.join(served.site("Guest", ours), ours.token)
     assert "Guest" not in [one.name for one in served.coordinator.members()]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from coordinator.runs.queue import RunState
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from pate_fed.accounting import EntryState
 from tests.support.invariants import Seen, require_sound
 from tests.support.markers import more
@@ -97,12 +97,12 @@ def test_a_hospital_that_is_killed_before_it_reveals_is_done_without(tmp_path: P
         assert len(seen.said.releases()) == 3
 
 
-VERDICTS = (Stage.PROPOSED, Stage.AGREED, Stage.CERTIFIED)
+VERDICTS = (BatchStage.PROPOSED, BatchStage.AGREED, BatchStage.CERTIFIED)
 STAGES = {
-    "additive": [stage for stage in Stage if stage not in VERDICTS],
-    "masked": list(Stage),
+    "additive": [stage for stage in BatchStage if stage not in VERDICTS],
+    "masked": list(BatchStage),
 }
-ELSEWHERE = (Stage.CLOSING_PROPOSED, Stage.VOID_STORED)
+ELSEWHERE = (BatchStage.CLOSING_PROPOSED, BatchStage.VOID_STORED)
 """Of void batches: see below."""
 
 
@@ -150,7 +150,7 @@ def test_a_coordinator_that_is_killed_while_it_sets_up_offers_the_run_anew(
 ) -> None:
     with process_federation(tmp_path, "additive") as federation:
         started(federation)
-        assert federation.work(DiesAt(Stage.HEARD, 3 * exchange + 2))
+        assert federation.work(DiesAt(BatchStage.HEARD, 3 * exchange + 2))
         assert not federation.work()
         seen = federation.look()
         require_sound(seen)
@@ -162,7 +162,7 @@ def test_killed_at_a_void_batch_it_knows_what_that_cost(tmp_path: Path) -> None:
     """A hospital dies before it shares, which voids the batch; then the coordinator dies."""
     with process_federation(tmp_path, "additive") as federation:
         started(federation, Fate(Moment.VOTING, 1))
-        federation.start_coordinator(DiesAt(Stage.VOID_STORED))
+        federation.start_coordinator(DiesAt(BatchStage.VOID_STORED))
         revive(federation)
         assert federation.bury_coordinator()
         live_on(federation)
@@ -182,7 +182,7 @@ def test_a_hospital_that_is_revoked_in_the_middle_of_a_run_ends_it_with_a_reason
     """The coordinator was down meanwhile: it does not go on with whoever is no member any more."""
     with process_federation(tmp_path, "additive") as federation:
         started(federation)
-        assert federation.work(DiesAt(Stage.STORED))
+        assert federation.work(DiesAt(BatchStage.STORED))
         federation.coordinator.enrollment.revoke("West")
         assert not federation.work()
         seen = federation.look()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.runs.queue import ENDED, RunState
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from tests.support.invariants import require_sound
 from tests.support.markers import more
 from tests.support.mortal_hospital import Fate, Moment
@@ -81,7 +81,7 @@ class Schedule:
     def _stage(self) -> DiesAt:
         if self._chance.random() < 0.5:
             return DiesAt(None, self._chance.randrange(1, 40))
-        return DiesAt(self._chance.choice(list(Stage)), self._chance.randrange(1, 4))
+        return DiesAt(self._chance.choice(list(BatchStage)), self._chance.randrange(1, 4))
 
     def _fate(self) -> Fate:
         if self._chance.random() < 0.7:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from coordinator.runs.queue import RunState
-from party.doctor import WARN, Check, Surroundings, examine_standing
+from party.doctor import WARN, Check, PartyProbes, examine_standing
 from party.site.folder import Site
 from party.site.ready_tasks import ReadyTasks
 from party.site.records import Subject
@@ -60,9 +60,7 @@ def public_task(federation: ProcessFederation, name: str, *, seed: int) -> Learn
 
 
 def doctor(site: Site) -> Check:
-    [found] = [
-        one for one in examine_standing(site, Surroundings()) if one.name == "approved pools"
-    ]
+    [found] = [one for one in examine_standing(site, PartyProbes()) if one.name == "approved pools"]
     return found
 
 

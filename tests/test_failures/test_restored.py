@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.runs.queue import RunState
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from pate_fed.accounting import EntryState
 from tests.support.invariants import Seen, require_sound
 from tests.support.markers import more
@@ -65,7 +65,7 @@ def test_a_run_that_ended_since_the_backup_does_not_go_on_from_it(
         federation.make_task("first", seed=1)
         federation.start_hospitals()
         federation.ask("first", patience_s=0.2)
-        assert federation.work(DiesAt(Stage.STORED))
+        assert federation.work(DiesAt(BatchStage.STORED))
         yesterday, known = federation.back_up("yesterday"), plans(federation)
         federation.work()
         assert federation.run("first").state is RunState.DONE

@@ -20,8 +20,8 @@ from party.errors import StorageError
 from party.flower.serving import serve
 from party.service import PartyService
 from party.site.folder import Site
-from party.storage import AuditLog, Journal, LedgerStore, PartyDatabase
-from party.storage.audit_log import Act, sign_head
+from party.storage import Journal, LedgerStore, PartyDatabase, SiteAuditLog
+from party.storage.audit_log import SiteAct, sign_head
 from pate_fed.nodes.forwarding import Forwarding
 from protocols import wire
 from protocols.enrollment import read_audit_head
@@ -47,9 +47,9 @@ def stack() -> Iterator[ExitStack]:
 
 
 def test_a_signed_head_is_this_sites_and_says_how_many_entries(database: PartyDatabase) -> None:
-    log = AuditLog(database)
+    log = SiteAuditLog(database)
     for place in range(3):
-        log.append(Act.CHARGED, {}, at=float(place))
+        log.append(SiteAct.CHARGED, {}, at=float(place))
     frame = sign_head(*log.end, SITE)
     head = read_audit_head(frame, SITE.public)
     assert (head.records, head.head) == log.end == (3, log.end[1])
@@ -63,8 +63,10 @@ def test_a_signed_head_is_this_sites_and_says_how_many_entries(database: PartyDa
 class TestNode:
     """What a node writes down of a run."""
 
-    def federation(self, database: PartyDatabase, **changed: Any) -> tuple[Federation, AuditLog]:
-        federation, log = Federation(**changed), AuditLog(database)
+    def federation(
+        self, database: PartyDatabase, **changed: Any
+    ) -> tuple[Federation, SiteAuditLog]:
+        federation, log = Federation(**changed), SiteAuditLog(database)
         node = federation.nodes[0]
         Journal(database)  # its process is the node
         budget = federation.nodes[0].ledger
@@ -83,14 +85,14 @@ class TestNode:
         federation.ask(2)
         federation.run.close()
         told = list(log.entries())
-        batch = [Act.CHARGED, Act.BATCH_ANSWERED, Act.SETTLED]
-        kinds = [Act.RUN_ACCEPTED, *batch, *batch, Act.RUN_CLOSED]
+        batch = [SiteAct.CHARGED, SiteAct.BATCH_ANSWERED, SiteAct.SETTLED]
+        kinds = [SiteAct.RUN_ACCEPTED, *batch, *batch, SiteAct.RUN_CLOSED]
         assert [record.act for record in told] == kinds
         assert told[-1].facts["head"] == federation.run.round.transcript.head
         entries = [entry.entry_id for entry in federation.nodes[0].ledger.entries]
-        for kind in (Act.CHARGED, Act.SETTLED):
+        for kind in (SiteAct.CHARGED, SiteAct.SETTLED):
             assert [r.facts["charge"] for r in told if r.act is kind] == entries
-        answered = [r.facts for r in told if r.act is Act.BATCH_ANSWERED]
+        answered = [r.facts for r in told if r.act is SiteAct.BATCH_ANSWERED]
         assert [str(detail["plan"].hex()) for detail in answered] == entries  # type: ignore[union-attr]
         assert [detail["queries"] for detail in answered] == [2, 1]
         assert told[0].facts["run"] == federation.run.round.run_id
@@ -105,7 +107,7 @@ class TestNode:
         with pytest.raises(CoordinatorError):
             federation.run.set_up()
         [refused] = log.entries()
-        assert (refused.act, refused.facts["code"]) == (Act.RUN_REFUSED, "PF-310")
+        assert (refused.act, refused.facts["code"]) == (SiteAct.RUN_REFUSED, "PF-310")
 
         another = stack.enter_context(PartyDatabase.create(tmp_path / "another.db"))
         federation, log = self.federation(another, budgets={0: 0.2})
@@ -117,8 +119,8 @@ class TestNode:
 
         with pytest.raises(CoordinatorError):
             ask_until_it_refuses()
-        last = [record for record in log.entries() if record.act is not Act.SETTLED][-1]
-        assert (last.act, last.facts["code"]) == (Act.BATCH_REFUSED, "PF-318")
+        last = [record for record in log.entries() if record.act is not SiteAct.SETTLED][-1]
+        assert (last.act, last.facts["code"]) == (SiteAct.BATCH_REFUSED, "PF-318")
 
     def test_what_cannot_be_written_down_is_not_done(
         self, database: PartyDatabase, monkeypatch: pytest.MonkeyPatch
@@ -128,17 +130,17 @@ class TestNode:
         def fail(*_: object, **__: object) -> None:
             raise StorageError("the log must be writable", "a full disk")
 
-        monkeypatch.setattr(AuditLog, "append", fail)
+        monkeypatch.setattr(SiteAuditLog, "append", fail)
         with pytest.raises(CoordinatorError):
             federation.run.set_up()
         monkeypatch.undo()
         federation, log = self.federation(database)
         federation.run.set_up()
-        monkeypatch.setattr(AuditLog, "append", fail)
+        monkeypatch.setattr(SiteAuditLog, "append", fail)
         with pytest.raises(CoordinatorError):
             federation.ask(0)
         assert federation.steps[0].count("vote") == 0
-        assert [record.act for record in log.entries()] == [Act.RUN_ACCEPTED]
+        assert [record.act for record in log.entries()] == [SiteAct.RUN_ACCEPTED]
 
     def test_no_record_depends_on_a_vote(self, tmp_path: Path) -> None:
         """Two hospitals' teachers vote otherwise; their logs say the same until the release."""
@@ -179,5 +181,5 @@ def test_a_node_that_serves_copies_its_records_elsewhere(
     serving.join(60)
     lines = [json.loads(line) for line in copy.read_text("ascii").splitlines()]
     with PartyDatabase.at(site.path("party.db")) as database:
-        assert lines == list(AuditLog(database).tables())
+        assert lines == list(SiteAuditLog(database).tables())
     assert lines[0]["act"] == "settings changed"

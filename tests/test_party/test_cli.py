@@ -24,7 +24,7 @@ from coordinator.errors import DatabaseError
 from party import cli
 from party.site.folder import Site
 from party.site.status_file import Status, write_status
-from party.storage.audit_log import Act
+from party.storage.audit_log import SiteAct
 from pate_fed import __version__
 from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
@@ -755,7 +755,7 @@ class TestLeaving:
         assert ended.code == 0
         assert not any(key.exists() for key in key_files(Site.open(member)))
         told = [record.act for record in audit_of(Site.open(member))]
-        assert told == [Act.JOINED, Act.LEFT]
+        assert told == [SiteAct.JOINED, SiteAct.LEFT]
         status = the_only(pate_party, member)
         assert (status["state"], status["reason"].partition(":")[0]) == (None, "left")
         again = pate_party("leave", "--site", member, "--yes")

@@ -11,7 +11,7 @@ import pytest
 
 from party.site.folder import IDENTITY_KEY, Site
 from party.site.status_file import Status, write_status
-from party.storage.audit_log import Act
+from party.storage.audit_log import SiteAct
 from protocols.fingerprint_words import spoken
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of, decide_budget
@@ -74,7 +74,7 @@ class TestJoin:
             (known,) = [one for one in to.enrollment.parties() if one.name == name]
             assert known.identity == site.identity.public
         assert [one.name for one in site.memberships] == [FIRST, SECOND]
-        joined = [one for one in audit_of(site) if one.act is Act.JOINED]
+        joined = [one for one in audit_of(site) if one.act is SiteAct.JOINED]
         assert [one.facts["membership"] for one in joined] == [FIRST, SECOND]
 
     def test_a_node_that_runs_has_to_be_restarted(
@@ -215,7 +215,7 @@ class TestLeaving:
         assert "last" in ended.err
         assert not any(path.exists() for path in key_files(Site.open(both)))
         kinds = [one.act for one in audit_of(Site.open(both))]
-        assert kinds == [Act.JOINED] * 2 + [Act.LEFT] * 2
+        assert kinds == [SiteAct.JOINED] * 2 + [SiteAct.LEFT] * 2
 
     def test_an_identity_that_left_is_not_taken_back(
         self, federation: ServedFederation, pate_party: PateParty, both: Path, name: str

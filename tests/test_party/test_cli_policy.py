@@ -14,7 +14,7 @@ import pytest
 from party.cli.policy import MEANINGS
 from party.site.folder import Site
 from party.storage import LedgerStore
-from party.storage.audit_log import Act
+from party.storage.audit_log import SiteAct
 from tests.support.hospital_services import audit_of
 from tests.support.hospital_site import make_site
 from tests.support.markers import sampled
@@ -84,7 +84,7 @@ class TestSet:
         site = Site.open(joined)
         assert site.settings.policy_for(frozenset()).least_checked_peers == 2
         last = audit_of(site)[-1]
-        assert last.act is Act.SETTINGS_CHANGED
+        assert last.act is SiteAct.SETTINGS_CHANGED
         assert last.facts == {
             "rule": "least_checked_peers",
             "value": "2",

@@ -10,7 +10,7 @@ import pytest
 import tomli_w
 
 from party.site.folder import Site
-from party.storage.audit_log import Act
+from party.storage.audit_log import SiteAct
 from protocols.fingerprint_words import spoken
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of, records_of
@@ -107,7 +107,7 @@ class TestAtATerminal:
         rules = [
             record.facts["rule"]
             for record in audit_of(site)
-            if record.act is Act.SETTINGS_CHANGED and record.facts["by"] == BY
+            if record.act is SiteAct.SETTINGS_CHANGED and record.facts["by"] == BY
         ]
         assert rules == [
             *("lifetime_epsilon", "delta", "delta_for_tests", "most_epsilon"),

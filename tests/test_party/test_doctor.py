@@ -18,10 +18,10 @@ import pytest
 import trustme
 
 from benchmarks.lock import LOCK, entries
-from party.doctor import FAIL, OK, WARN, Check, Surroundings, examine, exit_code, network
+from party.doctor import FAIL, OK, WARN, Check, PartyProbes, examine, exit_code, network
 from party.doctor.network import NAMES
 from party.doctor.records import check_columns
-from party.errors import EnrollmentError, SiteError
+from party.errors import JoinError, SiteError
 from party.site.dataset import add
 from party.site.folder import Site
 from party.site.membership import SiteMembership
@@ -114,9 +114,9 @@ def installed(**versions: str) -> Callable[[str], str]:
     return version_of
 
 
-def well(**changes: Any) -> Surroundings:
+def well(**changes: Any) -> PartyProbes:
     """A machine that has all it needs."""
-    good = Surroundings(
+    good = PartyProbes(
         clock=lambda: CLOCK,
         environment={},
         membership=says("member"),
@@ -174,7 +174,7 @@ class TestAllIsWell:
         assert exit_code(checks.values()) == 0
 
     def test_this_machine_can_be_looked_at(self, site: Site) -> None:
-        around = Surroundings()
+        around = PartyProbes()
         assert around.free_disk(site.folder) > 0
         assert around.version_of("flwr").startswith("1.41")
         assert around.resolve("127.0.0.1", 80) == ["127.0.0.1"]
@@ -384,7 +384,7 @@ class TestStanding:
 
     def test_whom_the_coordinator_does_not_know_is_told_so(self, site: Site) -> None:
         def refuses(_: SiteMembership) -> Membership:
-            raise EnrollmentError("a hospital must be known", "status 403", is_refusal=True)
+            raise JoinError("a hospital must be known", "status 403", is_refusal=True)
 
         write_status(
             site.path("status.json"), with_membership("running", CLOCK, 7, membership="member")
@@ -404,7 +404,7 @@ class TestStanding:
 
         def ask(joined: SiteMembership) -> Membership:
             asked.append(joined)
-            raise EnrollmentError("the coordinator must answer", "status 503")
+            raise JoinError("the coordinator must answer", "status 503")
 
         write_status(
             site.path("status.json"), with_membership("running", CLOCK, 7, membership=heard)

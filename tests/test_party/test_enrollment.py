@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from party.errors import EnrollmentError
+from party.errors import JoinError
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from pate_fed import __version__
@@ -89,12 +89,12 @@ def test_the_question_says_the_version_of_this_software(meeting: Meeting) -> Non
     ],
 )
 def test_a_lie_is_a_coded_error(meeting: Meeting, lie: Callable[[Membership], Membership]) -> None:
-    with pytest.raises(EnrollmentError):
+    with pytest.raises(JoinError):
         meeting.ask(wire.sign(lie(meeting.answer), meeting.coordinator).frame)
 
 
 def test_another_signature_is_refused(meeting: Meeting) -> None:
-    with pytest.raises(EnrollmentError):
+    with pytest.raises(JoinError):
         meeting.ask(wire.sign(meeting.answer, SigningIdentity.generate()).frame)
 
 
@@ -102,7 +102,7 @@ def test_another_signature_is_refused(meeting: Meeting) -> None:
     "content", [b"", b"no frame", bytes(200_000)], ids=["none", "text", "long"]
 )
 def test_what_is_no_answer_is_a_coded_error(meeting: Meeting, content: bytes) -> None:
-    with pytest.raises(EnrollmentError):
+    with pytest.raises(JoinError):
         meeting.ask(content)
 
 
@@ -117,7 +117,7 @@ def test_what_is_no_answer_is_a_coded_error(meeting: Meeting, content: bytes) ->
 def test_who_is_turned_away_hears_what_to_look_at(
     meeting: Meeting, ask: Callable[[CoordinatorDoor], object], named: str
 ) -> None:
-    with closing(meeting.door(403)) as door, pytest.raises(EnrollmentError, match=named) as caught:
+    with closing(meeting.door(403)) as door, pytest.raises(JoinError, match=named) as caught:
         ask(door)
     assert "403" in str(caught.value)
 
@@ -125,6 +125,6 @@ def test_who_is_turned_away_hears_what_to_look_at(
 def test_a_hospital_that_asks_too_often_is_told_to_wait(meeting: Meeting) -> None:
     with (
         closing(meeting.door(429)) as door,
-        pytest.raises(EnrollmentError, match="minute"),
+        pytest.raises(JoinError, match="minute"),
     ):
         door.membership()

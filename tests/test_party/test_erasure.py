@@ -20,8 +20,8 @@ from party.site.dataset import add
 from party.site.folder import Site
 from party.site.tasks import fetch_task
 from party.site.training import folder_of, load_teachers, ready_teachers, teachers_digest
-from party.storage import AuditLog, Journal
-from party.storage.audit_log import Act
+from party.storage import Journal, SiteAuditLog
+from party.storage.audit_log import SiteAct
 from pate_fed.data.task import LearningTask
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 from tests.support.markers import sampled
@@ -106,8 +106,10 @@ def test_the_act_is_on_record_without_the_patient(site: Site) -> None:
     old = site.data.digest
     changed = remove(site)
     with site.open_database() as database:
-        AuditLog(database).verify()
-        [record] = [one for one in AuditLog(database).entries() if one.act is Act.PATIENT_REMOVED]
+        SiteAuditLog(database).verify()
+        [record] = [
+            one for one in SiteAuditLog(database).entries() if one.act is SiteAct.PATIENT_REMOVED
+        ]
     digests = {name for name, said in record.facts.items() if isinstance(said, bytes)}
     assert {len(record.facts[name]) for name in digests} == {32}
     others = {name: said for name, said in record.facts.items() if name not in digests}
@@ -147,8 +149,8 @@ def open_run(site: Site) -> Site:
     with site.open_database() as database:
         for run in (b"a" * 32, b"b" * 32):
             detail = {"run": run, "coordinator": coordinator}
-            AuditLog(database).append(Act.RUN_ACCEPTED, detail, at=1.0)
-        AuditLog(database).append(Act.RUN_CLOSED, {"run": b"a" * 32}, at=2.0)
+            SiteAuditLog(database).append(SiteAct.RUN_ACCEPTED, detail, at=1.0)
+        SiteAuditLog(database).append(SiteAct.RUN_CLOSED, {"run": b"a" * 32}, at=2.0)
     return site
 
 
@@ -259,8 +261,8 @@ def test_a_kill_at_any_moment_leaves_no_half(tmp_path: Path, task: LearningTask)
                 PartyService(Site.open(site.folder), clock=lambda: 1e9)
         with site.open_database() as database:
             found = erasure.finish(Site.open(site.folder), database)
-            kinds = [one.act for one in AuditLog(database).entries()]
-        is_done = kinds.count(Act.PATIENT_REMOVED) == 1
+            kinds = [one.act for one in SiteAuditLog(database).entries()]
+        is_done = kinds.count(SiteAct.PATIENT_REMOVED) == 1
         table = Path(found.data.file).read_bytes()
         [shares] = site.path("teachers").glob("*/shares.json")
         assert (LEAVER.encode() + b"," in table) is not is_done

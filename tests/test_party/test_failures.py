@@ -18,8 +18,8 @@ from cryptography import x509
 from sqlalchemy import event
 
 from coordinator.errors import CoordinatorError, VoidBatchError
-from party.doctor import FAIL, OK, WARN, Surroundings, examine_standing
-from party.errors import EnrollmentError, Reason, ServiceError, StorageError
+from party.doctor import FAIL, OK, WARN, PartyProbes, examine_standing
+from party.errors import JoinError, NodeStartError, Reason, StorageError
 from party.site.folder import DATABASE_FILE, Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FRESH_S, read_status, write_status
@@ -69,9 +69,9 @@ def vectors_of(running: Running, place: int, *, since: int) -> int:
 
 def standing(site: Site, **around: Any) -> dict[str, tuple[str, str]]:
     def nobody(_: Site) -> Membership:
-        raise EnrollmentError("the coordinator must be reachable", "no network")
+        raise JoinError("the coordinator must be reachable", "no network")
 
-    checks = examine_standing(site, Surroundings(membership=nobody, **around))
+    checks = examine_standing(site, PartyProbes(membership=nobody, **around))
     return {check.name: (check.state, check.said) for check in checks}
 
 
@@ -317,7 +317,7 @@ class TestStanding:
         record = {**json.loads(path.read_text("utf-8")), **change}
         kept = {name: value for name, value in record.items() if value is not None}
         path.write_text(json.dumps(kept), encoding="utf-8")
-        with pytest.raises(ServiceError):
+        with pytest.raises(NodeStartError):
             read_status(path)
         # Nobody can be asked either: a warning, and a node starts on those.
         assert standing(Site.open(path.parent))["membership"][0] == WARN

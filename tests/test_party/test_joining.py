@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.errors import EnrollmentError
+from party.errors import JoinError
 from party.site.dataset import add
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
@@ -71,7 +71,7 @@ def test_four_real_hospitals_come_to_teachers_that_know_something(
         sites = {name: join(federation, tmp_path, name) for name in HOSPITALS}
         with (
             closing(CoordinatorDoor(sites["va"].membership(), clock=time.time)) as door,
-            pytest.raises(EnrollmentError),
+            pytest.raises(JoinError),
         ):
             fetch_task(sites["va"], door, digest)  # asked to join, and not approved
         for name, site in sites.items():

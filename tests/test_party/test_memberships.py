@@ -16,7 +16,7 @@ import pytest
 
 from coordinator.errors import PartyRefusedError, VoidBatchError
 from coordinator.runs.labeling import LabelingRun
-from party.errors import BrokenAuditLogError, MembershipError, Reason, SiteError
+from party.errors import BrokenSiteLogError, MembershipError, Reason, SiteError
 from party.owner import open_records
 from party.service import PartyService
 from party.site.folder import IDENTITY_KEY, SETTINGS_FILE, Site
@@ -262,7 +262,7 @@ class TestOneHospital:
         head = sign_head(3, bytes(32), site.identity)
         service.federation(HEART).hear(membership_of(site.identity.fingerprint, audit_head=head))
         for name in (LUNG, HEART):
-            with pytest.raises(BrokenAuditLogError):
+            with pytest.raises(BrokenSiteLogError):
                 service.receive(wire.pack([]), name)
 
     def test_packets_of_both_are_answered_one_after_another(

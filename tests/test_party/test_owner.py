@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import update
 
 from coordinator.errors import CoordinatorError
-from party.doctor import WARN, Surroundings, examine_standing
+from party.doctor import WARN, PartyProbes, examine_standing
 from party.owner import opened_records
 from party.service import PartyService
 from party.site.dataset import add
@@ -24,7 +24,7 @@ from party.site.folder import SETTINGS_FILE, Site
 from party.site.records import Approval, ApprovalState, Subject
 from party.site.tasks import fetch_task
 from party.site.training import ready_teachers
-from party.storage.audit_log import Act
+from party.storage.audit_log import SiteAct
 from party.storage.schema import ApprovalRow
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
@@ -114,7 +114,7 @@ def doctor(site: Site) -> dict[str, Any]:
     def nobody(_: object) -> Any:
         raise AssertionError
 
-    checks = examine_standing(site, Surroundings(membership=nobody))
+    checks = examine_standing(site, PartyProbes(membership=nobody))
     return {check.name: check for check in checks}
 
 
@@ -137,7 +137,7 @@ class TestPurpose:
             assert PURPOSE in owner.get(page).text, page
         owner.post("reject", digest=digest, reason="no")
         assert PURPOSE in owner.get("decided").text
-        noted = [one for one in audit_of(site) if one.act in {Act.ASKED, Act.REJECTED}]
+        noted = [one for one in audit_of(site) if one.act in {SiteAct.ASKED, SiteAct.REJECTED}]
         assert {(one.facts["name"], one.facts["purpose"]) for one in noted} == {("lung-1", PURPOSE)}
 
     def test_a_hostile_one_stays_text(

@@ -19,10 +19,10 @@ from party.errors import PageError, Reason
 from party.owner import PAGE, OpenSite, opened_records
 from party.page.app import build
 from party.page.server import serve_page
-from party.page.session import COOKIE, IDLE_S, LINK_LIFETIME_S, SESSION_LIFETIME_S, Sessions
+from party.page.session import COOKIE, IDLE_S, LINK_LIFETIME_S, SESSION_LIFETIME_S, PageSessions
 from party.site.folder import Site
 from party.site.records import ApprovalState, Subject
-from party.storage.audit_log import Act
+from party.storage.audit_log import SiteAct
 from pate_fed.data.flat_columns import FlatColumn
 from pate_fed.pricing import run_cost
 from pate_fed.wording import epsilon_text
@@ -55,7 +55,7 @@ class Browser:
     """A browser, its page and its clock."""
 
     client: PageClient
-    sessions: Sessions
+    sessions: PageSessions
     now: list[float]
 
     @property
@@ -86,7 +86,7 @@ def browser_of(site: Site) -> Iterator[Browser]:
 
 def browser_at(opened: OpenSite) -> Browser:
     now = [time.time()]
-    sessions = Sessions(clock=lambda: now[0])
+    sessions = PageSessions(clock=lambda: now[0])
     app = build(opened, sessions=sessions, hosts={HOST, "localhost:9480"}, by="M. Curie")
     client = PageClient(app, base_url=OURS)
     return Browser(client, sessions, now)
@@ -141,7 +141,7 @@ class TestLink:
         assert stranger.enter(token).status_code == 200
         assert stranger.get("").status_code == 200
         last = audit_of(hospitals.sites[0])[-1]
-        assert (last.act, last.facts["by"]) == (Act.PAGE_OPENED, "M. Curie")
+        assert (last.act, last.facts["by"]) == (SiteAct.PAGE_OPENED, "M. Curie")
         cookie = stranger.client.cookies[COOKIE]
         stranger.client.cookies.clear()
         again = stranger.enter(token)
@@ -150,7 +150,7 @@ class TestLink:
         assert token not in again.text
 
     def test_many_at_once_open_one_session(self) -> None:
-        sessions = Sessions(clock=lambda: 0.0)
+        sessions = PageSessions(clock=lambda: 0.0)
         token, opened = sessions.make_link(), list[str | None]()
         threads = [Thread(target=lambda: opened.append(sessions.open(token))) for _ in range(16)]
         for thread in threads:
@@ -358,7 +358,7 @@ class TestDecisions:
             assert owner.post("reject", digest=digest, reason=reason).status_code == 400
         assert owner.post("reject", digest=digest, reason="Too many columns").status_code == 303
         last = audit_of(hospitals.sites[0])[-1]
-        assert last.act is Act.REJECTED
+        assert last.act is SiteAct.REJECTED
         expected = {
             "by": "M. Curie",
             "from": "page",

@@ -18,7 +18,7 @@ from coordinator.operator import Coordinator
 from coordinator.people import Role
 from coordinator.runs.queue import Run, RunState
 from coordinator.runs.request import source_of
-from coordinator.runs.surroundings import Surroundings
+from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.worker import RunWorker
 from party.site.records import ApprovalState, Subject
 from protocols.suites import DEFAULT_SUITE
@@ -67,7 +67,7 @@ def offered(folder: Path) -> Iterator[tuple[Coordinator, Hospitals, Callable[[],
             add_hospitals(coordinator, name, teachers=TEACHERS, identity=one.identity, node=place)
             hospitals.approve(place)  # the rows; each run is decided on
         services = dict(enumerate(Running(hospitals, stack).services))
-        now = Surroundings(
+        now = WorkerResources(
             open_transport=lambda nodes: nullcontext(
                 LocalTransport(nodes, services, set(), lambda _: None)  # type: ignore[arg-type]
             ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from party.errors import EnrollmentError
+from party.errors import JoinError
 from party.site.proxy import Proxy, proxy_to
 
 COORDINATOR = "coordinator.example.org"
@@ -55,7 +55,7 @@ def test_a_proxy_is_found_and_can_be_used(text: str, place: str) -> None:
     ],
 )
 def test_what_can_be_none_is_refused_and_not_shown(text: str) -> None:
-    with pytest.raises(EnrollmentError) as caught:
+    with pytest.raises(JoinError) as caught:
         proxy_to(COORDINATOR, {"ALL_PROXY": text})
     assert caught.value.must.startswith("ALL_PROXY ")
     assert caught.value.got == ""

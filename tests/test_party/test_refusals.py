@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 
 from party.decision.refusals import MOST_A_DAY, Refusals
-from party.storage import AuditLog, PartyDatabase
-from party.storage.audit_log import Act
+from party.storage import PartyDatabase, SiteAuditLog
+from party.storage.audit_log import SiteAct
 
 DAY_S = 86_400.0
 NOON = 20_000 * DAY_S + 43_200
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[AuditLog]:
+def log(tmp_path: Path) -> Iterator[SiteAuditLog]:
     with PartyDatabase.create(tmp_path / "party.db") as database:
-        yield AuditLog(database)
+        yield SiteAuditLog(database)
 
 
 def refuse(refusals: Refusals, terms: int, *, at: float = NOON) -> None:
-    refusals.note(Act.RUN_REFUSED, {"code": "PF-314", "terms": b"%d" % terms}, at=at)
+    refusals.note(SiteAct.RUN_REFUSED, {"code": "PF-314", "terms": b"%d" % terms}, at=at)
 
 
 @pytest.mark.parametrize("offers", [1, 2, 7])
-def test_offers_that_alternate_are_each_on_record_once(log: AuditLog, offers: int) -> None:
+def test_offers_that_alternate_are_each_on_record_once(log: SiteAuditLog, offers: int) -> None:
     refusals = Refusals(log)
     for terms in islice(cycle(range(offers)), 50):
         refuse(refusals, terms)
@@ -38,17 +38,17 @@ def test_offers_that_alternate_are_each_on_record_once(log: AuditLog, offers: in
 
 
 def test_the_same_offer_that_is_refused_for_another_reason_is_on_record_again(
-    log: AuditLog,
+    log: SiteAuditLog,
 ) -> None:
     refusals = Refusals(log)
     for code in ("PF-314", "PF-323", "PF-314", "PF-323"):
-        refusals.note(Act.RUN_REFUSED, {"code": code, "terms": b"a"}, at=NOON)
+        refusals.note(SiteAct.RUN_REFUSED, {"code": code, "terms": b"a"}, at=NOON)
     assert [record.facts["code"] for record in log.entries()] == ["PF-314", "PF-323"]
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_flood_of_offers_leaves_no_more_than_a_days_worth(
-    log: AuditLog, is_restarted: bool
+    log: SiteAuditLog, is_restarted: bool
 ) -> None:
     refusals = Refusals(log)
     for terms in range(2 * MOST_A_DAY):
@@ -56,15 +56,15 @@ def test_a_flood_of_offers_leaves_no_more_than_a_days_worth(
         if is_restarted and terms in (MOST_A_DAY // 2, MOST_A_DAY + 5):
             refusals = Refusals(log)
     kinds = [record.act for record in log.entries()]
-    assert kinds == [Act.RUN_REFUSED] * MOST_A_DAY + [Act.REFUSALS_LEFT_OUT]
+    assert kinds == [SiteAct.RUN_REFUSED] * MOST_A_DAY + [SiteAct.REFUSALS_LEFT_OUT]
     refuse(refusals, 10_000, at=NOON + DAY_S)
     assert log.end[0] == MOST_A_DAY + 2
     assert log.verify() == log.end[0]
 
 
-def test_refused_batches_count_too(log: AuditLog) -> None:
+def test_refused_batches_count_too(log: SiteAuditLog) -> None:
     refusals = Refusals(log)
     for number in range(2 * MOST_A_DAY):
         plan = number.to_bytes(32, "big")
-        refusals.note(Act.BATCH_REFUSED, {"plan": plan, "code": "PF-317"}, at=NOON)
+        refusals.note(SiteAct.BATCH_REFUSED, {"plan": plan, "code": "PF-317"}, at=NOON)
     assert log.end[0] == MOST_A_DAY + 1

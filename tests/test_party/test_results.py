@@ -18,12 +18,12 @@ import pytest
 from coordinator.database import AttemptRow
 from coordinator.federation.home import utc_now
 from coordinator.runs.queue import RunQueue
-from party.errors import EnrollmentError, ResultsError
+from party.errors import JoinError, ResultsError
 from party.site import enrollment
 from party.site.enrollment import CoordinatorDoor
 from party.site.folder import Site
 from party.site.results import AnsweredRun, answered_runs, fetch_results
-from party.storage.audit_log import Act
+from party.storage.audit_log import SiteAct
 from pate_fed.array_models import DESCRIPTION_FILE, TENSORS_FILE
 from pate_fed.report import RunDirectory
 from pate_fed.report.run_directory import digests_of
@@ -191,7 +191,7 @@ class TestFetching:
         assert "alert(1)" not in (out / "report.html").read_text("utf-8")
         taken = audit_of(ended.site)[-1]
         assert (taken.act, taken.facts["run"], taken.facts["from"]) == (
-            *(Act.RESULTS_FETCHED, ended.run),
+            *(SiteAct.RESULTS_FETCHED, ended.run),
             "command line",
         )
         again = pate_party(*line)
@@ -235,7 +235,7 @@ class TestWhoMayHaveThem:
 
     def test_a_revoked_hospital_gets_nothing_though_it_took_part(self, apart: Ended) -> None:
         apart.federation.enrollment.revoke("North")
-        with pytest.raises(EnrollmentError, match="status 403"):
+        with pytest.raises(JoinError, match="status 403"):
             apart.fetch(apart.folder / "out")
 
     def post(self, ended: Ended, query: ResultsQuery, signer: SigningIdentity) -> httpx.Response:
@@ -388,9 +388,9 @@ class TestLyingCoordinator:
         transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Endless()))
         membership = ended.site.membership()
         with closing(CoordinatorDoor(membership, clock=time.time, transport=transport)) as door:
-            with pytest.raises(EnrollmentError, match="most"):
+            with pytest.raises(JoinError, match="most"):
                 next(door.results_pieces(ended.run, "labels.csv"))
-            with pytest.raises(EnrollmentError, match="most"):
+            with pytest.raises(JoinError, match="most"):
                 door.membership()
         assert sent <= 2 * (enrollment.MAX_ANSWER_BYTES + 2**20)
 
@@ -404,7 +404,7 @@ class TestLyingCoordinator:
         membership = ended.site.membership()
         with (
             closing(CoordinatorDoor(membership, clock=time.time, transport=transport)) as door,
-            pytest.raises(EnrollmentError, match="packed"),
+            pytest.raises(JoinError, match="packed"),
         ):
             next(door.results_pieces(ended.run, "labels.csv"))
 

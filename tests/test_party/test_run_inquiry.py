@@ -14,7 +14,7 @@ import pytest
 from party.errors import ApprovalError, Reason
 from party.service import PartyService
 from party.site.records import ApprovalState, Subject
-from party.storage.audit_log import Act
+from party.storage.audit_log import SiteAct
 from pate_fed.pricing import charged_cost
 from protocols import wire
 from protocols.errors import BadSignatureError, SuiteError, UnexpectedMessageError, UnknownPeerError
@@ -140,7 +140,7 @@ def test_a_price_above_the_runs_budget_is_said_before_anything_is_asked(
     assert isinstance(answer, RunReadiness)
     assert answer.reason == (reason or Reason.APPROVAL)
     kinds = [record.act for record in audit_of(hospitals.sites[0])]
-    assert kinds.count(Act.ASKED) == (1 if reason else 2)  # the pool, and this run
+    assert kinds.count(SiteAct.ASKED) == (1 if reason else 2)  # the pool, and this run
 
 
 def test_an_answer_is_the_same_bytes_until_something_changes(hospitals: Hospitals) -> None:
@@ -164,9 +164,9 @@ def test_a_question_charges_nothing_enters_no_run_and_asks_people_once(
         assert service.federation().node.state is PartyState.NEW
         assert service.federation().node.run_id == b""
     kinds = [record.act for record in audit_of(hospitals.sites[0])]
-    assert kinds.count(Act.ASKED) == 2  # the pool, and this run
-    assert kinds.count(Act.RUN_REFUSED) == 1
-    assert Act.RUN_ACCEPTED not in kinds
+    assert kinds.count(SiteAct.ASKED) == 2  # the pool, and this run
+    assert kinds.count(SiteAct.RUN_REFUSED) == 1
+    assert SiteAct.RUN_ACCEPTED not in kinds
     with records_of(hospitals.sites[0]) as records:
         pending = [one.subject for one in records.approvals(ApprovalState.PENDING)]
     assert pending == [Subject.RUN]

@@ -26,8 +26,8 @@ from coordinator.federation.enrollment import Enrollment
 from coordinator.federation.home import utc_now
 from coordinator.runs.labeling import LabelingRun
 from party.errors import (
-    BrokenAuditLogError,
-    EnrollmentError,
+    BrokenSiteLogError,
+    JoinError,
     JournalLockedError,
     Reason,
     RecordError,
@@ -40,7 +40,7 @@ from party.site.party_task import Vote
 from party.site.records import MOST_PENDING, Approval, ApprovalState, Subject
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import Status, read_status, write_status
-from party.storage.audit_log import Act
+from party.storage.audit_log import SiteAct
 from pate_fed.data.task import LearningTask
 from pate_fed.federation import MOST_VOID_BATCHES
 from pate_fed.queries import QueryBatch
@@ -139,7 +139,7 @@ def status_of(running: Running, place: int) -> Status:
 
 
 def tampered(running: Running, place: int, statement: str) -> None:
-    """Act as somebody who can write the database."""
+    """SiteAct as somebody who can write the database."""
     with closing(sqlite3.connect(running.file(place, DATABASE_FILE))) as file:
         file.execute(statement)
         file.commit()
@@ -155,10 +155,10 @@ class TestRun:
             assert charged(running, place) == ["committed"]
             told = [record.act for record in audit_of(running.hospitals.sites[place])]
             assert told == [
-                *(Act.PIN_ADDED, Act.PIN_ADDED, Act.ASKED, Act.APPROVED),
-                *(Act.SETTINGS_CHANGED, Act.DATA_CHANGED, Act.RUN_ACCEPTED),
-                *(Act.CHARGED, Act.BATCH_ANSWERED, Act.SETTLED),
-                Act.RUN_CLOSED,
+                *(SiteAct.PIN_ADDED, SiteAct.PIN_ADDED, SiteAct.ASKED, SiteAct.APPROVED),
+                *(SiteAct.SETTINGS_CHANGED, SiteAct.DATA_CHANGED, SiteAct.RUN_ACCEPTED),
+                *(SiteAct.CHARGED, SiteAct.BATCH_ANSWERED, SiteAct.SETTLED),
+                SiteAct.RUN_CLOSED,
             ]
         ends = [audit_of(site)[-1].facts for site in running.hospitals.sites]
         head = run.round.transcript.head
@@ -200,7 +200,7 @@ class TestRun:
         in_use = hashlib.sha256(site.path(SETTINGS_FILE).read_bytes()).digest()
         site.save(replace(site.settings, policy={"least_parties": 5}))
         stack.callback(PartyService(site).close)
-        [noted] = [each for each in audit_of(site) if each.act is Act.SETTINGS_CHANGED]
+        [noted] = [each for each in audit_of(site) if each.act is SiteAct.SETTINGS_CHANGED]
         assert noted.facts["digest"] == in_use
 
     def test_one_process_at_a_time_is_a_sites_node(self, running: Running) -> None:
@@ -232,7 +232,7 @@ class TestApproval:
             )
         # However often it is offered, it is put on record once.
         told = [record.act for record in audit_of(site)]
-        assert told.count(Act.RUN_REFUSED) == 1
+        assert told.count(SiteAct.RUN_REFUSED) == 1
         run = running.set_up()
         assert run.ask((0,)).labels.tolist() == [MARKER]
 
@@ -324,8 +324,8 @@ class TestManyOffers:
         for number in (0, 1) * 6:
             self.offer(asking, number)
         told = [record.act for record in audit_of(asking.hospitals.sites[0])]
-        assert told.count(Act.RUN_REFUSED) == 2
-        assert told.count(Act.ASKED) == 3  # the pool, and two runs
+        assert told.count(SiteAct.RUN_REFUSED) == 2
+        assert told.count(SiteAct.ASKED) == 3  # the pool, and two runs
 
 
 class TestApprovalOfRuns:
@@ -360,7 +360,7 @@ class TestApprovalOfRuns:
                             one.subject, one.digest, coordinator=one.coordinator, by="M. Curie"
                         )
 
-    def told(self, running: Running, place: int, kind: Act) -> int:
+    def told(self, running: Running, place: int, kind: SiteAct) -> int:
         records = audit_of(running.hospitals.sites[place])
         return [record.act for record in records if record.facts.get("subject") != "pool"].count(
             kind
@@ -393,7 +393,7 @@ class TestApprovalOfRuns:
         assert not any(holds_vector(answer) for _, answer in late)
         for place in range(3):
             assert len(charged(asking, place)) == 3
-            assert self.told(asking, place, Act.ASKED) == 1
+            assert self.told(asking, place, SiteAct.ASKED) == 1
 
     def test_a_run_of_another_name_is_asked_about(self, asking: Running) -> None:
         self.answered(asking, 0).close()
@@ -406,7 +406,7 @@ class TestApprovalOfRuns:
         for place in range(3):
             first, second = self.asked(asking, place)
             assert (first.state, second.state) == (ApprovalState.APPROVED, ApprovalState.PENDING)
-            assert self.told(asking, place, Act.ASKED) == 2
+            assert self.told(asking, place, SiteAct.ASKED) == 2
         self.approve(asking)
         self.answered(asking, 2).close()
         assert len(charged(asking, 0)) == 2
@@ -425,7 +425,7 @@ class TestApprovalOfRuns:
         run = self.answered(asking, 0)
         [last] = seen
         assert (last.act, last.facts["run"]) == (  # type: ignore[attr-defined]
-            Act.BATCH_ANSWERED,
+            SiteAct.BATCH_ANSWERED,
             run.round.run_id,
         )
 
@@ -440,7 +440,7 @@ class TestApprovalOfRuns:
         with pytest.raises(VoidBatchError, match=Reason.REJECTED):
             run.ask((0,))
         assert not any(holds_vector(a) for node, a in asking.transport.answers if node == 0)
-        assert self.told(asking, 0, Act.BATCH_ANSWERED) == 0
+        assert self.told(asking, 0, SiteAct.BATCH_ANSWERED) == 0
 
     def test_a_run_that_is_rejected_is_refused_its_next_batch(self, asking: Running) -> None:
         run = self.answered(asking, 0)
@@ -762,7 +762,7 @@ class TestWitness:
                     records.standing.resume(by="M. Curie")
         service = running.services[0]
         service.federation().hear(membership_of(site.identity.fingerprint, audit_head=held))
-        with pytest.raises(BrokenAuditLogError):
+        with pytest.raises(BrokenSiteLogError):
             service.receive(wire.pack([]))
         running.now += 5
         service.idle()
@@ -770,9 +770,9 @@ class TestWitness:
         charged_before = charged(running, 0)
         # An answer without a head, or with an older one, changes nothing.
         service.federation().hear(membership_of(site.identity.fingerprint))
-        with pytest.raises(BrokenAuditLogError):
+        with pytest.raises(BrokenSiteLogError):
             service.receive(wire.pack([]))
-        with pytest.raises(BrokenAuditLogError):
+        with pytest.raises(BrokenSiteLogError):
             running.restart(0)
         status = status_of(running, 0)
         assert (status.state, status.trouble) == ("stopped", "PF-353")
@@ -798,14 +798,14 @@ class TestWitness:
                 for _ in range(10):  # past what the coordinator holds
                     records.standing.pause(by="M. Curie")
                     records.standing.resume(by="M. Curie")
-            with pytest.raises(EnrollmentError):
+            with pytest.raises(JoinError):
                 line.ask()
             assert not running.services[0].federation().has_heard
             # Nor does it come back by a restart.
             running.restart(0)
         line.is_cut = False
         line.ask()
-        with pytest.raises(BrokenAuditLogError):
+        with pytest.raises(BrokenSiteLogError):
             running.services[0].receive(wire.pack([]))
 
     def test_a_node_that_runs_gives_its_newest_head_again_and_again(
@@ -819,7 +819,7 @@ class TestWitness:
             line.ask()
             assert line.kept == service.federation().signed_head()
             line.is_cut = True
-            with pytest.raises(EnrollmentError):
+            with pytest.raises(JoinError):
                 line.ask()
             line.is_cut = False
         service.receive(wire.pack([]))
@@ -833,7 +833,7 @@ class TestWitness:
             "UPDATE audit SET link = zeroblob(32) WHERE number = (SELECT max(number) FROM audit)",
         )
         service.federation().hear(membership_of(site.identity.fingerprint, audit_head=held))
-        with pytest.raises(BrokenAuditLogError):
+        with pytest.raises(BrokenSiteLogError):
             service.receive(wire.pack([]))
 
 

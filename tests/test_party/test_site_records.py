@@ -21,8 +21,8 @@ from party.errors import (
 )
 from party.site.peers import Pin
 from party.site.records import MOST_PENDING, ApprovalState, SiteRecords, Subject
-from party.storage import AuditLog, PartyDatabase
-from party.storage.audit_log import Act
+from party.storage import PartyDatabase, SiteAuditLog
+from party.storage.audit_log import SiteAct
 from pate_fed.federation import RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols.identity import SigningIdentity
@@ -49,14 +49,14 @@ def records(database: PartyDatabase) -> SiteRecords:
     return SiteRecords(database, clock=lambda: float(next(ticks)))
 
 
-def logged(database: PartyDatabase) -> list[tuple[Act, dict[str, Any]]]:
-    log = AuditLog(database)
+def logged(database: PartyDatabase) -> list[tuple[SiteAct, dict[str, Any]]]:
+    log = SiteAuditLog(database)
     log.verify()
     return [(record.act, dict(record.facts)) for record in log.entries()]
 
 
 def tampered(database: PartyDatabase, statement: str) -> None:
-    """Act as somebody who can write the file."""
+    """SiteAct as somebody who can write the file."""
     with closing(sqlite3.connect(database.path)) as file:
         file.execute(statement)
         file.commit()
@@ -71,7 +71,7 @@ class TestPins:
         assert pin == Pin("north", "Trust", PEER, "telephone", "A. Meyer", 1000.0)
         assert records.pins() == records.decided().pins == (pin,)
         [(kind, detail)] = logged(database)
-        assert kind is Act.PIN_ADDED
+        assert kind is SiteAct.PIN_ADDED
         assert detail == {
             "name": "north",
             "body": "Trust",
@@ -119,7 +119,7 @@ class TestPins:
         records.add_pin("north", OTHER, how="in person", by="A. Meyer")
         assert [pin.identity for pin in records.pins()] == [OTHER]
         kinds = [kind for kind, _ in logged(database)]
-        assert kinds == [Act.PIN_ADDED, Act.PIN_REMOVED, Act.PIN_ADDED]
+        assert kinds == [SiteAct.PIN_ADDED, SiteAct.PIN_REMOVED, SiteAct.PIN_ADDED]
         with pytest.raises(PinError):
             records.remove_pin("south", by="A. Meyer")
 
@@ -156,7 +156,7 @@ class TestApprovals:
                 records.approve(Subject.RUN, RUN, by="B. Ito", coordinator=ASKING, reason=reason)
         assert records.decided().approved_runs == frozenset()
         kinds = [kind for kind, _ in logged(database)]
-        assert kinds == [Act.ASKED, Act.APPROVED, Act.REJECTED]
+        assert kinds == [SiteAct.ASKED, SiteAct.APPROVED, SiteAct.REJECTED]
         names = ("before", "after", "by", "from", "reason")
         assert [[detail[name] for name in names] for _, detail in logged(database)[1:]] == [
             ["pending", "approved", "A. Meyer", "command line", ""],
@@ -171,11 +171,11 @@ class TestApprovals:
         for run in (FIRST, SECOND):  # the same run, set up twice
             self.use(records, run)
         assert records.decided().approved_runs == {RUN}
-        assert [kind for kind, _ in logged(database)][2:] == [Act.BATCH_ANSWERED] * 2
+        assert [kind for kind, _ in logged(database)][2:] == [SiteAct.BATCH_ANSWERED] * 2
         assert records.ask(Subject.RUN, RUN, coordinator=ASKING).state is ApprovalState.APPROVED
 
     def use(self, records: SiteRecords, run: bytes) -> None:
-        records.use(RUN, kind=Act.BATCH_ANSWERED, detail={"run": run}, coordinator=ASKING)
+        records.use(RUN, kind=SiteAct.BATCH_ANSWERED, detail={"run": run}, coordinator=ASKING)
 
     def test_nothing_is_used_that_is_not_approved_or_cannot_be_put_on_record(
         self, records: SiteRecords, database: PartyDatabase
@@ -251,14 +251,14 @@ class TestApprovals:
         for digest in offers[:MOST_PENDING]:
             records.ask(Subject.RUN, digest, coordinator=ASKING)
         before = records.approvals()
-        written = AuditLog(database).end
+        written = SiteAuditLog(database).end
         for digest in offers[MOST_PENDING:]:
             with pytest.raises(TooManyPendingError):
                 records.ask(Subject.RUN, digest, coordinator=ASKING)
         for digest in offers[:MOST_PENDING]:  # what waits may be offered again
             records.ask(Subject.RUN, digest, coordinator=ASKING)
         assert records.approvals() == before
-        assert AuditLog(database).end == written
+        assert SiteAuditLog(database).end == written
         assert records.decided().approved_pools == {ASKING: {POOL}}
 
     @pytest.mark.parametrize("says_yes", [True, False])
@@ -298,7 +298,7 @@ class TestApprovals:
         thread.join()
         decided = records.decided()
         assert (len(decided.approved_runs), decided.waiting) == (10, 10)
-        assert AuditLog(database).verify() == 30
+        assert SiteAuditLog(database).verify() == 30
 
     @pytest.mark.parametrize(
         "spoil",
@@ -341,7 +341,7 @@ class TestFederations:
                 records.use(
                     RUN,
                     coordinator=coordinator,
-                    kind=Act.BATCH_ANSWERED,
+                    kind=SiteAct.BATCH_ANSWERED,
                     detail={},
                 )
 
@@ -367,10 +367,10 @@ class TestFederations:
         records.standing.note_left("lung-study", by="A. Meyer")
         records.standing.note_joined("lung-study", federation=POOL, identity=PEER)
         assert [(kind, detail["membership"]) for kind, detail in logged(database)] == [
-            (Act.JOINED, "lung-study"),
-            (Act.JOINED, "heart-study"),
-            (Act.LEFT, "lung-study"),
-            (Act.JOINED, "lung-study"),
+            (SiteAct.JOINED, "lung-study"),
+            (SiteAct.JOINED, "heart-study"),
+            (SiteAct.LEFT, "lung-study"),
+            (SiteAct.JOINED, "lung-study"),
         ]
 
 
@@ -387,8 +387,8 @@ class TestPause:
         assert not records.decided().is_paused
         place = {"from": "command line"}
         assert logged(database) == [
-            (Act.PAUSED, {"by": "A. Meyer", "before": "", "after": "paused", **place}),
-            (Act.RESUMED, {"by": "B. Ito", "before": "paused", "after": "resumed", **place}),
+            (SiteAct.PAUSED, {"by": "A. Meyer", "before": "", "after": "paused", **place}),
+            (SiteAct.RESUMED, {"by": "B. Ito", "before": "paused", "after": "resumed", **place}),
         ]
 
     def test_one_that_says_something_else_is_a_pause(
@@ -407,9 +407,9 @@ class TestSettings:
             records.standing.note_settings(file=file)
             records.standing.note_table(table)
         assert [(kind, detail["digest"]) for kind, detail in logged(database)] == [
-            (Act.SETTINGS_CHANGED, POOL),
-            (Act.DATA_CHANGED, bytes.fromhex("ab" * 32)),
-            (Act.SETTINGS_CHANGED, RUN),
+            (SiteAct.SETTINGS_CHANGED, POOL),
+            (SiteAct.DATA_CHANGED, bytes.fromhex("ab" * 32)),
+            (SiteAct.SETTINGS_CHANGED, RUN),
         ]
         changes = [(detail["before"], detail["after"]) for _, detail in logged(database)]
         assert changes == [("", POOL.hex()), ("", "ab" * 32), (POOL.hex(), RUN.hex())]
@@ -423,7 +423,7 @@ def test_a_decision_whose_record_cannot_be_stored_is_none(
     def fail(*_: object, **__: object) -> None:
         raise StorageError("the log must be writable", "a full disk")
 
-    monkeypatch.setattr(AuditLog, "append", fail)
+    monkeypatch.setattr(SiteAuditLog, "append", fail)
     for decide in (
         lambda: records.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING),
         lambda: records.add_pin("north", PEER, how="in person", by="A. Meyer"),
@@ -454,7 +454,7 @@ class TestWithdrawn:
         records.withdraw(coordinator=ASKING, open_runs=("second",))
         left = [(one.digest, one.coordinator) for one in records.approvals()]
         assert left == [(bytes([1]) * 32, ASKING), (RUN, ANOTHER), (RUN, ASKING)]
-        assert [kind for kind, _ in logged(database)][-2:] == [Act.WITHDRAWN] * 2
+        assert [kind for kind, _ in logged(database)][-2:] == [SiteAct.WITHDRAWN] * 2
         # Asked again, it waits again.
         records.ask(Subject.POOL, POOL, terms=self.terms("second"), coordinator=ASKING)
         records.withdraw(coordinator=ASKING, open_runs=("second",))

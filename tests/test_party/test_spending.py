@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from party.decision.spending import RunSpending, spending_by_run
-from party.storage.audit_log import Act
+from party.storage.audit_log import SiteAct
 from pate_fed.accounting import FormalCost, GaussianMaxEvent, PrivacyLedger
 from pate_fed.federation import RunTerms
 from pate_fed.nodes.audit_log import AuditEntry
@@ -16,11 +16,11 @@ PLAN = b"p" * 32
 
 
 def accepted(run: bytes, coordinator: bytes) -> AuditEntry:
-    return AuditEntry(1, 0, Act.RUN_ACCEPTED, {"run": run, "coordinator": coordinator})
+    return AuditEntry(1, 0, SiteAct.RUN_ACCEPTED, {"run": run, "coordinator": coordinator})
 
 
 def charged(plan: bytes) -> AuditEntry:
-    return AuditEntry(2, 0, Act.CHARGED, {"charge": plan.hex()})
+    return AuditEntry(2, 0, SiteAct.CHARGED, {"charge": plan.hex()})
 
 
 def spending(ledger: PrivacyLedger, records: Iterable[AuditEntry]) -> tuple[RunSpending, ...]:
@@ -59,6 +59,6 @@ def test_an_unanswered_charge_is_of_no_run_where_two_coordinators_may_have_asked
 
 def test_an_answer_names_the_run_of_its_charge() -> None:
     answer = {"run": FIRST, "plan": PLAN}
-    answered = AuditEntry(3, 0, Act.BATCH_ANSWERED, answer)
+    answered = AuditEntry(3, 0, SiteAct.BATCH_ANSWERED, answer)
     records = accepted(FIRST, LUNG), accepted(SECOND, HEART), charged(PLAN), answered
     assert runs_of(*records) == [(FIRST.hex(), LUNG)]

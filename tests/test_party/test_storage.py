@@ -28,7 +28,7 @@ from party.errors import (
     StorageVersionError,
 )
 from party.storage import Journal, LedgerStore, PartyDatabase
-from party.storage.schema import Base, EntryRow, PlanRow, VectorRow
+from party.storage.schema import EntryRow, PlanRow, SiteRow, VectorRow
 from pate_fed.accounting import PrivacyLedger
 from protocols.errors import KeyReuseError
 from tests.support.federation import Federation, holds_vector
@@ -76,7 +76,7 @@ class TestOpening:
         PartyDatabase.create(path).close()
         with create_engine(f"sqlite:///{path}").connect() as connection:
             context = MigrationContext.configure(connection)
-            assert compare_metadata(context, Base.metadata) == []
+            assert compare_metadata(context, SiteRow.metadata) == []
             assert (
                 context.get_current_revision() == PartyDatabase.newest
             )  # else every start would look for more

@@ -14,9 +14,9 @@ from scipy.stats import laplace, norm
 
 from pate_fed.audit import (
     Answers,
-    Check,
     Noise,
     Target,
+    ThresholdCheck,
     chances_and_slopes,
     normalized_error,
     rebuild_votes,
@@ -122,13 +122,17 @@ class TestChances:
         [
             pytest.param(
                 ConfidentGaussianMax(Rule("confident", 80.0, 30.0, 40.0)),
-                Check(80.0, 30.0),
+                ThresholdCheck(80.0, 30.0),
                 id="confident",
             ),
-            pytest.param(ThresholdMax(40.0, vote_threshold=80.0), Check(80.0), id="threshold"),
+            pytest.param(
+                ThresholdMax(40.0, vote_threshold=80.0), ThresholdCheck(80.0), id="threshold"
+            ),
         ],
     )
-    def test_agree_with_what_the_mechanism_releases(self, rule: Mechanism, check: Check) -> None:
+    def test_agree_with_what_the_mechanism_releases(
+        self, rule: Mechanism, check: ThresholdCheck
+    ) -> None:
         """100,000 rows of the real mechanism; each count is within 5 standard errors."""
         rows = 100_000
         release = rule.release(
@@ -155,7 +159,7 @@ class TestRebuilding:
 
     @pytest.mark.parametrize("sigma1", [40.0, None])
     def test_refusals_tell_the_shift_that_labels_do_not(self, sigma1: float | None) -> None:
-        noise, check = Noise(60.0), Check(100.0, sigma1)
+        noise, check = Noise(60.0), ThresholdCheck(100.0, sigma1)
         seen = np.rint(1e12 * np.exp(check.log_outcomes(TOPS, noise)[0])).astype(np.int64)
         answers = Answers(seen[:-1], int(seen[-1]))
         found = rebuild_votes(answers, noise, check=check)
@@ -163,10 +167,11 @@ class TestRebuilding:
         np.testing.assert_allclose(found.votes, TOPS, atol=0.02)
 
     @pytest.mark.parametrize(
-        ("check", "teachers"), [(None, 250), (Check(130.0), 250), (Check(130.0), None)]
+        ("check", "teachers"),
+        [(None, 250), (ThresholdCheck(130.0), 250), (ThresholdCheck(130.0), None)],
     )
     def test_standard_errors_are_those_of_many_attacks(
-        self, check: Check | None, teachers: int | None
+        self, check: ThresholdCheck | None, teachers: int | None
     ) -> None:
         """300 attacks: a standard deviation is then known to 4 %; 20 % is allowed."""
         noise, rng = Noise(60.0), np.random.default_rng(3)
@@ -182,7 +187,7 @@ class TestRebuilding:
 
     @pytest.mark.parametrize("sigma1", [60.0, None])
     def test_both_channels_are_at_least_as_exact_as_the_labels(self, sigma1: float | None) -> None:
-        noise, check, rng = Noise(40.0), Check(100.0, sigma1), np.random.default_rng(5)
+        noise, check, rng = Noise(40.0), ThresholdCheck(100.0, sigma1), np.random.default_rng(5)
         target, errors = Target(noise, check), np.zeros(2)
         for _ in range(30):
             answers = target.ask(TOPS, asks=3_000, rng=rng)
@@ -241,7 +246,7 @@ class TestRebuilding:
         teachers: int | None,
     ) -> None:
         labels[0] += len(labels)
-        check = Check(threshold, sigma1)
+        check = ThresholdCheck(threshold, sigma1)
         with np.errstate(all="raise", under="ignore"):
             found = rebuild_votes(
                 Answers(np.array(labels), refusals), Noise(sigma), teachers=teachers, check=check
@@ -280,8 +285,10 @@ class TestRefusals:
             pytest.param(lambda: Noise(0.0), InvalidParameterError, id="sigma 0"),
             pytest.param(lambda: Noise(math.nan), InvalidParameterError, id="no number"),
             pytest.param(lambda: Noise(1.0, "cauchy"), InvalidParameterError, id="another law"),  # type: ignore[arg-type]
-            pytest.param(lambda: Check(10.0, 0.0), InvalidParameterError, id="sigma1 0"),
-            pytest.param(lambda: Check(math.inf, 1.0), InvalidParameterError, id="no threshold"),
+            pytest.param(lambda: ThresholdCheck(10.0, 0.0), InvalidParameterError, id="sigma1 0"),
+            pytest.param(
+                lambda: ThresholdCheck(math.inf, 1.0), InvalidParameterError, id="no threshold"
+            ),
             pytest.param(
                 lambda: Answers.of([0, 1, 10], classes=10), InvalidAnswersError, id="no class"
             ),

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator import database as at_coordinator
-from party.storage import AuditLog as HospitalsLog
-from party.storage import PartyDatabase
-from party.storage.audit_log import Act as HospitalsAct
+from party.storage import PartyDatabase, SiteAuditLog
+from party.storage.audit_log import SiteAct
 from pate_fed.nodes import audit_log
 from pate_fed.nodes.audit_log import AuditEntry, AuditLog, Facts
 from pate_fed.nodes.database import NodeDatabase
@@ -25,7 +24,7 @@ from protocols.errors import MalformedMessageError
 from protocols.values import Value, encode_value
 
 ENTRIES = 6
-ACTS = at_coordinator.Act
+ACTS = at_coordinator.FederationAct
 FORGED: Facts = {"by": "bert", "from": "page", "subject": "H"}
 Tamper = Callable[["Logged"], Callable[[sqlite3.Connection], object]]
 
@@ -61,10 +60,12 @@ def logged(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Logged]:
     file = tmp_path / "node.db"
     if request.param == "hospital":
         with PartyDatabase.create(file) as site:
-            yield Logged(HospitalsLog(site), site, file, HospitalsAct.CHARGED, "PF-353")
+            yield Logged(SiteAuditLog(site), site, file, SiteAct.CHARGED, "PF-353")
     else:
         with at_coordinator.Database(f"sqlite:///{file}", is_new=True) as home:
-            yield Logged(at_coordinator.AuditLog(home), home, file, ACTS.APPROVED, "PF-442")
+            yield Logged(
+                at_coordinator.FederationAuditLog(home), home, file, ACTS.APPROVED, "PF-442"
+            )
 
 
 @pytest.fixture

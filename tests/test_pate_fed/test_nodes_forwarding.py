@@ -14,12 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.database import Act as OperatorsAct
-from coordinator.database import AuditLog as OperatorsLog
-from coordinator.database import Database
-from party.storage import AuditLog as HospitalsLog
-from party.storage import PartyDatabase
-from party.storage.audit_log import Act
+from coordinator.database import Database, FederationAct, FederationAuditLog
+from party.storage import PartyDatabase, SiteAuditLog
+from party.storage.audit_log import SiteAct
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes.audit_log import AuditLog
 from pate_fed.nodes.forwarding import Forwarder, Forwarding
@@ -35,11 +32,11 @@ Append = Callable[[str], object]
 def log(request: pytest.FixtureRequest) -> tuple[AuditLog, Append]:
     """A log of each side, and a way to add an entry by somebody."""
     if request.param == "hospital":
-        ours = HospitalsLog(PartyDatabase.in_memory())
-        return ours, lambda by: ours.append(Act.PAUSED, {"by": by, "reason": by}, at=1.5)
-    theirs = OperatorsLog(Database.in_memory())
+        ours = SiteAuditLog(PartyDatabase.in_memory())
+        return ours, lambda by: ours.append(SiteAct.PAUSED, {"by": by, "reason": by}, at=1.5)
+    theirs = FederationAuditLog(Database.in_memory())
     return theirs, lambda by: theirs.append(
-        OperatorsAct.PAUSED, {"by": by, "subject": by, "before": {"by": by}}, at=1.5
+        FederationAct.PAUSED, {"by": by, "subject": by, "before": {"by": by}}, at=1.5
     )
 
 

@@ -15,7 +15,7 @@ from coordinator.people import Role
 from party.errors import PageError, PartyError
 from party.owner import opened_records
 from party.page import app as page
-from party.page.session import Sessions
+from party.page.session import PageSessions
 from pate_fed.nodes.ports import host_and_port, is_host, is_loopback, listen
 from pate_fed.nodes.web import require_token
 from tests.support.console import browser, form_token, opened
@@ -53,7 +53,7 @@ class Signed:
 @contextmanager
 def at_hospital(folder: Path) -> Iterator[Signed]:
     with opened_records(make_site(folder)) as site:
-        sessions = Sessions(clock=lambda: 0.0)
+        sessions = PageSessions(clock=lambda: 0.0)
         app = page.build(site, sessions=sessions, hosts={HOST}, by="M. Curie")
         client, room = PageClient(app, base_url=f"http://{HOST}"), f"/{sessions.room}/"
         client.get(f"{room}{page.ENTER}?link={sessions.make_link()}")

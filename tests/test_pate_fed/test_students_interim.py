@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pate_fed.mechanisms import Predictions
+from pate_fed.mechanisms import StudentPredictions
 from pate_fed.students.interim import interim_chances
 
 
@@ -56,7 +56,7 @@ def test_every_row_is_a_law_over_all_classes(
     unseen = sorted(set(range(classes)) - set(labels.tolist()))
     assert not chances[:, unseen].any()
     # It is what the mechanism takes.
-    assert Predictions.of(chances, total_votes=50).votes.shape == (7, classes)
+    assert StudentPredictions.of(chances, total_votes=50).votes.shape == (7, classes)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from alembic import op
 
-from coordinator.database.schema import Base
+from coordinator.database.schema import CoordinatorRow
 
 revision = "0001"
 down_revision = None
@@ -12,7 +12,7 @@ depends_on = None
 
 def upgrade() -> None:
     """Make the tables."""
-    Base.metadata.create_all(op.get_bind())
+    CoordinatorRow.metadata.create_all(op.get_bind())
 
 
 def downgrade() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.database.run_store import AskedBatch, BatchState
+from coordinator.database.run_store import BatchState, StoredBatch
 from coordinator.errors import (
     CoordinatorError,
     DatabaseError,
@@ -27,7 +27,7 @@ from coordinator.runs.labeling.collecting import SumCollector
 from coordinator.runs.labeling.deciding import Decider, digest_of_predictions
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Messenger
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from pate_fed.charging import outcomes_of
 from pate_fed.errors import InvalidParameterError, PateFedError, RowSumError
 from pate_fed.federation import BatchTerms
@@ -51,7 +51,7 @@ class _Asked:
         rule: The mechanism that decides it.
     """
 
-    batch: AskedBatch
+    batch: StoredBatch
     terms: BatchTerms = field(repr=False)
     rule: Mechanism = field(repr=False)
 
@@ -129,7 +129,7 @@ class Batches:
             VoidBatchError: nothing of it was released.
         """
         ledger = self._store.ledger()
-        asked = AskedBatch(self._next, indices, ledger.left, predictions)
+        asked = StoredBatch(self._next, indices, ledger.left, predictions)
         reserved = ledger.reserve(asked.entry_id, ledger.worst_case(len(indices)))
         terms = self._terms_of(asked)
         self._is_unfinished = True
@@ -138,7 +138,7 @@ class Batches:
             self._collector.plan(asked.number, terms.as_record(), words=terms.words)
         self._next += 1
         self._asked.update(indices)
-        self._on_stage(Stage.PLANNED)
+        self._on_stage(BatchStage.PLANNED)
         return self._answer(asked)
 
     def finish(self, *, gives_up: bool) -> NoisyRelease | None:
@@ -166,7 +166,7 @@ class Batches:
 
     # To its end -------------------------------------------------------------------------------
 
-    def _answer(self, batch: AskedBatch) -> NoisyRelease:
+    def _answer(self, batch: StoredBatch) -> NoisyRelease:
         """Finish a reserved batch, in any state."""
         rule = self._decider.rule_for(batch.indices, batch.predictions)
         asked = _Asked(batch, self._terms_of(batch), rule)
@@ -178,18 +178,18 @@ class Batches:
             raise
         except (ProtocolError, CoordinatorError, PateFedError) as error:
             raise self._void(batch, error) from error
-        self._on_stage(Stage.DECIDED)
+        self._on_stage(BatchStage.DECIDED)
         ledger = self._store.ledger().commit(batch.entry_id, outcomes_of(release), release.digest)
         with self._store.together():
             self._store.save_release(ledger, batch=batch.number, release=release)
             self._messenger.note_settled(  # parties hear of it with the next message
                 self._round.batch.settle(released=True, result=encode_value(release.as_record()))
             )
-        self._on_stage(Stage.STORED)
+        self._on_stage(BatchStage.STORED)
         self._is_unfinished = False
         return release
 
-    def _terms_of(self, batch: AskedBatch) -> BatchTerms:
+    def _terms_of(self, batch: StoredBatch) -> BatchTerms:
         return BatchTerms(
             self._context.terms, batch.indices, digest_of_predictions(batch.predictions)
         )
@@ -203,7 +203,7 @@ class Batches:
 
     # Void -------------------------------------------------------------------------------------
 
-    def _void(self, batch: AskedBatch, error: Failure) -> VoidBatchError:
+    def _void(self, batch: StoredBatch, error: Failure) -> VoidBatchError:
         """Settle a failed batch: it stays charged, unless its sum provably never opens."""
         # Otherwise the error would keep the frames of `open_sum`, and the sum in them, alive.
         traceback.clear_frames(error.__traceback__)
@@ -222,7 +222,7 @@ class Batches:
             )
             settled = ledger.cancel(entry_id) if comes_back else ledger.forfeit(entry_id)
             self._store.save_void(settled, batch=batch.number, is_freed=is_freed)
-        self._on_stage(Stage.VOID_STORED)
+        self._on_stage(BatchStage.VOID_STORED)
         self._voids += 1
         self._is_unfinished = False
         if is_freed:

@@ -22,7 +22,7 @@ from coordinator.errors import (
 from coordinator.runs.labeling.blame import traced_row_words
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Failures, Messenger, require_no
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from protocols.errors import FalseCertificateError, KeysGoneError, TooFewSharesError
 from protocols.values import encode_value
 
@@ -115,14 +115,14 @@ class SumCollector:
             if failure.cause == KeysGoneError.code:
                 self.left_out[seat] = failure
         failures = left_out | failures
-        self._on_stage(Stage.ANSWERED)
+        self._on_stage(BatchStage.ANSWERED)
         self._open_set(failures)
-        self._on_stage(Stage.REVEALED)
+        self._on_stage(BatchStage.REVEALED)
         try:
             opened = self._round.batch.open_total()
         finally:
             self._note_share_faults()
-        self._on_stage(Stage.OPENED)
+        self._on_stage(BatchStage.OPENED)
         return opened
 
     def close_plan(self) -> None:
@@ -133,7 +133,7 @@ class SumCollector:
         if not self._form.survives_dropouts or self._round.open_plan.opens_a_set:
             return
         frames = self._round.batch.propose_closing()
-        self._on_stage(Stage.CLOSING_PROPOSED)
+        self._on_stage(BatchStage.CLOSING_PROPOSED)
         for frame in set(frames.values()):
             self._messenger.tell(frame, only=frames)
         with suppress(TooFewSharesError):  # then its queries are never asked again
@@ -228,14 +228,14 @@ class SumCollector:
         if not self._form.survives_dropouts:
             return
         proposals = self._round.batch.propose()
-        self._on_stage(Stage.PROPOSED)
+        self._on_stage(BatchStage.PROPOSED)
         unsure = self._exchange({seat: [frame] for seat, frame in proposals.items()})
-        self._on_stage(Stage.AGREED)
+        self._on_stage(BatchStage.AGREED)
         try:
             frames = self._round.batch.certify()
         except TooFewSharesError as error:
             raise next(iter(unsure.values()), error) from error
-        self._on_stage(Stage.CERTIFIED)
+        self._on_stage(BatchStage.CERTIFIED)
         lost = self._exchange(frames)
         doubting = {
             seat: frames

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from coordinator.errors import PartyFailedError, PartyRefusedError
 from coordinator.runs.labeling.job import RunContext
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from coordinator.runs.transport import Silence
 from protocols import wire
 from protocols.errors import LateMessageError, ProtocolError, RefusedError
@@ -80,7 +80,7 @@ class Messenger:
                 failures[seat] = self._failed(seat, error)
             except SilenceError as error:
                 failures[seat] = self._silent(seat, error.code)
-            self._on_stage(Stage.HEARD)
+            self._on_stage(BatchStage.HEARD)
         return failures
 
     def tell(self, frame: bytes, *, only: Collection[bytes] | None = None) -> Failures:

@@ -24,7 +24,7 @@ from coordinator.runs.labeling.messenger import (
     require_no,
 )
 from coordinator.runs.labeling.roster import Member, Roster, in_seat_order
-from coordinator.runs.stages import Stage
+from coordinator.runs.stages import BatchStage
 from pate_fed.accounting import NO_OUTCOMES, Outcomes
 from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.charging import RunLedger
@@ -37,7 +37,7 @@ from protocols.values import encode_value
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BatchReadiness:
     """The parties' readiness for a batch before it is asked.
 
     Attributes:
@@ -265,7 +265,7 @@ class LabelingRun:
         self._finder.look_for_missing()
         return self._batches.ask(indices, predictions)
 
-    def ask_ready(self, indices: tuple[int, ...]) -> Standing:
+    def ask_ready(self, indices: tuple[int, ...]) -> BatchReadiness:
         """Ask all parties whether they would answer a batch; one exchange, nothing is charged.
 
         Args:
@@ -294,7 +294,7 @@ class LabelingRun:
                 if unready[name] == KeysGoneError.code:
                     self._collector.leave_out(seat, KeysGoneError.code)
         ready = len(self._round.seats) - len(unready)
-        return Standing(unready, ready >= self._context.threshold, refused)
+        return BatchReadiness(unready, ready >= self._context.threshold, refused)
 
     def _require_askable(self, indices: tuple[int, ...]) -> None:
         self._context.job.pool.ask(indices)
@@ -333,18 +333,18 @@ class LabelingRun:
         lost: Failures = {}
         if not self._round.closing.heads_frame:
             closing = self._round.closing.frame or self._round.closing.close()
-            self._context.job.on_stage(Stage.CLOSING)
+            self._context.job.on_stage(BatchStage.CLOSING)
             lost = self._require_lost_only(self._messenger.tell(closing))
         try:
             heads = self._round.closing.heads_frame or self._round.closing.compare()
         except TooFewHeadsError as error:
             raise next(iter(lost.values())) from error
-        self._context.job.on_stage(Stage.COMPARING)
+        self._context.job.on_stage(BatchStage.COMPARING)
         heard = self._round.closing.heads_compared
         self._not_heard = self._context.roster.names(set(self._round.seats).difference(heard))
         self._require_lost_only(self._messenger.exchange({seat: [heads] for seat in heard}))
         self._context.store.statements.save(self._round.statements)
-        self._context.job.on_stage(Stage.FINISHED)
+        self._context.job.on_stage(BatchStage.FINISHED)
 
     def _require_lost_only(self, failures: Failures) -> Failures:
         """Raise faults worse than a lost party: above all, a party that remembers another run.

@@ -2,7 +2,7 @@
 
 from alembic import op
 
-from party.storage.schema import Base
+from party.storage.schema import SiteRow
 
 revision = "0001"
 down_revision = None
@@ -12,7 +12,7 @@ depends_on = None
 
 def upgrade() -> None:
     """Make the tables."""
-    Base.metadata.create_all(op.get_bind())
+    SiteRow.metadata.create_all(op.get_bind())
 
 
 def downgrade() -> None:

@@ -26,7 +26,7 @@ from pate_fed.mechanisms.mechanism import Parameters, Size, Spec
 from pate_fed.mechanisms.predictions import (
     CONFIDENCE,
     HearsStudent,
-    Predictions,
+    StudentPredictions,
     checked_confidence,
 )
 from pate_fed.mechanisms.words import number, pick
@@ -39,7 +39,7 @@ class InteractiveGaussianMax(HearsStudent, ConfidentGaussianMax):
     """Interactive-GNMax: answer by GNMax where teachers disagree enough with the student.
 
     The check compares max_j (n_j - c_j), plus noise, with the threshold; c_j is the student's
-    chance of class j in votes, of `Predictions`. Where it fails and the student is confident, the
+    chance of class j in votes, of `predictions`. Where it fails and the student is confident, the
     student's own label is kept. Without predictions it is Confident-GNMax.
 
     Guarantee:
@@ -54,7 +54,7 @@ class InteractiveGaussianMax(HearsStudent, ConfidentGaussianMax):
     name: ClassVar[str] = "interactive"
 
     confidence: float = CONFIDENCE
-    predictions: Predictions | None = field(default=None, compare=False, repr=False)
+    predictions: StudentPredictions | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         ConfidentGaussianMax.__post_init__(self)
