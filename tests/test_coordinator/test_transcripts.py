@@ -163,7 +163,6 @@ def test_a_good_transcript_of_another_run_is_broken(pate_fed: Command, run_dir: 
     (run_dir / "transcript.jsonl").write_text("".join(f"{line}\n" for line in lines))
     ended = pate_fed("transcript", "verify", run_dir)
     assert (ended.code, ended.error_code) == (5, "PF-414")
-    assert "another run" in ended.err
 
 
 @sampled()

@@ -283,7 +283,7 @@ class TestRealPatients:
         lines = [",".join(str(int(pixel)) for pixel in image) for image in images[:600]]
         header = ",".join(f"pixel {place}" for place in range(images.shape[1]))
         path = write(tmp_path / "digits.csv", header, lines)
-        task = make_task(path, label="digit", classes=tuple("0123456789"), kind="image")
+        task = make_task(path, label="digit", classes=tuple("0123456789"))
         self.require_told_apart(task)
 
     @pytest.mark.parametrize("hospital", ["cleveland", "hungarian", "va"])
