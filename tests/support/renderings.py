@@ -10,6 +10,7 @@ import getpass
 import os
 import re
 from collections.abc import Mapping
+from difflib import unified_diff
 from html.parser import HTMLParser
 from pathlib import Path
 from types import MappingProxyType
@@ -101,7 +102,8 @@ def hold(name: str, text: str, names: Mapping[str, str] = MappingProxyType({})) 
         path.write_text(text, encoding="utf-8")
     else:
         stored = path.read_text(encoding="utf-8") if path.exists() else ""
-        assert text.split("\n") == stored.split("\n"), f"{path.name}: `make renderings` renews it"
+        changed = list(unified_diff(stored.split("\n"), text.split("\n"), lineterm="", n=0))
+        assert changed == [], f"`make renderings` renews {path.name}:\n" + "\n".join(changed)
 
 
 def _normal(text: str) -> str:
