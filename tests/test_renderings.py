@@ -55,6 +55,9 @@ _OF_A_MACHINE = re.compile(
 )
 """Lines of a doctor."""
 
+_LONG_USAGE = re.compile(r"(Usage: .*?) *\n {20,}(?=\S)")
+"""Wrapped or not, by what ran before in the process."""
+
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +70,8 @@ def typed(program: Program, *lines: tuple[object, ...], after: tuple[object, ...
     for line in lines:
         ended = program(*line, *after)
         code = f" -> {ended.code}" if ended.code else ""
-        texts[" ".join(map(str, line)) + code] = _OF_A_MACHINE.sub("", ended.out + ended.err)
+        said = _LONG_USAGE.sub(r"\1 ", ended.out + ended.err)
+        texts[" ".join(map(str, line)) + code] = _OF_A_MACHINE.sub("", said)
     return sections(texts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import click
 import typer
@@ -25,6 +25,8 @@ from pate_fed.options import OPTIONS, fields_of
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from pate_fed.planning.plan import Outlook, QueryPlan
 
 
 def _accounted_mechanisms() -> Iterable[str]:
@@ -190,9 +192,7 @@ def plan(
             print(f"\n{textwrap.fill(found['outlook']['says'], 80)}")
 
 
-def _outlook(
-    inputs: NDArray[np.float64], found: dict[str, Any], *, records: int | None
-) -> dict[str, object]:
+def _outlook(inputs: NDArray[np.float64], found: QueryPlan, *, records: int | None) -> Outlook:
     from pate_fed.planning.worth import evidence, outlook  # noqa: PLC0415
 
     best = found["best"]
@@ -201,7 +201,7 @@ def _outlook(
         inputs,
         votes=found["votes"],
         queries=answers,
-        sigma=best["mechanism"]["sigma2"],
+        sigma=float(best["mechanism"]["sigma2"] or 0.0),
         classes=found["classes"],
     )
     return {"evidence": measured, "says": outlook(measured, queries=answers, records=records)}

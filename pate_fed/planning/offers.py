@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from pate_fed.accounting import FormalCost, distributed_row_rdp, neighbors
 from pate_fed.charging import noise_of
@@ -30,6 +30,49 @@ _KEPT: Final = 0.9
 _POINTS: Final = 5
 
 
+class Price(TypedDict):
+    """An epsilon with all that belongs to it; `view` says against whom it holds."""
+
+    epsilon: float
+    delta: float
+    unit: str
+    view: str
+    method: str
+
+
+class PartyPrice(TypedDict):
+    """What an offer costs a hospital's units, beside its budget."""
+
+    party: str
+    votes: int
+    unit_votes: int
+    budget: float
+    epsilon: float
+
+
+class Deciding(TypedDict):
+    """The hospital that is closest to its budget."""
+
+    party: str
+    budget: float
+    neighbors: str
+
+
+class BestOffer(TypedDict):
+    """An offer as plain data, with its price in each view; counts are expected ones."""
+
+    queries: int
+    expected_answered: float
+    expected_right: float
+    expected_accuracy: float
+    mechanism: dict[str, str | float | None]
+    prices: dict[str, Price]
+    noise_share: dict[str, float] | None
+    parties: list[PartyPrice]
+    decides: Deciding
+    epsilon_over_answers: list[dict[str, float]]
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A threshold and its noise, with as many queries as they afford.
@@ -49,7 +92,7 @@ class Offer:
         """Expected number of right answers."""
         return self.queries * self.seen.right_rate
 
-    def as_table(self) -> dict[str, Any]:
+    def as_table(self) -> BestOffer:
         """Return it as plain data: the keys are the same for both places of the noise."""
         terms = self.planner.terms(self.queries)
         costs = [charged_cost(terms, seat) for seat in range(len(terms.weights))]
@@ -66,7 +109,7 @@ class Offer:
             "mechanism": {
                 "name": terms.rule.mechanism,
                 "vote_threshold": terms.rule.vote_threshold,
-                "sigma2": terms.rule.sigma2,
+                "sigma2": terms.rule.need("sigma2"),
             },
             "prices": {view: _price(cost, terms) for view, cost in views.items()},
             "noise_share": self._share(terms) if terms.rule.at_parties else None,
@@ -85,6 +128,7 @@ class Offer:
                 "budget": terms.budgets[seat],
                 "neighbors": neighbors(terms.unit, weight=terms.unit_votes_at(seat)),
             },
+            "epsilon_over_answers": self.curve(seat),
         }
 
     def curve(self, seat: int) -> list[dict[str, float]]:
@@ -112,8 +156,8 @@ class Offer:
         }
 
 
-def best_offer(planner: Planner, *, teacher_accuracy: float) -> dict[str, Any]:
-    """Return the best offer as a table, with its cost over answers.
+def best_offer(planner: Planner, *, teacher_accuracy: float) -> BestOffer:
+    """Return the best offer, with its cost over answers.
 
     It has the most right answers, of those whose labels are hardly worse than the best.
 
@@ -150,10 +194,7 @@ def best_offer(planner: Planner, *, teacher_accuracy: float) -> dict[str, Any]:
 
     rule, found = max(good, key=likely_right)
     offered = planner.with_rule(rule)
-    offer = Offer(offered, offered.affordable(most, first=likely_queries(rule)), found)
-    table = offer.as_table()
-    seat = int(table["decides"]["party"].removeprefix("party-")) - 1
-    return {**table, "epsilon_over_answers": offer.curve(seat)}
+    return Offer(offered, offered.affordable(most, first=likely_queries(rule)), found).as_table()
 
 
 def _sigmas(planner: Planner) -> list[float]:
@@ -184,7 +225,7 @@ def _drawn(rule: Rule, parties: int) -> float:
         raise NarrowNoiseError(f"--sigma2 must be wide enough: {error.must}", sigma) from error
 
 
-def _price(cost: FormalCost, terms: RunTerms) -> dict[str, object]:
+def _price(cost: FormalCost, terms: RunTerms) -> Price:
     return {
         "epsilon": cost.epsilon,
         "delta": terms.delta,

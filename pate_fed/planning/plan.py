@@ -8,12 +8,12 @@ from them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from pate_fed.accounting.ranges import in_range
 from pate_fed.errors import InvalidParameterError, InvalidSettingError, UnfitSumError
 from pate_fed.mechanisms.preview import ASSUMED_ACCURACY
-from pate_fed.planning.offers import best_offer
+from pate_fed.planning.offers import BestOffer, best_offer
 from pate_fed.planning.planner import Planner
 from pate_fed.planning.settings import RunSettings
 from pate_fed.planning.sums import SumAdvice, SumForm, Sums, advised_sum
@@ -60,7 +60,35 @@ class PlanRequest:
         return self.settings.parties or 0
 
 
-def plan(request: PlanRequest, *, sums: Sums) -> dict[str, Any]:
+class Outlook(TypedDict):
+    """Whether the answers are likely to teach a student; see `pate_fed.planning.worth`."""
+
+    evidence: float
+    says: str
+
+
+class QueryPlan(TypedDict):
+    """The queries that a budget affords, with the assumptions."""
+
+    schema_version: int
+    noise: str
+    parties: int
+    teachers: int
+    votes: int
+    classes: int
+    budget: dict[str, float]
+    requested_queries: int | None
+    unit: str | None
+    neighbors: str
+    assumed_teacher_accuracy: float
+    sum: SumAdvice
+    view: str
+    shares: dict[str, int | None] | None
+    best: BestOffer
+    outlook: NotRequired[Outlook]
+
+
+def plan(request: PlanRequest, *, sums: Sums) -> QueryPlan:
     """Find the queries that a budget affords.
 
     Args:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any
+from collections.abc import Mapping
 
 from pate_fed import wording
+from pate_fed.planning.offers import BestOffer, PartyPrice, Price
+from pate_fed.planning.plan import QueryPlan
+from pate_fed.planning.sums import SumAdvice
 from pate_fed.report.plots import price_plot, standalone
 
 
-def render_plan(found: dict[str, Any]) -> str:
+def render_plan(found: QueryPlan) -> str:
     """Write the result of `plan` for people: the proposal, its cost, and how that grows."""
     best, delta = found["best"], wording.delta_text(found["budget"]["delta"])
     rule, noise = best["mechanism"], ""
@@ -55,7 +58,7 @@ def render_plan(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def draw_plan(found: dict[str, Any]) -> str:
+def draw_plan(found: QueryPlan) -> str:
     """Draw epsilon over expected answers.
 
     Returns:
@@ -72,7 +75,7 @@ def draw_plan(found: dict[str, Any]) -> str:
     return standalone(price_plot(points, budget=budget, summary=says))
 
 
-def _party_lines(rows: list[dict[str, Any]]) -> list[str]:
+def _party_lines(rows: list[PartyPrice]) -> list[str]:
     """Write the limit of each hospital's units, where hospitals differ; alike ones once."""
     kinds: dict[tuple[int, int, float, float], list[str]] = {}
     for row in rows:
@@ -91,20 +94,20 @@ def _party_lines(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _sum_line(advice: dict[str, Any]) -> str:
+def _sum_line(advice: SumAdvice) -> str:
     """Write the advice of `advised_sum` in one sentence."""
     form = advice["form"]
     return f"--sum {form}: {advice['why']}." if form else f"No secure sum fits: {advice['why']}."
 
 
-def _budgets_shown(rows: list[dict[str, Any]]) -> str:
+def _budgets_shown(rows: list[PartyPrice]) -> str:
     """Write the budgets of all hospitals: one, or from the smallest to the largest."""
     budgets = [row["budget"] for row in rows]
     least, most = min(budgets), max(budgets)
     return f"{least:g}" if least == most else f"{least:g} to {most:g}, each hospital its own,"
 
 
-def _whom(best: dict[str, Any]) -> str:
+def _whom(best: BestOffer) -> str:
     """Name the hospital that a number is for, where hospitals differ."""
     kinds = {(row["unit_votes"], row["budget"]) for row in best["parties"]}
     if len(kinds) == 1:
@@ -113,11 +116,11 @@ def _whom(best: dict[str, Any]) -> str:
     return f"{decides['party']}, the closest to its budget of {decides['budget']:g}, "
 
 
-def _for_whom(best: dict[str, Any]) -> str:
+def _for_whom(best: BestOffer) -> str:
     return f"for {best['decides']['party']} " if _whom(best) else ""
 
 
-def _unfit_lines(found: dict[str, Any]) -> list[str]:
+def _unfit_lines(found: QueryPlan) -> list[str]:
     """Report that the wanted queries cost too much."""
     wanted, fit = found["requested_queries"], found["best"]["queries"]
     if wanted is None or wanted <= fit:
@@ -144,7 +147,7 @@ def _share_lines(share: dict[str, float] | None) -> list[str]:
     )
 
 
-def _price_lines(prices: dict[str, Any]) -> list[str]:
+def _price_lines(prices: Mapping[str, Price]) -> list[str]:
     lines = []
     for view, price in prices.items():
         lines += textwrap.wrap(
