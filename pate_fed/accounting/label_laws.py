@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 import scipy
+from numpy.polynomial.hermite_e import hermeroots, hermeval
 from numpy.typing import NDArray
 
 Table = NDArray[np.float64]
@@ -252,13 +253,16 @@ def _largest_b(m: int, n: int, u: Span, t: Span) -> Table:
     return np.asarray(found / 2 ** ((m + n + 1) / 2))
 
 
-_HERMITE: Final = tuple(np.polynomial.hermite_e.HermiteE.basis(k) for k in range(7))
+_HERMITE: Final = tuple(np.eye(8)[k, : k + 1] for k in range(8))
+"""Coefficients of the first polynomials."""
+
+_TURNS: Final = tuple(hermeroots(each).real for each in _HERMITE)
 
 
 def _density(order: int, x: Table) -> Table:
     """Return the derivative of this order of the normal density; 0 at infinity."""
     with np.errstate(invalid="ignore", over="ignore"):
-        size = _HERMITE[order](x) * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+        size = hermeval(x, _HERMITE[order]) * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
     return np.where(np.isfinite(x), (-1) ** order * size, 0.0)
 
 
@@ -269,8 +273,7 @@ def _distribution(order: int, x: Table) -> Table:
 def _largest(order: int, span: Span) -> Table:
     """Return the largest size of the density's derivative of this order on each span."""
     # It turns where the next one is 0.
-    turns = _HERMITE[order + 1].roots().real
-    places = [*span, *(np.clip(turn, *span) for turn in turns)]
+    places = [*span, *(np.clip(float(turn), *span) for turn in _TURNS[order + 1])]
     return np.asarray(np.max([np.abs(_density(order, x)) for x in places], axis=0) * _SLACK)
 
 
