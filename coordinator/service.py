@@ -71,12 +71,7 @@ _log = logging.getLogger(__name__)
 
 
 class Service:
-    """The service of `pate-fed serve`.
-
-    Args:
-        coordinator: The federation.
-        noise_bytes: Source of the noise; for tests, the only way to set it.
-        on_stage: Called where a coordinator may be stopped; for tests.
+    """The service of `pate-fed serve`. Tests alone set the noise's source and `on_stage`.
 
     Raises:
         HomeError: a secret cannot be read, or others may read it.
@@ -323,15 +318,9 @@ def serve(
     on_stage: OnStage = pass_by,
     on_ready: Callable[[Service], None] = lambda _: None,
 ) -> None:
-    """Serve a federation until the process is told to end.
+    """Serve a federation until the process is told to end; call `on_ready` once the port is served.
 
     Call it in the main thread of a process that does nothing else: signals are its own.
-
-    Args:
-        folder: The federation's.
-        noise_bytes: Source of the noise; for tests.
-        on_stage: For tests; see `coordinator.runs.stages`.
-        on_ready: Called once the public port is served.
 
     Raises:
         ServiceError: another service has the folder, a port is taken, the host is not this
@@ -419,12 +408,7 @@ def _tell_of_members(
 ) -> dict[bytes, str]:
     """Log the hospitals that asked, were approved or revoked since the last look.
 
-    Args:
-        known: State of each at that time, by fingerprint; None for the first time.
-        parties: All of now.
-
-    Returns:
-        State of each now.
+    Takes and returns the state of each, by fingerprint; None for the first time.
     """
     now = {one.identity.fingerprint: one.state for one in parties}
     before = now if known is None else known

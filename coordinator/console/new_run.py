@@ -61,9 +61,6 @@ class FormField:
     """A setting in the form.
 
     Attributes:
-        row: The setting, as a deployment has it.
-        label: Its name for people.
-        hint: The sentence beside it.
         words: Of its choices; with "" it may stay open.
         attributes: Of its input, besides those that follow from the row.
     """

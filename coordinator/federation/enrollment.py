@@ -90,7 +90,6 @@ class EnrolledParty:
 
     Attributes:
         state: "requested", "member", "suspended" or "revoked".
-        node_id: Flower's number for its node; None until it was let in.
         teachers: Teachers that it votes with; 0 until it is a member.
         seen_at: When it last asked about its membership; None if it never did.
         clock_skew_s: By how much its clock was ahead then, in seconds.

@@ -92,7 +92,6 @@ class NodeAtLink:
     """A node as the SuperLink knows it.
 
     Attributes:
-        node_id: Flower's number for it.
         public_key: Its EC key, PEM.
         status: "registered", "online" or "offline".
     """

@@ -40,11 +40,9 @@ class Attempt:
     """A sign-in that is under way; all of it but the address is secret.
 
     Attributes:
-        url: Address at the provider that the browser is sent to.
         state: Comes back with the browser: the answer is to this attempt.
         nonce: Comes back in the ID token: the token is for this attempt.
         verifier: Proves to the provider that we began the attempt.
-        redirect_uri: Where the browser comes back to.
         made_at: Of `Provider.clock`.
     """
 

@@ -23,11 +23,7 @@ from pate_fed.regular_files import open_regular, read_regular
 
 
 class Pools:
-    """The published pools of a federation.
-
-    Args:
-        home: The federation.
-    """
+    """The published pools of a federation."""
 
     def __init__(self, home: FederationHome) -> None:
         self._folder = home.path("pools")

@@ -40,14 +40,10 @@ class Progress:
     """How far a run is: counts and released values alone; `queries` is 0 before it is first noted.
 
     Attributes:
-        queries: Queries that it is to ask.
         asked: Those that were looked at, of released batches.
-        answered: Labels released.
         refused: Queries released without an answer.
         from_store: Answers drawn in earlier runs, at no cost.
-        batches: Reserved batches.
         void: Void batches, of all setups.
-        exchanges: Exchanges with all hospitals.
         epsilon: Most that it may cost.
         share: Share of its queries that is charged or held.
         tests_delta: Delta that tests of stability used.
@@ -71,15 +67,8 @@ class Run:
     """A run as the database knows it.
 
     Attributes:
-        number: Its number among all.
-        name: The operator's name for it.
-        state: Its state.
         wanted: "pause" if it is to be paused after the current exchange; otherwise "".
-        reason: Reason of its state.
         is_begun: Whether hospitals may be in it: its newest offer was not given up.
-        progress: How far it is.
-        created_at: Time of its request.
-        updated_at: When its row last changed.
     """
 
     number: int
@@ -116,15 +105,7 @@ class Run:
 
 
 class RunQueue:
-    """All runs of a federation.
-
-    Args:
-        database: Its database.
-        clock: The time, with its zone.
-
-    Attributes:
-        hospitals: What their hospitals said of them.
-    """
+    """All runs of a federation."""
 
     def __init__(self, database: Database, *, clock: Callable[[], datetime]) -> None:
         self._database = database
@@ -141,13 +122,7 @@ class RunQueue:
     def page(
         self, *, states: Collection[RunState] = (), before: int | None = None, most: int = 50
     ) -> list[Run]:
-        """Return some runs, newest first.
-
-        Args:
-            states: Only runs in one of these; none for all.
-            before: Only runs with a smaller number; None for all.
-            most: Most runs.
-        """
+        """Return some runs, newest first: in one of these states, or in any; of smaller numbers."""
         found = _SHOWN.order_by(RunRow.number.desc()).limit(most)
         if states:
             found = found.where(RunRow.state.in_([one.value for one in states]))
@@ -309,13 +284,7 @@ class RunQueue:
             return RunAttempt.take_up(self._database, row, session, now=self._clock())
 
     def enter(self, name: str, state: RunState, reason: str = "") -> Run:
-        """Store a run's state; a run that the operator stops meanwhile stays so.
-
-        Args:
-            name: The run.
-            state: Where it is now.
-            reason: Why; no secret.
-        """
+        """Store a run's state; a run that the operator stops meanwhile stays so."""
         before = ""
 
         def change(row: RunRow) -> None:
@@ -348,12 +317,7 @@ class RunQueue:
         return self._change(name, change).state is RunState.PAUSED
 
     def wait_since(self, name: str, *, now: datetime) -> datetime:
-        """Note that a run waits for its hospitals; return the start of the wait, over all restarts.
-
-        Args:
-            name: The run.
-            now: The time, with its zone.
-        """
+        """Note that a run waits for its hospitals; return since when it does, over all restarts."""
         with self._database.session() as session:
             row = _row(session, name)
             if row.waiting_since is None:

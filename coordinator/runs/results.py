@@ -60,12 +60,7 @@ _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlierSetup:
-    """A setup of a run that failed, so that the run was set up anew.
-
-    Attributes:
-        round: It.
-        reason: Reason of the failure.
-    """
+    """A setup of a run that failed, so that the run was set up anew."""
 
     round: CoordinatorRound
     reason: str

@@ -22,13 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunWaits:
-    """The states of runs in the queue while they wait, and the end of the waiting.
-
-    Args:
-        queue: The runs.
-        parties: Gives all hospitals that ever asked to join.
-        surroundings: Its resources.
-    """
+    """The states of runs in the queue while they wait, and the end of the waiting."""
 
     class HaltedError(Exception):
         """A run rests or is taken up to end: by the operator's wish, or a member was revoked."""

@@ -58,12 +58,7 @@ def keep_back(
 def hold_out(records: Records, *, rng: np.random.Generator) -> tuple[Records, Records]:
     """Keep a fifth of the patients back, drawn by their ids alone.
 
-    Args:
-        records: The hospitals' records.
-        rng: Of the draw.
-
-    Returns:
-        All records of the others, and one record of each patient who was kept back.
+    Returns all records of the others, and one record of each patient who was kept back.
 
     Raises:
         TooFewRecordsError: a fifth of the patients is less than one.
@@ -86,11 +81,8 @@ class PrivateEvaluation:
     """One evaluation: planned and priced, then carried out.
 
     Attributes:
-        plan: Its counts and their noise.
         bins: The student's certainty on the public pool.
         hospitals: Each hospital's held-out patients. Secret.
-        unit: Privacy unit.
-        pool: The public inputs.
         by: Columns whose groups are counted, too, and the way they are read.
     """
 
@@ -141,11 +133,7 @@ class PrivateEvaluation:
         )
 
     def run(self, student: Student, *, form: str, chance: Chance) -> EvaluationScores:
-        """Count at each hospital, add the counts by the secure sum, add noise, estimate.
-
-        Returns:
-            See `EvaluationPlan.scores`.
-        """
+        """Count at each hospital, add the counts by the secure sum, add noise, estimate."""
         vectors = []
         for records in self.hospitals:
             chances = student.chances(records.inputs) if len(records) else np.zeros((0, 2))

@@ -28,9 +28,6 @@ def say_nothing(_: str) -> None:
 class Stages:
     """The stages of a simulation: shown while they last, and timed.
 
-    Args:
-        progress: Called with the progress.
-
     Attributes:
         seconds: How long each took, by its name.
     """

@@ -95,11 +95,9 @@ class Before:
         return replace(settings, party_epsilons=self.budgets) if self.budgets else settings
 
     def used_runs(self, names: tuple[str, ...], members: tuple[Member, ...]) -> list[UsedRun]:
-        """Return the earlier rounds as runs whose labels are used.
+        """Return the earlier rounds as runs whose labels are used, hospitals in the seats' order.
 
-        Args:
-            names: The hospitals, in the data's order.
-            members: The same in the order of the new round's seats.
+        `names` are the hospitals in the data's order, `members` the same in that of the seats.
         """
         places = [names.index(member.name) for member in members]
         form = FORMS[self.settings.form]
@@ -190,12 +188,7 @@ class EarlierRounds:
     def joined(
         self, settings: RunSettings, pool: QueryPool, class_names: tuple[str, ...]
     ) -> Before:
-        """Return what a new round takes over.
-
-        Args:
-            settings: Its settings; budgets are those of all rounds.
-            pool: Its public inputs.
-            class_names: Names of its classes.
+        """Return what a new round takes over; its budgets are those of all rounds.
 
         Raises:
             InvalidDataError: pool or classes changed since.
@@ -254,9 +247,6 @@ class EarlierRounds:
     def require_same_numbers(self, partition: PartitionProof) -> None:
         """Refuse other numbers of records. No file holds a digest that could tell their content.
 
-        Args:
-            partition: Of the new round.
-
         Raises:
             InvalidDataError: the teachers' numbers of records are not those of the earlier round.
         """
@@ -287,11 +277,7 @@ class EarlierRounds:
 
 
 def simulation_record(folder: Path, *, what: str = "--after") -> FinishedRun:
-    """Read the directory of a simulation, unchecked: `EarlierRounds.read` checks it.
-
-    Args:
-        folder: The directory.
-        what: How the command line calls it.
+    """Read the directory of a simulation, called `what`, unchecked: `EarlierRounds.read` checks it.
 
     Raises:
         RunDirectoryError: it cannot be read, or is of another kind.
@@ -304,12 +290,7 @@ def simulation_record(folder: Path, *, what: str = "--after") -> FinishedRun:
 
 
 def free_name(folder: Path, rounds: Sequence[EarlierRound]) -> str:
-    """Return the name of a round: its directory's, or its number where that cannot be.
-
-    Args:
-        folder: Its directory, present or future.
-        rounds: Those before it.
-    """
+    """Return the name of a round: its directory's, or its number where that cannot be."""
     name = folder.resolve().name
     is_free = is_run_name(name) and name not in {one.run for one in rounds}
     return name if is_free else f"round-{len(rounds) + 1}"
