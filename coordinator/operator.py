@@ -137,9 +137,6 @@ class Coordinator:
 
         A new member has the usual number where none is given. Where no service runs, its node is
         let in once one does.
-
-        Raises:
-            EnrollmentError: no such hospital, or other words than its fingerprint's.
         """
         party = normalized(party)
         states = {one.state: one for one in self.members() if one.name == party}
@@ -215,10 +212,6 @@ class Coordinator:
 
         The first pool of a task decides how columns are read. Later ones are read the same, so
         hospitals' teachers serve them, and answered queries are not asked again.
-
-        Raises:
-            RunRequestError: a pool that was published cannot be read.
-            See `make_task`.
         """
         return make_task(
             path,
@@ -229,11 +222,7 @@ class Coordinator:
         )
 
     def knows(self, task: LearningTask) -> bool:
-        """Tell whether a pool of this task was published.
-
-        Raises:
-            RunRequestError: a pool that was published cannot be read.
-        """
+        """Tell whether a pool of this task was published."""
         return any(one.digest == task.digest for one in self.pools.schemas())
 
     def settings_of(self, given: Mapping[str, Any], *, source: str, label: str) -> RunSettings:
@@ -335,7 +324,6 @@ class Coordinator:
         """Return the request of a run, and the state of each of its queries.
 
         Raises:
-            RunQueueError: there is none of this name.
             RunRequestError: its pool cannot be read, or is another than was published.
         """
         request = RunRequest.from_json(self.queue.request(name))
@@ -441,13 +429,10 @@ def evaluation_of(
     name: str = "",
     patience_s: float = PATIENCE_S,
 ) -> AskedEvaluation:
-    """Prepare an evaluation of a run's student, with its price; nothing is asked yet.
+    """Prepare an evaluation of a run's student, with its price; see `asked_evaluation`.
 
-    Its run is called like the run, with ".evaluation", where no name is given.
-
-    Raises:
-        RunQueueError: there is no such run, or it has no student.
-        See `asked_evaluation`.
+    Nothing is asked yet. Its run is called like the run, with ".evaluation", where no name is
+    given.
     """
     return asked_evaluation(
         coordinator.home,
@@ -465,9 +450,6 @@ def evaluate(coordinator: Coordinator, asked: AskedEvaluation) -> Run:
 
     Hospitals count for a question once in their life. So a run that asks it already, or has its
     answer, is returned instead: no fresh noise, and no charge.
-
-    Raises:
-        RunRequestError: its name is another run's.
     """
     for known in coordinator.queue.all():
         is_lost = known.state in (RunState.FAILED, RunState.STOPPED)

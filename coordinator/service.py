@@ -357,11 +357,7 @@ def serve(
 
 
 def require_host(home: FederationHome) -> None:
-    """Refuse a host at which this machine cannot serve: no second try would mend it.
-
-    Raises:
-        ServiceError: it is not an address of this machine.
-    """
+    """Refuse a host that is no address of this machine: no second try would mend it."""
     host = home.settings.host
     try:
         listen(host, 0, fault=ServiceError).close()
@@ -373,22 +369,14 @@ def require_host(home: FederationHome) -> None:
 
 
 def require_ports(home: FederationHome) -> None:
-    """Name the port that the SuperLink lacks.
-
-    Raises:
-        ServiceError: another process has a port.
-    """
+    """Name the port that the SuperLink lacks, as another process has it: a `ServiceError`."""
     settings = home.settings
     for host, port in ((settings.host, settings.port), (LOOPBACK, settings.admin_port)):
         listen(host, port, fault=ServiceError).close()
 
 
 def require_certificate(home: FederationHome, *, now: datetime) -> None:
-    """Refuse a certificate that has expired or fits another key; warn of one that expires soon.
-
-    Raises:
-        CertificateError: it has expired, cannot be read, or does not fit its key.
-    """
+    """Refuse a certificate that has expired or fits another key; warn of one that expires soon."""
     if not is_pair(home.server_certificate, home.server_key):
         raise CertificateError(
             "the server's certificate must be that of its key: `pate-fed renew` makes both anew",

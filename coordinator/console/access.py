@@ -126,11 +126,7 @@ class Cookies:
 
 
 def require_complete(routes: Iterable[BaseRoute]) -> None:
-    """Refuse routes that the table does not list, and entries without a route.
-
-    Raises:
-        ConsoleError: there is one.
-    """
+    """Refuse routes that the table does not list, and entries without a route."""
     found = {
         (method, cast(Route, route).path)
         for route in routes

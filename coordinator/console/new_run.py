@@ -97,11 +97,7 @@ class FormField:
         return {**found, **self.attributes}
 
     def read(self, form: FormData) -> Any:
-        """Return its value; None if it stays open.
-
-        Raises:
-            ConsoleError: it is no such value.
-        """
+        """Return its value; None if it stays open."""
         if self.row.kind in (int, float):
             found = number_of(form, self.key, self.row.kind, label=self.label)
             if found is None and "required" in self.attributes:

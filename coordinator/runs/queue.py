@@ -105,7 +105,10 @@ class Run:
 
 
 class RunQueue:
-    """All runs of a federation."""
+    """All runs of a federation.
+
+    A name that no run has, or an order that its state does not allow, is a `RunQueueError`.
+    """
 
     def __init__(self, database: Database, *, clock: Callable[[], datetime]) -> None:
         self._database = database
@@ -158,20 +161,12 @@ class RunQueue:
         return ((row.number, row.request) for row in rows)
 
     def find(self, name: str) -> Run:
-        """Return a run.
-
-        Raises:
-            RunQueueError: there is none of this name.
-        """
+        """Return a run."""
         with self._database.session() as session:
             return _shown(session, name)
 
     def request(self, name: str) -> str:
-        """Return the request of a run, canonical JSON: its length grows with its queries.
-
-        Raises:
-            RunQueueError: there is none of this name.
-        """
+        """Return the request of a run, canonical JSON: its length grows with its queries."""
         with self._database.session() as session:
             found = session.scalar(select(RunRow.request).where(RunRow.name == name))
         if found is None:
@@ -208,11 +203,7 @@ class RunQueue:
             return _shown(session, name)
 
     def pause(self, name: str) -> Run:
-        """Ask that a run rests: now if nobody works on it, or after the current exchange.
-
-        Raises:
-            RunQueueError: there is no such run, or it has ended or is being stopped.
-        """
+        """Ask that a run rests: now if nobody works on it, or after the current exchange."""
 
         def change(row: RunRow) -> None:
             match RunState(row.state):
@@ -228,11 +219,7 @@ class RunQueue:
         return self._change(name, change)
 
     def resume(self, name: str) -> Run:
-        """Let a paused run go on.
-
-        Raises:
-            RunQueueError: there is no such run, or it is not paused.
-        """
+        """Let a paused run go on."""
 
         def change(row: RunRow) -> None:
             row.waiting_since = None  # its patience begins anew
@@ -246,11 +233,7 @@ class RunQueue:
         return self._change(name, change)
 
     def stop(self, name: str) -> Run:
-        """Ask that a run ends; its releases are kept.
-
-        Raises:
-            RunQueueError: there is no such run, or it has ended.
-        """
+        """Ask that a run ends; its releases are kept."""
 
         def change(row: RunRow) -> None:
             if RunState(row.state) in ENDED:
@@ -272,12 +255,7 @@ class RunQueue:
         return min(found, key=_rank, default=None)
 
     def take_up(self, name: str) -> RunAttempt:
-        """Take over the work on a run. An earlier worker of the run can store nothing more.
-
-        Raises:
-            RunQueueError: there is none of this name.
-            DatabaseError: it could not be stored.
-        """
+        """Take over the work on a run. An earlier worker of the run can store nothing more."""
         with self._database.session() as session:
             row = _row(session, name)
             row.turn = _last_turn(session)

@@ -229,11 +229,7 @@ class RunRequest:
 
     @classmethod
     def from_json(cls, text: str) -> RunRequest:
-        """Read the text of `to_json`.
-
-        Raises:
-            RunRequestError: it is anything else.
-        """
+        """Read the text of `to_json`; anything else is a `RunRequestError`."""
         try:
             record: dict[str, Any] = json.loads(text)
             if record.pop("schema_version") != SCHEMA_VERSION:

@@ -272,11 +272,7 @@ def write_pages(directory: RunDirectory, *, notes: list[str]) -> None:
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of the packages that a run's manifest names.
-
-    Raises:
-        MissingExtraError: one is not installed as a package.
-    """
+    """Return the versions of the packages that a run's manifest names."""
     try:
         return {name: version(name) for name in _VERSIONS_OF}
     except PackageNotFoundError as error:

@@ -59,9 +59,6 @@ def hold_out(records: Records, *, rng: np.random.Generator) -> tuple[Records, Re
     """Keep a fifth of the patients back, drawn by their ids alone.
 
     Returns all records of the others, and one record of each patient who was kept back.
-
-    Raises:
-        TooFewRecordsError: a fifth of the patients is less than one.
     """
     units, first = np.unique(records.unit_ids, return_index=True)
     count = int(HELD_OUT * len(units))
@@ -185,11 +182,7 @@ class PrivateEvaluation:
 def _by_column(
     settings: RunSettings, dataset: Dataset
 ) -> tuple[tuple[tuple[str, TablePreprocessing], ...], list[Grouping]]:
-    """Return the columns of `--evaluate-by`, with their groups.
-
-    Raises:
-        InvalidSettingError: the student does not read one of them.
-    """
+    """Return the columns of `--evaluate-by`, with their groups."""
     read = dataset.preprocessing
     if not settings.evaluate_by:
         return (), []

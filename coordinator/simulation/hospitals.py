@@ -273,10 +273,7 @@ def vote_on_cores(
 ) -> NDArray[np.int64]:
     """Let every teacher classify the inputs of each query's core, and vote for the commonest class.
 
-    If classes tie, the first wins.
-
-    Returns:
-        Class voted for; int64, shape (teachers, queries).
+    If classes tie, the first wins. Returns the classes voted for; int64, shape (teachers, queries).
     """
     found = []
     for query in batch.indices:

@@ -74,11 +74,7 @@ class Simulation:
 def kept(out: Path, write: Callable[[Path], None]) -> tuple[Path, RunEndedError | None]:
     """Write a run directory; where its place has become unusable, in a temporary folder.
 
-    Returns:
-        Where it is, and the fault that keeps it from where it should be.
-
-    Raises:
-        RunDirectoryError: there is no place for it at all.
+    Returns where it is, and the fault that keeps it from where it should be.
     """
     try:
         write(out)

@@ -168,11 +168,7 @@ class EarlierRounds:
         return Chance(seed, root=root, round_number=self.number)
 
     def require_same(self, settings: RunSettings) -> None:
-        """Refuse settings that would make other hospitals, teachers or neighbors.
-
-        Raises:
-            InvalidSettingError: names the first such option.
-        """
+        """Refuse settings that would make other hospitals, teachers or neighbors."""
         if self.record is None:
             return
         new, old = settings.as_record(), self.record.settings
@@ -245,11 +241,7 @@ class EarlierRounds:
         )
 
     def require_same_numbers(self, partition: PartitionProof) -> None:
-        """Refuse other numbers of records. No file holds a digest that could tell their content.
-
-        Raises:
-            InvalidDataError: the teachers' numbers of records are not those of the earlier round.
-        """
+        """Refuse other numbers of records. No file holds a digest that could tell their content."""
         if self.record is None:
             return
         known = self.record.manifest.partition
@@ -277,11 +269,7 @@ class EarlierRounds:
 
 
 def simulation_record(folder: Path, *, what: str = "--after") -> FinishedRun:
-    """Read the directory of a simulation, called `what`, unchecked: `EarlierRounds.read` checks it.
-
-    Raises:
-        RunDirectoryError: it cannot be read, or is of another kind.
-    """
+    """Read the directory of a simulation, called `what`, unchecked: `EarlierRounds.read` checks it."""
     record = read_run(folder)
     if record.manifest.is_public or record.manifest.split is None:
         kind = "a public edition" if record.manifest.is_public else "another run"
@@ -325,11 +313,7 @@ def _seats(terms: Sequence[RunTerms]) -> range:
 
 
 def _with_rest(settings: RunSettings, earlier: Sequence[RunTerms]) -> Before:
-    """Take the cost of earlier rounds off each hospital's budget.
-
-    Raises:
-        BudgetExhaustedError: nothing remains for a hospital.
-    """
+    """Take the cost of earlier rounds off each hospital's budget, of which something must remain."""
     budgets = settings.party_epsilons or (settings.epsilon,) * (settings.parties or 0)
     if not earlier:
         return Before(settings)

@@ -64,11 +64,7 @@ class SumCollector:
         ]
 
     def plan(self, batch: int, terms: dict[str, object], *, words: int) -> None:
-        """Open the plan of a batch; one open before a restart stays.
-
-        Raises:
-            RunDamagedError: the plan open before a restart differs.
-        """
+        """Open the plan of a batch; one open before a restart stays."""
         encoded = encode_value(terms)
         if self._round.has_open_plan:
             plan = self._round.open_plan.plan

@@ -30,11 +30,7 @@ from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
 class Decider:
-    """The rule of a run, applied to opened sums.
-
-    Raises:
-        InvalidParameterError: the terms name an impossible mechanism or noise.
-    """
+    """The rule of a run, applied to opened sums, if its mechanism and noise can be."""
 
     def __init__(
         self, terms: RunTerms, *, noise_bytes: RandomBytes, meter: MakeMeter | None
@@ -59,11 +55,7 @@ class Decider:
     def rule_for(
         self, indices: tuple[int, ...], predictions: NDArray[np.float64] | None
     ) -> Mechanism:
-        """Return the mechanism of one batch; the student's predictions are public.
-
-        Raises:
-            InvalidParameterError: the predictions do not fit.
-        """
+        """Return the mechanism of one batch; the student's predictions are public."""
         if predictions is None:
             return self.mechanism
         if not isinstance(self.mechanism, HearsStudent):

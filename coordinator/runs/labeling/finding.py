@@ -75,11 +75,7 @@ class NodeFinder:
             )
 
     def find_again(self) -> None:
-        """Find the parties of a resumed run at their nodes.
-
-        Raises:
-            SetupError: fewer were found than are needed.
-        """
+        """Find the parties of a resumed run at their nodes."""
         self._transport.nodes()
         self.look_for_missing()
         least = self._context.threshold

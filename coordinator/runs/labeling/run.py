@@ -258,12 +258,7 @@ class LabelingRun:
         return self._batches.ask(indices, predictions)
 
     def ask_ready(self, indices: tuple[int, ...]) -> BatchReadiness:
-        """Ask all parties whether they would answer a batch; one exchange, nothing is charged.
-
-        Raises:
-            InvalidParameterError: a query was asked before, or is not in the pool.
-            RunEndedError: the run has expired; nobody was asked.
-        """
+        """Ask all parties whether they would answer a batch; one exchange, nothing is charged."""
         self._require_askable(indices)
         self._finder.look_for_missing()
         terms = BatchTerms(self.terms, indices)
@@ -301,9 +296,6 @@ class LabelingRun:
         Returns:
             Release of the last batch, from the store if it is there: noise is never drawn twice for
             a sum that may have been seen. None if no batch was asked, or the last one is void.
-
-        Raises:
-            VoidBatchError: as for `ask`.
         """
         return self._batches.finish(gives_up=gives_up)
 
