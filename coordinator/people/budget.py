@@ -54,7 +54,7 @@ class BudgetProposal:
 
 
 class FederationBudget:
-    """The budget, and the proposal that waits, if there is one. Refusals are a `BudgetRuleError`."""
+    """The budget, and the proposal that waits, if any. A refusal is a `BudgetRuleError`."""
 
     def __init__(
         self, database: Database, *, clock: Callable[[], datetime], actor: Actor, tell: Tell

@@ -104,7 +104,7 @@ class People:
         return code
 
     def give_role(self, name: str, role: Role) -> None:
-        """Give a person another role from their next request on; somebody stays administrator."""
+        """Give a person another role from their next request on; not to the last administrator."""
         with self._database.as_one(), self._database.session() as session:
             row = _row(session, name)
             before = {"role": row.role}
@@ -147,7 +147,7 @@ class People:
         return code
 
     def remove(self, name: str) -> None:
-        """Remove a person, if somebody stays administrator. Their sessions end; audit entries stay."""
+        """Remove a person, never the last administrator. Their sessions end; audit entries stay."""
         with self._database.as_one(), self._database.session() as session:
             row = _row(session, name)
             self._require_administrator(session, row, without=True)

@@ -57,7 +57,7 @@ class Pools:
 
     @contextmanager
     def published(self, pool: bytes, task: LearningTask | EvaluationTask) -> Iterator[None]:
-        """Let members fetch a task and its pool, never published otherwise, unless the body fails."""
+        """Let members fetch a task and its pool as first published, unless the body fails."""
         path, content = self._folder / pool.hex(), task.to_bytes()
         with _alone_in(self._folder):
             is_new = not path.exists()

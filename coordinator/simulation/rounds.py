@@ -269,7 +269,7 @@ class EarlierRounds:
 
 
 def simulation_record(folder: Path, *, what: str = "--after") -> FinishedRun:
-    """Read the directory of a simulation, called `what`, unchecked: `EarlierRounds.read` checks it."""
+    """Read the directory of a simulation, unchecked; `what` names it in a `RunDirectoryError`."""
     record = read_run(folder)
     if record.manifest.is_public or record.manifest.split is None:
         kind = "a public edition" if record.manifest.is_public else "another run"
@@ -313,7 +313,7 @@ def _seats(terms: Sequence[RunTerms]) -> range:
 
 
 def _with_rest(settings: RunSettings, earlier: Sequence[RunTerms]) -> Before:
-    """Take the cost of earlier rounds off each hospital's budget, of which something must remain."""
+    """Take the cost of earlier rounds off each hospital's budget; something must remain."""
     budgets = settings.party_epsilons or (settings.epsilon,) * (settings.parties or 0)
     if not earlier:
         return Before(settings)
