@@ -196,7 +196,13 @@ _ROWS: Final = (
         FEDERATION,
         Option("patients", "Number of patients to use of each hospital. [default: all]", int),
         Option("parties", "Hospitals, at least 3.", int),
-        Option("teachers", "Teachers per hospital.", int),
+        Option("teachers", "Teachers per hospital, whatever its size.", int),
+        Option(
+            "records_per_teacher",
+            "Patients of a teacher (or records): a hospital with more of them has more teachers, "
+            "each with one vote. [default: 8 for tables; one teacher where a hospital is the unit]",
+            int,
+        ),
         Option(
             "partition",
             "Share out records evenly (iid), with skewed labels (dirichlet) or by "

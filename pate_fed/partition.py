@@ -72,37 +72,54 @@ class Partition:
         return tuple(shard for shard in self.shards if shard.party == party)
 
 
-def partition_records(
+@dataclass(frozen=True, slots=True, eq=False)
+class Homes:
+    """Which party has which privacy units.
+
+    Attributes:
+        names: Of the parties.
+        units: Positions of each unit's records.
+        party_of: Party of each unit; int64, shape (units,).
+    """
+
+    names: tuple[str, ...]
+    units: tuple[Sequence[int], ...]
+    party_of: NDArray[np.int64]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Units of each party."""
+        return tuple(int(size) for size in np.bincount(self.party_of, minlength=len(self.names)))
+
+
+def deal_to_parties(
     records: Records,
     *,
     parties: int | None,
-    teachers: int,
     scheme: PartitionScheme,
     rng: np.random.Generator,
+    least: int = 1,
     concentration: float = 0.5,
-) -> Partition:
-    """Deal private records to teachers, whole privacy units at a time.
+) -> Homes:
+    """Deal private records to parties, whole privacy units at a time.
 
     Args:
         records: The private records.
         parties: Number of parties; None with scheme "column" takes all hospitals of the data.
-        teachers: Teachers per party.
         scheme: "iid" deals evenly by lot; "dirichlet" draws each class's shares over the parties
             from a Dirichlet distribution; "column" makes each hospital a party, a patient of
             several hospitals going to the one with most of his records (ties: the first name).
         rng: The lot.
+        least: Fewest units of a party.
         concentration: Of the Dirichlet distribution; small is more skewed; above 0.
-
-    Returns:
-        Disjoint shards that together hold every record, none of them empty.
 
     Raises:
         InvalidParameterError: a number is out of its range, or `parties` is not the number of
             hospitals in the data.
         MissingColumnError: scheme "column" on records without hospitals.
-        TooFewRecordsError: a teacher would be left without a privacy unit.
+        TooFewRecordsError: a party would be left with fewer units than `least`.
     """
-    _check_numbers(parties, teachers, scheme, concentration)
+    _check_numbers(parties, least, scheme, concentration)
     rows_of = rows_by_unit(records.unit_ids)
     if scheme == "column":
         names, party_of = _parties_by_hospital(records, rows_of)
@@ -112,7 +129,7 @@ def partition_records(
             )
     else:
         assert parties is not None, "checked above"
-        require_enough(len(rows_of), parties * teachers)
+        require_enough(len(rows_of), parties * least)
         names = tuple(f"party-{number:0{len(str(parties))}}" for number in range(1, parties + 1))
         party_of = (
             deal_evenly(len(rows_of), parties, rng=rng)
@@ -120,29 +137,66 @@ def partition_records(
             else _deal_skewed(
                 _unit_labels(records, rows_of),
                 parties=parties,
-                least=teachers,
+                least=least,
                 concentration=concentration,
                 rng=rng,
             )
         )
-    poor = int((np.bincount(party_of, minlength=len(names)) < teachers).sum())
+    return Homes(names, tuple(rows_of.values()), party_of)
+
+
+def partition_records(
+    records: Records,
+    *,
+    parties: int | None,
+    teachers: int | tuple[int, ...],
+    scheme: PartitionScheme,
+    rng: np.random.Generator,
+    concentration: float = 0.5,
+) -> Partition:
+    """Deal private records to parties, and each party's to its teachers.
+
+    Args:
+        records: The private records.
+        parties: See `deal_to_parties`, as for the others.
+        teachers: Of every party, or of each.
+        scheme: How units find their party.
+        rng: The lot.
+        concentration: Of the Dirichlet distribution.
+
+    Returns:
+        Disjoint shards that together hold every record, none of them empty.
+
+    Raises:
+        TooFewRecordsError: a teacher would be left without a privacy unit.
+        See `deal_to_parties`.
+    """
+    homes = deal_to_parties(
+        records,
+        parties=parties,
+        scheme=scheme,
+        rng=rng,
+        least=teachers if isinstance(teachers, int) else 1,
+        concentration=concentration,
+    )
+    each = (teachers,) * len(homes.names) if isinstance(teachers, int) else teachers
+    poor = sum(size < number for size, number in zip(homes.sizes, each, strict=True))
     if poor:
         raise TooFewRecordsError(
-            f"every party must have at least {teachers} patients or records, one per teacher",
+            f"every party must have a patient or record for each of its {max(each)} teachers",
             f"{poor} with fewer",
         )
-    units = list(rows_of.values())
     shards = [
         shard
-        for party in range(len(names))
+        for party, number in enumerate(each)
         for shard in deal_to_teachers(
-            [units[place] for place in np.flatnonzero(party_of == party)],
-            teachers=teachers,
+            [homes.units[place] for place in np.flatnonzero(homes.party_of == party)],
+            teachers=number,
             party=party,
             rng=rng,
         )
     ]
-    return Partition(len(names), (teachers,) * len(names), tuple(shards), names)
+    return Partition(len(each), each, tuple(shards), homes.names)
 
 
 def units_by_hospital(records: Records) -> dict[str, int]:
@@ -207,15 +261,15 @@ def verify_manifest(
         raise DisjointnessError("a manifest must agree with itself")
 
 
-def _check_numbers(parties: int | None, teachers: int, scheme: str, concentration: float) -> None:
+def _check_numbers(parties: int | None, least: int, scheme: str, concentration: float) -> None:
     if scheme not in SCHEMES:
         raise InvalidParameterError(f"partition must be one of {', '.join(SCHEMES)}", repr(scheme))
     if parties is None and scheme != "column":
         raise InvalidParameterError(f"partition {scheme} needs a number of parties")
     if parties is not None and parties < 1:
         raise InvalidParameterError("parties must be at least 1", parties)
-    if teachers < 1:
-        raise InvalidParameterError("teachers per party must be at least 1", teachers)
+    if least < 1:
+        raise InvalidParameterError("teachers per party must be at least 1", least)
     if not (concentration > 0 and np.isfinite(concentration)):
         raise InvalidParameterError("concentration must be above 0 and finite", concentration)
 

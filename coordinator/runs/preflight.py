@@ -76,8 +76,12 @@ def require_request(
     )
 
 
-def untrained_teachers(settings: RunSettings, kind: DatasetKind) -> TeacherEnsemble:
+def untrained_teachers(
+    settings: RunSettings, kind: DatasetKind, *, records: float | None = None
+) -> TeacherEnsemble:
     """Make the untrained teachers of a simulated hospital; others keep their kind to themselves.
+
+    `records` is about how many each will have; None for a hospital's own model of all its records.
 
     Raises:
         InvalidParameterError: unknown teachers, some that learn from other records, or a device
@@ -92,7 +96,7 @@ def untrained_teachers(settings: RunSettings, kind: DatasetKind) -> TeacherEnsem
 
         usable_device(device)
         device = "cpu"
-    return make_ensemble(name, kind, balance=settings.class_balance, device=device)
+    return make_ensemble(name, kind, balance=settings.class_balance, device=device, records=records)
 
 
 def _require_room(place: Path, pool_bytes: int) -> None:

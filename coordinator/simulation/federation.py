@@ -88,7 +88,7 @@ class SimulatedFederation:
                 tell(line)
             pool = QueryPool(dataset.pool.features, images=dataset.pool.images)
             before = rounds.joined(asked, pool, dataset.class_names)
-            settings = before.resolved(dataset)
+            settings = before.resolved(dataset, rng=chance.of("partition"))
             require_chargeable(
                 settings,
                 kind=dataset.kind,
@@ -100,11 +100,10 @@ class SimulatedFederation:
             if outlook:
                 tell(outlook)
             assert settings.partition is not None
-            assert settings.teachers is not None
             partition = partition_records(
                 dataset.private,
                 parties=settings.parties,
-                teachers=settings.teachers,
+                teachers=settings.party_teachers or settings.teachers or 1,
                 scheme=settings.partition,
                 rng=chance.of("partition"),
             )
@@ -130,7 +129,9 @@ class SimulatedFederation:
             made.hospitals = train_hospitals(
                 dataset,
                 partition,
-                make_teachers=partial(untrained_teachers, settings, dataset.kind),
+                make_teachers=partial(
+                    untrained_teachers, settings, dataset.kind, records=made._records
+                ),
                 weights=settings.weights or (),
                 generators=[chance.of(f"teachers {one}") for one in range(partition.parties)],
                 workers=os.cpu_count() or 1,
@@ -141,8 +142,8 @@ class SimulatedFederation:
     @property
     def facts(self) -> LabelFacts:
         """Public facts about the labels; prevalence is the pool's where nobody says."""
-        records = len(self.dataset.private) / self.settings.all_teachers
-        facts = replace(self.settings.label_facts(self.dataset.kind), records=records)
+        known = self.settings.label_facts(self.dataset.kind)
+        facts = replace(known, records=self._records)
         if facts.prevalence is not None or not facts.shared_out:
             return facts
         return replace(facts, prevalence=pool_shares(self.dataset))
@@ -166,6 +167,11 @@ class SimulatedFederation:
             answered=len(self.before.answers),
             epsilon=0.0,  # for an operator's pages alone; `privacy.json` states it
         )
+
+    @property
+    def _records(self) -> float:
+        """Records of a teacher, on average."""
+        return len(self.dataset.private) / self.settings.all_teachers
 
     def _first_queries(self) -> tuple[int, ...]:
         """Choose the queries that are known beforehand."""

@@ -20,6 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Self
 
+import numpy as np
+
 from coordinator.database import Answer
 from coordinator.runs.labeling import Member
 from coordinator.runs.transcripts import check_transcript
@@ -78,7 +80,7 @@ class Before:
     answers: Mapping[int, Answer] = field(default_factory=dict)
     reinforced: Mapping[int, int] = field(default_factory=dict)
 
-    def resolved(self, dataset: Dataset) -> RunSettings:
+    def resolved(self, dataset: Dataset, *, rng: np.random.Generator) -> RunSettings:
         """Fill in all open settings; no query is asked again.
 
         Raises:
@@ -86,7 +88,7 @@ class Before:
             See `resolve`.
         """
         try:
-            return resolve(self.settings, dataset, sums=FORMS, asked=len(self.answers))
+            return resolve(self.settings, dataset, sums=FORMS, rng=rng, asked=len(self.answers))
         except BudgetExhaustedError as error:
             raise self._of_all_rounds(error) from error
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from pate_fed.inputs import DatasetKind
 from pate_fed.mechanisms import SPECS
 
 LEARNING_BATCHES: Final = 5
@@ -30,7 +31,7 @@ class Defaults:
 
     Attributes:
         parties: Number of parties where the data name no hospitals.
-        teachers: Teachers per party; None to divide `TEACHERS_IN_ALL`.
+        teachers: Teachers per party; None for `RECORDS_PER_TEACHER`.
         queries: Most queries asked; fewer if the budget affords fewer.
         fills_budget: Whether noise is as small as the budget affords for all queries.
         parameters: Of mechanisms, by name, for this many teachers.
@@ -68,5 +69,7 @@ DEFAULTS: Final[Mapping[str, Defaults]] = {
     "heart-disease": _TABLE,
     "csv": _TABLE,
 }
-TEACHERS_IN_ALL: Final = 50
-LEAST_UNITS_PER_TEACHER: Final = 5
+RECORDS_PER_TEACHER: Final[Mapping[DatasetKind, int]] = {"table": 8, "image": 40}
+"""Where a patient is the unit, noise does not grow with the number of teachers: small ones give
+more votes. Chosen on BRFSS, Adult and diabetes130 (docs/explanation/students.md).
+"""

@@ -8,20 +8,19 @@ from pate_fed.planning.worth import evidence, outlook
 
 
 def unit_notes(asked: RunSettings, resolved: RunSettings) -> list[str]:
-    """Report that small hospitals turned the privacy unit into a whole hospital."""
-    if resolved.partition != "column" or asked.teachers is not None:
+    """Report what the hospitals' sizes decided."""
+    if resolved.partition != "column" or asked.teachers is not None or asked.unit == "party":
         return []
     notes = [
-        "The number of teachers follows from the smallest hospital's number of patients. That "
-        "number is private, and no epsilon covers this choice: give --teachers yourself."
+        "A hospital's number of teachers tells about how many patients it has. No epsilon covers "
+        "that number: it covers what the records of a patient are."
     ]
-    if resolved.teachers != 1 or asked.unit is not None:
-        return notes
-    return [
-        *notes,
-        "The smallest hospital has few patients: every hospital has one teacher, and the privacy "
-        "unit is a whole hospital. Choose --teachers and --unit to have it otherwise.",
-    ]
+    if resolved.unit == "party":
+        notes.append(
+            "Hospitals have few patients: each has one teacher, and the privacy unit is a whole "
+            "hospital. Choose --records-per-teacher and --unit to have it otherwise."
+        )
+    return notes
 
 
 def outlook_of(settings: RunSettings, dataset: Dataset) -> str:

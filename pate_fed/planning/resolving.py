@@ -9,18 +9,19 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from pate_fed.accounting.costs import PrivacyUnit
 from pate_fed.data import Dataset
 from pate_fed.errors import InvalidSettingError
 from pate_fed.federation import MOST_ASKED, NO_TASK, RunTerms
 from pate_fed.mechanisms import Size
-from pate_fed.partition import PartitionScheme, units_by_hospital
+from pate_fed.partition import deal_to_parties, units_by_hospital
 from pate_fed.planning.defaults import (
     DEFAULTS,
     EVALUATION_EPSILON,
     LEARNING_BATCHES,
-    LEAST_UNITS_PER_TEACHER,
-    TEACHERS_IN_ALL,
+    RECORDS_PER_TEACHER,
     Defaults,
 )
 from pate_fed.planning.planner import Planner
@@ -30,14 +31,64 @@ from pate_fed.queries import QueryPool
 from pate_fed.rule import Caps, Rule
 
 
-def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums, asked: int = 0) -> RunSettings:
+def resolve(
+    settings: RunSettings,
+    dataset: Dataset,
+    *,
+    sums: Sums,
+    rng: np.random.Generator,
+    asked: int = 0,
+) -> RunSettings:
     """Fill in all open settings, once the data are known.
+
+    Args:
+        settings: The user's settings.
+        dataset: The records, split.
+        sums: Forms of the secure sum.
+        rng: Deals patients to hospitals, as an equal one will in `partition_records`.
+        asked: Distinct inputs of the pool that earlier rounds asked.
 
     Raises:
         InvalidSettingError: more queries than the pool has.
         BudgetExhaustedError: the budget does not afford a single query.
+        See `partition_records`.
     """
-    return _resolved(settings, dataset, DEFAULTS[settings.data.name], sums, asked)
+    known, private = DEFAULTS[settings.data.name], dataset.private
+    has_hospitals = private.hospitals is not None
+    scheme = settings.partition or ("column" if has_hospitals else "iid")
+    if scheme == "column" and has_hospitals:
+        parties = settings.parties or len(units_by_hospital(private))
+    else:
+        parties = settings.parties or known.parties
+    require_enough(parties, form=settings.form, sums=sums)
+    teachers = settings.teachers
+    if teachers is None and settings.records_per_teacher is None:
+        teachers = 1 if settings.unit == "party" else known.teachers
+    party_teachers = records = None
+    if teachers is None:
+        records = settings.records_per_teacher or RECORDS_PER_TEACHER[dataset.kind]
+        homes = deal_to_parties(private, parties=parties, scheme=scheme, rng=rng)
+        party_teachers = tuple(max(1, patients // records) for patients in homes.sizes)
+    usual_unit: PrivacyUnit = "party" if set(party_teachers or (teachers,)) == {1} else "record"
+    settled = replace(
+        settings,
+        partition=scheme,
+        parties=parties,
+        teachers=teachers,
+        records_per_teacher=records,
+        party_teachers=party_teachers,
+        unit=settings.unit or usual_unit,
+    )
+    if settled.evaluate == "private":
+        price = settled.evaluation_epsilon or EVALUATION_EPSILON
+        settled = replace(settled, evaluation_epsilon=price)
+    pool = len(QueryPool(dataset.pool.features).distinct) - asked
+    if asked and pool < (settings.caps.max_asks or 1):
+        raise InvalidSettingError(
+            f"--queries must be at most {pool}, the distinct inputs that no earlier run asked",
+            settings.caps.max_asks or "none",
+        )
+    return _filled(settled, known, pool=pool, classes=len(dataset.class_names), sums=sums)
 
 
 def resolve_for(
@@ -70,47 +121,6 @@ def terms_of(
     planner = Planner.of(settings, classes, sums[settings.form])
     terms = planner.terms(settings.caps.max_asks or 0)
     return replace(terms, name=name, pool_digest=pool_digest, task_digest=task_digest)
-
-
-def _resolved(
-    settings: RunSettings, dataset: Dataset, known: Defaults, sums: Sums, asked: int
-) -> RunSettings:
-    has_hospitals = dataset.private.hospitals is not None
-    scheme = settings.partition or ("column" if has_hospitals else "iid")
-    if scheme == "column" and has_hospitals:
-        parties = settings.parties or len(units_by_hospital(dataset.private))
-    else:
-        parties = settings.parties or known.parties
-    require_enough(parties, form=settings.form, sums=sums)
-    teachers = settings.teachers or known.teachers or _shared_out(dataset, parties, scheme)
-    settled = replace(
-        settings,
-        partition=scheme,
-        parties=parties,
-        teachers=teachers,
-        unit=settings.unit or ("party" if teachers == 1 else "record"),
-    )
-    if settled.evaluate == "private":
-        price = settled.evaluation_epsilon or EVALUATION_EPSILON
-        settled = replace(settled, evaluation_epsilon=price)
-    pool = len(QueryPool(dataset.pool.features).distinct) - asked
-    if asked and pool < (settings.caps.max_asks or 1):
-        raise InvalidSettingError(
-            f"--queries must be at most {pool}, the distinct inputs that no earlier run asked",
-            settings.caps.max_asks or "none",
-        )
-    return _filled(settled, known, pool=pool, classes=len(dataset.class_names), sums=sums)
-
-
-def _shared_out(dataset: Dataset, parties: int, scheme: PartitionScheme) -> int:
-    """Divide `TEACHERS_IN_ALL`, but leave every teacher a few units to learn from."""
-    private = dataset.private
-    if scheme == "column" and private.hospitals is not None:
-        smallest = min(units_by_hospital(private).values())
-    else:
-        smallest = private.unit_count // parties
-    wanted = -(-TEACHERS_IN_ALL // parties)
-    return max(1, min(wanted, smallest // LEAST_UNITS_PER_TEACHER))
 
 
 def _filled(

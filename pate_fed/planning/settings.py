@@ -59,6 +59,7 @@ class RunSettings:
     caps: Caps = CAPS
     parties: int | None = None
     teachers: int | None = None
+    records_per_teacher: int | None = None
     party_teachers: tuple[int, ...] | None = None
     partition: PartitionScheme | None = None
     select: str | None = None
@@ -128,6 +129,8 @@ class RunSettings:
         """
         require_in_range(self)
         self._check_rule()
+        if self.teachers is not None and self.records_per_teacher is not None:
+            raise InvalidSettingError("--records-per-teacher must be without --teachers")
         if self.weights == ():
             raise InvalidSettingError("--weights must be at least 1 each")
         if self.partition == "column" and self.data.name == "csv" and not self.data.hospital_column:
@@ -271,7 +274,8 @@ class RunSettings:
         file = self.data.data_file
         known = {
             **{name: option.of(self) for name, option in OPTIONS.items()},
-            "teachers": self.teachers or self.party_teachers,
+            "teachers": self.teachers
+            or (None if self.records_per_teacher else self.party_teachers),
             "file": None if file is None else Path(file).name,
             **others,
         }

@@ -62,6 +62,9 @@ class Settings(RoundSettings):
     teachers: Annotated[
         int | tuple[int, ...] | None, About("of each hospital, or hospital by hospital", "no")
     ] = None
+    records_per_teacher: Annotated[
+        int | None, About("patients or records of a teacher, from which their numbers follow", "no")
+    ] = None
     weights: Annotated[tuple[int, ...] | None, About("hospital by hospital", "no", "votes")] = None
     partition: Annotated[str | None, About("how records were dealt", "no")] = None
     patients: Annotated[int | None, About("most patients", "no")] = None

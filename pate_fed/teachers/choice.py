@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pate_fed.errors import InvalidParameterError
 from pate_fed.inputs import DatasetKind
+from pate_fed.teachers.direction_ensemble import DirectionEnsemble
 from pate_fed.teachers.teacher import Balance, TeacherEnsemble
 
 _FACTORIES: Final = {
@@ -19,27 +20,38 @@ _FACTORIES: Final = {
 }
 """Functions of `sklearn_ensemble`."""
 
-TEACHER_NAMES: Final = ("auto", *_FACTORIES, "network", "convolution")
+TEACHER_NAMES: Final = ("auto", *_FACTORIES, "direction", "network", "convolution")
 """Every name that `make_ensemble` knows; MODULE:FUNCTION names a hospital's own."""
 
 BALANCES: Final = ("auto", "natural", "equal")
 """Every way to share votes out that a person may ask for."""
 
 
+SMALL_TEACHER: Final = 25
+"""Records of a teacher up to which a direction ranks patients better than a regression."""
+
+
 def make_ensemble(
-    name: str, kind: DatasetKind, *, balance: str = "auto", device: str = "cpu"
+    name: str,
+    kind: DatasetKind,
+    *,
+    balance: str = "auto",
+    device: str = "cpu",
+    records: float | None = None,
 ) -> TeacherEnsemble:
     """Make the untrained teachers of one party.
 
     Args:
         name: One of `TEACHER_NAMES`; "auto" is "nearest" (few records) or "svm" (more) for
-            images; for tables "logistic", or "boosting" for a teacher with many records and no rare
+            images; for tables "direction" where votes are shared out and teachers have a few
+            records each, else "logistic", or "boosting" for a teacher with many records and no rare
             class (`own_shares`). Or MODULE:FUNCTION: a function without arguments
             that returns an untrained estimator with `fit` and `predict`, as scikit-learn has them.
         kind: Kind of the records.
         balance: How votes are shared out over the classes: one of `BALANCES`; "auto" is "natural"
             for images. For tables, where one class is often rare, it is equal, or as often as a
             teacher saw each class if it has many records and no rare class.
+        records: About how many each has, where that is public.
         device: torch's name of the device for "convolution"; the others need none.
 
     Raises:
@@ -55,6 +67,11 @@ def make_ensemble(
     shared: Balance = "natural"
     if shares_out(balance, kind):
         shared = "equal" if balance == "equal" else "as seen"
+    is_small = records is not None and records <= SMALL_TEACHER
+    if name == "auto" and kind == "table" and shared != "natural" and is_small:
+        name = "direction"
+    if name == "direction":
+        return DirectionEnsemble(shared)
     # Learning libraries take long to load: a second for scikit-learn, several for torch, which most
     # runs do without. Most callers need only the names, and train no teacher.
     if name == "network":

@@ -69,9 +69,11 @@ class TeacherEnsemble(ABC):
 
     Attributes:
         suffix: How the files of its models end.
+        learns_one_class: Whether `_learn` makes a model of a single class, too.
     """
 
     suffix: ClassVar[str]
+    learns_one_class: ClassVar[bool] = False
 
     def __init__(self, balance: Balance = "natural") -> None:
         self._balance = balance
@@ -123,6 +125,7 @@ class TeacherEnsemble(ABC):
         seeds = rng.spawn(len(records_per_teacher))
         voters = []
         with one_thread():
+            self._prepare(public)
             for shard, seed in zip(records_per_teacher, seeds, strict=True):
                 voters.append(self._fit_one(shard, public, classes=classes, rng=seed))
                 if on_trained is not None:
@@ -134,6 +137,7 @@ class TeacherEnsemble(ABC):
     ) -> None:
         """Train one teacher anew on other records; every other teacher stays as it is."""
         with one_thread():
+            self._prepare(public)
             self._voters[place] = self._fit_one(shard, public, classes=self._classes, rng=rng)
 
     def vote(self, inputs: Inputs) -> NDArray[np.int64]:
@@ -207,6 +211,9 @@ class TeacherEnsemble(ABC):
                     return Voter(self._restore(files[name]), offsets=offsets)
         raise UnreadableFileError(f"{INDEX_FILE} must list files that are there, and classes")
 
+    def _prepare(self, public: Inputs | None) -> None:  # noqa: B027 - most need nothing
+        """Look at the public pool, before teachers learn beside it."""
+
     def _ranks(self, model: object) -> bool:  # noqa: ARG002 - most models do
         """Tell whether a model says how likely classes are, and not the likeliest alone."""
         return True
@@ -234,7 +241,7 @@ class TeacherEnsemble(ABC):
         self, shard: Records, public: Inputs | None, *, classes: int, rng: np.random.Generator
     ) -> Voter:
         present = np.unique(shard.labels)
-        if len(present) > 1:
+        if len(present) > 1 or self.learns_one_class:
             voter = Voter(self._learn(shard, classes=classes, rng=rng))
         elif public is None or self._balance == "natural":
             return Voter(label=int(present[0]))

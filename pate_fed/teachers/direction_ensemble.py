@@ -1,0 +1,104 @@
+"""Teachers for tables with a handful of records each: a direction from class to class.
+
+A regression on five records learns mostly chance. What they say well is where the mean of a class
+lies; the public pool says how features vary together, and no private record is spent on that.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.data.dataset import Records
+from pate_fed.errors import InvalidParameterError, UnreadableFileError
+from pate_fed.inputs import Inputs
+from pate_fed.teachers.teacher import Balance, TeacherEnsemble
+
+_SHRINKAGE = 0.1
+"""Part of the pool's covariance that is replaced by equal variances: it can then be inverted."""
+
+
+class DirectionEnsemble(TeacherEnsemble):
+    """Teachers that score class c by (mean of c - pool's mean) C^(-1/2) x; 0 for an absent class.
+
+    C is the pool's covariance, shrunk by a tenth. C^(-1), of linear discriminants, would double
+    the chance in directions in which rows hardly differ; C^0 leaves out what the pool knows.
+    """
+
+    suffix: ClassVar[str] = "npy"
+    learns_one_class: ClassVar[bool] = True
+
+    def __init__(self, balance: Balance = "equal") -> None:
+        if balance == "natural":
+            raise InvalidParameterError(
+                "--teacher direction must share votes out: it says no class's chance", balance
+            )
+        super().__init__(balance)
+        self._middle: NDArray[np.float64] = np.empty(0)
+        self._whitening: NDArray[np.float64] = np.empty((0, 0))
+
+    def _prepare(self, public: Inputs | None) -> None:
+        assert public is not None, "votes are shared out"
+        self._middle = public.features.mean(axis=0)
+        self._whitening = half_whitening(public.features)
+
+    def _learn(
+        self,
+        shard: Records,
+        *,
+        classes: int,
+        rng: np.random.Generator,  # noqa: ARG002 - draws nothing
+    ) -> object:
+        away = np.zeros((classes, len(self._middle)))
+        for label in np.unique(shard.labels):
+            away[label] = shard.features[shard.labels == label].mean(axis=0) - self._middle
+        return self._whitening @ away.T
+
+    def _scores(self, model: object, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:
+        assert isinstance(model, np.ndarray)
+        if model.shape != (inputs.features.shape[1], classes):
+            raise UnreadableFileError(
+                "a teacher's file must have a number for each feature and class", str(model.shape)
+            )
+        return np.asarray(inputs.features @ model, dtype=np.float64)
+
+    def _dump(self, model: object) -> bytes:
+        file = io.BytesIO()
+        np.save(file, np.asarray(model), allow_pickle=False)
+        return file.getvalue()
+
+    def _restore(self, content: bytes) -> object:
+        try:
+            model = np.load(io.BytesIO(content), allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise UnreadableFileError("a teacher's file must hold an array") from error
+        if not (
+            isinstance(model, np.ndarray)
+            and model.dtype == np.float64
+            and model.ndim == 2
+            and np.isfinite(model).all()
+        ):
+            raise UnreadableFileError("a teacher's file must hold finite numbers in two axes")
+        return model
+
+
+def half_whitening(inputs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return C^(-1/2) of inputs, for their covariance C, a tenth of it replaced by its mean.
+
+    Args:
+        inputs: Shape (inputs, features), two or more.
+
+    Returns:
+        Symmetric; shape (features, features). The identity where inputs do not differ.
+    """
+    features = inputs.shape[1]
+    covariance = np.cov(inputs, rowvar=False).reshape(features, features)
+    spread = float(np.trace(covariance)) / features
+    if spread <= 0:
+        return np.eye(features)
+    shrunk = (1 - _SHRINKAGE) * covariance + _SHRINKAGE * spread * np.eye(features)
+    values, vectors = np.linalg.eigh(shrunk)
+    return np.asarray((vectors * values**-0.5) @ vectors.T)
