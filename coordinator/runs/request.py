@@ -150,13 +150,12 @@ class RunRequest:
         resolved = resolved_for(settings)
         count = resolved.caps.max_asks or 0
         if select == "all":
-            chosen: tuple[int, ...] = tuple(range(count))
+            chosen: tuple[int, ...] = distinct[:count]
         else:
-            from pate_fed.students import select_queries  # noqa: PLC0415 - takes seconds
+            from pate_fed.students import select_apart  # noqa: PLC0415 - takes seconds
 
-            inputs = pool.inputs[list(distinct)]
             rng = np.random.default_rng(seed)
-            chosen = select_queries(inputs, count, method=select, rng=rng)
+            chosen = select_apart(pool, distinct, count, method=select, rng=rng)
         request = cls(
             name=name,
             pool=pool.digest,
@@ -165,14 +164,14 @@ class RunRequest:
             label=task.label,
             class_names=task.class_names,
             parties=parties,
-            queries=tuple(distinct[place] for place in chosen),
+            queries=chosen,
             patience_s=patience_s,
             settings=resolved,
         )
         request = replace(request, answered=answered(request.queries))
         if not request.new_queries:
             return request.priced
-        if request.answered:
+        if request.new_queries < count:
             fewer = resolved_for(
                 replace(settings, caps=replace(settings.caps, max_asks=request.new_queries))
             )

@@ -21,7 +21,6 @@ from coordinator.simulation.another_student import pool_shares
 from coordinator.simulation.chance import Chance
 from coordinator.simulation.evaluation import keep_back
 from coordinator.simulation.hospitals import Hospital, train_hospitals
-from coordinator.simulation.near_quota import within_quota
 from coordinator.simulation.outcome import Stages, Tell
 from coordinator.simulation.rounds import Before, EarlierRounds
 from pate_fed.data import Dataset, Records, load_dataset
@@ -39,7 +38,12 @@ from pate_fed.queries import QueryPool
 from pate_fed.record.manifest import PartitionProof
 from pate_fed.record.metrics import Data
 from pate_fed.report.data_words import data_lines, data_table
-from pate_fed.students import LabelFacts, cluster_cores, least_confident, select_queries
+from pate_fed.students import LabelFacts, apart, cluster_cores, least_confident, select_apart
+
+_FEW_APART = (
+    "Only {} queries are asked: other rows of the pool lie close to these, and a hospital answers "
+    "few questions that are nearly the same."
+)
 
 
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
@@ -52,7 +56,6 @@ class SimulatedFederation:
         held_out: Patients kept back for a private evaluation; None without one.
         manifest: Proof that no two teachers share a patient.
         queries: The queries known beforehand, as positions in the pool, in the order asked.
-        left_out: How many chosen queries hospitals would not answer.
         cores: Inputs that teachers vote on in place of a query; see `HospitalsBlueprint`.
         hospitals: The hospitals, in the partition's order.
     """
@@ -68,7 +71,6 @@ class SimulatedFederation:
     partition: Partition
     manifest: PartitionProof
     queries: tuple[int, ...] = ()
-    left_out: int = 0
     cores: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
     hospitals: list[Hospital] = field(default_factory=list)
     notes: list[str]
@@ -89,6 +91,11 @@ class SimulatedFederation:
             pool = QueryPool(dataset.pool.features, images=dataset.pool.images)
             before = rounds.joined(asked, pool, dataset.class_names)
             settings = before.resolved(dataset, rng=chance.of("partition"))
+            queries = _first_queries(settings, pool, before.answers, rng=chance.of("queries"))
+            fewer = len(queries) < (settings.caps.max_asks or 0) and not settings.asks_by_student
+            if fewer:  # the price is that of the questions that can be asked
+                before = before.asking(len(queries))
+                settings = before.resolved(dataset, rng=chance.of("partition"))
             require_chargeable(
                 settings,
                 kind=dataset.kind,
@@ -118,11 +125,15 @@ class SimulatedFederation:
                 pool=pool,
                 partition=partition,
                 manifest=_prove_disjoint(dataset, partition),
-                notes=[*dataset.notes, *unit_notes(before.settings, settings)],
+                queries=queries,
+                notes=[
+                    *dataset.notes,
+                    *unit_notes(before.settings, settings),
+                    *([_FEW_APART.format(len(queries))] if fewer else []),
+                ],
             )
             rounds.require_same_numbers(made.manifest)
         with stages.timed("queries"):
-            made.queries = made._first_queries()
             if settings.votes_by_cluster:
                 made.cores = cluster_cores(pool.inputs, made.queries)
         with stages.timed("teachers"):
@@ -173,43 +184,43 @@ class SimulatedFederation:
         """Records of a teacher, on average."""
         return len(self.dataset.private) / self.settings.all_teachers
 
-    def _first_queries(self) -> tuple[int, ...]:
-        """Choose the queries that are known beforehand."""
-        settings = self.settings
-        count, method = settings.caps.max_asks or 0, settings.select or ""
-        if settings.votes_by_cluster:
-            method = "medoids"
-        if settings.asks_by_student:
-            count, method = min(count, settings.caps.batch_size or count), "stratified"
-        fresh = self._fresh(self.before.answers)
-        rng = self.chance.of("queries")
-        chosen = select_queries(self.pool.inputs[fresh], count, method=method, rng=rng)
-        return self._answered([fresh[place] for place in chosen], tuple(self.before.answers))
-
     def next_queries(self, run: OpenRun) -> tuple[int, ...]:
         """Choose the next queries, if a student does: those that it so far is least sure of."""
-        total = self.settings.caps.max_asks or 0
-        asked = len(run.request.queries) - len(run.earlier)
-        count = min(self.settings.caps.batch_size or total, total - asked - self.left_out)
+        total, done = self.settings.caps.max_asks or 0, run.request.queries
+        asked = len(done) - len(run.earlier)
+        count = min(self.settings.caps.batch_size or total, total - asked)
         if not self.settings.asks_by_student or not count:
             return ()
-        fresh = self._fresh(run.request.queries)
+        fresh = _fresh(self.pool, done)
         chances = predictions_for(fresh, known=run.lessons, pool=self.pool, classes=run.classes)
         if chances is None:  # fewer than two classes have a label
-            chosen = self.chance.of(f"queries after {asked}").permutation(len(fresh))
+            ranked = self.chance.of(f"queries after {asked}").permutation(len(fresh))
         else:
-            chosen = least_confident(chances, count)
-        return self._answered([fresh[place] for place in chosen[:count]], run.request.queries)
+            ranked = least_confident(chances, len(fresh))
+        return apart(self.pool, [fresh[place] for place in ranked], count, earlier=done)
 
-    def _fresh(self, asked: Sequence[int] | Mapping[int, Any]) -> list[int]:
-        """Return what may be asked: hospitals answer no question twice, nor its equals."""
-        return sorted(set(self.pool.distinct).difference(asked))
 
-    def _answered(self, wanted: Sequence[int], asked: tuple[int, ...]) -> tuple[int, ...]:
-        """Return those of some queries that hospitals answer; count the others."""
-        found = within_quota(self.pool, wanted, earlier=asked)
-        self.left_out += len(wanted) - len(found)
-        return found
+def _first_queries(
+    settings: RunSettings,
+    pool: QueryPool,
+    earlier: Mapping[int, Any],
+    *,
+    rng: np.random.Generator,
+) -> tuple[int, ...]:
+    """Choose the queries that are known beforehand."""
+    count, method = settings.caps.max_asks or 0, settings.select or ""
+    if settings.votes_by_cluster:
+        method = "medoids"
+    if settings.asks_by_student:
+        count, method = min(count, settings.caps.batch_size or count), "stratified"
+    return select_apart(
+        pool, _fresh(pool, earlier), count, method=method, rng=rng, earlier=tuple(earlier)
+    )
+
+
+def _fresh(pool: QueryPool, asked: Sequence[int] | Mapping[int, Any]) -> list[int]:
+    """Return what may be asked: hospitals answer no question twice, nor its equals."""
+    return sorted(set(pool.distinct).difference(asked))
 
 
 def _load(settings: RunSettings, chance: Chance) -> Dataset:

@@ -17,7 +17,6 @@ from coordinator.simulation.evaluation import PrivateEvaluation
 from coordinator.simulation.federation import SimulatedFederation
 from coordinator.simulation.hospitals import yardsticks
 from coordinator.simulation.labeling import label
-from coordinator.simulation.near_quota import near_notes
 from coordinator.simulation.outcome import Progress, Simulation, Stages, Tell, kept, say_nothing
 from coordinator.simulation.rounds import EarlierRounds, free_name
 from pate_fed.data import Dataset, DatasetKind
@@ -83,7 +82,6 @@ def _written(
         *notes.large_delta(settings, dataset, federation.rounds.number),
         *federation.rounds.raised(before),
         *notes.known_prevalence(settings, federation.facts),
-        *near_notes(federation.left_out),
     ]
     with stages.timed("student"):
         student = teach(

@@ -15,8 +15,10 @@ from pate_fed.students.interim import interim_chances
 from pate_fed.students.propagation import SpreadLabels, propagate_labels
 from pate_fed.students.query_selection import (
     SELECTION_METHODS,
+    apart,
     cluster_cores,
     least_confident,
+    select_apart,
     select_queries,
 )
 from pate_fed.students.student import Lesson, Student
@@ -31,6 +33,7 @@ __all__ = [
     "SpreadLabels",
     "Student",
     "TrainedStudent",
+    "apart",
     "choose_student",
     "cluster_cores",
     "interim_chances",
@@ -40,6 +43,7 @@ __all__ = [
     "propagate_labels",
     "read_student",
     "require_student",
+    "select_apart",
     "select_queries",
     "students_for",
     "train_student",

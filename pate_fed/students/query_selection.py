@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidParameterError
 from pate_fed.one_thread import one_thread
+from pate_fed.queries import QueryPool
+from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, Sketches, near_queries, sketch
 from pate_fed.students.propagation import neighbor_graph
 
 SELECTION_METHODS = ("medoids", "spectral", "stratified", "random")
@@ -62,6 +64,58 @@ def select_queries(
     raise InvalidParameterError(
         f"selection must be one of {', '.join(SELECTION_METHODS)}", repr(method)
     )
+
+
+def select_apart(
+    pool: QueryPool,
+    candidates: Sequence[int],
+    count: int,
+    *,
+    method: str,
+    rng: np.random.Generator,
+    earlier: Sequence[int] = (),
+) -> tuple[int, ...]:
+    """Choose queries as `select_queries` does, and others for those that lie close to one.
+
+    A hospital answers few questions that are nearly an answered one (`query_sketches`).
+
+    Args:
+        pool: The public pool.
+        candidates: Positions in it to choose from, at least `count`.
+        count: How many.
+        method: One of `SELECTION_METHODS`.
+        rng: Seeds the choice.
+        earlier: Positions asked before.
+
+    Returns:
+        Positions in the pool, `count` of them or as many as lie apart.
+    """
+    first = select_queries(pool.inputs[list(candidates)], count, method=method, rng=rng)
+    rest = np.setdiff1d(np.arange(len(candidates)), first)
+    ranked = [candidates[place] for place in (*first, *rng.permutation(rest))]
+    return apart(pool, ranked, count, earlier=earlier)
+
+
+def apart(
+    pool: QueryPool, ranked: Sequence[int], count: int, *, earlier: Sequence[int] = ()
+) -> tuple[int, ...]:
+    """Return the first `count` positions that lie close to no earlier one, nor to each other."""
+    kept = list[int]()
+    seen = _sketches(pool, earlier)
+    for start in range(0, len(ranked), max(count, 1)):
+        block = list(ranked[start : start + count])
+        sketches = _sketches(pool, block)
+        free = ~near_queries(sketches, seen, distance=LEAST_NEAR_DISTANCE)
+        kept += [place for place, is_free in zip(block, free, strict=True) if is_free]
+        if len(kept) >= count:
+            break
+        seen = np.concatenate([seen, sketches[free]])
+    return tuple(kept[:count])
+
+
+def _sketches(pool: QueryPool, places: Sequence[int]) -> Sketches:
+    rows = None if pool.rows is None else pool.rows.pick(places)
+    return sketch(pool.inputs[list(places)], rows)
 
 
 def least_confident(chances: NDArray[np.float64], count: int) -> NDArray[np.int64]:
