@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,13 +20,16 @@ from party.site.policy import Policy
 from party.storage import Journal, LedgerStore, PartyDatabase
 from pate_fed.accounting import PrivacyLedger, event_additive_delta, event_charged_rdp
 from pate_fed.accounting.conversion import epsilon_at_order
+from pate_fed.accounting.costs import PrivacyUnit
 from pate_fed.accounting.formal import ROUNDING_ROOM
 from pate_fed.charging import whole_charge
 from pate_fed.class_shares import share_offsets
 from pate_fed.data import Dataset, Records
 from pate_fed.federation import RunTerms
+from pate_fed.inputs import Inputs
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.partition import Partition
+from pate_fed.private_baseline import train_private_baseline
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.record.metrics import Quality
 from pate_fed.report.scores import quality_of
@@ -197,10 +200,10 @@ def simulation_policy(terms: RunTerms, *, form: str, suite: str) -> Policy:
 def yardsticks(
     dataset: Dataset,
     partition: Partition,
-    hospitals: list[Hospital],
     *,
-    make_teachers: MakeTeachers,
+    make_model: MakeTeachers,
     facts: LabelFacts,
+    price: tuple[PrivacyUnit, float, float] | None,
     generator: np.random.Generator,
     tick: Tick,
 ) -> dict[str, Quality]:
@@ -208,60 +211,84 @@ def yardsticks(
 
     Each says a class for the same share of the public pool as the student does.
 
+    Args:
+        dataset: The records, split.
+        partition: Who holds which of them.
+        make_model: Makes the untrained model of a hospital on its own.
+        facts: As the student's.
+        price: Unit, epsilon and delta of the run; None without a finite epsilon.
+        generator: Seeds the models, and draws the baseline's noise.
+        tick: Told after each hospital.
+
     Returns:
-        "teacher_mean": mean of all teachers. "best_single_party": best of one model per hospital,
-        trained on all its records. "pooled": one model trained on all private records together,
-        without privacy.
+        "average_hospital": mean over hospitals of one model each, trained on all its records.
+        "best_hospital": the one of these that is best on the public pool, whose truth a simulation
+        knows: chosen on the test records it would look better than it is. "pooled": one model of
+        all private records together, without privacy. "private_baseline": see
+        `pate_fed.private_baseline`; absent without a price.
     """
-    measure = partial(_measured, dataset=dataset, facts=facts)
-    teachers = [quality for hospital in hospitals for quality in measure(hospital.ensemble)]
+    pool, test = dataset.pool, dataset.test
+    shares = facts.decided_shares(dataset.classes)
 
-    def alone(rows: NDArray[np.int64]) -> Quality:
-        single = make_teachers()
+    def measured(scores: Callable[[Inputs], NDArray[np.float64]]) -> tuple[Quality, Quality]:
+        """Return the quality on the pool and on the test records."""
+        on_pool, on_test = scores(pool.inputs), scores(test.inputs)
+        if shares is not None:
+            offsets = share_offsets(on_pool, shares)
+            on_pool, on_test = on_pool + offsets, on_test + offsets
+        return (
+            quality_of(np.maximum(on_pool, _LEAST_SCORE), pool.labels),
+            quality_of(np.maximum(on_test, _LEAST_SCORE), test.labels),
+        )
+
+    def alone(rows: NDArray[np.int64]) -> tuple[Quality, Quality]:
+        model = make_model()
         records: Records = dataset.private.select(rows)
-        single.fit(
-            [records],
-            classes=len(dataset.class_names),
-            rng=generator,
-            public=dataset.pool.inputs,
-        )
-        [quality] = measure(single)
-        return quality
+        model.fit([records], classes=dataset.classes, rng=generator, public=pool.inputs)
+        return measured(lambda inputs: next(model.scores(inputs)))
 
+    rows_of = [
+        np.concatenate([np.asarray(one.rows) for one in partition.shards_of(party)])
+        for party in range(partition.parties)
+    ]
     each = []
-    for party in range(partition.parties):
-        each.append(
-            alone(np.concatenate([np.asarray(one.rows) for one in partition.shards_of(party)]))
-        )
+    for rows in rows_of:
+        each.append(alone(rows))
         tick()
-    held = np.concatenate([np.asarray(shard.rows) for shard in partition.shards])
-    return {
-        "teacher_mean": _over(teachers, np.mean),
-        "best_single_party": _over(each, max),
-        "pooled": alone(np.sort(held)),
+    best = max(each, key=lambda one: (one[0].auc or 0.0, one[0].balanced_accuracy))
+    found = {
+        "average_hospital": _mean([on_test for _, on_test in each]),
+        "best_hospital": best[1],
+        "pooled": alone(np.sort(np.concatenate(rows_of)))[1],
     }
+    if price is not None:
+        unit, epsilon, delta = price
+        private = dataset.private
+        owners: Sequence[object] = private.unit_ids
+        if unit == "party":
+            of_row = {row: party for party, rows in enumerate(rows_of) for row in rows.tolist()}
+            owners = [of_row[row] for row in range(len(private))]
+        baseline = train_private_baseline(
+            private.features,
+            private.labels,
+            np.unique(np.array(owners), return_inverse=True)[1].astype(np.int64),
+            classes=dataset.classes,
+            pool=pool.features,
+            epsilon=epsilon,
+            delta=delta,
+            rng=generator,
+        )
+        found["private_baseline"] = measured(lambda inputs: baseline.scores(inputs.features))[1]
+    return found
 
 
-def _measured(
-    ensemble: TeacherEnsemble, *, dataset: Dataset, facts: LabelFacts
-) -> Iterator[Quality]:
-    """Yield the quality of each model of an ensemble."""
-    shares = facts.decided_shares(len(dataset.class_names))
-    pool = dataset.pool.inputs
-    for on_pool, on_test in zip(
-        ensemble.scores(pool), ensemble.scores(dataset.test.inputs), strict=True
-    ):
-        found = on_test if shares is None else on_test + share_offsets(on_pool, shares)
-        yield quality_of(np.maximum(found, _LEAST_SCORE), dataset.test.labels)
-
-
-def _over(found: list[Quality], summary: Callable[[list[float]], float]) -> Quality:
-    """Summarize each measure over several models; the area is None where one of them has none."""
+def _mean(found: list[Quality]) -> Quality:
+    """Average each measure; the area is None where a model has none."""
     areas = [one.auc for one in found if one.auc is not None]
     return Quality(
-        accuracy=float(summary([one.accuracy for one in found])),
-        balanced_accuracy=float(summary([one.balanced_accuracy for one in found])),
-        auc=float(summary(areas)) if len(areas) == len(found) else None,
+        accuracy=float(np.mean([one.accuracy for one in found])),
+        balanced_accuracy=float(np.mean([one.balanced_accuracy for one in found])),
+        auc=float(np.mean(areas)) if len(areas) == len(found) else None,
     )
 
 

@@ -87,14 +87,16 @@ def _written(
         student = teach(
             run, kind=dataset.kind, facts=federation.facts, rng=federation.chance.of("student")
         )
-    with stages.timed("yardsticks"):
-        measured = attempt(missing, "comparison models", lambda: _measured(federation, stages))
     names = tuple(one.name for one in federation.hospitals)
     privacy = results.privacy_of(
         run,
         earlier=before.used_runs(names, run.labeling.members),
         budgets=dict(zip(names, before.budgets, strict=False)),
     )
+    with stages.timed("yardsticks"):
+        measured = attempt(
+            missing, "comparison models", lambda: _measured(federation, privacy, stages)
+        )
     evaluation = attempt(
         missing,
         "the private evaluation",
@@ -135,13 +137,17 @@ def _written(
     return Simulation(run_dir, metrics, privacy, run.stopped_by or fault)
 
 
-def _measured(federation: SimulatedFederation, stages: Stages) -> dict[str, Quality]:
+def _measured(
+    federation: SimulatedFederation, privacy: Privacy, stages: Stages
+) -> dict[str, Quality]:
+    settings, public = federation.settings, privacy.views.public
+    assert settings.unit is not None
     return yardsticks(
         federation.dataset,
         federation.partition,
-        federation.hospitals,
-        make_teachers=partial(untrained_teachers, federation.settings, federation.dataset.kind),
+        make_model=partial(untrained_teachers, settings, federation.dataset.kind),
         facts=federation.facts,
+        price=(settings.unit, public.epsilon, settings.delta) if public.epsilon else None,
         generator=federation.chance.of("yardsticks"),
         tick=stages.ticker("measuring yardsticks", federation.partition.parties),
     )

@@ -97,12 +97,18 @@ class Scores(RecordTable):
     """Models on the public test records; null where nobody measured. Only the student has noise."""
 
     student: Annotated[StudentScores | None, About("the student", "pool")]
-    teacher_mean: Annotated[Quality | None, About("mean of all teachers", "no")]
-    best_single_party: Annotated[
+    average_hospital: Annotated[
         Quality | None,
-        About("best of one model per hospital, each trained on all its records", "no"),
+        About("mean of one model per hospital, each trained on all its records", "no"),
+    ]
+    best_hospital: Annotated[
+        Quality | None, About("the one of them that is best on the public pool", "no")
     ]
     pooled: Annotated[Quality | None, About("one model on all private records", "no")]
+    private_baseline: Annotated[
+        Quality | None,
+        About("logistic regression by noisy gradients, at the run's unit, epsilon and delta", "no"),
+    ]
 
 
 class OutcomeCounts(RecordTable):

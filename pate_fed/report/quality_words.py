@@ -11,15 +11,22 @@ from pate_fed.record import Metrics, Privacy
 from pate_fed.record.metrics import EvaluationScores, HospitalScores, Quality, StudentScores
 from pate_fed.report.scores import wilson_interval
 
-Model = Literal["student", "best_single_party", "teacher_mean", "pooled", "labels"]
+Model = Literal[
+    "student", "average_hospital", "best_hospital", "private_baseline", "pooled", "labels"
+]
 
 YARDSTICKS: Final[tuple[tuple[Model, str], ...]] = (
     ("student", "Student (this run)"),
-    ("best_single_party", "Best single hospital"),
-    ("teacher_mean", "Average teacher"),
+    ("average_hospital", "Average hospital on its own"),
+    ("best_hospital", "Best hospital on its own"),
+    ("private_baseline", "Noisy gradients, same epsilon"),
     ("pooled", "All records, no privacy"),
 )
 """Models that are tried on the same test inputs, and their names."""
+
+
+_UNEVEN = 0.6
+"""Share of the most common class from which a constant answer looks good by its accuracy."""
 
 
 class Accuracy(NamedTuple):
@@ -66,27 +73,44 @@ def interval_of(share: float | None, records: int) -> tuple[float, float] | None
 def alarms(metrics: Metrics) -> Iterator[str]:
     """Say what must be read before any other result, worst first; nothing if all is well."""
     yield from public_alarms(metrics)
-    if said := better_alone(metrics):
-        yield said
+    yield from better_models(metrics)
 
 
-def better_alone(metrics: Metrics) -> str:
-    """Say that the best hospital's own model beats the student; "" if it does not."""
-    student, best = metrics.scores.student, metrics.scores.best_single_party
-    if student is None or best is None or student.accuracy >= best.accuracy:
-        return ""
-    best_said = _with_interval(metrics, "best_single_party")
-    student_said = _with_interval(metrics, "student")
-    return (
-        f"A hospital does better alone: the best one is right on {best_said}, the student on "
-        f"{student_said}. For that hospital the student is not worth its privacy cost."
-    )
+def better_models(metrics: Metrics) -> Iterator[str]:
+    """Say which models beat the student: the best hospital's own, and one by noisy gradients."""
+    student = score_text(metrics, "student")
+    if _beats(metrics, "best_hospital"):
+        yield (
+            f"A hospital does better alone: {score_text(metrics, 'best_hospital')} against the "
+            f"student's {student}. For that hospital the student is not worth its privacy cost."
+        )
+    if _beats(metrics, "private_baseline"):
+        yield (
+            "Logistic regression by noisy gradients does better at the same unit, epsilon and "
+            f"delta: {score_text(metrics, 'private_baseline')} against the student's {student}. "
+            "Prefer it if one such model is all you need. Labels can teach any other model, too."
+        )
 
 
-def _with_interval(metrics: Metrics, key: Model) -> str:
+def is_uneven(metrics: Metrics) -> bool:
+    """Tell whether the ranking says more than the accuracy: most test records are of one class."""
+    student = metrics.scores.student
+    return student is not None and student.auc is not None and student.majority >= _UNEVEN
+
+
+def score_text(metrics: Metrics, key: Model) -> str:
+    """Write the AUC of a model where classes are uneven, else its accuracy."""
     found = accuracy_of(metrics, key)
-    said = f" (95 %: {span_text(found.interval)})" if found.interval else ""
-    return f"{wording.percent(found.share)}{said}"
+    if is_uneven(metrics):
+        return f"AUC {found.auc:.3f}" if found.auc is not None else "no AUC"
+    return wording.percent(found.share)
+
+
+def _beats(metrics: Metrics, key: Model) -> bool:
+    """Tell whether a model is better than the student, by the number that `score_text` writes."""
+    student, other = (accuracy_of(metrics, one) for one in ("student", key))
+    mine, theirs = (student.auc, other.auc) if is_uneven(metrics) else (student.share, other.share)
+    return mine is not None and theirs is not None and theirs > mine
 
 
 def public_alarms(metrics: Metrics) -> Iterator[str]:

@@ -69,19 +69,24 @@ def _learned(metrics: Metrics, *, most: int) -> list[str]:
     )
     counts += [f"{count:,} {name}" for count, name in rare if count]
     compared: tuple[tuple[str, quality_words.Model], ...] = (
-        ("released labels", "labels"),
-        ("best single hospital", "best_single_party"),
-        ("average teacher", "teacher_mean"),
+        ("average hospital", "average_hospital"),
+        ("best hospital", "best_hospital"),
+        ("noisy gradients at the same epsilon", "private_baseline"),
         ("all records without privacy", "pooled"),
     )
-    shares = {name: quality_words.accuracy_of(metrics, key).share for name, key in compared}
     lines = _row("Queries", ", ".join(counts))
     is_left_out = metrics.simulated and metrics.data is None and metrics.scores.student is None
     known = "in the private edition only" if is_left_out else quality_words.accuracy_text(metrics)
     lines += _row("Accuracy", f"student {known}", lines=min(most, 2))
-    if any(share is not None for share in shares.values()):
-        said = ", ".join(f"{name} {wording.percent(share)}" for name, share in shares.items())
-        lines += _row("compare", said)
+    if metrics.label_accuracy is not None:
+        lines += _row("labels", f"{wording.percent(metrics.label_accuracy)} of them right")
+    said = [
+        f"{name} {quality_words.score_text(metrics, key)}"
+        for name, key in compared
+        if quality_words.accuracy_of(metrics, key).share is not None
+    ]
+    if said:
+        lines += _row("compare", ", ".join(said))
     return lines
 
 

@@ -38,7 +38,7 @@ _NO_VOTES = "not computed: the hospitals added the noise, so nobody saw the vote
 _DEPLOYED = "not computed: it depends on the votes, and a deployment writes nothing down that does"
 _LATER_ROUND = "not computed: the votes of the earlier rounds are gone"
 _TRUSTED = FormalCost(math.inf, "trusted")
-_YARDSTICKS = ("teacher_mean", "best_single_party", "pooled")
+_YARDSTICKS = ("average_hospital", "best_hospital", "pooled", "private_baseline")
 
 Answers = list[tuple[int, int, Outcome]]
 """Pool index, released class (or `ABSTAIN`) and outcome of each query, in the order asked."""
