@@ -79,7 +79,7 @@ SIMULATED_NOT_PROTECTED: Final = (
     "Simulations: epsilon does not protect against anybody who controls the one machine on which "
     "all hospitals ran. If the simulation was started with --seed, anybody can also compute the "
     "noise. The numbers hold for a real run with the same settings.",
-    "The comparison models of a simulation (average teacher, best single hospital, all records "
+    "The comparison models of a simulation (hospitals on their own, noisy gradients, all records "
     "without privacy) and the number of records of each teacher: they come from private records, "
     "without noise.",
     "The records of the pool and of the test set: a simulation takes them from the same source as "
