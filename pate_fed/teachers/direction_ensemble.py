@@ -22,14 +22,13 @@ _SHRINKAGE = 0.1
 
 
 class DirectionEnsemble(TeacherEnsemble):
-    """Teachers that score class c by (mean of c - pool's mean) C^(-1/2) x; 0 for an absent class.
+    """Teachers that score class c by (mean of c - pool's mean) C^(-1/2) x.
 
     C is the pool's covariance, shrunk by a tenth. C^(-1), of linear discriminants, would double
     the chance in directions in which rows hardly differ; C^0 leaves out what the pool knows.
     """
 
     suffix: ClassVar[str] = "npy"
-    learns_one_class: ClassVar[bool] = True
 
     def __init__(self, balance: Balance = "equal") -> None:
         if balance == "natural":
@@ -52,10 +51,14 @@ class DirectionEnsemble(TeacherEnsemble):
         classes: int,
         rng: np.random.Generator,  # noqa: ARG002 - draws nothing
     ) -> object:
-        away = np.zeros((classes, len(self._middle)))
+        found = np.full((len(self._middle), classes), np.nan)  # of a class that it never saw
         for label in np.unique(shard.labels):
-            away[label] = shard.features[shard.labels == label].mean(axis=0) - self._middle
-        return self._whitening @ away.T
+            away = shard.features[shard.labels == label].mean(axis=0) - self._middle
+            found[:, label] = self._toward(away)
+        return found
+
+    def _toward(self, away: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(self._whitening @ away)
 
     def _scores(self, model: object, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:
         assert isinstance(model, np.ndarray)
@@ -63,7 +66,8 @@ class DirectionEnsemble(TeacherEnsemble):
             raise UnreadableFileError(
                 "a teacher's file must have a number for each feature and class", str(model.shape)
             )
-        return np.asarray(inputs.features @ model, dtype=np.float64)
+        scored = np.asarray(inputs.features @ model, dtype=np.float64)
+        return np.where(np.isnan(model).any(axis=0), -np.inf, scored)
 
     def _dump(self, model: object) -> bytes:
         file = io.BytesIO()
@@ -79,9 +83,9 @@ class DirectionEnsemble(TeacherEnsemble):
             isinstance(model, np.ndarray)
             and model.dtype == np.float64
             and model.ndim == 2
-            and np.isfinite(model).all()
+            and not np.isinf(model).any()
         ):
-            raise UnreadableFileError("a teacher's file must hold finite numbers in two axes")
+            raise UnreadableFileError("a teacher's file must hold numbers in two axes")
         return model
 
 

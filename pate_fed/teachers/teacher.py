@@ -69,11 +69,9 @@ class TeacherEnsemble(ABC):
 
     Attributes:
         suffix: How the files of its models end.
-        learns_one_class: Whether `_learn` makes a model of a single class, too.
     """
 
     suffix: ClassVar[str]
-    learns_one_class: ClassVar[bool] = False
 
     def __init__(self, balance: Balance = "natural") -> None:
         self._balance = balance
@@ -214,6 +212,10 @@ class TeacherEnsemble(ABC):
     def _prepare(self, public: Inputs | None) -> None:  # noqa: B027 - most need nothing
         """Look at the public pool, before teachers learn beside it."""
 
+    def _toward(self, away: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the direction of a single class whose mean lies so far from the pool's."""
+        return away
+
     def _ranks(self, model: object) -> bool:  # noqa: ARG002 - most models do
         """Tell whether a model says how likely classes are, and not the likeliest alone."""
         return True
@@ -241,13 +243,13 @@ class TeacherEnsemble(ABC):
         self, shard: Records, public: Inputs | None, *, classes: int, rng: np.random.Generator
     ) -> Voter:
         present = np.unique(shard.labels)
-        if len(present) > 1 or self.learns_one_class:
+        if len(present) > 1:
             voter = Voter(self._learn(shard, classes=classes, rng=rng))
         elif public is None or self._balance == "natural":
             return Voter(label=int(present[0]))
         else:
             away = shard.features.mean(axis=0) - public.features.mean(axis=0)
-            voter = Voter(label=int(present[0]), direction=away)
+            voter = Voter(label=int(present[0]), direction=self._toward(away))
         if public is None or self._balance == "natural":
             return voter
         if voter.label is None and not self._ranks(voter.model):

@@ -34,7 +34,7 @@ CSV = DataSource("csv", data_file=FOLDER / "visits.csv", label_column="sick")
 OPEN = {
     "sigma1",
     "max_answers",
-    "party_teachers",
+    "teachers",
     "seed",
     "confidence",
     "test_delta",
@@ -73,7 +73,7 @@ def settings(data: DataSource = CSV, **changed: Any) -> RunSettings:
 
 
 def resolved_of(asked: RunSettings, data: Dataset) -> RunSettings:
-    return resolve(asked, data, sums=FORMS)
+    return resolve(asked, data, sums=FORMS, rng=np.random.default_rng(0))
 
 
 def terms(resolved: RunSettings) -> RunTerms:
@@ -148,7 +148,32 @@ class TestDefaults:
     def test_hospitals_of_the_data_become_parties(self) -> None:
         resolved = resolved_of(settings(), dataset(pool=20, hospitals=[100, 40, 60, 20]))
         assert (resolved.partition, resolved.parties) == ("column", 4)
-        assert resolved.teachers == 20 // 5  # the smallest leaves 5 patients to each teacher
+        assert resolved.party_teachers == (12, 5, 7, 2)  # one for every 8 patients
+
+    @pytest.mark.parametrize(
+        ("given", "teachers", "unit"),
+        [
+            pytest.param({"records_per_teacher": 30}, (3, 1, 2, 1), "record", id="records"),
+            pytest.param({"records_per_teacher": 200}, (1, 1, 1, 1), "party", id="one each"),
+            pytest.param({"unit": "party"}, None, "party", id="a hospital as unit"),
+            pytest.param({"teachers": 1, "unit": "record"}, None, "record", id="a number"),
+        ],
+    )
+    def test_each_hospital_has_teachers_for_its_records(
+        self, given: dict[str, Any], teachers: tuple[int, ...] | None, unit: str
+    ) -> None:
+        """A hospital of one patient leaves the others' teachers, unit and price as they are."""
+        resolved = resolved_of(
+            settings(**given, queries=9), dataset(pool=20, hospitals=[100, 40, 60, 20])
+        )
+        assert (resolved.party_teachers, resolved.unit) == (teachers, unit)
+        assert resolved.teachers == (1 if teachers is None else None)
+        if teachers is not None:
+            joined = resolved_of(
+                settings(**given, queries=9), dataset(pool=20, hospitals=[100, 40, 60, 20, 1])
+            )
+            assert joined.party_teachers == (*teachers, 1)
+            assert (joined.unit, joined.rule.sigma2) == (unit, resolved.rule.sigma2)
 
     @pytest.mark.parametrize(
         ("teachers", "named", "unit"),
@@ -173,12 +198,12 @@ class TestDefaults:
 
     def test_small_parties_have_a_teacher_all_the_same(self) -> None:
         resolved = resolved_of(settings(parties=12, sigma2=20.0), dataset(private=24))
-        assert (resolved.teachers, resolved.unit) == (1, "party")
+        assert (resolved.all_teachers, resolved.unit) == (12, "party")
 
 
 def need(resolved: RunSettings, queries: int) -> float:
     """Price a run of so many queries from scratch, as a share of the budget."""
-    weight = (resolved.teachers or 1) if resolved.unit == "party" else 1
+    weight = resolved.most_unit_votes
     sigma, delta = resolved.rule.sigma2 or 0.0, resolved.delta
     if resolved.rule.noise_place == "parties":  # of ten, one is a colluder
         rows = DistributedGaussianMaxEvent(queries, sigma, 9, weight)

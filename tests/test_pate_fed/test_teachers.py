@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ from pate_fed.teachers import (
     convolution_ensemble,
     make_ensemble,
 )
+from pate_fed.teachers.choice import SMALL_TEACHER
+from pate_fed.teachers.direction_ensemble import DirectionEnsemble, half_whitening
 from tests.support.markers import more, sampled
 from tests.support.small_records import blobs as blobs_without_images
 
@@ -52,11 +55,12 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 FORMS = [
     # Votes are shared out in one place, for every form alike.
-    (pytest.param if balance == "natural" or name in ("logistic", "svm") else more)(
+    (pytest.param if balance == "natural" or name in ("logistic", "svm", "direction") else more)(
         name, balance, id=f"{name} {balance}"
     )
     for name in TEACHER_NAMES
     for balance in ("natural", "equal")
+    if (name, balance) != ("direction", "natural")
 ]
 PUBLIC = blobs(90, seed=7).inputs
 
@@ -394,6 +398,53 @@ class OnlyLabels:
 
 def only_labels() -> OnlyLabels:
     return OnlyLabels()
+
+
+class TestDirections:
+    """Teachers of a few records of a table."""
+
+    def test_half_whitening_is_the_inverse_root_of_the_shrunk_covariance(self) -> None:
+        inputs = np.random.default_rng(0).normal(size=(500, 3)) @ np.diag([1.0, 5.0, 0.1])
+        inputs[:, 2] += inputs[:, 0]
+        found = half_whitening(inputs)
+        covariance = np.cov(inputs, rowvar=False)
+        shrunk = 0.9 * covariance + 0.1 * np.trace(covariance) / 3 * np.eye(3)
+        np.testing.assert_allclose(found @ shrunk @ found, np.eye(3), atol=1e-9)
+        assert np.array_equal(half_whitening(np.ones((4, 2))), np.eye(2))
+
+    @pytest.mark.parametrize(("classes", "records"), [(2, (0, 0, 1)), (2, (1, 1)), (3, (2, 0))])
+    def test_votes_follow_the_half_whitened_means(
+        self, classes: int, records: tuple[int, ...]
+    ) -> None:
+        rng = np.random.default_rng(3)
+        public = Inputs(rng.normal(size=(400, 4)) @ rng.normal(size=(4, 4)))
+        features, labels = rng.normal(size=(len(records), 4)), np.array(records)
+        ensemble = make_ensemble("direction", "table")
+        shard = Records(features, labels, tuple(map(str, range(len(records)))))
+        ensemble.fit([shard], classes=classes, rng=rng, public=public)
+        [votes] = ensemble.vote(public)
+        middle = public.features.mean(axis=0)
+        scores = np.zeros((400, classes))
+        for label in set(records):
+            away = features[labels == label].mean(axis=0) - middle
+            scores[:, label] = public.features @ half_whitening(public.features) @ away
+        first, second = sorted({*records, 1 - records[0]} if classes == 2 else set(records))
+        lead = scores[:, second] - scores[:, first]
+        assert np.array_equal(votes == second, lead > np.median(lead))
+        assert votes.tolist().count(first) == 200
+
+    def test_auto_takes_them_where_teachers_have_few_records_of_a_table(self) -> None:
+        def kind(records: float | None, **others: Any) -> type[TeacherEnsemble]:
+            return type(make_ensemble("auto", "table", records=records, **others))
+
+        assert kind(8) is kind(SMALL_TEACHER) is DirectionEnsemble
+        assert DirectionEnsemble not in (kind(None), kind(SMALL_TEACHER + 1))
+        assert kind(8, balance="natural") is not DirectionEnsemble
+        assert type(make_ensemble("auto", "image", records=8)) is not DirectionEnsemble
+
+    def test_they_say_no_class_s_chance(self) -> None:
+        with pytest.raises(InvalidParameterError, match="natural"):
+            make_ensemble("direction", "table", balance="natural")
 
 
 @pytest.mark.parametrize("classes", [2, 3])
