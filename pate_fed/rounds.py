@@ -15,12 +15,12 @@ from pate_fed.accounting import FormalCost
 from pate_fed.accounting.conversion import epsilon_at_order
 from pate_fed.accounting.costs import PUBLIC_VIEW, ROUNDS_METHOD, RUNS_METHOD, PrivacyUnit
 from pate_fed.accounting.curves import event_public_rdp, event_rdp
-from pate_fed.accounting.formal import ROUNDING_ROOM
+from pate_fed.accounting.formal_cost import ROUNDING_ROOM
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu
-from pate_fed.accounting.ledger import order_for_life
-from pate_fed.charging import charge_of
-from pate_fed.federation import RunTerms
-from pate_fed.pricing import are_counts_seen, charged_cost, public_cost
+from pate_fed.accounting.privacy_ledger import order_for_life
+from pate_fed.charges import charge_of
+from pate_fed.prices import are_counts_seen, charged_cost, public_cost
+from pate_fed.terms import RunTerms
 
 _LARGEST_FIRST: Final = 500.0
 """Largest epsilon of a first round from which an order for all rounds is taken."""

@@ -12,8 +12,8 @@ from typing import Annotated, Final
 import typer
 from click.core import ParameterSource
 
-from coordinator.cli.console import progress, single_threaded_kernels
 from coordinator.cli.options import Given, takes
+from coordinator.cli.terminal import progress, single_threaded_kernels
 from coordinator.errors import UsageError
 from pate_fed.errors import RunDirectoryError
 from pate_fed.nodes import Format

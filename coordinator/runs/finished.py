@@ -104,7 +104,7 @@ def leak_of(finished: FinishedRuns, name: str) -> Audit:
         RunQueueError: it has no results.
         See `leak_of_run`.
     """
-    from coordinator.runs.vote_leak import leak_of_run  # noqa: PLC0415 - takes a second
+    from coordinator.runs.run_leak import leak_of_run  # noqa: PLC0415 - takes a second
 
     finished.read(name)
     return leak_of_run(finished.folder(name))

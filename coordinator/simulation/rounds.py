@@ -24,7 +24,7 @@ from coordinator.database import Answer
 from coordinator.runs.labeling import Member
 from coordinator.runs.transcripts import check_transcript
 from coordinator.simulation.chance import Chance
-from pate_fed.accounting.formal import ROUNDING_ROOM
+from pate_fed.accounting.formal_cost import ROUNDING_ROOM
 from pate_fed.data import Dataset
 from pate_fed.errors import (
     BudgetExhaustedError,
@@ -32,7 +32,6 @@ from pate_fed.errors import (
     InvalidSettingError,
     RunDirectoryError,
 )
-from pate_fed.federation import RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.options import OPTIONS, option_of
 from pate_fed.planning import RunSettings, resolve, terms_of
@@ -40,8 +39,9 @@ from pate_fed.queries import QueryPool
 from pate_fed.record.manifest import PartitionProof
 from pate_fed.record.settings import EarlierRound, RoundSettings
 from pate_fed.report import FinishedRun, read_run
-from pate_fed.report.tables import UsedRun
+from pate_fed.report.ended_run import UsedRun
 from pate_fed.rounds import cost_of_rounds, cost_of_runs, order_of_rounds
+from pate_fed.terms import RunTerms, is_run_name
 from pate_fed.version import __version__
 from protocols.forms import FORMS
 

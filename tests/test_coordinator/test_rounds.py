@@ -21,15 +21,15 @@ from coordinator.errors import AlteredResultsError
 from coordinator.simulation import chance as draws
 from coordinator.simulation import rounds as rounds_of
 from coordinator.simulation.chance import Chance
-from coordinator.simulation.federation import SimulatedFederation
 from coordinator.simulation.outcome import Stages, say_nothing
 from coordinator.simulation.rounds import KEPT, SAME, EarlierRounds, free_name
+from coordinator.simulation.simulated_federation import SimulatedFederation
 from pate_fed.data import DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidDataError, RunDirectoryError
 from pate_fed.mechanisms import NoisePlan, RandomBytes, keyed_stream
 from pate_fed.options import OPTIONS
 from pate_fed.planning import RunSettings, terms_of
-from pate_fed.pricing import run_cost
+from pate_fed.prices import run_cost
 from pate_fed.record import Settings
 from pate_fed.record.settings import EarlierRound, RoundSettings
 from pate_fed.rounds import cost_of_rounds, order_of_rounds
