@@ -12,12 +12,12 @@ from coordinator.runs.later_steps import attempt
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.preflight import require_chargeable, untrained_teachers
 from coordinator.simulation import simulation_notes
+from coordinator.simulation.earlier_runs import EarlierRuns, free_name
 from coordinator.simulation.engines import require_engine
 from coordinator.simulation.labeling import label
 from coordinator.simulation.near_quota import near_notes
 from coordinator.simulation.outcome import Progress, Simulation, Stages, Tell, kept, say_nothing
 from coordinator.simulation.private_evaluation import PrivateEvaluation
-from coordinator.simulation.rounds import EarlierRounds, free_name
 from coordinator.simulation.simulated_federation import SimulatedFederation
 from coordinator.simulation.simulated_hospitals import yardsticks
 from pate_fed.data import Dataset, DatasetKind
@@ -62,7 +62,7 @@ def simulate(
     refuse_existing(out)
     kind: DatasetKind = "table" if settings.data.is_table else "image"
     require_chargeable(settings, kind=kind, pool=None, classes=0, place=out)  # before all work
-    rounds = EarlierRounds() if after is None else EarlierRounds.read(after)
+    rounds = EarlierRuns() if after is None else EarlierRuns.read(after)
     rounds.require_same(settings)
     name = _RUN if after is None else free_name(out, rounds.rounds)
     stages = Stages(progress)

@@ -19,10 +19,10 @@ from coordinator.runs.preflight import require_chargeable, untrained_teachers
 from coordinator.runs.request import RequestedParty, RunRequest
 from coordinator.simulation.another_student import pool_shares
 from coordinator.simulation.chance import Chance
+from coordinator.simulation.earlier_runs import Before, EarlierRuns
 from coordinator.simulation.near_quota import within_quota
 from coordinator.simulation.outcome import Stages, Tell
 from coordinator.simulation.private_evaluation import keep_back
-from coordinator.simulation.rounds import Before, EarlierRounds
 from coordinator.simulation.simulated_hospitals import Hospital, train_hospitals
 from pate_fed.data import Dataset, Records, load_dataset
 from pate_fed.partition import (
@@ -65,7 +65,7 @@ class SimulatedFederation:
     """
 
     settings: RunSettings
-    rounds: EarlierRounds
+    rounds: EarlierRuns
     before: Before
     chance: Chance
     dataset: Dataset
@@ -82,7 +82,7 @@ class SimulatedFederation:
 
     @classmethod
     def made(
-        cls, asked: RunSettings, rounds: EarlierRounds, *, out: Path, tell: Tell, stages: Stages
+        cls, asked: RunSettings, rounds: EarlierRuns, *, out: Path, tell: Tell, stages: Stages
     ) -> Self:
         """Load, check, partition, choose queries, train teachers.
 

@@ -28,7 +28,7 @@ from pate_fed.report.guarantee_words import (
     trust_sentence,
 )
 from pate_fed.report.outputs import POST_PROCESSING, outputs, trust_model
-from pate_fed.rounds import cost_of_rounds, cost_of_runs, delta_of_rounds, order_of_rounds
+from pate_fed.series import cost_of_runs, cost_of_series, delta_of_series, order_of_rounds
 from pate_fed.terms import RunTerms
 
 if TYPE_CHECKING:
@@ -128,11 +128,11 @@ class EndedRun:
     def delta(self) -> float:
         """Delta of these costs."""
         if self.budgets:
-            return delta_of_rounds(self.used_terms)
+            return delta_of_series(self.used_terms)
         return math.fsum(terms.delta for terms in self.used_terms)
 
     def _cost_of_used(self, seat: int, *, at_coordinator: bool = False) -> FormalCost:
-        cost_of = cost_of_rounds if self.budgets else cost_of_runs
+        cost_of = cost_of_series if self.budgets else cost_of_runs
         return cost_of(self.used_terms, seat, unit=self.terms.unit, at_coordinator=at_coordinator)
 
     def budget(self, seat: int) -> float:

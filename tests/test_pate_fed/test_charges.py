@@ -33,8 +33,8 @@ from pate_fed.accounting.costs import (
     GDP_METHOD,
     NO_BOUND_METHOD,
     PUBLIC_VIEW,
-    ROUNDS_METHOD,
     RUNS_METHOD,
+    SERIES_METHOD,
 )
 from pate_fed.accounting.formal_cost import gdp_cost, labels_cost
 from pate_fed.charges import (
@@ -62,7 +62,7 @@ from pate_fed.prices import (
     run_cost,
 )
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
-from pate_fed.rounds import cost_of_rounds, cost_of_runs, delta_of_rounds, order_of_rounds
+from pate_fed.series import cost_of_runs, cost_of_series, delta_of_series, order_of_rounds
 from pate_fed.terms import RunTerms
 from pate_fed.votes import TeacherWeights
 from tests.support.exact_argmax import histograms, renyi_divergence
@@ -718,17 +718,17 @@ class TestRounds:
     def test_rounds_add_divergences_at_an_order_that_the_first_one_fixed(self) -> None:
         runs = [self.RUN] * 2
         together, added = (
-            cost_of(runs, 1, unit="record") for cost_of in (cost_of_rounds, cost_of_runs)
+            cost_of(runs, 1, unit="record") for cost_of in (cost_of_series, cost_of_runs)
         )
         assert together.epsilon < 0.9 * added.epsilon
         assert together.order == order_of_rounds(runs[0], 1, unit="record")
-        assert together.method == ROUNDS_METHOD
-        assert cost_of_rounds(runs[:1], 1, unit="record") == cost_of_runs(
+        assert together.method == SERIES_METHOD
+        assert cost_of_series(runs[:1], 1, unit="record") == cost_of_runs(
             runs[:1], 1, unit="record"
         )
-        assert [delta_of_rounds(runs[:number]) for number in (1, 2)] == [DELTA, 3 * DELTA]
+        assert [delta_of_series(runs[:number]) for number in (1, 2)] == [DELTA, 3 * DELTA]
         # It counts all rounds, each at its caps.
-        assert cost_of_rounds([*runs, runs[0]], 1, unit="record").epsilon > together.epsilon
+        assert cost_of_series([*runs, runs[0]], 1, unit="record").epsilon > together.epsilon
 
     @pytest.mark.parametrize(
         "changed",
@@ -738,12 +738,12 @@ class TestRounds:
         self, changed: dict[str, Any]
     ) -> None:
         runs = [terms(**changed, budgets=(50.0,) * 3)] * 2
-        seen = cost_of_rounds(runs, 1, unit="record")
+        seen = cost_of_series(runs, 1, unit="record")
         # Two rounds of such rows by exact composition, at all that their deltas come to.
-        least_ = gdp_epsilon(math.sqrt(4 * 90) / 40, delta_of_rounds(runs))
+        least_ = gdp_epsilon(math.sqrt(4 * 90) / 40, delta_of_series(runs))
         assert seen.epsilon >= least_ * (1 - 1e-3)
         if changed is AT_PARTIES:
-            whole = cost_of_rounds(runs, 1, unit="record", at_coordinator=True)
+            whole = cost_of_series(runs, 1, unit="record", at_coordinator=True)
             assert seen.epsilon == whole.epsilon
 
     def test_rounds_without_an_order_add_up(self) -> None:
@@ -753,7 +753,7 @@ class TestRounds:
         assert order_of_rounds(loud, 0, unit="record") is None
         for runs in ([stable, self.RUN], [self.RUN, stable]):
             added = cost_of_runs(runs, 0, unit="record")
-            assert cost_of_rounds(runs, 0, unit="record") == added
+            assert cost_of_series(runs, 0, unit="record") == added
 
     @pytest.mark.parametrize("sigma", [6.0, 30.0])
     def test_no_plan_of_later_rounds_tells_more_than_is_stated(self, sigma: float) -> None:
@@ -765,7 +765,7 @@ class TestRounds:
         rounds = {asks: gnmax(sigma, asks, budgets=(500.0,) * 3) for asks in (5, 40, 120)}
         first, menu = rounds[40], (0, 5, 40, 120)
         stated = {
-            asks: cost_of_rounds(
+            asks: cost_of_series(
                 [first, rounds[asks]] if asks else [first], 0, unit="record"
             ).epsilon
             for asks in menu
@@ -779,8 +779,8 @@ class TestRounds:
                 p, q = (np.outer(*laws) for laws in zip(before, after, strict=True))
                 gained = np.maximum(p - math.exp(allowed) * q, 0.0).sum(axis=1)
                 told = np.maximum(told, gained)
-            assert told.sum() <= delta_of_rounds([first, first])
-        attack = tied_epsilon(sigma, 160, delta_of_rounds([first, first]))
+            assert told.sum() <= delta_of_series([first, first])
+        attack = tied_epsilon(sigma, 160, delta_of_series([first, first]))
         assert attack <= stated[120] <= 1.3 * attack
 
 

@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from pate_fed.accounting import Outcomes
-from pate_fed.accounting.costs import PUBLIC_VIEW, RENYI_METHOD, ROUNDS_METHOD, RUNS_METHOD
+from pate_fed.accounting.costs import PUBLIC_VIEW, RENYI_METHOD, RUNS_METHOD, SERIES_METHOD
 from pate_fed.charges import RunLedger
 from pate_fed.prices import charged_cost, removal_cost, run_cost
 from pate_fed.record import Privacy
@@ -23,7 +23,7 @@ from pate_fed.report import render_annexes, render_model_card, render_report, re
 from pate_fed.report.editions import no_public_edition
 from pate_fed.report.ended_run import EndedRun, UsedRun, privacy_table
 from pate_fed.report.warning_words import end_warnings
-from pate_fed.rounds import cost_of_rounds, delta_of_rounds
+from pate_fed.series import cost_of_series, delta_of_series
 from pate_fed.terms import NO_TASK, RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
@@ -305,10 +305,10 @@ def test_epsilons_and_deltas_of_runs_add_up_and_rounds_cost_less() -> None:
     assert (formal["method"], added["delta"]) == (RUNS_METHOD, 2 * DELTA)
     terms = (TERMS, replace(TERMS, name="last"))
     rounds = table_of(after(TERMS, budgets=(10.0,) * 20), simulated=True)
-    cost = cost_of_rounds(terms, 0, unit="party")
+    cost = cost_of_series(terms, 0, unit="party")
     assert rounds["views"]["public"]["epsilon"] == cost.epsilon < 2 * alone
-    assert rounds["views"]["public"]["method"] == ROUNDS_METHOD
-    assert rounds["delta"] == delta_of_rounds(terms) == pytest.approx(3 * DELTA)
+    assert rounds["views"]["public"]["method"] == SERIES_METHOD
+    assert rounds["delta"] == delta_of_series(terms) == pytest.approx(3 * DELTA)
     assert rounds["budget"]["epsilon"] == 10.0
     assert rounds["budget"]["order_of_rounds"] == cost.order
 

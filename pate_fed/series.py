@@ -13,7 +13,7 @@ from typing import Final
 
 from pate_fed.accounting import FormalCost
 from pate_fed.accounting.conversion import epsilon_at_order
-from pate_fed.accounting.costs import PUBLIC_VIEW, ROUNDS_METHOD, RUNS_METHOD, PrivacyUnit
+from pate_fed.accounting.costs import PUBLIC_VIEW, RUNS_METHOD, SERIES_METHOD, PrivacyUnit
 from pate_fed.accounting.curves import event_public_rdp, event_rdp
 from pate_fed.accounting.formal_cost import ROUNDING_ROOM
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu
@@ -56,7 +56,7 @@ def cost_of_runs(
     return FormalCost(epsilon, RUNS_METHOD, costs[0].holds_for)
 
 
-def cost_of_rounds(
+def cost_of_series(
     rounds: Sequence[RunTerms], seat: int, *, unit: PrivacyUnit, at_coordinator: bool = False
 ) -> FormalCost:
     """Bound what all rounds of a simulation together cost one party's units.
@@ -80,13 +80,13 @@ def cost_of_rounds(
     added = cost_of_runs(rounds, seat, unit=unit, at_coordinator=at_coordinator)
     if len(rounds) == 1:
         return added
-    together = _divergence_of_rounds(rounds, seat, unit=unit, at_coordinator=at_coordinator)
+    together = _divergence_of_series(rounds, seat, unit=unit, at_coordinator=at_coordinator)
     if together.epsilon >= added.epsilon:
         return added
     return replace(together, holds_for=added.holds_for)
 
 
-def delta_of_rounds(rounds: Sequence[RunTerms]) -> float:
+def delta_of_series(rounds: Sequence[RunTerms]) -> float:
     """Return delta of `cost_of_rounds`: one for each round, and with several one for their sum.
 
     Args:
@@ -117,14 +117,14 @@ def order_of_rounds(first: RunTerms, seat: int, *, unit: PrivacyUnit) -> float |
     return order_for_life(gdp_epsilon(math.sqrt(2) * mu, first.delta), first.delta)
 
 
-def _divergence_of_rounds(
+def _divergence_of_series(
     rounds: Sequence[RunTerms], seat: int, *, unit: PrivacyUnit, at_coordinator: bool = False
 ) -> FormalCost:
     """Convert the divergences of rounds at their caps, at the order that the first one fixed."""
     holds_for = PUBLIC_VIEW
     order = order_of_rounds(rounds[0], seat, unit=unit)
     if order is None or any(terms.rule.test_delta is not None for terms in rounds):
-        return FormalCost(math.inf, ROUNDS_METHOD, holds_for)
+        return FormalCost(math.inf, SERIES_METHOD, holds_for)
     parts = []
     for terms in rounds:
         weight = replace(terms, unit=unit).unit_votes_at(seat)
@@ -133,6 +133,6 @@ def _divergence_of_rounds(
         parts.append(float(bound(charge_of(terms, terms.caps.most, weight=weight), [order])[0]))
     rdp = math.fsum(parts) * ROUNDING_ROOM
     if not math.isfinite(rdp):
-        return FormalCost(math.inf, ROUNDS_METHOD, holds_for)
+        return FormalCost(math.inf, SERIES_METHOD, holds_for)
     epsilon = epsilon_at_order(rdp, order, delta=rounds[0].delta) * ROUNDING_ROOM
-    return FormalCost(epsilon, ROUNDS_METHOD, holds_for, order=order)
+    return FormalCost(epsilon, SERIES_METHOD, holds_for, order=order)

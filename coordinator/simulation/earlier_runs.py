@@ -37,10 +37,10 @@ from pate_fed.options import OPTIONS, option_of
 from pate_fed.planning import RunSettings, resolve, terms_of
 from pate_fed.queries import QueryPool
 from pate_fed.record.manifest import PartitionProof
-from pate_fed.record.settings import EarlierRound, RoundSettings
+from pate_fed.record.settings import EarlierRun, OwnSettings
 from pate_fed.report import FinishedRun, read_run
 from pate_fed.report.ended_run import UsedRun
-from pate_fed.rounds import cost_of_rounds, cost_of_runs, order_of_rounds
+from pate_fed.series import cost_of_runs, cost_of_series, order_of_rounds
 from pate_fed.terms import RunTerms, is_run_name
 from pate_fed.version import __version__
 from protocols.forms import FORMS
@@ -88,7 +88,7 @@ class Before:
         try:
             return resolve(self.settings, dataset, sums=FORMS, asked=len(self.answers))
         except BudgetExhaustedError as error:
-            raise self._of_all_rounds(error) from error
+            raise self._of_the_series(error) from error
 
     def with_whole_budgets(self, settings: RunSettings) -> RunSettings:
         """Return resolved settings as `run.toml` has them: with the budgets of all rounds."""
@@ -105,7 +105,7 @@ class Before:
         form = FORMS[self.settings.form]
         return [UsedRun(terms.seated(places), form) for terms in self.terms]
 
-    def _of_all_rounds(self, error: BudgetExhaustedError) -> BudgetExhaustedError:
+    def _of_the_series(self, error: BudgetExhaustedError) -> BudgetExhaustedError:
         """Return an error about the rest of a budget as one about the whole budget."""
         if not self.terms:
             return error
@@ -121,7 +121,7 @@ class Before:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class EarlierRounds:
+class EarlierRuns:
     """Finished rounds, as the directory of the last one tells them.
 
     Attributes:
@@ -130,7 +130,7 @@ class EarlierRounds:
     """
 
     record: FinishedRun | None = None
-    rounds: tuple[EarlierRound, ...] = ()
+    rounds: tuple[EarlierRun, ...] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -145,8 +145,8 @@ class EarlierRounds:
         check_transcript(folder)
         _require_same_version(record)
         settings = record.settings
-        own = {name: getattr(settings, name) for name in RoundSettings.model_fields}
-        last = EarlierRound(run=free_name(folder, settings.earlier), **own)
+        own = {name: getattr(settings, name) for name in OwnSettings.model_fields}
+        last = EarlierRun(run=free_name(folder, settings.earlier), **own)
         _require_private(last.mechanism)
         if settings.evaluate != "public":
             raise InvalidSettingError(
@@ -212,7 +212,7 @@ class EarlierRounds:
             raise InvalidDataError("classes must be those of the earlier run")
         terms: tuple[RunTerms, ...] = ()
         for one in self.rounds:
-            own = _with_rest(_as_round(settings, one), terms)
+            own = _with_rest(_as_run(settings, one), terms)
             terms += (
                 terms_of(
                     own.settings,
@@ -224,7 +224,7 @@ class EarlierRounds:
             )
         before = _with_rest(settings, terms)
         unit = terms[-1].unit
-        public = max(cost_of_rounds(terms, seat, unit=unit).epsilon for seat in _seats(terms))
+        public = max(cost_of_series(terms, seat, unit=unit).epsilon for seat in _seats(terms))
         stated = self.record.privacy.views.public.epsilon
         if stated is None or abs(public - stated) > _ROUNDED * stated:
             raise RunDirectoryError(
@@ -303,7 +303,7 @@ def simulation_record(folder: Path, *, what: str = "--after") -> FinishedRun:
     return record
 
 
-def free_name(folder: Path, rounds: Sequence[EarlierRound]) -> str:
+def free_name(folder: Path, rounds: Sequence[EarlierRun]) -> str:
     """Return the name of a round: its directory's, or its number where that cannot be.
 
     Args:
@@ -334,9 +334,9 @@ def _require_private(mechanism: str | None) -> None:
         )
 
 
-def _as_round(settings: RunSettings, earlier: EarlierRound) -> RunSettings:
+def _as_run(settings: RunSettings, earlier: EarlierRun) -> RunSettings:
     """Return settings with those that an earlier round had of its own."""
-    return settings.changed({name: getattr(earlier, name) for name in RoundSettings.model_fields})
+    return settings.changed({name: getattr(earlier, name) for name in OwnSettings.model_fields})
 
 
 def _seats(terms: Sequence[RunTerms]) -> range:
