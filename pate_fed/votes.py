@@ -161,7 +161,7 @@ class SummedHistogram:
     """The exact sum of all parties' votes. Exists where noise is the coordinator's to add.
 
     Secret: in memory only, at the coordinator; never stored, logged, printed or counted.
-    Two things read it: `pate_fed.mechanisms.noise.NoisePlan`, and the per-instance cost.
+    Two things read it: `pate_fed.mechanisms.CoordinatorNoise`, and the per-instance cost.
 
     Attributes:
         counts: Votes after the fold of `open_sum`; int64, shape (queries, classes), read-only,

@@ -1,5 +1,6 @@
 """Mechanisms: the rules from summed votes to labels, and where their noise comes from."""
 
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.discrete_sampling import (
     discrete_variation_bound,
     largest_draw,
@@ -9,12 +10,11 @@ from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Mechanism, Size, Spec
 from pate_fed.mechanisms.mechanism_words import NOBODY_IS_PROTECTED
-from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noise_shares import ROW_SUM_FALSE_ALARM, DistributedNoise
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.predictions import CONFIDENCE, HearsStudent, StudentPredictions
 from pate_fed.mechanisms.registry import (
-    DEPLOYED,
+    DEPLOYED_MECHANISMS,
     SPECS,
     TALLIES,
     make_mechanism,
@@ -33,18 +33,18 @@ from pate_fed.mechanisms.threshold_max import InteractiveThresholdMax, Threshold
 
 __all__ = [
     "CONFIDENCE",
-    "DEPLOYED",
+    "DEPLOYED_MECHANISMS",
     "NOBODY_IS_PROTECTED",
     "ROW_SUM_FALSE_ALARM",
     "SPECS",
     "TALLIES",
+    "CoordinatorNoise",
     "DistributedNoise",
     "GaussianMax",
     "HearsStudent",
     "InteractiveThresholdMax",
     "LaplaceMax",
     "Mechanism",
-    "NoisePlan",
     "NoisyMax",
     "RandomBytes",
     "Size",

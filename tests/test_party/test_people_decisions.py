@@ -20,7 +20,7 @@ from party.errors import (
     TooManyPendingError,
 )
 from party.site.peers import Pin
-from party.site.people_decisions import MOST_PENDING, ApprovalState, SiteRecords, Subject
+from party.site.people_decisions import MOST_PENDING, ApprovalState, PeopleDecisions, Subject
 from party.storage import PartyDatabase, SiteAuditLog
 from party.storage.site_audit_log import SiteAct
 from pate_fed.terms import RunTerms
@@ -44,9 +44,9 @@ def database(tmp_path: Path) -> Iterator[PartyDatabase]:
 
 
 @pytest.fixture
-def records(database: PartyDatabase) -> SiteRecords:
+def records(database: PartyDatabase) -> PeopleDecisions:
     ticks = count(1_000)
-    return SiteRecords(database, clock=lambda: float(next(ticks)))
+    return PeopleDecisions(database, clock=lambda: float(next(ticks)))
 
 
 def logged(database: PartyDatabase) -> list[tuple[SiteAct, dict[str, Any]]]:
@@ -64,7 +64,7 @@ def tampered(database: PartyDatabase, statement: str) -> None:
 
 class TestPins:
     def test_a_pin_says_who_was_checked_how_and_by_whom(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         assert records.pins() == ()
         pin = records.add_pin("north", PEER, body="Trust", how="telephone", by="A. Meyer")
@@ -81,11 +81,11 @@ class TestPins:
             "from": "command line",
         }
 
-    def test_whoever_is_of_no_other_body_is_of_its_own(self, records: SiteRecords) -> None:
+    def test_whoever_is_of_no_other_body_is_of_its_own(self, decisions: PeopleDecisions) -> None:
         assert records.add_pin("north", PEER, how="in person", by="A. Meyer").body == "north"
 
     def test_a_pin_that_nobody_checked_is_none(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         for how, by in (("", "A. Meyer"), ("in person", " ")):
             with pytest.raises(PinError):
@@ -101,7 +101,7 @@ class TestPins:
         ],
     )
     def test_a_name_and_an_identity_are_pinned_once(
-        self, records: SiteRecords, database: PartyDatabase, name: str, identity: Any
+        self, decisions: PeopleDecisions, database: PartyDatabase, name: str, identity: Any
     ) -> None:
         records.add_pin("north", PEER, how="in person", by="A. Meyer")
         before = logged(database)
@@ -111,7 +111,7 @@ class TestPins:
         assert logged(database) == before
 
     def test_a_pin_is_replaced_only_after_it_was_removed(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         records.add_pin("north", PEER, how="in person", by="A. Meyer")
         records.remove_pin("north", by="A. Meyer")
@@ -126,7 +126,7 @@ class TestPins:
 
 class TestApprovals:
     def test_what_is_asked_waits_with_terms_and_parties_and_is_noted_once(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         first = records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
         assert first.state is ApprovalState.PENDING
@@ -138,7 +138,7 @@ class TestApprovals:
         assert len(logged(database)) == 1
 
     def test_a_person_decides_and_may_think_again(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
         approved = records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
@@ -164,7 +164,7 @@ class TestApprovals:
         ]
 
     def test_each_answer_under_an_approval_is_put_on_record(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
         records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
@@ -174,11 +174,11 @@ class TestApprovals:
         assert [kind for kind, _ in logged(database)][2:] == [SiteAct.BATCH_ANSWERED] * 2
         assert records.ask(Subject.RUN, RUN, coordinator=ASKING).state is ApprovalState.APPROVED
 
-    def use(self, records: SiteRecords, run: bytes) -> None:
+    def use(self, decisions: PeopleDecisions, run: bytes) -> None:
         records.use(RUN, kind=SiteAct.BATCH_ANSWERED, detail={"run": run}, coordinator=ASKING)
 
     def test_nothing_is_used_that_is_not_approved_or_cannot_be_put_on_record(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         with pytest.raises(ApprovalError):
             self.use(records, FIRST)
@@ -196,7 +196,7 @@ class TestApprovals:
         assert records.decided().approved_runs == {RUN}
 
     def test_nothing_is_approved_that_was_not_asked(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         for decide in (records.approve, records.reject):
             with pytest.raises(ApprovalError):
@@ -205,7 +205,7 @@ class TestApprovals:
 
     @pytest.mark.parametrize("by", ["", " ", "two\nlines"])
     def test_a_decision_is_somebodys(
-        self, records: SiteRecords, database: PartyDatabase, by: str
+        self, decisions: PeopleDecisions, database: PartyDatabase, by: str
     ) -> None:
         records.ask(Subject.POOL, POOL, coordinator=ASKING)
         records.add_pin("north", PEER, how="in person", by="A. Meyer")
@@ -220,19 +220,19 @@ class TestApprovals:
                 decide()
         assert logged(database) == before
 
-    def test_a_pool_is_not_approved_as_a_run(self, records: SiteRecords) -> None:
+    def test_a_pool_is_not_approved_as_a_run(self, decisions: PeopleDecisions) -> None:
         records.ask(Subject.RUN, POOL, coordinator=ASKING)
         records.approve(Subject.RUN, POOL, by="A. Meyer", coordinator=ASKING)
         assert records.decided().approved_pools == {}
 
-    def test_the_guard_gets_approved_pools_and_no_others(self, records: SiteRecords) -> None:
+    def test_the_guard_gets_approved_pools_and_no_others(self, decisions: PeopleDecisions) -> None:
         for pool in (POOL, RUN, b"q" * 32):
             records.ask(Subject.POOL, pool, coordinator=ASKING)
         records.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING)
         records.reject(Subject.POOL, RUN, by="A. Meyer", coordinator=ASKING)
         assert records.decided().approved_pools == {ASKING: {POOL}}
 
-    def test_few_digits_mean_nothing_and_many_one_thing(self, records: SiteRecords) -> None:
+    def test_few_digits_mean_nothing_and_many_one_thing(self, decisions: PeopleDecisions) -> None:
         one = records.ask(Subject.RUN, RUN, coordinator=ASKING)
         assert records.find(one.digest.hex()[:8]) == one
         assert records.find(one.digest.hex().upper()) == one
@@ -244,7 +244,7 @@ class TestApprovals:
         self, database: PartyDatabase
     ) -> None:
         ticks = count(10_000, -1)  # a clock that runs backward
-        records = SiteRecords(database, clock=lambda: float(next(ticks)))
+        records = PeopleDecisions(database, clock=lambda: float(next(ticks)))
         records.ask(Subject.POOL, POOL, coordinator=ASKING)
         records.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING)
         offers = [number.to_bytes(32, "big") for number in range(3 * MOST_PENDING)]
@@ -263,7 +263,7 @@ class TestApprovals:
 
     @pytest.mark.parametrize("says_yes", [True, False])
     def test_a_decision_makes_room_for_another_question(
-        self, records: SiteRecords, says_yes: bool
+        self, decisions: PeopleDecisions, says_yes: bool
     ) -> None:
         for number in range(MOST_PENDING):
             records.ask(Subject.POOL, number.to_bytes(32, "big"), coordinator=ASKING)
@@ -273,13 +273,13 @@ class TestApprovals:
         decide(Subject.POOL, bytes(32), coordinator=ASKING, by="A. Meyer")
         assert records.ask(Subject.POOL, POOL, coordinator=ASKING).state is ApprovalState.PENDING
 
-    def test_runs_that_wait_leave_room_for_pools(self, records: SiteRecords) -> None:
+    def test_runs_that_wait_leave_room_for_pools(self, decisions: PeopleDecisions) -> None:
         for number in range(MOST_PENDING):
             records.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
         assert records.ask(Subject.POOL, POOL, coordinator=ASKING).state is ApprovalState.PENDING
 
     def test_node_and_people_write_at_once_and_nothing_is_lost(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         digests = [number.to_bytes(32, "big") for number in range(20)]
         for digest in digests[:10]:
@@ -287,7 +287,7 @@ class TestApprovals:
 
         def people() -> None:
             with PartyDatabase.at(database.path) as own:
-                mine = SiteRecords(own, clock=lambda: 1.0)
+                mine = PeopleDecisions(own, clock=lambda: 1.0)
                 for digest in digests[:10]:
                     mine.approve(Subject.RUN, digest, coordinator=ASKING, by="M. Curie")
 
@@ -310,7 +310,7 @@ class TestApprovals:
         ],
     )
     def test_what_cannot_be_read_approves_nothing(
-        self, records: SiteRecords, database: PartyDatabase, spoil: str
+        self, decisions: PeopleDecisions, database: PartyDatabase, spoil: str
     ) -> None:
         records.ask(Subject.RUN, RUN, coordinator=ASKING)
         tampered(database, spoil)
@@ -322,7 +322,9 @@ class TestApprovals:
 class TestFederations:
     """What one coordinator asks, and is allowed, is nothing to another."""
 
-    def test_an_approval_holds_for_the_coordinator_that_asked(self, records: SiteRecords) -> None:
+    def test_an_approval_holds_for_the_coordinator_that_asked(
+        self, decisions: PeopleDecisions
+    ) -> None:
         records.ask(Subject.POOL, POOL, coordinator=ASKING)
         with pytest.raises(ApprovalError):
             records.approve(Subject.POOL, POOL, coordinator=ANOTHER, by="A. Meyer")
@@ -333,7 +335,7 @@ class TestFederations:
         records.approve(Subject.POOL, POOL, coordinator=ANOTHER, by="A. Meyer")
         assert records.decided().pools == {POOL}
 
-    def test_a_run_is_used_by_the_coordinator_that_asked(self, records: SiteRecords) -> None:
+    def test_a_run_is_used_by_the_coordinator_that_asked(self, decisions: PeopleDecisions) -> None:
         records.ask(Subject.RUN, RUN, coordinator=ASKING)
         records.approve(Subject.RUN, RUN, coordinator=ASKING, by="A. Meyer")
         for coordinator in (ANOTHER, b""):
@@ -345,14 +347,16 @@ class TestFederations:
                     detail={},
                 )
 
-    def test_one_that_fills_its_list_leaves_room_to_others(self, records: SiteRecords) -> None:
+    def test_one_that_fills_its_list_leaves_room_to_others(
+        self, decisions: PeopleDecisions
+    ) -> None:
         for number in range(MOST_PENDING):
             records.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
         with pytest.raises(TooManyPendingError):
             records.ask(Subject.RUN, RUN, coordinator=ASKING)
         assert records.ask(Subject.RUN, RUN, coordinator=ANOTHER).coordinator == ANOTHER
 
-    def test_the_same_digits_of_two_are_told_apart(self, records: SiteRecords) -> None:
+    def test_the_same_digits_of_two_are_told_apart(self, decisions: PeopleDecisions) -> None:
         for coordinator in (ASKING, ANOTHER):
             records.ask(Subject.POOL, POOL, coordinator=coordinator)
         with pytest.raises(ApprovalError, match="--federation"):
@@ -360,7 +364,7 @@ class TestFederations:
         assert records.find(POOL.hex(), coordinator=ANOTHER).coordinator == ANOTHER
 
     def test_joining_and_leaving_are_on_record_for_each(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         for name in ("lung-study", "heart-study", "lung-study"):
             records.state.note_joined(name, federation=POOL, identity=PEER)
@@ -376,13 +380,13 @@ class TestFederations:
 
 class TestPause:
     def test_it_lasts_until_somebody_ends_it(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         assert not records.decided().is_paused
         for _ in range(2):
             records.state.pause(by="A. Meyer")
         with PartyDatabase.at(database.path) as again:
-            assert SiteRecords(again, clock=lambda: 1.0).decided().is_paused
+            assert PeopleDecisions(again, clock=lambda: 1.0).decided().is_paused
         records.state.resume(by="B. Ito")
         assert not records.decided().is_paused
         place = {"from": "command line"}
@@ -392,7 +396,7 @@ class TestPause:
         ]
 
     def test_one_that_says_something_else_is_a_pause(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         records.state.pause(by="A. Meyer")
         tampered(database, "UPDATE standing SET value = ''")
@@ -401,7 +405,7 @@ class TestPause:
 
 class TestSettings:
     def test_what_holds_is_on_record_when_it_changes(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         for file, table in ((POOL, ""), (POOL, ""), (POOL, "ab" * 32), (RUN, "ab" * 32)):
             records.state.note_settings(file=file)
@@ -416,7 +420,7 @@ class TestSettings:
 
 
 def test_a_decision_whose_record_cannot_be_stored_is_none(
-    records: SiteRecords, database: PartyDatabase, monkeypatch: pytest.MonkeyPatch
+    decisions: PeopleDecisions, database: PartyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records.ask(Subject.POOL, POOL, coordinator=ASKING)
 
@@ -443,7 +447,7 @@ class TestWithdrawn:
         return encode_value(terms_of(name).as_record())
 
     def test_what_waits_for_a_run_that_ended_is_forgotten_and_on_record(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         for place, name in enumerate(("first", "second")):
             digest = bytes([place]) * 32
@@ -461,7 +465,7 @@ class TestWithdrawn:
         assert POOL in [one.digest for one in records.approvals()]
 
     def test_nothing_is_forgotten_where_the_names_of_open_runs_may_be_cut_off(
-        self, records: SiteRecords
+        self, decisions: PeopleDecisions
     ) -> None:
         """Its run would ask again, and each time the audit log would grow."""
         records.ask(Subject.RUN, RUN, terms=self.terms("last"), coordinator=ASKING)
@@ -471,7 +475,7 @@ class TestWithdrawn:
         records.withdraw(coordinator=ASKING, open_runs=names[1:])
         assert records.approvals() == ()
 
-    def test_what_people_decided_stays(self, records: SiteRecords) -> None:
+    def test_what_people_decided_stays(self, decisions: PeopleDecisions) -> None:
         for digest, decide in ((RUN, records.approve), (POOL, records.reject)):
             records.ask(Subject.RUN, digest, terms=self.terms("first"), coordinator=ASKING)
             decide(Subject.RUN, digest, coordinator=ASKING, by="A. Meyer")
