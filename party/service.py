@@ -308,6 +308,7 @@ class PartyService:
             audit=self.audit,
             decisions=self._people_decisions,
             clock=self._clock,
+        )
 
     def _note_sent(self, one: FederationNode, answer: bytes) -> None:
         """Note what leaves before it leaves; where nothing can be stored, once it can be.
