@@ -65,9 +65,6 @@ def cost_of_rounds(
     `order_of_rounds`, which was fixed before the first. Later rounds may be planned with earlier
     labels in view, and so may their number: each of both numbers has deltas of its own.
 
-    Returns:
-        The cost at `delta_of_rounds`.
-
     Source:
         docs/explanation/privacy-guarantee.md, "Rounds".
     """

@@ -75,9 +75,6 @@ def deal_to_teachers(
 ) -> list[Shard]:
     """Deal a hospital's records to its teachers, whole privacy units at a time.
 
-    Returns:
-        One shard for each teacher.
-
     Raises:
         TooFewRecordsError: a teacher would be left without a privacy unit.
     """

@@ -236,9 +236,6 @@ def count_votes(
         classes: Number of classes, at least 2.
         weights: Votes that each teacher casts; None for one each.
 
-    Returns:
-        Histogram whose rows each sum to the weights of all teachers.
-
     Raises:
         InvalidVotesError: `votes` has not 2 axes, or not one weight is for each teacher.
         InvalidParameterError: fewer than 2 classes.

@@ -9,7 +9,7 @@ These arguments mean the same in all functions of `pate_fed`, if none says other
 - `sigma`: standard deviation of the total noise in each count, in votes; above 0
 - `weight`: votes that one neighboring change can move; above 0
 
-Costs are in nats. `ranges` lists the range of each number.
+RDP is in nats at each order, shape (orders,). `ranges` lists the range of each number.
 """
 
 from pate_fed.accounting.accountant import RenyiAccountant

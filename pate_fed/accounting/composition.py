@@ -84,9 +84,6 @@ def labels_epsilon(
         asks: Most asks, fixed before the run.
         delta: In (0, 1).
         weight: Votes that one neighboring change can move in each ask.
-
-    Source:
-        docs/explanation/composition.md.
     """
     shift = math.sqrt(2) * positive("weight", weight) / positive("sigma", sigma)
     delta = probability("delta", delta)

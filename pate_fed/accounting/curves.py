@@ -37,9 +37,6 @@ from pate_fed.errors import UnsupportedEventError
 def event_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
     """Bound the RDP of an event, for all votes.
 
-    Returns:
-        RDP at each order, in nats; shape (orders,).
-
     Raises:
         UnsupportedEventError: the table has no curve for the event.
     """

@@ -218,9 +218,6 @@ class AuditLog:
             heads: Numbers of entries and links of the last of them, kept elsewhere. Without one,
                 a cut end, a log written anew, or a restored backup does not show.
 
-        Returns:
-            The number of entries.
-
         Raises:
             Exception: the `fault`: an entry is wrong or missing; `number` says which is the first.
         """

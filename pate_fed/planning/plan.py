@@ -146,9 +146,6 @@ def _require_withstood(request: PlanRequest, form: SumForm | None, *, why: str) 
 def sum_for(request: PlanRequest, sums: Sums) -> SumAdvice:
     """Return a federation's secure sum: the given one, or else the one that fits.
 
-    Returns:
-        As `advised_sum`.
-
     Raises:
         UnfitSumError: the given one does not fit.
     """

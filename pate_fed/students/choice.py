@@ -67,11 +67,7 @@ SURE_LABELS: Final = 400
 def choose_student(
     kind: DatasetKind, *, labels: int, classes: int, facts: LabelFacts
 ) -> tuple[str, str]:
-    """Choose a student by public facts.
-
-    Returns:
-        Its name, and the reason.
-    """
+    """Choose a student by public facts."""
     if kind == "table":
         if _teach_curves(labels, facts):
             return "boosting", "teachers with many records each gave labels with little noise"
