@@ -155,11 +155,7 @@ def to_bytes(sketches: Sketches) -> list[bytes]:
 
 
 def from_bytes(data: bytes) -> Sketches:
-    """Read sketches that follow one another.
-
-    Raises:
-        InvalidParameterError: the length fits no number of sketches, or a value is not finite.
-    """
+    """Read sketches that follow one another; refuse other lengths, and numbers not finite."""
     if len(data) % SKETCH_BYTES:
         raise InvalidParameterError(f"sketches must have {SKETCH_BYTES} bytes each", len(data))
     sketches = np.frombuffer(data, dtype="<f4").reshape(-1, SKETCH_BYTES // 4)

@@ -45,11 +45,7 @@ class Shard:
 
 
 def require_enough(units: int, teachers: int) -> None:
-    """Refuse fewer units than teachers.
-
-    Raises:
-        TooFewRecordsError: there are.
-    """
+    """Refuse fewer units than teachers, as a TooFewRecordsError."""
     if units < teachers:
         raise TooFewRecordsError(
             f"{teachers} teachers need at least as many patients or records", units

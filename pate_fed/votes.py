@@ -125,11 +125,7 @@ class NoiseShare:
         return _shape_only(self, self.counts)
 
     def add_to(self, votes: VoteHistogram) -> NoisedVotes:
-        """Return a party's votes with its noise; nothing is clamped.
-
-        Raises:
-            InvalidVotesError: the votes are for other queries or classes.
-        """
+        """Return a party's votes with its noise; nothing is clamped."""
         if votes.counts.shape != self.counts.shape:
             raise InvalidVotesError("votes must fit the noise share", votes.counts.shape)
         noised = votes.counts + self.counts

@@ -119,11 +119,7 @@ class StableMax(Mechanism):
         return assemble_release(winners, winners != ABSTAIN, max_answers=max_answers)
 
     def answer_chances(self, counts: ArrayLike) -> NDArray[np.float64]:
-        """Return the chance that each query is answered, given its votes. Private.
-
-        Returns:
-            Shape (queries,); but for the noise's grid of 1/64.
-        """
+        """Return each query's chance to be answered, given its votes, to 1/64. Private."""
         stable_for = stable_distance(vote_counts(counts), unit_votes=self.unit_votes)
         return self.chance_above(np.asarray(stable_for - self.bar, dtype=np.float64))
 

@@ -109,11 +109,7 @@ def _teach_curves(labels: int, facts: LabelFacts) -> bool:
 
 
 def make_student(name: str, kind: DatasetKind) -> Student:
-    """Make an untrained student.
-
-    Raises:
-        InvalidParameterError: an unknown name.
-    """
+    """Make an untrained student; refuse an unknown name."""
     if name not in STUDENTS:
         raise InvalidParameterError(f"student must be one of {', '.join(STUDENTS)}", repr(name))
     return STUDENTS[name](kind)
