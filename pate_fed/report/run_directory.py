@@ -289,24 +289,12 @@ def replace_report(path: str | os.PathLike[str], page: str, *, name: str = REPOR
     Raises:
         RunDirectoryError: the directory cannot be written.
     """
-    _replace(Path(path), name, page)
-
-
-def keep_audit(path: str | os.PathLike[str], found: Audit) -> None:
-    """Put the findings of an audit into a finished run directory, in place of earlier ones.
-
-    Raises:
-        RunDirectoryError: the directory cannot be written.
-    """
-    _replace(Path(path), AUDIT, found.as_text())
-
-
-def _replace(folder: Path, name: str, text: str) -> None:
+    folder = Path(path)
     with writing(folder / name):
         descriptor, new = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
+                file.write(page)
                 file.flush()
                 os.fsync(file.fileno())
             Path(new).replace(folder / name)
@@ -314,6 +302,11 @@ def _replace(folder: Path, name: str, text: str) -> None:
             Path(new).unlink(missing_ok=True)
             raise
         sync(folder)
+
+
+def keep_audit(path: str | os.PathLike[str], found: Audit) -> None:
+    """Put the findings of an audit into a finished run directory, in place of earlier ones."""
+    replace_report(path, found.as_text(), name=AUDIT)
 
 
 def _read_text(path: Path) -> str:
