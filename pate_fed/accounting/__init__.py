@@ -39,8 +39,8 @@ from pate_fed.accounting.events import (
 )
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu, gdp_mu_squared
 from pate_fed.accounting.label_bounds import label_level_epsilon, label_rdp, threshold_bit_rdp
-from pate_fed.accounting.ledger import LedgerEntry, PrivacyLedger, order_for_life
 from pate_fed.accounting.outcome_caps import NO_OUTCOMES, OutcomeEntry, OutcomeLedger, Outcomes
+from pate_fed.accounting.privacy_ledger import LedgerEntry, PrivacyLedger, order_for_life
 from pate_fed.accounting.reservations import EntryState
 
 __all__ = [

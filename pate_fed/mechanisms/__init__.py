@@ -3,6 +3,7 @@
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Mechanism, Size, Spec
+from pate_fed.mechanisms.mechanism_words import NOBODY_IS_PROTECTED
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noise_shares import DistributedNoise
 from pate_fed.mechanisms.predictions import CONFIDENCE, HearsStudent, StudentPredictions
@@ -17,7 +18,6 @@ from pate_fed.mechanisms.registry import (
 from pate_fed.mechanisms.sampling import RandomBytes, keyed_stream, sample_gaussian
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableMax
 from pate_fed.mechanisms.threshold_max import InteractiveThresholdMax, ThresholdMax
-from pate_fed.mechanisms.words import NOBODY_IS_PROTECTED
 
 __all__ = [
     "CONFIDENCE",
