@@ -143,7 +143,7 @@ class SummedHistogram(_Counts):
     """The exact sum of all parties' votes. Exists where noise is the coordinator's to add.
 
     Secret: in memory only, at the coordinator; never stored, logged, printed or counted.
-    Two things read it: `pate_fed.mechanisms.noise.NoisePlan`, and the per-instance cost.
+    Two things read it: `pate_fed.mechanisms.CoordinatorNoise`, and the per-instance cost.
 
     Attributes:
         total_votes: Votes cast per query. After the fold of `open_sum` each count is between 0

@@ -1,14 +1,14 @@
 """Mechanisms: the rules from summed votes to labels, and where their noise comes from."""
 
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Mechanism, Size, Spec
 from pate_fed.mechanisms.mechanism_words import NOBODY_IS_PROTECTED
-from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noise_shares import DistributedNoise
 from pate_fed.mechanisms.predictions import CONFIDENCE, HearsStudent, StudentPredictions
 from pate_fed.mechanisms.registry import (
-    DEPLOYED,
+    DEPLOYED_MECHANISMS,
     SPECS,
     TALLIES,
     make_mechanism,
@@ -21,17 +21,17 @@ from pate_fed.mechanisms.threshold_max import InteractiveThresholdMax, Threshold
 
 __all__ = [
     "CONFIDENCE",
-    "DEPLOYED",
+    "DEPLOYED_MECHANISMS",
     "NOBODY_IS_PROTECTED",
     "SPECS",
     "TALLIES",
+    "CoordinatorNoise",
     "DistributedNoise",
     "GaussianMax",
     "HearsStudent",
     "InteractiveThresholdMax",
     "LaplaceMax",
     "Mechanism",
-    "NoisePlan",
     "RandomBytes",
     "Size",
     "Spec",

@@ -2,7 +2,7 @@
 
 mechanism = make_mechanism(Rule("threshold", vote_threshold=25, sigma2=12))
 reserved = mechanism.worst_case_event(34, 34)                 # before any noise is drawn
-release = mechanism.release(summed, noise=NoisePlan(), random_bytes=secrets.token_bytes,
+release = mechanism.release(summed, noise=CoordinatorNoise(), random_bytes=secrets.token_bytes,
                             max_answers=34)
 spent = mechanism.event(release.asked, release.answered)      # covered by `reserved`
 """
@@ -22,7 +22,7 @@ from pate_fed.accounting.distributed_law import share_sigma
 from pate_fed.accounting.events import PrivacyEvent
 from pate_fed.accounting.ranges import whole
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.rule import Rule
@@ -102,7 +102,7 @@ class Mechanism(ABC):
         self,
         summed: SummedHistogram,
         *,
-        noise: NoisePlan,
+        noise: CoordinatorNoise,
         random_bytes: RandomBytes,
         max_answers: int,
     ) -> NoisyRelease:

@@ -34,7 +34,7 @@ SPECS: Final[dict[str, Spec]] = {
 TALLIES: Final = tallies.SPEC.name
 """The mechanism of a private evaluation, which nobody chooses for labels."""
 
-DEPLOYED: Final = tuple(SPECS)
+DEPLOYED_MECHANISMS: Final = tuple(SPECS)
 """Mechanisms of a deployment: they release labels alone, at a finite price."""
 
 

@@ -29,6 +29,7 @@ from pate_fed.accounting.events import (
 )
 from pate_fed.accounting.ranges import in_range, positive, vote_counts, whole
 from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise, stable_distance
 from pate_fed.mechanisms.laplace_max import gamma_of
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
@@ -38,7 +39,6 @@ from pate_fed.mechanisms.mechanism import (
     assemble_release,
 )
 from pate_fed.mechanisms.mechanism_words import number
-from pate_fed.mechanisms.noise import NoisePlan, stable_distance
 from pate_fed.mechanisms.sampling import RandomBytes, sample_gaussian, sample_laplace
 from pate_fed.releases import ABSTAIN, NoisyRelease
 from pate_fed.rule import Rule
@@ -107,7 +107,7 @@ class StableMax(Mechanism):
         self,
         summed: SummedHistogram,
         *,
-        noise: NoisePlan,
+        noise: CoordinatorNoise,
         random_bytes: RandomBytes,
         max_answers: int,
     ) -> NoisyRelease:
