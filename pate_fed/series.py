@@ -65,9 +65,6 @@ def price_of_series(
     `order_of_series`, which was fixed before the first. Later runs may be planned with earlier
     labels in view, and so may their number: each of both numbers has deltas of its own.
 
-    Returns:
-        The cost at `delta_of_series`.
-
     Source:
         docs/explanation/privacy-guarantee.md, "A series of runs".
     """

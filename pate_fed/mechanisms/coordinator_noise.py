@@ -46,9 +46,6 @@ class CoordinatorNoise:
         """Tell for which queries the largest count, with fresh noise added, reaches a threshold.
 
         The noisy top count itself never leaves.
-
-        Returns:
-            Shape (queries,).
         """
         counts = summed.counts
         if offsets is not None:

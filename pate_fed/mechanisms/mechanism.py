@@ -154,11 +154,7 @@ def require_shares(shares: int | None, sigma: float) -> None:
 
 
 def require_noise_here(shares: int | None) -> None:
-    """Refuse to add noise where the parties have added it.
-
-    Raises:
-        InvalidParameterError: the parties add the noise.
-    """
+    """Refuse to add noise where the parties have added it."""
     if shares is not None:
         raise InvalidParameterError("noise must be the coordinator's to add")
 
@@ -182,11 +178,7 @@ def require_opened(noisy: NoisyHistogram, *, most: int, sigma: float, shares: in
 
 
 def whole_votes(weight: float) -> int:
-    """Return a weight as the whole number of votes that discrete noise is priced for.
-
-    Raises:
-        InvalidParameterError: it is not whole.
-    """
+    """Return a weight as the whole number of votes that discrete noise is priced for."""
     if weight != math.floor(weight):
         raise InvalidParameterError("weight must be whole with noise at the parties", weight)
     return int(weight)

@@ -68,9 +68,6 @@ def preview(mechanism: Mechanism, counts: NDArray[np.int64]) -> Preview:
     Args:
         mechanism: With noise at the coordinator.
         counts: Simulated votes, the right class first; shape (queries, classes).
-
-    Returns:
-        The same for the same arguments.
     """
     stream, answered, right = keyed_stream(b"", tag="preview"), 0, 0
     for _ in range(_SIMULATED_DRAWS):  # one draw in memory at a time: rows may be wide

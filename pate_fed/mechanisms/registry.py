@@ -46,11 +46,7 @@ def specs_with(noise_place: str) -> dict[str, Spec]:
 
 
 def spec_of(name: str) -> Spec:
-    """Return the `Spec` of a mechanism.
-
-    Raises:
-        InvalidParameterError: there is none of this name.
-    """
+    """Return the `Spec` of a mechanism; refuse an unknown name."""
     if name == TALLIES:
         return tallies.SPEC
     if name not in SPECS:

@@ -45,11 +45,7 @@ class EvaluationSettings:
     colluders: int = 1
 
     def check(self, *, parties: int) -> None:
-        """Refuse numbers out of their range.
-
-        Raises:
-            InvalidSettingError: one is.
-        """
+        """Refuse numbers out of their range, as an InvalidSettingError."""
         require_in_range(self)
         most = min(MOST_PLACES, MAX_TOTAL_VOTES // max(1, parties))
         if not 1 <= self.places <= most:

@@ -205,11 +205,7 @@ def _tried(value: float | None, shares: tuple[float, ...], votes: int) -> list[f
 
 
 def _drawn(rule: Rule, parties: int) -> float:
-    """Return the noise in each count when all parties add theirs.
-
-    Raises:
-        NarrowNoiseError: it is too little to be shared.
-    """
+    """Return the noise in each count when all parties add theirs."""
     sigma = rule.need("sigma2")
     if not rule.at_parties:
         return sigma
