@@ -20,9 +20,9 @@ from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import Run, RunState
 from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.retraining import PublicInputs, give_student
-from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import Transport
 from coordinator.runs.worker import RunWorker
+from coordinator.runs.worker_resources import WorkerResources
 from coordinator.runs.write_up import write_up
 from pate_fed.report import FinishedRun
 
@@ -33,10 +33,7 @@ WHAT_IS_LOST: Final = (
 
 
 def write_anew(coordinator: Coordinator, name: str) -> bool:
-    """Write the directory of a run that has ended, if it is gone.
-
-    Returns:
-        Whether it was written; not where it is there already, or the run has no results.
+    """Write the directory of a run that has ended, if it is gone; tell whether it was written.
 
     Raises:
         RunQueueError: there is no such run, or it has not ended.
@@ -54,7 +51,7 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
         coordinator.home,
         coordinator.queue,
         parties=coordinator.members,
-        surroundings=WorkerResources(
+        resources=WorkerResources(
             open_transport=_refuse,
             random_bytes=secrets.token_bytes,
             noise_bytes=secrets.token_bytes,
@@ -68,15 +65,7 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
 def give_student_to(
     coordinator: Coordinator, name: str, kind: str
 ) -> tuple[FinishedRun, list[str]]:
-    """Train a student of a kind from the stored labels of a run that has ended.
-
-    Args:
-        coordinator: The federation.
-        name: The run.
-        kind: One of `STUDENTS`, or "auto".
-
-    Returns:
-        The run with its student, and what could not be made, a line each.
+    """Train a student of a kind from the stored labels of a run that has ended; see `give_student`.
 
     Raises:
         RunQueueError: there is no such run, it has not ended or has no label, or its student is
@@ -111,11 +100,7 @@ def give_student_to(
 
 
 def _note_student(coordinator: Coordinator, name: str, kind: str) -> None:
-    """Tell that a run gets another student: before it does, so that none is without an entry.
-
-    Raises:
-        RunQueueError: there is no such run, it has not ended, or its student is being scored.
-    """
+    """Tell that a run gets another student: before it does, so that none is without an entry."""
     queue = coordinator.queue
     run = queue.find(name)
     if not run.is_ended:

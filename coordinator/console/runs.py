@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from coordinator import operator
 from coordinator.console.access import Visit, visit_of
-from coordinator.console.forms import number_of, optional_text
+from coordinator.console.form_input import number_of, optional_text
 from coordinator.console.rendering import page, step_line
 from coordinator.errors import ConsoleError, RunQueueError
 from coordinator.operator import Coordinator
@@ -155,11 +155,7 @@ _GOING_ON: Final = (RunState.QUEUED, RunState.RUNNING, RunState.WAITING)
 
 
 def place_of(query: QueryParams) -> int | None:
-    """Return the number before which a list goes on; None for its beginning.
-
-    Raises:
-        ConsoleError: it is no number.
-    """
+    """Return the number before which a list goes on; None for its beginning."""
     text = query.get("before", "")
     if not text:
         return None

@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from coordinator.database.answers import members_digest
-from coordinator.database.ledger_rows import read_ledger, write_ledger
-from coordinator.database.run_attempt import RunAttempt
-from coordinator.database.schema import (
+from coordinator.database.federation_schema import (
     AnswerRow,
     RunBatchRow,
     SkippedRow,
 )
+from coordinator.database.ledger_rows import read_ledger, write_ledger
+from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.statements import Statements
 from coordinator.errors import RunDamagedError
 from pate_fed.accounting import Outcomes
-from pate_fed.charging import RunLedger
+from pate_fed.charges import RunLedger
 from pate_fed.errors import PateFedError
 from pate_fed.nodes.database import put
 from pate_fed.queries import QueryPool
@@ -79,15 +79,13 @@ class StoredBatch:
 class RunStore:
     """A run in the database, over all its attempts. It returns the stored state.
 
-    A call returns when its change is on disk.
+    A call returns when its change is on disk; see `RunAttempt.transaction` for its faults.
 
     Attributes:
         statements: The last journal counter that each party signed, over all runs.
 
     Raises:
-        RunLockedError: another process works on it.
         RunDamagedError: the stored state does not fit itself, or is of other terms.
-        DatabaseError: it cannot be read or stored.
     """
 
     def __init__(

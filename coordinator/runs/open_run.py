@@ -28,16 +28,16 @@ from coordinator.runs.later_steps import another_student
 from coordinator.runs.left_out import LeftOut
 from coordinator.runs.queue import Progress
 from coordinator.runs.request import RunRequest
-from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import NoTransport, Traffic, Transport
+from coordinator.runs.worker_resources import WorkerResources
 from pate_fed.accounting import Outcomes, event_additive_delta
-from pate_fed.charging import RunLedger, lifelong_charge
+from pate_fed.charges import RunLedger, lifelong_charge
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.federation import RunTerms
 from pate_fed.queries import QueryPool
 from pate_fed.releases import Outcome
-from pate_fed.report.tables import UsedRun
+from pate_fed.report.ended_run import UsedRun
+from pate_fed.terms import RunTerms
 from protocols.errors import UnfinishedSetupError
 from protocols.forms import DEPLOYED_FORMS, FORMS
 from protocols.identity import SigningIdentity
@@ -57,26 +57,14 @@ class OpenRun(KnownAnswers):
     """One run that was taken up, with its state from earlier lives.
 
     Attributes:
-        identity: The coordinator's.
-        pool: The public inputs.
         task: The published task; None in a simulation.
         attempt: The one that is worked on, in the database; `before` takes an earlier one.
-        world: Its resources.
         results: Its run directory, present or future.
         earlier: Results of its queries in earlier runs, by position in the pool.
         home: The federation; None in a simulation.
         kept: Labels that the students of these earlier runs kept for refused queries.
-        choose: In a simulation: gives the next queries once all others were asked, none at the
-            end.
-        journal: The attempt's steps.
-        store: Charges and releases of the run, over all its attempts.
-        warnings: For people.
-        last_void: Reason of this life's last void batch; "" if there is none.
         stopped_by: The error that ended the run before all was asked.
-        traffic: Its packets in this life.
         exchanges: How many of its exchanges in this life were of its setup, batches and closing.
-        seconds: How long all of that took.
-        left_out: Hospitals that may be asked nothing more in this run.
         refused: Names of the hospitals that refuse a query in this life, by position in the pool.
     """
 
@@ -199,9 +187,7 @@ class OpenRun(KnownAnswers):
     def give_up(self, reason: str, *, lost_by: bytes = b"") -> None:
         """Note that an attempt failed: the next one has rows of its own.
 
-        Args:
-            reason: Why, for people.
-            lost_by: Fingerprint of the hospital that lost the run; empty if none did.
+        `lost_by` is the fingerprint of the hospital that lost the run, if one did.
         """
         self.attempt.give_up(reason, lost_by=lost_by)
         self._is_given_up = True

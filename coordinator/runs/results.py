@@ -29,8 +29,8 @@ from pate_fed.report import (
     render_model_card,
     render_report,
 )
+from pate_fed.report.ended_run import EndedRun, UsedRun, metrics_table, privacy_table
 from pate_fed.report.run_directory import SentPacket, digests_of
-from pate_fed.report.tables import EndedRun, UsedRun, metrics_table, privacy_table
 from pate_fed.report.warning_words import end_warnings, party_warnings, slack_warnings
 from pate_fed.run_folder import ANNEXES, EARLIER, MODEL_CARD, REPORT, SEAL, STUDENT
 from pate_fed.version import __version__
@@ -60,12 +60,7 @@ _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlierSetup:
-    """A setup of a run that failed, so that the run was set up anew.
-
-    Attributes:
-        round: It.
-        reason: Reason of the failure.
-    """
+    """A setup of a run that failed, so that the run was set up anew."""
 
     round: CoordinatorRound
     reason: str
@@ -277,11 +272,7 @@ def write_pages(directory: RunDirectory, *, notes: list[str]) -> None:
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of the packages that a run's manifest names.
-
-    Raises:
-        MissingExtraError: one is not installed as a package.
-    """
+    """Return the versions of the packages that a run's manifest names."""
     try:
         return {name: version(name) for name in _VERSIONS_OF}
     except PackageNotFoundError as error:
