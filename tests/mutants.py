@@ -50,24 +50,24 @@ LEAST_KILLED: Final = 0.92
 
 MODULES: Final = (
     "protocols/**/*.py",
-    "pate_fed/accounting/ledger.py",
+    "pate_fed/accounting/privacy_ledger.py",
     "pate_fed/accounting/reservations.py",
-    "pate_fed/charging.py",
+    "pate_fed/charges.py",
     "coordinator/database/ledger_rows.py",
     "coordinator/database/run_*.py",
     "coordinator/database/statements.py",
     "coordinator/runs/labeling/*.py",
     "party/storage/*journal.py",
-    "party/storage/ledger.py",
+    "party/storage/ledger_store.py",
     "party/decision/guard.py",
     "party/decision/run_account.py",
-    "party/decision/spending.py",
+    "party/decision/run_spending.py",
 )
 TESTS: Final = (
     "tests/test_protocols",
     "tests/test_federation*.py",
-    "tests/test_pate_fed/test_accounting_ledger.py",
-    "tests/test_pate_fed/test_charging.py",
+    "tests/test_pate_fed/test_accounting_privacy_ledger.py",
+    "tests/test_pate_fed/test_charges.py",
     "tests/test_party/test_enrollment.py",
     "tests/test_party/test_guard.py",
     "tests/test_party/test_journal.py",
@@ -75,7 +75,7 @@ TESTS: Final = (
     "tests/test_party/test_node.py",
     "tests/test_party/test_peers.py",
     "tests/test_party/test_restart.py",
-    "tests/test_party/test_spending.py",
+    "tests/test_party/test_run_spending.py",
     "tests/test_party/test_storage.py",
     "tests/test_coordinator/test_asking.py",
     "tests/test_coordinator/test_database.py",
@@ -170,11 +170,7 @@ def _is_text(node: cst.CSTNode) -> bool:
 
 
 class Module:
-    """A module, and the mutants that can be made of it.
-
-    Args:
-        path: From the root.
-    """
+    """A module, and the mutants that can be made of it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -296,13 +292,7 @@ class _Attempt:
 
 
 class Trial:
-    """A pytest plugin: instead of running the tests, it tries mutants on them.
-
-    Args:
-        mutants: To be tried, in order.
-        processes: Forks at a time.
-        until: Time after which no other mutant is tried.
-    """
+    """A pytest plugin: instead of running the tests, it tries mutants on them."""
 
     def __init__(
         self, mutants: Iterator[tuple[Mutant, CodeType]], *, processes: int, until: float

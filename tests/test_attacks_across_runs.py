@@ -24,7 +24,7 @@ import pytest
 from sqlalchemy import func, select
 
 from party.storage import Journal
-from party.storage.schema import SiteRow
+from party.storage.site_schema import SiteRow
 from protocols import wire
 from protocols.errors import HistoryError, KeyConfirmationError
 from protocols.masked import MaskedSum
@@ -42,8 +42,8 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.rounds import RunNote
-from protocols.rounds.journal import MOST_UNSERVED
 from protocols.rounds.opening import at_coordinator as opening
+from protocols.rounds.round_journal import MOST_UNSERVED
 from protocols.values import encode_value
 from tests.support.hostile import (
     Patch,
@@ -123,14 +123,7 @@ HEARD = ["alive", "after a restart"]
 
 
 def refused_additive_run(make: Make, hospitals: int, *, heard: str = "alive", more: int = 0) -> Run:
-    """An additive batch that the attacker opens, and that a liar signs it never sent for.
-
-    Args:
-        make: Makes the world.
-        hospitals: Those of the run; the last is the liar.
-        heard: How hospitals hear that it is void.
-        more: Hospitals that do not take part.
-    """
+    """An additive batch that the attacker opens, and that a liar signs it never sent for."""
     world = make(hospitals + more, liars={hospitals - 1})
     run = Run(world, range(hospitals), "additive", colluders=1).set_up()
     assert run.ask(range(world.queries)) == {}

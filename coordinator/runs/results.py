@@ -29,8 +29,8 @@ from pate_fed.report import (
     render_model_card,
     render_report,
 )
+from pate_fed.report.ended_run import EndedRun, UsedRun, metrics_table, privacy_table
 from pate_fed.report.run_directory import SentPacket, digests_of
-from pate_fed.report.tables import EndedRun, UsedRun, metrics_table, privacy_table
 from pate_fed.report.warning_words import end_warnings, party_warnings, slack_warnings
 from pate_fed.run_folder import ANNEXES, EARLIER, MODEL_CARD, REPORT, SEAL, STUDENT
 from pate_fed.version import __version__
@@ -74,7 +74,7 @@ def privacy_of(
 ) -> Privacy:
     """Return the content of `privacy.json`, and warn of what it tells; see `EndedRun`.
 
-    `budgets` has, by name, each hospital's budget of all rounds of a simulation together.
+    `budgets` has, by name, each hospital's budget of the whole series of a simulation.
     """
     settings, labeling = run.request.settings, run.labeling
     form = FORMS[settings.form]

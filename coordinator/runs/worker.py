@@ -30,16 +30,16 @@ from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
 from coordinator.runs.agreement import Agreement, id_at_hospitals, refusal_in, refused
 from coordinator.runs.endings import end_of, ending, said
-from coordinator.runs.interim import predictions_for
+from coordinator.runs.interim_student import predictions_for
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
 from coordinator.runs.open_run import OpenRun, earlier_answers, is_closed, results_of
 from coordinator.runs.preflight import require_request
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_task
-from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import NoTransport, Transport, WatchedTransport
 from coordinator.runs.waits import RunWaits
+from coordinator.runs.worker_resources import WorkerResources
 from coordinator.runs.write_up import Write, write_or_note
 from pate_fed.errors import BudgetExhaustedError, PateFedError, RunDirectoryError
 from pate_fed.planning.budgets import budget_share, tightest_cost
@@ -81,14 +81,14 @@ class RunWorker:
         queue: RunQueue,
         *,
         parties: Callable[[], list[EnrolledParty]],
-        surroundings: WorkerResources,
+        resources: WorkerResources,
         write: Write = write_or_note,
     ) -> None:
         self._home = home
         self._queue = queue
-        self._with = surroundings
+        self._with = resources
         self._write = write
-        self._waits = RunWaits(queue, parties=parties, surroundings=surroundings)
+        self._waits = RunWaits(queue, parties=parties, resources=resources)
         self._agreement = Agreement(queue, self._waits)
 
     def work(self, run: Run) -> None:
@@ -325,7 +325,7 @@ class RunWorker:
             else:
                 self._wait_for_hospitals(run, said(error), error)
         else:
-            self._finish(run, labeling, gives_up=stopping)
+            self._finish(run, labeling, voids=stopping)
             return labeling
         return None
 
@@ -378,10 +378,10 @@ class RunWorker:
         self._read_out(run, said(error))
         self._queue.enter(run.request.name, RunState.INCOMPLETE, said(error))
 
-    def _finish(self, run: OpenRun, labeling: LabelingRun, *, gives_up: bool) -> None:
+    def _finish(self, run: OpenRun, labeling: LabelingRun, *, voids: bool) -> None:
         """Bring the batch to its end that was open when an earlier life ended."""
         try:
-            labeling.finish(gives_up=gives_up)
+            labeling.finish(voids=voids)
         except VoidBatchError as error:
             _note_void(run, error)
             _log.warning("run %s: %s", run.request.name, said(error))

@@ -8,7 +8,7 @@ import numpy as np
 
 from coordinator.runs.retraining import PublicInputs, give_student
 from coordinator.simulation.chance import Chance
-from coordinator.simulation.rounds import simulation_record
+from coordinator.simulation.earlier_runs import simulation_record
 from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.errors import InvalidDataError, RunDirectoryError
 from pate_fed.options import OPTIONS, fields_of
@@ -37,7 +37,7 @@ def train_another(
         identity = SigningIdentity.from_private_bytes(key)
     except ValueError as error:
         raise RunDirectoryError("manifest.json must have its split") from error
-    chance = Chance(settings.seed, root=root, round_number=1 + len(settings.earlier))
+    chance = Chance(settings.seed, root=root, run_number=1 + len(settings.earlier))
     kept = {name: value for name, value in settings if name in OPTIONS and value is not None}
     given = {**kept, "data": settings.data or "", "data_dir": data_dir, "data_file": data_file}
     source = DataSource(**fields_of("data", given))

@@ -2,7 +2,7 @@
 
 The coordinator's list of members is hearsay: it may have invented a peer, to be left alone with one
 hospital's votes. A peer counts once our people compared its words with its own people, on a line
-that the coordinator does not control, and wrote down how. `party.site.records` keeps that.
+that the coordinator does not control, and wrote down how. `party.site.people_decisions` keeps that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from party.errors import PinError, WordsDifferError
 from protocols.fingerprint_words import is_same
 from protocols.identity import PublicIdentity
-from protocols.membership import Membership
+from protocols.membership_messages import Membership
 from protocols.party_names import normalized
 
 MOST_LETTERS = 200
@@ -46,7 +46,7 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerStanding:
+class ListedPeer:
     """The facts about a peer, for people.
 
     Attributes:
@@ -89,7 +89,7 @@ def require_compared(identity: PublicIdentity, compared: str) -> None:
         raise WordsDifferError("the words must be those that the peer's own people read aloud")
 
 
-def standings(pins: Iterable[Pin], membership: Membership | None) -> tuple[PeerStanding, ...]:
+def listed_peers(pins: Iterable[Pin], membership: Membership | None) -> tuple[ListedPeer, ...]:
     """Put our own checks beside the coordinator's word, if it was asked, by name."""
     named: dict[bytes, tuple[str, PublicIdentity]] = {}
     if membership is not None:
@@ -98,11 +98,11 @@ def standings(pins: Iterable[Pin], membership: Membership | None) -> tuple[PeerS
             named[identity.fingerprint] = name, identity
     ours = {pin.identity.fingerprint: pin for pin in pins}
     checked = [
-        PeerStanding(pin.name, pin.identity, pin, fingerprint in named)
+        ListedPeer(pin.name, pin.identity, pin, fingerprint in named)
         for fingerprint, pin in ours.items()
     ]
     heard = [
-        PeerStanding(name, identity, None, is_member=True)
+        ListedPeer(name, identity, None, is_member=True)
         for fingerprint, (name, identity) in named.items()
         if fingerprint not in ours
     ]

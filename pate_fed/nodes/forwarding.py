@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from pate_fed.errors import InvalidSettingError
-from pate_fed.nodes.console import one_line, place_of
 from pate_fed.nodes.owner_files import OWNER_ONLY, write_file
+from pate_fed.nodes.terminal import one_line, place_of
 from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
 
 if TYPE_CHECKING:
@@ -216,11 +216,7 @@ def _to_syslog(
 
 
 def _address_of(text: str) -> tuple[socket.AddressFamily, Any]:
-    """Return family and address of a syslog; a name would be looked up, which may take long.
-
-    Raises:
-        InvalidSettingError: it is none.
-    """
+    """Return family and address of a syslog; a name would be looked up, which may take long."""
     fault = InvalidSettingError(
         "syslog must be udp://ADDRESS:PORT with an IP address, or unix:///PATH", repr(text)
     )

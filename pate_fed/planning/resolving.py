@@ -14,7 +14,6 @@ import numpy as np
 from pate_fed.accounting.costs import PrivacyUnit
 from pate_fed.data import Dataset
 from pate_fed.errors import InvalidSettingError
-from pate_fed.federation import MOST_ASKED, NO_TASK, RunTerms
 from pate_fed.mechanisms import Size
 from pate_fed.partition import deal_to_parties, units_by_hospital
 from pate_fed.planning.defaults import (
@@ -25,10 +24,11 @@ from pate_fed.planning.defaults import (
     Defaults,
 )
 from pate_fed.planning.planner import Planner
-from pate_fed.planning.settings import RunSettings
-from pate_fed.planning.sums import Sums, require_enough
+from pate_fed.planning.run_settings import RunSettings
+from pate_fed.planning.sum_advice import Sums, require_enough
 from pate_fed.queries import QueryPool
 from pate_fed.rule import Caps, Rule
+from pate_fed.terms import MOST_ASKED, NO_TASK, RunTerms
 
 
 def resolve(

@@ -29,8 +29,8 @@ class Parameters(RecordTable):
     test_delta: Annotated[Share | None, About("of `stable-*`", "yes")] = None
 
 
-class RoundSettings(Parameters):
-    """Those that each round of a simulation has of its own."""
+class OwnSettings(Parameters):
+    """Those that each run of a series has of its own."""
 
     queries: Annotated[int | None, About("how many", "yes")] = None
     select: Annotated[str | None, About("how queries were chosen", "yes")] = None
@@ -38,18 +38,18 @@ class RoundSettings(Parameters):
     mechanism: Annotated[str | None, About("its name", "yes")] = None
     max_answers: Annotated[int | None, About("cap on answers", "yes", "queries")] = None
     epsilon: Annotated[
-        float | None, About("the largest budget; after `--after` that of all rounds", "yes")
+        float | None, About("the largest budget; after `--after` that of the whole series", "yes")
     ] = None
     party_epsilons: Annotated[Numbers | None, About("budgets hospital by hospital", "no")] = None
 
 
-class EarlierRound(RoundSettings):
-    """A round before this one."""
+class EarlierRun(OwnSettings):
+    """A run before this one."""
 
     run: Annotated[str, About("its name", "no")]
 
 
-class Settings(RoundSettings):
+class Settings(OwnSettings):
     """Content of `run.toml`: the [options](command-line.md#pate-fed-simulate) that apply."""
 
     FILE = SETTINGS
@@ -91,7 +91,7 @@ class Settings(RoundSettings):
     classes: Annotated[Texts, About("of a deployed run: their names", "yes")] = ()
     seed: Annotated[int | None, About("of a rehearsal with predictable noise", "no")] = None
     purpose: Annotated[str, About("as it was stated", "yes")] = ""
-    earlier: Annotated[tuple[EarlierRound, ...], About("rounds before this one", "no")] = ()
+    earlier: Annotated[tuple[EarlierRun, ...], About("runs before this one", "no")] = ()
 
     def as_text(self) -> str:
         """Return the content of its file."""
@@ -99,11 +99,7 @@ class Settings(RoundSettings):
 
     @classmethod
     def of_toml(cls, text: str) -> Settings:
-        """Read `run.toml`.
-
-        Raises:
-            RunDirectoryError: it is no TOML; a setting is unknown or of another kind.
-        """
+        """Read `run.toml`, strictly: anything else is a RunDirectoryError."""
         try:
             table = json.dumps(tomllib.loads(text), allow_nan=False)
         except tomllib.TOMLDecodeError as error:

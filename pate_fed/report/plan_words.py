@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pate_fed import wording
 from pate_fed.planning.offers import BestOffer, PartyPrice, Price
 from pate_fed.planning.plan import QueryPlan
-from pate_fed.planning.sums import SumAdvice
+from pate_fed.planning.sum_advice import SumAdvice
 from pate_fed.report.plots import price_plot, standalone
 
 
@@ -59,11 +59,7 @@ def render_plan(found: QueryPlan) -> str:
 
 
 def draw_plan(found: QueryPlan) -> str:
-    """Draw epsilon over expected answers.
-
-    Returns:
-        A self-contained SVG picture.
-    """
+    """Draw epsilon over expected answers, as a self-contained picture in SVG."""
     best = found["best"]
     points = [(point["answers"], point["epsilon"]) for point in best["epsilon_over_answers"]]
     says = (

@@ -1,18 +1,8 @@
 """Models that learn from released labels, and the choice of queries."""
 
-from pate_fed.students.choice import (
-    IMAGE_STUDENTS,
-    STUDENTS,
-    choose_student,
-    make_student,
-    read_student,
-    require_student,
-    students_for,
-    train_student,
-)
 from pate_fed.students.facts import LabelFacts
-from pate_fed.students.interim import interim_chances
-from pate_fed.students.propagation import SpreadLabels, propagate_labels
+from pate_fed.students.interim_chances import interim_chances
+from pate_fed.students.propagation import propagate_labels
 from pate_fed.students.query_selection import (
     SELECTION_METHODS,
     apart,
@@ -22,6 +12,16 @@ from pate_fed.students.query_selection import (
     select_queries,
 )
 from pate_fed.students.student import Lesson, Student
+from pate_fed.students.student_choice import (
+    IMAGE_STUDENTS,
+    STUDENTS,
+    choose_student,
+    make_student,
+    read_student,
+    require_student,
+    students_for,
+    train_student,
+)
 from pate_fed.students.trained import TrainedStudent, load_student
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "STUDENTS",
     "LabelFacts",
     "Lesson",
-    "SpreadLabels",
     "Student",
     "TrainedStudent",
     "apart",

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from party.flower.serving import serve
 from party.service import PartyService
-from party.site.folder import Site
 from party.site.party_task import Vote
+from party.site.site import Site
 from pate_fed.data.task import LearningTask
 from pate_fed.queries import QueryBatch
 from protocols import wire
@@ -114,13 +114,7 @@ def records_in(folder: Path) -> Iterator[tuple[bytes, bytes]]:
 
 
 class MortalHospital(PartyService):
-    """A hospital's service with a witness at its door.
-
-    Args:
-        site: Its folder.
-        witness: Folder of what it writes down.
-        fate: When it kills itself.
-    """
+    """A hospital's service with a witness at its door."""
 
     def __init__(self, site: Site, *, witness: Path, fate: Fate) -> None:
         self._witness = Witness(witness)

@@ -31,9 +31,9 @@ from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import ENDED, Run
 from coordinator.runs.request import source_of
-from party.site.dataset import add
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import Site
+from party.site.joining import CoordinatorDoor
+from party.site.own_table import add
+from party.site.site import Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FederationStatus, Status, read_status
 from party.site.training import ready_teachers
@@ -86,11 +86,7 @@ def children_of(process: int) -> list[int]:
 
 @dataclass
 class Clock:
-    """A clock that processes look at.
-
-    Attributes:
-        file: Holds how far it is ahead.
-    """
+    """A clock that processes look at."""
 
     file: Path
 
@@ -119,14 +115,7 @@ class Clock:
 
 @dataclass
 class Node:
-    """A process with one child: a coordinator's service, or a hospital's node.
-
-    Attributes:
-        command: What is typed, after the interpreter.
-        log: What it prints.
-        variables: Its environment.
-        clock: What time it thinks it is.
-    """
+    """A process with one child: a coordinator's service, or a hospital's node."""
 
     command: tuple[str, ...]
     log: Path
@@ -239,13 +228,7 @@ def can_be_immutable() -> bool:
 
 @dataclass
 class Hospital:
-    """A hospital.
-
-    Attributes:
-        site: Its folder.
-        witness: What went through its node's door.
-        node: Its node.
-    """
+    """A hospital."""
 
     site: Site
     witness: Path
@@ -285,15 +268,7 @@ class Hospital:
 
 @dataclass
 class WholeFederation:
-    """A federation and its processes.
-
-    Attributes:
-        folder: Where everything lies.
-        home: The coordinator's folder.
-        service: The coordinator's process.
-        proxy: What one of the hospitals is behind.
-        hospitals: By name.
-    """
+    """A federation and its processes."""
 
     folder: Path
     home: FederationHome

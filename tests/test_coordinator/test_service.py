@@ -23,8 +23,8 @@ from coordinator.service import _MOST_FAILURES, Service
 from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
 from pate_fed.errors import RunDirectoryError
-from pate_fed.federation import RunTerms
 from pate_fed.run_folder import writing
+from pate_fed.terms import RunTerms
 from protocols.run_scope import RunScope
 from tests.support.deployed import NAMES
 from tests.support.door import Door
@@ -36,14 +36,7 @@ _PATIENCE_S = 300.0
 
 
 class Link(Door):
-    """A SuperLink that is no process.
-
-    Attributes:
-        is_ready: Whether it answers.
-        looks: How often each thread asked that.
-        is_kept: Whether somebody starts it again.
-        restarts: How often somebody did.
-    """
+    """A SuperLink that is no process."""
 
     def __init__(self) -> None:
         super().__init__(first=0)

@@ -19,11 +19,10 @@ from coordinator.runs.labeling import LabelingRun
 from party.errors import BrokenSiteLogError, MembershipError, Reason, SiteError
 from party.owner import open_records
 from party.service import PartyService
-from party.site.folder import IDENTITY_KEY, SETTINGS_FILE, Site
 from party.site.membership import MembershipSettings, free_name, free_port, is_membership_name
-from party.site.records import Subject
-from party.storage.audit_log import sign_head
-from pate_fed.accounting import GaussianMaxEvent
+from party.site.people_decisions import Subject
+from party.site.site import IDENTITY_KEY, SETTINGS_FILE, Site
+from party.storage.site_audit_log import sign_head
 from pate_fed.data.new_task import make_task
 from pate_fed.data.table_features import CategoryEncoder
 from pate_fed.data.task import LearningTask
@@ -239,7 +238,7 @@ class TestOneHospital:
     def test_a_pause_pauses_both(self, both: Both) -> None:
         runs = both.set_up(both.lung), both.set_up(both.heart)
         with records_of(both.sites[1]) as records:
-            records.standing.pause(by="M. Curie")
+            records.state.pause(by="M. Curie")
         for place, run in enumerate(runs):
             with pytest.raises(VoidBatchError, match=Reason.PAUSED):
                 run.ask((place,))
@@ -374,22 +373,6 @@ class TestApprovals:
             runs = [one for one in records.approvals() if one.subject is Subject.RUN]
         assert len({one.digest for one in runs}) == 2
         assert runs[0].terms == runs[1].terms
-
-
-class TestForfeit:
-    CHARGE = GaussianMaxEvent(1, 40.0)
-
-    def test_what_an_earlier_life_left_open_stays_charged_until_it_is_settled(
-        self, both: Both
-    ) -> None:
-        run = both.set_up(both.lung)
-        run.ask((0,))
-        both.services[0]._database.close()
-        service = PartyService(both.sites[0], vote_of=votes)  # type: ignore[arg-type]
-        both.stack.callback(service.close)
-        [entry] = service.ledger.entries
-        assert entry.state.value == "reserved"
-        assert entry.charged == entry.reserved
 
 
 class TestJoining:

@@ -19,7 +19,7 @@ import httpx
 import numpy as np
 import pytest
 
-import party.flower.app
+import party.flower.client_app
 from coordinator.database import Database
 from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
 from coordinator.federation.enrollment import Enrollment
@@ -34,21 +34,21 @@ from party.errors import (
     StorageError,
 )
 from party.service import PartyService
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import DATABASE_FILE, SETTINGS_FILE, Site
+from party.site.joining import CoordinatorDoor
 from party.site.party_task import Vote
-from party.site.records import MOST_PENDING, Approval, ApprovalState, Subject
+from party.site.people_decisions import MOST_PENDING, Approval, ApprovalState, Subject
+from party.site.site import DATABASE_FILE, SETTINGS_FILE, Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import Status, read_status, write_status
-from party.storage.audit_log import SiteAct
+from party.storage.site_audit_log import SiteAct
 from pate_fed.data.task import LearningTask
-from pate_fed.federation import MOST_VOID_BATCHES
 from pate_fed.queries import QueryBatch
+from pate_fed.terms import MOST_VOID_BATCHES
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.membership import Membership
+from protocols.membership_messages import Membership
 from protocols.suites import DEFAULT_SUITE
 from tests.support.deployed import make_home
 from tests.support.federation import MemoryTransport, holds_vector, kinds
@@ -366,12 +366,6 @@ class TestApprovalOfRuns:
             kind
         )
 
-    def answered(self, running: Running, *indices: int) -> LabelingRun:
-        run = running.set_up()
-        for index in indices:
-            run.ask((index,))
-        return run
-
     @sampled()
     @pytest.mark.parametrize("closes", [True, False], ids=["closed", "left open"])
     def test_a_run_that_is_set_up_again_has_what_it_left_and_no_more(
@@ -380,11 +374,11 @@ class TestApprovalOfRuns:
         hospitals = make_hospitals(tmp_path, approval="each run")
         hospitals.changes = {"max_asks": 3, "max_answers": 3}
         asking = self.open(hospitals, stack)
-        run = self.answered(asking, 0, 1)
+        run = asking.set_up(0, 1)
         if closes:
             run.close()
         asking.restart(0)  # what was spent is no matter of one life
-        again = self.answered(asking, 2)  # its coordinator claims to have forgotten the first time
+        again = asking.set_up(2)  # its coordinator claims to have forgotten the first time
         votes_before = len(asking.transport.answers)
         with pytest.raises(VoidBatchError, match=Reason.QUERIES):
             again.ask((3,))
@@ -396,7 +390,7 @@ class TestApprovalOfRuns:
             assert self.told(asking, place, SiteAct.ASKED) == 1
 
     def test_a_run_of_another_name_is_asked_about(self, asking: Running) -> None:
-        self.answered(asking, 0).close()
+        asking.set_up(0).close()
         asking.hospitals.changes["name"] = "another"
         votes_before = len(asking.transport.answers)
         for _ in range(2):
@@ -408,26 +402,8 @@ class TestApprovalOfRuns:
             assert (first.state, second.state) == (ApprovalState.APPROVED, ApprovalState.PENDING)
             assert self.told(asking, place, SiteAct.ASKED) == 2
         self.approve(asking)
-        self.answered(asking, 2).close()
+        asking.set_up(2).close()
         assert len(charged(asking, 0)) == 2
-
-    def test_an_answer_is_on_record_before_teachers_are_asked(self, asking: Running) -> None:
-        seen: list[object] = []
-
-        def watching(*_: object) -> object:
-            def vote(batch: QueryBatch) -> object:
-                seen.append(audit_of(asking.hospitals.sites[0])[-1])
-                return np.full((TEACHERS, len(batch)), MARKER)
-
-            return vote
-
-        asking.restart(0, watching)
-        run = self.answered(asking, 0)
-        [last] = seen
-        assert (last.act, last.facts["run"]) == (  # type: ignore[attr-defined]
-            SiteAct.BATCH_ANSWERED,
-            run.round.run_id,
-        )
 
     def test_an_approval_that_is_taken_back_while_a_batch_is_judged_answers_nothing(
         self, asking: Running, monkeypatch: pytest.MonkeyPatch
@@ -443,7 +419,7 @@ class TestApprovalOfRuns:
         assert self.told(asking, 0, SiteAct.BATCH_ANSWERED) == 0
 
     def test_a_run_that_is_rejected_is_refused_its_next_batch(self, asking: Running) -> None:
-        run = self.answered(asking, 0)
+        run = asking.set_up(0)
         [one] = self.asked(asking, 0)
         with records_of(asking.hospitals.sites[0]) as records:
             records.reject(one.subject, one.digest, coordinator=one.coordinator, by="M. Curie")
@@ -470,7 +446,7 @@ class TestApprovalOfRuns:
         assert additive.suite == masked.suite == DEFAULT_SUITE
         assert masked.state is ApprovalState.PENDING
         hospitals.form = AdditiveSum()
-        self.answered(running, 0)
+        running.set_up(0)
 
 
 class TestPause:
@@ -478,7 +454,7 @@ class TestPause:
         run = running.set_up(0)
         site = running.hospitals.sites[0]
         with records_of(site) as records:
-            records.standing.pause(by="M. Curie")
+            records.state.pause(by="M. Curie")
         answers = len(running.transport.answers)
         with pytest.raises(VoidBatchError, match=Reason.PAUSED):
             run.ask((1,))
@@ -488,7 +464,7 @@ class TestPause:
         status = status_of(running, 0)
         assert (status.state, status.federations[SLUG].last_refusal) == ("paused", "PF-323")
         with records_of(site) as records:
-            records.standing.resume(by="M. Curie")
+            records.state.resume(by="M. Curie")
         assert MOST_VOID_BATCHES > 1
         assert run.ask((2,)).labels.tolist() == [MARKER]
 
@@ -514,7 +490,7 @@ class TestPause:
 
     def test_a_pause_that_says_something_else_is_a_pause(self, running: Running) -> None:
         with records_of(running.hospitals.sites[0]) as records:
-            records.standing.pause(by="M. Curie")
+            records.state.pause(by="M. Curie")
         tampered(running, 0, "UPDATE standing SET value = 'no' WHERE name = 'pause'")
         with pytest.raises(PartyRefusedError, match=Reason.PAUSED):
             running.set_up()
@@ -627,28 +603,6 @@ class TestPeers:
         assert stranger.fingerprint not in service.federation().node._guard.checked_peers
         assert len(service.federation().node._guard.checked_peers) == 2
 
-    @pytest.mark.parametrize(
-        ("own", "refused"),
-        [
-            pytest.param(NAMES[1], True, id="a sister"),
-            pytest.param(NAMES[1].upper(), True, id="a sister, spelled otherwise"),
-            pytest.param("", False, id="nobody's"),
-        ],
-    )
-    def test_a_sister_of_our_own_owner_is_no_independent_peer(
-        self, tmp_path: Path, stack: ExitStack, own: str, refused: bool
-    ) -> None:
-        """The owner of two hospitals of three would be left alone with the third's votes."""
-        hospitals = make_hospitals(tmp_path, policy={"own_body": own})
-        hospitals.approve_all()
-        run = Running(hospitals, stack).run()
-        if not refused:
-            run.set_up()
-            return
-        with pytest.raises(PartyRefusedError) as refusal:
-            run.set_up()
-        assert refusal.value.cause == Reason.UNCHECKED_PEERS
-
     def test_without_a_word_on_its_owner_a_hospital_is_its_own(self, running: Running) -> None:
         service = running.services[0]
         policy = service.federation().node._guard.policy
@@ -758,8 +712,8 @@ class TestWitness:
         if grows:
             with records_of(site) as records:
                 for _ in range(5):
-                    records.standing.pause(by="M. Curie")
-                    records.standing.resume(by="M. Curie")
+                    records.state.pause(by="M. Curie")
+                    records.state.resume(by="M. Curie")
         service = running.services[0]
         service.federation().hear(membership_of(site.identity.fingerprint, audit_head=held))
         with pytest.raises(BrokenSiteLogError):
@@ -796,8 +750,8 @@ class TestWitness:
         for _ in range(answers_lost):
             with records_of(site) as records:
                 for _ in range(10):  # past what the coordinator holds
-                    records.standing.pause(by="M. Curie")
-                    records.standing.resume(by="M. Curie")
+                    records.state.pause(by="M. Curie")
+                    records.state.resume(by="M. Curie")
             with pytest.raises(JoinError):
                 line.ask()
             assert not running.services[0].federation().has_heard
@@ -814,8 +768,8 @@ class TestWitness:
         line, service = Line(running, tmp_path / "federation"), running.services[0]
         for place in range(3):
             with records_of(running.hospitals.sites[0]) as records:
-                records.standing.pause(by=f"M. Curie {place}")
-                records.standing.resume(by=f"M. Curie {place}")
+                records.state.pause(by=f"M. Curie {place}")
+                records.state.resume(by=f"M. Curie {place}")
             line.ask()
             assert line.kept == service.federation().signed_head()
             line.is_cut = True
@@ -887,9 +841,9 @@ class TestNothingLeaks:
 
 def answer_by_flower(running: Running) -> None:
     """Send one packet through the party's Flower app, as an executor does."""
-    from coordinator.flower.app import GridTransport  # noqa: PLC0415
     from coordinator.flower.local_grid import LocalGrid  # noqa: PLC0415
+    from coordinator.flower.server_app import GridTransport  # noqa: PLC0415
 
-    app = party.flower.app.build(lambda node: running.services[node])
+    app = party.flower.client_app.build(lambda node: running.services[node])
     transport = GridTransport(LocalGrid(app, nodes=3, workers=1), nodes=3, timeout_s=120)
     running.hospitals.run(transport, clock=lambda: running.now).set_up()

@@ -28,11 +28,11 @@ from coordinator.runs.labeling.deciding import Decider, digest_of_predictions
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Messenger
 from coordinator.runs.stages import BatchStage
-from pate_fed.charging import outcomes_of
+from pate_fed.charges import outcomes_of
 from pate_fed.errors import InvalidParameterError, PateFedError, RowSumError
-from pate_fed.federation import BatchTerms
 from pate_fed.mechanisms import Mechanism
 from pate_fed.releases import NoisyRelease
+from pate_fed.terms import BatchTerms
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 from protocols.errors import ProtocolError
 from protocols.rounds import PlanClaim
@@ -123,12 +123,12 @@ class Batches:
         self._on_stage(BatchStage.PLANNED)
         return self._answer(asked)
 
-    def finish(self, *, gives_up: bool) -> NoisyRelease | None:
+    def finish(self, *, voids: bool) -> NoisyRelease | None:
         """Finish the open batch, if there is one, after a resumption; see `LabelingRun.finish`."""
         last = max(self._store.asked().values(), key=lambda each: each.number, default=None)
         release = None
         if last is not None and last.state is BatchState.OPEN:
-            if gives_up:
+            if voids:
                 raise self._void(last, RunEndedError("a batch must be finished", "a stop"))
             return self._answer(last)
         if last is not None and last.state is BatchState.RELEASED:

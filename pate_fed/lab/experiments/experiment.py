@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting.formal import labels_cost
+from pate_fed.accounting.formal_cost import labels_cost
 from pate_fed.data import Dataset
 from pate_fed.data.vote_file import load_vote_counts
 from pate_fed.lab.per_instance import PerInstanceMeter
@@ -136,11 +136,7 @@ def noisy_labels(
 
 
 def counts_of_2018(folder: Path, name: str) -> NDArray[np.int64]:
-    """Read the counts that the paper's 250 teachers cast; int64, shape (queries, classes).
-
-    Raises:
-        InvalidDataError: the file is missing or holds something else.
-    """
+    """Read the counts that the paper's 250 teachers cast; int64, shape (queries, classes)."""
     return load_vote_counts(folder / "pate_votes" / "pate2018_counts" / f"{name}_250_teachers.npy")
 
 
