@@ -100,18 +100,33 @@ def account(
         print(render_comparison(found))
 
 
+def planned_mechanisms() -> Iterable[str]:
+    """Name the mechanisms whose answers can be forecast: those that learn from no label."""
+    from pate_fed.mechanisms import DEPLOYED_MECHANISMS, SPECS  # noqa: PLC0415 - keeps --help fast
+
+    return (name for name in DEPLOYED_MECHANISMS if not SPECS[name].learns)
+
+
 @takes(
-    OPTIONS["parties"].but(help="Hospitals.", usual=50, panel=""),
-    OPTIONS["teachers"].but(usual=1, panel=""),
-    *("epsilon", "delta", "unit", "vote_threshold", "sigma2", "party_epsilons", "weights"),
-    *("noise", "colluders"),
+    OPTIONS["data"].but(
+        help="Data whose defaults apply: csv is any table, images are any images.",
+        usual="csv",
+        panel="",
+    ),
+    OPTIONS["parties"].but(help="Hospitals. [default: by --data]", panel=""),
+    OPTIONS["teachers"].but(panel=""),
+    OPTIONS["records_per_teacher"].but(panel=""),
+    OPTIONS["mechanism"].but(choices=planned_mechanisms, panel=""),
+    *("epsilon", "delta", "unit", "vote_threshold", "sigma2"),
+    *("party_epsilons", "weights", "noise", "colluders"),
 )
 def plan(
     *,
     given: Given,
-    classes: Annotated[int, typer.Option(help="Classes.")] = 10,
+    classes: Annotated[int, typer.Option(help="Classes.")] = 2,
     queries: Annotated[
-        int | None, typer.Option(help="Queries wanted. [default: as many as the budget affords]")
+        int | None,
+        typer.Option(help="Queries wanted. [default: as many as a run asks and can afford]"),
     ] = None,
     teacher_accuracy: Annotated[
         float, typer.Option(help="Assumed accuracy of an average teacher.")
@@ -136,9 +151,9 @@ def plan(
         ),
     ] = None,
     records: Annotated[
-        int | None,
-        typer.Option(min=1, help="Records of an average hospital, for --pool."),
-    ] = None,
+        int,
+        typer.Option(min=1, help="Patients (or records) of an average hospital."),
+    ] = 400,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE.svg", help="New SVG file with epsilon over answers."),
@@ -150,35 +165,27 @@ def plan(
     Works from public numbers and simulated votes alone.
     """
     single_threaded_kernels()
+    import numpy as np  # noqa: PLC0415 - keeps --help fast
+
     from pate_fed import planning  # noqa: PLC0415 - keeps --help fast
-    from pate_fed.mechanisms import ThresholdMax  # noqa: PLC0415 - the same
     from pate_fed.report import plan_words  # noqa: PLC0415 - the same
     from protocols.forms import DEPLOYED_FORMS  # noqa: PLC0415 - the same
     from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
-    if records is not None and pool is None:
-        raise InvalidSettingError("--records is for --pool", f"--records {records} alone")
-    request = planning.PlanRequest(
-        planning.RunSettings.of(
-            {
-                **given,
-                "data": "digits",  # a plan looks at no data
-                "suite": DEFAULT_SUITE,
-                "mechanism": ThresholdMax.name,
-                "queries": queries,
-                "unit": given["unit"] or ("party" if given["teachers"] == 1 else "record"),
-            }
-        ),
-        classes,
-        teacher_accuracy,
-        expected_dropouts,
-        form,
-    )
     inputs = None
     if pool is not None:  # before a plan is computed for seconds
         from pate_fed.data import read_public_inputs  # noqa: PLC0415 - takes a second
 
         inputs = read_public_inputs(pool)
+    request = planning.PlanRequest.of(
+        {**given, "suite": DEFAULT_SUITE, "queries": queries},
+        classes=classes,
+        records=records,
+        pool=None if inputs is None else len(np.unique(inputs, axis=0)),
+        teacher_accuracy=teacher_accuracy,
+        expected_dropouts=expected_dropouts,
+        form=form,
+    )
     found = planning.plan(request, sums=DEPLOYED_FORMS)
     if inputs is not None:
         found["outlook"] = _outlook(inputs, found, records=records)
@@ -192,10 +199,10 @@ def plan(
             print(f"\n{textwrap.fill(found['outlook']['says'], 80)}")
 
 
-def _outlook(inputs: NDArray[np.float64], found: QueryPlan, *, records: int | None) -> Outlook:
+def _outlook(inputs: NDArray[np.float64], found: QueryPlan, *, records: int) -> Outlook:
     from pate_fed.planning.outlook import evidence, outlook  # noqa: PLC0415
 
-    best = found["best"]
+    best = found["forecast"]
     answers = max(1, round(best["expected_answered"]))
     measured = evidence(
         inputs,

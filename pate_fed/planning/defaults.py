@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pate_fed.inputs import DatasetKind
 from pate_fed.mechanisms import SPECS
 
 LEARNING_BATCHES: Final = 5
@@ -31,11 +30,14 @@ class Defaults:
 
     Attributes:
         parties: Number of parties where the data name no hospitals.
-        teachers: Teachers per party; None for `RECORDS_PER_TEACHER`.
+        teachers: Teachers per party; None if they follow from its records.
         queries: Most queries asked; fewer if the budget affords fewer.
         fills_budget: Whether noise is as small as the budget affords for all queries.
         parameters: Of mechanisms, by name, for this many teachers.
         at_parties: The same with noise at the parties.
+        records_per_teacher: Where a patient is the unit, noise does not grow with the number of
+            teachers: small ones give more votes. Of tables it was chosen on BRFSS, Adult and
+            diabetes130 (docs/explanation/students.md).
     """
 
     parties: int
@@ -46,6 +48,7 @@ class Defaults:
     fills_budget: bool = False
     parameters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     at_parties: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    records_per_teacher: int = 40
 
 
 def _for_fifty(queries: int, threshold: Mapping[str, float]) -> Defaults:
@@ -54,7 +57,9 @@ def _for_fifty(queries: int, threshold: Mapping[str, float]) -> Defaults:
     return Defaults(50, 1, queries, parameters=parameters, at_parties=parameters)
 
 
-_TABLE: Final = Defaults(10, None, 500, mechanism="gnmax", select="random", fills_budget=True)
+_TABLE: Final = Defaults(
+    10, None, 500, mechanism="gnmax", select="random", fills_budget=True, records_per_teacher=8
+)
 _IMAGES: Final = Defaults(10, 25, 100, select="spectral")
 DEFAULTS: Final[Mapping[str, Defaults]] = {
     "digits": _for_fifty(30, {"vote_threshold": 18.0, "sigma2": 10.1}),
@@ -69,7 +74,3 @@ DEFAULTS: Final[Mapping[str, Defaults]] = {
     "heart-disease": _TABLE,
     "csv": _TABLE,
 }
-RECORDS_PER_TEACHER: Final[Mapping[DatasetKind, int]] = {"table": 8, "image": 40}
-"""Where a patient is the unit, noise does not grow with the number of teachers: small ones give
-more votes. Chosen on BRFSS, Adult and diabetes130 (docs/explanation/students.md).
-"""

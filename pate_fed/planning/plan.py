@@ -1,20 +1,22 @@
 """The queries that a budget affords, before anything is spent: `pate-fed plan`.
 
-Works from public numbers and simulated votes alone, never from a hospital's. For each choice of
-threshold and noise it computes the queries that the budget affords, and the right answers to expect
-from them.
+Works from public numbers and simulated votes alone, never from a hospital's. What is left open is
+chosen as a run and a simulation choose it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NotRequired, TypedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NotRequired, Self, TypedDict
 
 from pate_fed.accounting.ranges import in_range
 from pate_fed.errors import InvalidParameterError, InvalidSettingError, UnfitSumError
 from pate_fed.mechanisms.preview import ASSUMED_ACCURACY
-from pate_fed.planning.offers import BestOffer, best_offer
+from pate_fed.planning.defaults import DEFAULTS, usual_mechanism
+from pate_fed.planning.forecast import Forecast, ForecastTable, drawn_noise
 from pate_fed.planning.planner import Planner
+from pate_fed.planning.resolving import filled, usual_teachers
 from pate_fed.planning.run_settings import RunSettings
 from pate_fed.planning.sum_advice import SumAdvice, SumForm, Sums, advised_sum
 
@@ -24,8 +26,9 @@ class PlanRequest:
     """A federation and its budget, with what nobody knows before its run.
 
     Attributes:
-        settings: Parties, teachers, unit, budgets; a threshold, its open parameters to be chosen;
-            at most so many queries.
+        settings: Parties, teachers, unit, budgets, mechanism; what is open is chosen.
+        data: Name of a data set whose defaults apply; "csv" for any table, "images" for images.
+        pool: Distinct public inputs; None if there are enough.
         teacher_accuracy: Assumed share of teachers that are right on an average query.
         expected_dropouts: Hospitals that may be lost in a batch, at the worst.
         form: Secure sum; None for the one that fits.
@@ -33,6 +36,8 @@ class PlanRequest:
 
     settings: RunSettings
     classes: int
+    data: str = "csv"
+    pool: int | None = None
     teacher_accuracy: float = ASSUMED_ACCURACY
     expected_dropouts: int = 0
     form: str | None = None
@@ -52,6 +57,29 @@ class PlanRequest:
             raise InvalidSettingError(
                 "--teacher-accuracy must lie between that of guessing and 1", self.teacher_accuracy
             )
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], *, records: int, **others: Any) -> Self:
+        """Return the request of values that a person gave, and the usual ones.
+
+        Args:
+            given: Values by names of `pate_fed.options`; None for those that are not given.
+            records: Patients (or records) of each hospital.
+            others: Its other attributes.
+        """
+        known = DEFAULTS[given["data"]]
+        asked = RunSettings.of({**given, "data": "digits"})  # a plan looks at no data
+        if given["mechanism"] is None:
+            usual = usual_mechanism(given["data"], may_refuse=given["vote_threshold"] is not None)
+            asked = replace(asked, rule=replace(asked.rule, mechanism=usual))
+        parties = asked.parties or known.parties
+        teachers = usual_teachers(asked, known)
+        if teachers is None:
+            teachers = max(1, records // (asked.records_per_teacher or known.records_per_teacher))
+        unit = asked.unit or ("party" if teachers == 1 else "record")
+        settled = replace(asked, parties=parties, teachers=teachers, unit=unit)
+        settled = replace(settled, records_per_teacher=None)
+        return cls(settled, data=given["data"], **others)
 
     @property
     def parties(self) -> int:
@@ -76,14 +104,13 @@ class QueryPlan(TypedDict):
     votes: int
     classes: int
     budget: dict[str, float]
-    requested_queries: int | None
     unit: str | None
     neighbors: str
     assumed_teacher_accuracy: float
     sum: SumAdvice
     view: str
     shares: dict[str, int | None] | None
-    best: BestOffer
+    forecast: ForecastTable
     outlook: NotRequired[Outlook]
 
 
@@ -101,8 +128,8 @@ def plan(request: PlanRequest, *, sums: Sums) -> QueryPlan:
     form = None if advice["form"] is None else sums[advice["form"]]
     if request.settings.rule.at_parties:
         _require_withstood(request, form, why=advice["why"])
-    planner = Planner.of(request.settings, request.classes, form)
-    best = best_offer(planner, teacher_accuracy=request.teacher_accuracy)
+    planner = resolve_plan(request, form)
+    forecast = Forecast.of(planner, teacher_accuracy=request.teacher_accuracy).as_table()
     settings, rule, parties = planner.settings, planner.settings.rule, request.parties
     return {
         "schema_version": 1,
@@ -112,9 +139,8 @@ def plan(request: PlanRequest, *, sums: Sums) -> QueryPlan:
         "votes": settings.votes,
         "classes": request.classes,
         "budget": {"epsilon": max(settings.party_epsilons or ()), "delta": settings.delta},
-        "requested_queries": settings.caps.max_asks,
         "unit": settings.unit,
-        "neighbors": best["decides"]["neighbors"],
+        "neighbors": forecast["decides"]["neighbors"],
         "assumed_teacher_accuracy": request.teacher_accuracy,
         "sum": advice,
         "view": "coordinator" if rule.at_parties else "public",
@@ -126,8 +152,19 @@ def plan(request: PlanRequest, *, sums: Sums) -> QueryPlan:
         }
         if rule.at_parties
         else None,
-        "best": best,
+        "forecast": forecast,
     }
+
+
+def resolve_plan(request: PlanRequest, form: SumForm | None) -> Planner:
+    """Return a federation with all settings filled in, as a run's are."""
+    planner = Planner.of(request.settings, request.classes, form)
+    rule = planner.settings.rule
+    if rule.at_parties and rule.sigma2 is not None:
+        drawn_noise(rule, request.parties)
+    known = DEFAULTS[request.data]
+    pool = request.pool or max(known.queries, request.settings.caps.max_asks or 0)
+    return replace(planner, settings=filled(planner, known, pool=pool))
 
 
 def _require_withstood(request: PlanRequest, form: SumForm | None, *, why: str) -> None:

@@ -20,7 +20,6 @@ from pate_fed.planning.defaults import (
     DEFAULTS,
     EVALUATION_EPSILON,
     LEARNING_BATCHES,
-    RECORDS_PER_TEACHER,
     Defaults,
 )
 from pate_fed.planning.planner import Planner
@@ -61,12 +60,10 @@ def resolve(
     else:
         parties = settings.parties or known.parties
     require_enough(parties, form=settings.form, sums=sums)
-    teachers = settings.teachers
-    if teachers is None and settings.records_per_teacher is None:
-        teachers = 1 if settings.unit == "party" else known.teachers
+    teachers = usual_teachers(settings, known)
     party_teachers = records = None
     if teachers is None:
-        records = settings.records_per_teacher or RECORDS_PER_TEACHER[dataset.kind]
+        records = settings.records_per_teacher or known.records_per_teacher
         homes = deal_to_parties(private, parties=parties, scheme=scheme, rng=rng)
         party_teachers = tuple(max(1, patients // records) for patients in homes.sizes)
     usual_unit: PrivacyUnit = "party" if set(party_teachers or (teachers,)) == {1} else "record"
@@ -88,7 +85,15 @@ def resolve(
             f"--queries must be at most {pool}, the distinct inputs that no earlier run asked",
             settings.caps.max_asks or "none",
         )
-    return _filled(settled, known, pool=pool, classes=len(dataset.class_names), sums=sums)
+    planner = Planner.of(settled, len(dataset.class_names), sums[settled.form])
+    return filled(planner, known, pool=pool)
+
+
+def usual_teachers(settings: RunSettings, known: Defaults) -> int | None:
+    """Return the number of every hospital's teachers; None if it follows from its records."""
+    if settings.teachers is not None or settings.records_per_teacher is not None:
+        return settings.teachers
+    return 1 if settings.unit == "party" else known.teachers
 
 
 def resolve_for(
@@ -104,8 +109,8 @@ def resolve_for(
         teachers=None,
         unit=settings.unit or usual_unit,
     )
-    known = DEFAULTS["csv"]
-    return _filled(settled, known, pool=pool, classes=classes, sums=sums, for_life=True)
+    planner = Planner.of(settled, classes, sums[settled.form], for_life=True)
+    return filled(planner, DEFAULTS["csv"], pool=pool)
 
 
 def terms_of(
@@ -123,17 +128,19 @@ def terms_of(
     return replace(terms, name=name, pool_digest=pool_digest, task_digest=task_digest)
 
 
-def _filled(
-    settings: RunSettings,
-    known: Defaults,
-    *,
-    pool: int,
-    classes: int,
-    sums: Sums,
-    for_life: bool = False,
-) -> RunSettings:
-    """Fill in lists, mechanism and queries, once parties and teachers are known."""
-    planner = Planner.of(settings, classes, sums[settings.form], for_life=for_life)
+def filled(planner: Planner, known: Defaults, *, pool: int) -> RunSettings:
+    """Fill in mechanism, queries and batches, once parties and teachers are known.
+
+    Args:
+        planner: With the settings so far.
+        known: The defaults of the data.
+        pool: Distinct public inputs that may be asked.
+
+    Raises:
+        InvalidSettingError: more queries than the pool has.
+        BudgetExhaustedError: the budget does not afford the queries, or a single one.
+    """
+    settings = planner.settings
     asked = settings.caps
     if asked.max_asks is not None and asked.max_asks > pool:  # before the seconds of a price
         raise InvalidSettingError(

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 
 from pate_fed import wording
-from pate_fed.planning.offers import BestOffer, PartyPrice, Price
+from pate_fed.planning.forecast import ForecastTable, PartyPrice, Price
 from pate_fed.planning.plan import QueryPlan
 from pate_fed.planning.sum_advice import SumAdvice
 from pate_fed.report.plots import price_plot, standalone
@@ -14,7 +14,7 @@ from pate_fed.report.plots import price_plot, standalone
 
 def render_plan(found: QueryPlan) -> str:
     """Write the result of `plan` for people: the proposal, its cost, and how that grows."""
-    best, delta = found["best"], wording.delta_text(found["budget"]["delta"])
+    best, delta = found["forecast"], wording.delta_text(found["budget"]["delta"])
     rule, noise = best["mechanism"], ""
     lines = [
         *_wrapped(
@@ -23,7 +23,6 @@ def render_plan(found: QueryPlan) -> str:
             f"at delta {delta}"
         ),
         *_wrapped(_sum_line(found["sum"])),
-        *_unfit_lines(found),
     ]
     if (shares := found["shares"]) is not None:
         noise = f"--noise parties --sum {found['sum']['form']} --colluders {shares['colluders']} "
@@ -35,7 +34,7 @@ def render_plan(found: QueryPlan) -> str:
     lines += [
         "",
         f"Ask {wording.plural(best['queries'], 'query', 'queries')} with",
-        f"  {noise}--vote-threshold {rule['vote_threshold']:g} --sigma2 {rule['sigma2']:g}",
+        f"  {noise}--mechanism {rule['name']} {_threshold(rule)}--sigma2 {rule['sigma2']:g}",
         *_wrapped(
             f"and expect {wording.plural(round(best['expected_answered']), 'answer')}, "
             f"{best['expected_right']:.0f} right, if teachers are right "
@@ -58,9 +57,14 @@ def render_plan(found: QueryPlan) -> str:
     return "\n".join(lines)
 
 
+def _threshold(rule: Mapping[str, str | float | None]) -> str:
+    threshold = rule["vote_threshold"]
+    return "" if threshold is None else f"--vote-threshold {threshold:g} "
+
+
 def draw_plan(found: QueryPlan) -> str:
     """Draw epsilon over expected answers, as a self-contained picture in SVG."""
-    best = found["best"]
+    best = found["forecast"]
     points = [(point["answers"], point["epsilon"]) for point in best["epsilon_over_answers"]]
     says = (
         f"Epsilon, unit {found['unit']}, {found['view']} view, delta "
@@ -103,7 +107,7 @@ def _budgets_shown(rows: list[PartyPrice]) -> str:
     return f"{least:g}" if least == most else f"{least:g} to {most:g}, each hospital its own,"
 
 
-def _whom(best: BestOffer) -> str:
+def _whom(best: ForecastTable) -> str:
     """Name the hospital that a number is for, where hospitals differ."""
     kinds = {(row["unit_votes"], row["budget"]) for row in best["parties"]}
     if len(kinds) == 1:
@@ -112,20 +116,8 @@ def _whom(best: BestOffer) -> str:
     return f"{decides['party']}, the closest to its budget of {decides['budget']:g}, "
 
 
-def _for_whom(best: BestOffer) -> str:
+def _for_whom(best: ForecastTable) -> str:
     return f"for {best['decides']['party']} " if _whom(best) else ""
-
-
-def _unfit_lines(found: QueryPlan) -> list[str]:
-    """Report that the wanted queries cost too much."""
-    wanted, fit = found["requested_queries"], found["best"]["queries"]
-    if wanted is None or wanted <= fit:
-        return []
-    return textwrap.wrap(
-        f"{wanted:,} queries do not fit this budget: {fit:,} do. More teachers, more noise or a "
-        "larger budget would allow more.",
-        80,
-    )
 
 
 def _epsilon(epsilon: float) -> str:

@@ -34,7 +34,7 @@ def run_settings(*args: Any, **given: Any) -> RunSettings:
 def plan_request(**given: Any) -> PlanRequest:
     """Return the request of a plan, its settings as `run_settings` makes them."""
     own = {one.name for one in fields(PlanRequest)} & given.keys()
-    asked = {name: given.pop(name) for name in own}
+    asked = {"data": "mnist", **{name: given.pop(name) for name in own}}
     return PlanRequest(run_settings(DataSource("digits"), DEFAULT_SUITE, **given), **asked)
 
 

@@ -1,31 +1,20 @@
-"""The offers of a plan: a threshold with its noise, the queries that it affords, their price."""
+"""What a run would give and cost: its queries, their expected answers, its price in each view."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Final, TypedDict
+from dataclasses import dataclass
+from typing import Final, Self, TypedDict
 
 from pate_fed.accounting import FormalCost, distributed_row_rdp, neighbors
 from pate_fed.charges import noise_of
 from pate_fed.errors import InvalidParameterError, NarrowNoiseError
 from pate_fed.mechanisms import DistributedNoise, make_mechanism
 from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
-from pate_fed.planning.budgets import likely_noise
 from pate_fed.planning.planner import Planner
 from pate_fed.prices import charged_price, public_price
 from pate_fed.rule import Rule
 from pate_fed.terms import RunTerms
-
-MOST_QUERIES: Final = 10_000
-"""More queries than anybody plans."""
-
-_THRESHOLDS: Final = (0.5, 0.58, 0.66)
-_SIGMAS: Final = (0.16, 0.2, 0.25)
-"""Default thresholds and noises to try, as shares of the number of votes."""
-
-_KEPT: Final = 0.9
-"""Least accuracy of an offer, as a share of the best one: more noise buys more, worse labels."""
 
 _POINTS: Final = 5
 
@@ -41,7 +30,7 @@ class Price(TypedDict):
 
 
 class PartyPrice(TypedDict):
-    """What an offer costs a hospital's units, beside its budget."""
+    """What a run costs a hospital's units, beside its budget."""
 
     party: str
     votes: int
@@ -58,8 +47,8 @@ class Deciding(TypedDict):
     neighbors: str
 
 
-class BestOffer(TypedDict):
-    """An offer as plain data, with its price in each view; counts are expected ones."""
+class ForecastTable(TypedDict):
+    """A forecast as plain data, with its price in each view; counts are expected ones."""
 
     queries: int
     expected_answered: float
@@ -74,19 +63,30 @@ class BestOffer(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """A threshold and its noise, with as many queries as they afford."""
+class Forecast:
+    """A run whose settings are all known, and its answers on simulated votes."""
 
     planner: Planner
     queries: int
     seen: Preview
 
-    @property
-    def right(self) -> float:
-        """Expected number of right answers."""
-        return self.queries * self.seen.right_rate
+    @classmethod
+    def of(cls, planner: Planner, *, teacher_accuracy: float) -> Self:
+        """Try a run's mechanism on simulated votes.
 
-    def as_table(self) -> BestOffer:
+        Args:
+            planner: With settings that are filled in.
+            teacher_accuracy: Assumed share of teachers that are right on an average query.
+        """
+        settings = planner.settings
+        counts = simulated_votes(
+            votes=settings.votes, classes=planner.classes, teacher_accuracy=teacher_accuracy
+        )
+        drawn = drawn_noise(settings.rule, settings.parties or 0)
+        seen = preview(make_mechanism(settings.rule.at_coordinator(drawn)), counts)
+        return cls(planner, settings.caps.max_asks or 0, seen)
+
+    def as_table(self) -> ForecastTable:
         """Return it as plain data: the keys are the same for both places of the noise."""
         terms = self.planner.terms(self.queries)
         costs = [charged_price(terms, seat) for seat in range(len(terms.weights))]
@@ -98,7 +98,7 @@ class Offer:
         return {
             "queries": self.queries,
             "expected_answered": self.queries * self.seen.answer_rate,
-            "expected_right": self.right,
+            "expected_right": self.queries * self.seen.right_rate,
             "expected_accuracy": self.seen.accuracy,
             "mechanism": {
                 "name": terms.rule.mechanism,
@@ -150,62 +150,12 @@ class Offer:
         }
 
 
-def best_offer(planner: Planner, *, teacher_accuracy: float) -> BestOffer:
-    """Return the best offer, with its cost over answers.
-
-    It has the most right answers, of those whose labels are hardly worse than the best.
-
-    Args:
-        planner: The federation; open parameters of its threshold are chosen.
-        teacher_accuracy: Assumed share of teachers that are right on an average query.
+def drawn_noise(rule: Rule, parties: int) -> float:
+    """Return the noise in each count when all parties add theirs.
 
     Raises:
-        BudgetExhaustedError: not a single query.
-        NarrowNoiseError: the given noise is too little to be shared.
-        InvalidSettingError: the hospitals cannot vote in this way.
+        NarrowNoiseError: it is too little to be shared.
     """
-    settings, most = planner.settings, planner.settings.caps.max_asks or MOST_QUERIES
-    counts = simulated_votes(
-        votes=settings.votes, classes=planner.classes, teacher_accuracy=teacher_accuracy
-    )
-    seen = [
-        (rule, preview(make_mechanism(rule.at_coordinator(drawn)), counts))
-        for sigma in _sigmas(planner)
-        for drawn in [_drawn(replace(settings.rule, sigma2=sigma), settings.parties or 0)]
-        for threshold in _tried(settings.rule.vote_threshold, _THRESHOLDS, settings.votes)
-        for rule in [replace(settings.rule, sigma2=sigma, vote_threshold=threshold)]
-    ]
-    best = max(found.accuracy for _, found in seen)
-    good = [each for each in seen if each[1].accuracy >= _KEPT * best]
-    # A threshold costs nothing, and as many queries fit as noise is squared.
-    of_one = likely_noise(planner.with_rule(good[0][0]).terms(1))
-
-    def likely_queries(rule: Rule) -> float:
-        return (rule.need("sigma2") / of_one) ** 2
-
-    def likely_right(offer: tuple[Rule, Preview]) -> float:
-        return min(likely_queries(offer[0]), most) * offer[1].right_rate
-
-    rule, found = max(good, key=likely_right)
-    offered = planner.with_rule(rule)
-    return Offer(offered, offered.affordable(most, first=likely_queries(rule)), found).as_table()
-
-
-def _sigmas(planner: Planner) -> list[float]:
-    rule = planner.settings.rule
-    sigmas = _tried(rule.sigma2, _SIGMAS, planner.settings.votes)
-    if not rule.at_parties or rule.sigma2 is not None:
-        return sigmas
-    # Wide enough to be shared, in whole votes.
-    return sorted({max(sigma, float(math.ceil(planner.narrowest_noise))) for sigma in sigmas})
-
-
-def _tried(value: float | None, shares: tuple[float, ...], votes: int) -> list[float]:
-    return [share * votes for share in shares] if value is None else [value]
-
-
-def _drawn(rule: Rule, parties: int) -> float:
-    """Return the noise in each count when all parties add theirs."""
     sigma = rule.need("sigma2")
     if not rule.at_parties:
         return sigma
