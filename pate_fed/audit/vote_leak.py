@@ -60,11 +60,7 @@ class ThresholdCheck:
     def log_outcomes(
         self, votes: NDArray[np.float64], noise: Noise
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the logs of all outcomes' chances and their slopes; see `win_chances`.
-
-        Returns:
-            Of each class, then of "no answer": shapes (classes + 1,) and (classes + 1, classes).
-        """
+        """Return logs of all outcomes' chances, "no answer" last, and their slopes."""
         if self.sigma is None:
             return log_outcomes(votes, noise, self.vote_threshold)
         logs, slopes = log_outcomes(votes, noise)
@@ -104,15 +100,7 @@ class Answers:
 
     @classmethod
     def of(cls, outcomes: ArrayLike, *, classes: int) -> Answers:
-        """Count released outcomes.
-
-        Args:
-            outcomes: The label of each answer, -1 for "no answer"; whole numbers, shape (answers,).
-            classes: Number of classes, at least 2.
-
-        Raises:
-            InvalidAnswersError: an outcome is no class, or there is none at all.
-        """
+        """Count released outcomes, -1 for "no answer"; refuse others than the classes."""
         given = np.asarray(outcomes)
         if given.ndim != 1 or not given.size or not np.issubdtype(given.dtype, np.integer):
             raise InvalidAnswersError("answers must be labels on one axis", given.shape)
@@ -153,10 +141,7 @@ class LeakedVotes:
 
 
 def normalized_error(found: ArrayLike, votes: ArrayLike) -> float:
-    """Return the share of votes that have to move: sum |found - votes| / (2 sum votes).
-
-    The normalized L1 error of the paper and of its released code.
-    """
+    """Return the share of votes that have to move: sum |found - votes| / (2 sum votes)."""
     there, true = np.asarray(found, dtype=np.float64), np.asarray(votes, dtype=np.float64)
     if there.shape != true.shape or true.ndim != 1 or true.sum() <= 0:
         raise InvalidParameterError("both histograms must have the same classes", there.shape)

@@ -37,8 +37,6 @@ class CsvTable:
     """The text of a CSV file, column by column.
 
     Attributes:
-        file_name: Name for messages, without its folder.
-        header: Column names, none twice.
         columns: The cells of each column, stripped of blanks around them. Names and cells are in
             Unicode NFC.
         lines: Line of the file on which each row ends, counted from 1.

@@ -98,7 +98,6 @@ class ColumnUse:
     """The use of a column of a table; holds no cell.
 
     Attributes:
-        name: Its header.
         use: "number", "category", "label", "patient", "hospital", or "left out".
         why: The number of categories, the unit, or why it is left out; may be empty.
     """
@@ -116,13 +115,9 @@ class Dataset:
     the public pool or depends on no data, never on private records.
 
     Attributes:
-        kind: "image" or "table": which models suit it.
-        class_names: Names of classes 0, 1, ...; public schema.
         pool: The public inputs to ask about. Their labels exist in simulations only: to score with,
             and for a table to know how common each class is where the user does not say.
         test: Public records that measure accuracy and are used for nothing else.
-        notes: Remarks for a person on how the file was read; holds no cell.
-        preprocessing: The way from raw records to features, fitted on the pool.
         columns: Use of each column of a table; empty for images.
     """
 

@@ -68,12 +68,7 @@ class ImageEncoder:
 
 
 def fit_image_encoder(public: NDArray[np.uint8], *, components: int = _COMPONENTS) -> ImageEncoder:
-    """Learn from public images how to encode all.
-
-    Args:
-        public: Images of the pool; uint8, shape (n, height, width, channels).
-        components: Features wanted; fewer if the images have fewer.
-    """
+    """Learn from public images (uint8, 4 axes) to encode all, in so many features at most."""
     described = np.concatenate(list(_described(public)))
     fitted = fit_projection(described, components=min(components, described.shape[1]))
     _, height, width, channels = public.shape

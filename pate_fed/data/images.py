@@ -189,11 +189,7 @@ def image_dataset(
     *,
     class_names: tuple[str, ...] | None = None,
 ) -> Dataset:
-    """Encode three parts with features learned from the pool.
-
-    Raises:
-        InvalidDataError: a part is empty, or images or labels do not fit together.
-    """
+    """Encode three parts that fit together, with features learned from the pool."""
     if len({part.images.shape[1:] for part in (private, pool, test)}) != 1:
         raise InvalidDataError("all images must have one size")
     if not all(len(part) for part in (private, pool, test)):

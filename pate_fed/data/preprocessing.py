@@ -114,11 +114,7 @@ class TablePreprocessing(Preprocessing):
 
 
 def table_of(rows: Any) -> CsvTable:
-    """Return raw rows as a table of text, from anything that has columns by name.
-
-    Raises:
-        InvalidDataError: it has no columns by name, or columns of several lengths.
-    """
+    """Return raw rows as a table of text, from anything with columns of one length by name."""
     if isinstance(rows, CsvTable):
         return rows
     names = list(rows) if isinstance(rows, Mapping) else list(getattr(rows, "columns", ()))

@@ -30,7 +30,6 @@ class Column:
     """One column of a table before preprocessing.
 
     Attributes:
-        name: Its header.
         numbers: Each cell as a number, NaN where it is none; float64, shape (rows,).
         texts: Each cell as text, numbers as `text_of` writes them; or None where the source has
             numbers only.
@@ -62,7 +61,6 @@ class NumberEncoder:
         median: Of the pool's known cells.
         mean: Of the pool, after the median filled its gaps.
         deviation: Standard deviation likewise; above 0.
-        unit: Unit of the cells; empty if they have none.
     """
 
     position: int
@@ -92,7 +90,6 @@ class CategoryEncoder:
     Texts that differ in capitals or blanks only are one category.
 
     Attributes:
-        position: Index of the column in the table.
         categories: Those of the pool, sorted, each in its most frequent spelling; all other cells
             become zeros.
     """

@@ -59,7 +59,6 @@ class TableFit:
     """A table beside a task.
 
     Attributes:
-        columns: The task's columns, in order.
         unseen: Classes of the task that no row here has.
         has_labels: Whether every label here is a class of the task.
         label_fault: Why the labels cannot be read; None if they can, or if the hospital registered

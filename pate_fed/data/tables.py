@@ -48,9 +48,7 @@ class Table:
     """A table whose columns have found their roles.
 
     Attributes:
-        columns: Those that may be features.
         labels: Class of each row; int64, shape (rows,).
-        class_names: Names of the classes.
         unit_ids: Privacy unit of each row.
         hospitals: Hospital of each row, or None.
         roles: Use of the other columns.
@@ -74,10 +72,7 @@ class Roles:
     """Roles of the columns of a table.
 
     Attributes:
-        label: Column with the class, text or number.
         patient: Column that names the patient; None: each row is a patient of its own.
-        hospital: Column that names the hospital, or None.
-        ignored: Columns that are no features.
         positive: The class that is told from all others; None to keep all classes.
     """
 

@@ -46,8 +46,6 @@ class LearningTask:
     """A task with one pool of public inputs, as a coordinator publishes it.
 
     Attributes:
-        schema: The target, and the way rows are read.
-        rows: The public rows that may be asked about.
         pool: The same rows as the teachers' inputs.
     """
 

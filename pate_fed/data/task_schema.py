@@ -66,10 +66,6 @@ class TaskSchema:
     """The target, and the way a table is read for it: the same for every pool.
 
     Attributes:
-        name: Its name in messages.
-        kind: "image" or "table": which models suit it.
-        label: Column that is predicted.
-        class_names: Names of classes 0, 1, ...
         first: The rows of the task's first pool. Its columns are those that are read, in order of
             their names, so that inputs of the same columns can be compared over all tasks.
         units: Unit of each column's numbers, such as mg/dl; "" for none. Empty: no column has one.
@@ -307,12 +303,7 @@ def encoder_of(first: PublicRows, units: Sequence[str]) -> TableEncoder:
 def require_pool(rows: int, features: int) -> None:
     """Refuse a pool that is larger than hospitals read.
 
-    Args:
-        rows: Its rows.
-        features: Features of a row; where they are not known yet, its columns, which are fewer.
-
-    Raises:
-        InvalidTaskError: there are too many.
+    `features` are those of a row; where they are not known yet, its columns, which are fewer.
     """
     if not 1 <= rows <= MOST_ROWS:
         raise InvalidTaskError(f"a pool must have 1 to {MOST_ROWS} rows: ask fewer", rows)
