@@ -73,10 +73,6 @@ class GaussianMaxEvent(PrivacyEvent):
 
     A label or "no answer" follows from the noisy counts and from public numbers: GNMax, or the same
     with a threshold. Each ask costs the same.
-
-    Attributes:
-        asks: Queries looked at, at least 0.
-        sigma: Standard deviation of the total noise in each count, in votes; above 0.
     """
 
     record_name: ClassVar[str] = "gaussian-max/1"
@@ -116,12 +112,7 @@ class ConfidentGaussianMaxEvent(PrivacyEvent):
 
 @dataclass(frozen=True, slots=True)
 class LaplaceMaxEvent(PrivacyEvent):
-    """Some labels, each the argmax of counts plus Laplace noise of scale 1 / gamma (LNMax).
-
-    Attributes:
-        asks: Labels released, at least 0.
-        gamma: Inverse scale of the noise in each count, per vote; above 0.
-    """
+    """Some labels, each the argmax of counts plus Laplace noise of scale 1 / gamma (LNMax)."""
 
     record_name: ClassVar[str] = "laplace-max/1"
 
@@ -138,8 +129,6 @@ class StableLaplaceMaxEvent(PrivacyEvent):
 
     Attributes:
         asks: Queries tested, at least 0. A label costs nothing beyond its test.
-        test_epsilon: Of one test, above 0.
-        test_delta: Of one test, in (0, 1/2).
         weight: Votes that one neighboring change can move: the test counts in such units.
     """
 
@@ -161,7 +150,6 @@ class StableGaussianMaxEvent(PrivacyEvent):
     Attributes:
         asks: Queries tested, at least 0. A label costs nothing beyond its test.
         sigma: Standard deviation of the noise in the test, in units of `weight` votes; above 0.
-        test_delta: Of one test, in (0, 1/2).
         weight: Votes that one neighboring change can move: the test counts in such units.
     """
 
@@ -191,10 +179,8 @@ class DistributedGaussianMaxEvent(PrivacyEvent):
     many as `shares` of them unknown to its reader.
 
     Attributes:
-        asks: Rows opened, at least 0.
         sigma: Standard deviation that `shares` shares add up to, in votes; above 0.
         shares: Honest shares that have to suffice: n - c - d, at least 1.
-        weight: Votes that one neighboring change can move; a whole number above 0.
     """
 
     record_name: ClassVar[str] = "distributed-gaussian-max/1"
@@ -217,7 +203,6 @@ class DistributedCountsEvent(PrivacyEvent):
     the public's, too.
 
     Attributes:
-        rows: Rows opened, at least 0.
         sigma: Standard deviation that `shares` shares add up to in each count; above 0.
         shares: Honest shares that have to suffice: n - c - d, at least 1.
         weight: Patients of one privacy unit who are counted; a whole number above 0.
@@ -236,12 +221,7 @@ class DistributedCountsEvent(PrivacyEvent):
 
 
 def event_from_record(record: Mapping[str, object]) -> PrivacyEvent:
-    """Read an event that `PrivacyEvent.as_record` wrote, now or years ago.
-
-    Raises:
-        InvalidParameterError: the name is unknown, a field is missing, unknown or of another
-            type, or a value is out of its range.
-    """
+    """Read an event that `PrivacyEvent.as_record` wrote, now or years ago; refuse all else."""
     name = record.get("event")
     event_type = EVENT_TYPES.get(name) if isinstance(name, str) else None
     if event_type is None:

@@ -75,10 +75,6 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
 
     It exceeds the exact value by less than 1e-14 (1 + epsilon/mu^2 + 1/mu + log delta + epsilon
     + mu^2): far less than epsilon is ever shown with, except below mu = 1e-6.
-
-    Args:
-        mu: At least 0 and at most 1e6.
-        epsilon: At least 0, finite.
     """
     if not 0 <= mu <= LARGEST_MU:
         raise InvalidParameterError(f"mu must be between 0 and {LARGEST_MU:g}", mu)

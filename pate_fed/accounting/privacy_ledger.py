@@ -71,9 +71,7 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
 
     Attributes:
         epsilon: Budget that may not be exceeded, above 0, fixed before the first reservation.
-        delta: In (0, 1), fixed with it.
         order: Renyi order at which charges add up, above 1, fixed with it.
-        entries: In the order of their reservation.
         additive_delta: Part of delta kept for events with a delta of their own (tests of
             stability), at least 0 and below delta; fixed with it.
     """
@@ -100,17 +98,7 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
 
     @classmethod
     def for_life(cls, epsilon: float, delta: float, *, additive_delta: float = 0.0) -> Self:
-        """Open a ledger that can add up every kind of run, for a budget over many of them.
-
-        Args:
-            epsilon: Budget, above 0.
-            delta: In (0, 1).
-            additive_delta: Part of delta kept for tests of stability, below delta; without it they
-                cannot be paid for.
-
-        Returns:
-            An empty ledger at `order_for_life`.
-        """
+        """Open an empty ledger at `order_for_life`, which can add up every kind of run."""
         left = probability("delta", delta) - additive_delta
         return cls(
             epsilon,
@@ -188,12 +176,7 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
 
     @classmethod
     def from_record(cls, record: Mapping[str, object]) -> PrivacyLedger:
-        """Read the record of `to_record`.
-
-        Raises:
-            LedgerError: the record is of another version, lacks a part, or contradicts itself.
-            InvalidParameterError: a number in it is out of its range.
-        """
+        """Read the record of `to_record`; anything else is a LedgerError."""
         if set(record) != {"ledger", "epsilon", "delta", "order", "additive_delta", "entries"}:
             raise LedgerError("a ledger must hold its version, budget and entries")
         version, entries, order = record["ledger"], record["entries"], record["order"]

@@ -46,8 +46,6 @@ class Entry(Generic[T]):
 
     Attributes:
         entry_id: Name of the reservation, never used twice in a ledger.
-        state: Its state.
-        reserved: Worst case that was reserved.
         spent: The release; of committed entries only.
         release_digest: SHA-256 of the release, 32 bytes; of committed entries only.
     """

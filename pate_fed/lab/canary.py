@@ -103,13 +103,8 @@ def canary_audit(
 ) -> CanaryAudit:
     """Tell two neighboring worlds by their labels.
 
-    Args:
-        release: The audited mechanism, with fresh noise for every row.
-        with_canary: Counts of each query of one run; shape (queries, classes).
-        without: The same without the canary, with equal sums.
-        trials: Runs of each world, half of them to learn on; at least 100.
-        delta: Of the claim.
-        confidence: Chance at least with which the bound holds.
+    Both worlds are counts of each query of one run, of equal sums. The attack learns on half of
+    the trials.
 
     Raises:
         InvalidAnswersError: the mechanism released another number of outcomes than rows.

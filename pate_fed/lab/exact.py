@@ -154,12 +154,9 @@ class _NeighborLaws:
     Attributes:
         distinct: Histograms, largest first: the order of the classes does not matter. Twice the
             count, and one more where the class has votes to lose.
-        queries: Which of them each query has; shape (queries,).
-        sigma: Standard deviation of the noise, in votes.
         weight: Votes that move. Exact for 1; above, the largest over moves of all of them from one
             class that has any to another, which bounds every other move (the divergence is convex
             in the move).
-        vote_threshold: Noisy top count from which a query is answered; None where all are.
     """
 
     distinct: NDArray[np.int64]

@@ -105,7 +105,6 @@ class MembershipAudit:
     """What a likelihood-ratio attack found.
 
     Attributes:
-        points: One for each of `ALARM_RATES`.
         area: Area under the curve: how often a member scores above another record.
         epsilon: The largest lower bound on epsilon of the points, by trials taken as independent.
         scores: Log ratio of densities; of the measured models, shape (models * records,).

@@ -155,10 +155,6 @@ def best_offer(planner: Planner, *, teacher_accuracy: float) -> BestOffer:
 
     It has the most right answers, of those whose labels are hardly worse than the best.
 
-    Args:
-        planner: The federation; open parameters of its threshold are chosen.
-        teacher_accuracy: Assumed share of teachers that are right on an average query.
-
     Raises:
         BudgetExhaustedError: not a single query.
         NarrowNoiseError: the given noise is too little to be shared.

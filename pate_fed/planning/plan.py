@@ -28,7 +28,6 @@ class PlanRequest:
             at most so many queries.
         teacher_accuracy: Assumed share of teachers that are right on an average query.
         expected_dropouts: Hospitals that may be lost in a batch, at the worst.
-        form: Secure sum; None for the one that fits.
     """
 
     settings: RunSettings

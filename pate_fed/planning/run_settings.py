@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 def require_in_range(settings: Any) -> None:
     """Check every number of settings that has a range.
 
-    Args:
-        settings: A dataclass, its fields named as in `RANGES`.
-
     Raises:
         InvalidSettingError: one is out of its range.
     """

@@ -78,11 +78,8 @@ class SumAdvice(TypedDict):
     """A secure sum that fits.
 
     Attributes:
-        form: Its name; None where none fits.
         hides_from: Hospitals that may collude with the coordinator without seeing others' votes.
         survives: Hospitals that a batch can do without.
-        exchanges: Of each batch.
-        why: In words.
     """
 
     form: str | None
@@ -93,14 +90,7 @@ class SumAdvice(TypedDict):
 
 
 def advised_sum(parties: int, *, dropouts: int, sums: Sums, form: str | None = None) -> SumAdvice:
-    """Return the secure sum that fits this many hospitals and lost ones.
-
-    Args:
-        parties: Hospitals, at least 1.
-        dropouts: Most hospitals that a batch may lose.
-        sums: Forms that may be advised.
-        form: Look at this one only; None for the first that fits.
-    """
+    """Return the secure sum that fits this many hospitals and lost ones."""
     offered = [each for each in sums.values() if each.hides_vectors and form in (None, each.name)]
     survived = {
         each.name: parties - each.threshold(parties) for each in offered if parties >= each.smallest

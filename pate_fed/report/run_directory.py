@@ -72,9 +72,7 @@ class SentPacket(NamedTuple):
     """A packet that a hospital sent to the coordinator.
 
     Attributes:
-        hospital: Its name.
         kinds: Types of the messages in it; none for a receipt.
-        size: Its bytes.
         digest: SHA-256 of them, in hex.
     """
 
@@ -101,9 +99,6 @@ class RunDirectory:
 
         Missing parents are made. On any error, Ctrl-C included, all its files and folders are
         removed again.
-
-        Args:
-            path: Path of the new directory; it must be free, also at the end.
 
         Raises:
             RunDirectoryError: `path` exists or cannot be written.
@@ -284,11 +279,7 @@ def read_run(path: str | os.PathLike[str]) -> FinishedRun:
 
 
 def replace_report(path: str | os.PathLike[str], page: str, *, name: str = REPORT) -> None:
-    """Put a new `report.html`, or another page, into a finished run directory, in one step.
-
-    Raises:
-        RunDirectoryError: the directory cannot be written.
-    """
+    """Put a page, such as a new `report.html`, into a finished run directory, in one step."""
     folder = Path(path)
     with writing(folder / name):
         descriptor, new = tempfile.mkstemp(prefix=f".{name}.", dir=folder)

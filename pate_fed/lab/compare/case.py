@@ -43,7 +43,6 @@ class VoteCase:
         event: The event of one query that is asked and answered.
         asks: Cap on queries looked at; not whole where it is an expectation.
         answers: Cap on answers, at most `asks`; likewise.
-        delta: In (0, 1).
         vote_threshold: Noisy top count from which a query is answered, in votes: the event says
             whether the noise is that of a check or of the label. None without one.
         answered: Chance that each query is answered, shape (queries,); None where it follows from
