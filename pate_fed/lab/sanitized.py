@@ -59,10 +59,8 @@ class SanitizingPlan:
     """The public parameters of a release, fixed before anyone looks at the votes.
 
     Attributes:
-        order: Renyi order, above 1.
         beta: Smoothness, above 0, with order (1 - e^(-2 beta)) < 1.
         sigma_ss: Standard deviation of the noise in units of the smooth sensitivity, above 0.
-        chosen_from: Votes that they were chosen from: "public" or "simulated".
         margin: By how many standard deviations the estimate is raised, at least 0.
     """
 
@@ -147,9 +145,6 @@ def instance_cost(
             noise in that check, in votes; None where nothing was checked.
         offsets: Public whole numbers to subtract from the counts for the check, of
             Interactive-GNMax; shape (queries, classes). None for none.
-
-    Raises:
-        InvalidParameterError: the conditions do not hold, or an argument is out of its range.
     """
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)
     shares = shares_of(answered, len(votes))
@@ -191,9 +186,6 @@ def choose_plan(
     """Choose order, beta and sigma_ss for votes that are public or simulated.
 
     `chosen_from` is the kind of the votes behind `costs`: the run's own are no choice.
-
-    Returns:
-        The plan of the smallest expected epsilon, on a grid.
     """
     if not costs:
         raise InvalidParameterError("there must be a cost at one order at least")

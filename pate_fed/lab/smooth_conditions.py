@@ -57,11 +57,7 @@ below 1e-13 of the terms added."""
 
 @dataclass(frozen=True, slots=True)
 class SmoothSetting:
-    """The parameters of a GNMax label's smooth sensitivity, besides the votes. All public.
-
-    Attributes:
-        weight: Votes that one neighboring change can move, a whole number of at least 1.
-    """
+    """The parameters of a GNMax label's smooth sensitivity, besides the votes. All public."""
 
     sigma: float
     classes: int
