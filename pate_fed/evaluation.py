@@ -146,9 +146,6 @@ class EvaluationPlan:
         Returns:
             For each grouping those that it is right on by group, then those that it is wrong on;
             int64, shape (width,).
-
-        Raises:
-            InvalidParameterError: a grouping is missing, or a patient is in none of its groups.
         """
         found = []
         for one in self.groupings:
@@ -199,12 +196,7 @@ class EvaluationPlan:
     def perturb(
         self, counts: NDArray[np.int64], *, random_bytes: RandomBytes
     ) -> NDArray[np.float64]:
-        """Add fresh noise to the sums of all hospitals' counts; the result may be shown.
-
-        Args:
-            counts: Int64, shape (width,). Secret.
-            random_bytes: Source of the noise.
-        """
+        """Add fresh noise to the sums of all hospitals' counts; the result may be shown."""
         if counts.shape != (self.width,):
             raise InvalidParameterError(f"there must be {self.width} counts", counts.shape)
         return counts + sample_gaussian(self.width, sigma=self.sigma, random_bytes=random_bytes)

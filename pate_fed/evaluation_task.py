@@ -105,11 +105,7 @@ class EvaluationTask:
     ) -> NDArray[np.int64]:
         """Count held-out patients; see `EvaluationPlan.rows`. Secret.
 
-        Args:
-            schema: Of the task.
-            records: One record of each patient, at most as many as there are places.
-            chances: The student's for each; shape (patients, classes). One that is no number counts
-                as wrong, and as least certain.
+        A chance that is no number counts as wrong, and as least certain.
         """
         plan = EvaluationPlan(self.groupings(schema), sigma=1.0, epsilon=1.0, delta=0.5)
         known = np.asarray(np.isfinite(chances).all(axis=1))
@@ -191,11 +187,7 @@ def _numbers(values: Any) -> NDArray[np.float64]:
 
 
 def groups_by(schema: ReadsColumns, column: str) -> tuple[str, ...]:
-    """Return the groups of a column: its categories and all others, or up to and above its median.
-
-    Raises:
-        InvalidTaskError: the task does not read it.
-    """
+    """Return the groups of a column: its categories and all others, or the sides of its median."""
     encoder = schema.encoder.encoders[_position(schema, column)]
     if isinstance(encoder, CategoryEncoder):
         return (*encoder.categories, OTHER)

@@ -39,10 +39,7 @@ def public_price(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None)
 def are_counts_seen(terms: RunTerms, *, at_coordinator: bool) -> bool:
     """Tell whether a run is priced as if its noisy counts were seen, not its outcomes alone.
 
-    Args:
-        terms: The run's.
-        at_coordinator: Whether in the view of whoever receives the parties' messages; otherwise in
-            the public's.
+    `at_coordinator` asks for the view of the messages' receiver, otherwise for the public's.
     """
     if at_coordinator and terms.rule.at_parties:
         return True

@@ -101,10 +101,7 @@ class QueryBatch:
     """The public inputs of one round.
 
     Attributes:
-        indices: Positions in the pool, in the order asked.
         inputs: Their features; float64, shape (queries, features), read-only.
-        rows: Their public rows; None in a rehearsal.
-        images: Their images; None for a table.
     """
 
     indices: tuple[int, ...]

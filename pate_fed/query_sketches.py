@@ -88,11 +88,6 @@ def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArra
 
     Memory is bounded for any numbers: blocks of 512 x 8,192 pairs, of similar length.
 
-    Args:
-        asked: Sketches of a batch.
-        known: Sketches of queries answered before, of any number of features.
-        distance: Largest distance of a close pair, at least 0, at most 1/2.
-
     Returns:
         One claim for each that is asked; shape (asked,).
     """
@@ -106,13 +101,7 @@ def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArra
 
 
 def near_known(asked: Sketches, known: Sketches, *, distance: float) -> NDArray[np.bool_]:
-    """Tell which known queries lie close to one that is asked.
-
-    Best for few asked ones, since each is compared with all known ones.
-
-    Returns:
-        One claim for each that is known; shape (known,).
-    """
+    """Tell which known queries lie close to one of a few asked ones; shape (known,)."""
     near = np.zeros(len(known), dtype=np.bool_)
     for places in neighbors(asked, known, distance=distance):
         near[places] = True

@@ -107,12 +107,7 @@ class NoisyRelease:
 
     @classmethod
     def from_record(cls, record: object) -> Self:
-        """Read plain data back, strictly.
-
-        Raises:
-            InvalidTermsError: it holds other fields than labels, outcomes and perhaps tallies, or
-                they contradict each other.
-        """
+        """Read plain data back, strictly: anything else is an InvalidTermsError."""
         known = {"labels", "outcomes"}
         if not isinstance(record, dict) or not known <= set(record) <= known | {"tallies"}:
             raise InvalidTermsError("a release must have labels and outcomes")

@@ -21,8 +21,6 @@ class Shard:
     """The records of one teacher.
 
     Attributes:
-        party: Index of the party that holds it.
-        teacher: Index of the teacher within its party.
         rows: Positions in the private records, ascending; int64, read-only.
     """
 

@@ -208,10 +208,7 @@ def count_votes(
     A prediction that is no class (NaN, negative, too large, not a whole number) is counted for
     `INVALID_VOTE_CLASS`.
 
-    Args:
-        votes: Class voted for; shape (teachers, queries).
-        classes: Number of classes, at least 2.
-        weights: Votes that each teacher casts; None for one each.
+    Votes are of shape (teachers, queries); without weights each counts once.
 
     Raises:
         InvalidVotesError: `votes` has not 2 axes, or not one weight is for each teacher.

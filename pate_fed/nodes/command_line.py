@@ -79,9 +79,7 @@ class Commands(typer.Typer):
     ) -> Callable[[F], F]:
         """Add a command.
 
-        Args:
-            name: Its name, if it is not the function's.
-            shows: Whether it calls `show`, and takes `--format` for it.
+        One that calls `show` takes `--format` for it.
         """
         return super().command(name, cls=_Showing if shows else TyperCommand)
 

@@ -62,7 +62,6 @@ class AuditColumns:
     """Columns of a node's table of entries.
 
     Attributes:
-        number: From 1.
         body: The entry, canonical CBOR.
         link: SHA-256 of the link before and the body.
     """

@@ -90,9 +90,7 @@ class Calm(logging.Filter):
 def facts(event: str, **known: str | float) -> Mapping[str, object]:
     """Return the `extra` of a log line: the event and its facts, for programs.
 
-    Args:
-        event: A stable word.
-        known: Counts, codes and names; no value of a vote, no secret.
+    Known are counts, codes and names; no value of a vote, no secret.
     """
     return {"facts": {"event": event, **known}}
 

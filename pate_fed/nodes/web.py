@@ -167,9 +167,6 @@ def require_token(form: FormData, name: str, token: str, *, fault: Fault) -> Non
     """Refuse a form without the token that another website cannot know.
 
     Where there is no token yet, every form is refused.
-
-    Raises:
-        Exception: a `fault`: it has another, or none.
     """
     sent = form.get(name)
     if not (token and isinstance(sent, str) and is_same(sent, token)):

@@ -34,7 +34,6 @@ class Voter:
 
     Attributes:
         model: A model of the ensemble's form; None for a teacher that saw one class.
-        label: The class of a teacher that saw one class.
         direction: From the public mean to its own; shape (features,). For a teacher that saw one
             class, where votes are shared out.
         offsets: Added to its scores before it votes; shape (classes,). None to vote as it predicts.
@@ -137,14 +136,7 @@ class TeacherEnsemble(ABC):
             self._voters[place] = self._fit_one(shard, public, classes=self._classes, rng=rng)
 
     def vote(self, inputs: Inputs) -> NDArray[np.int64]:
-        """Let every teacher vote on every input.
-
-        Returns:
-            Class voted for; int64, shape (teachers, queries).
-
-        Raises:
-            InvalidParameterError: called before `fit`.
-        """
+        """Return each teacher's class for each input; int64, shape (teachers, queries)."""
         if not self._voters:
             raise InvalidParameterError("teachers must be trained before they vote")
         with one_thread():
