@@ -174,9 +174,6 @@ class EvaluationPlan:
 
         Returns:
             A row for each grouping; int64, shape (groupings, columns), every row sums to `slots`.
-
-        Raises:
-            InvalidParameterError: more patients than places, or as for `counts`.
         """
         if len(right) > slots:
             raise InvalidParameterError(f"at most {slots} patients must be counted")

@@ -90,11 +90,7 @@ class EvaluationTask:
         return f"EvaluationTask(rows={len(self.pool)})"
 
     def groupings(self, schema: TaskSchema) -> tuple[Grouping, ...]:
-        """Return the groups that patients are counted in: all that is not public is the table.
-
-        Raises:
-            InvalidTaskError: a column is none of the task's, or the schema is another's.
-        """
+        """Return the groups that patients are counted in: all that is not public is the table."""
         if schema.digest != self.digest:
             raise InvalidTaskError("an evaluation must be of the task that is kept here")
         by_column = tuple(Grouping(f"by {one}", groups_by(schema, one)) for one in self.by)

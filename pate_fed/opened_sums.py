@@ -25,7 +25,6 @@ def open_sum(
     The words are signed ring values; shape (queries * classes,).
 
     Raises:
-        InvalidVotesError: the number of words is wrong.
         RowSumError: some row fails rule 1. The batch is void, and the sum does not tell whose row
             it was.
     """
@@ -63,7 +62,6 @@ def open_noisy_sum(
     The words are as in `open_sum`. `DistributedNoise.row_sum_bound` gives the bound.
 
     Raises:
-        InvalidVotesError: the number of words is wrong.
         RowSumError: some row is off by more; the batch is void.
     """
     if not 0 <= row_sum_bound < 2**31:

@@ -84,7 +84,6 @@ def partition_records(
     """Deal private records to teachers, whole privacy units at a time.
 
     Args:
-        records: The private records.
         parties: Number of parties; None with scheme "column" takes all hospitals of the data.
         teachers: Teachers per party.
         scheme: "iid" deals evenly by lot; "dirichlet" draws each class's shares over the parties
@@ -95,12 +94,6 @@ def partition_records(
 
     Returns:
         Disjoint shards that together hold every record, none of them empty.
-
-    Raises:
-        InvalidParameterError: a number is out of its range, or `parties` is not the number of
-            hospitals in the data.
-        MissingColumnError: scheme "column" on records without hospitals.
-        TooFewRecordsError: a teacher would be left without a privacy unit.
     """
     _check_numbers(parties, teachers, scheme, concentration)
     rows_of = rows_by_unit(records.unit_ids)

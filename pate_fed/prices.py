@@ -101,12 +101,7 @@ def most_exposed(terms: RunTerms) -> tuple[int, FormalCost]:
 
 
 def is_within_budget(terms: RunTerms, seat: int) -> bool:
-    """Tell whether a run costs one party's units at most its budget.
-
-    Raises:
-        UnsupportedEventError: the mechanism has no price.
-        InvalidParameterError: nor has its noise.
-    """
+    """Tell whether a run costs one party's units at most its budget."""
     budget, event = (
         terms.budgets[seat],
         charge_of(terms, terms.caps.most, weight=terms.unit_votes_at(seat)),

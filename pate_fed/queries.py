@@ -98,11 +98,7 @@ class QueryPool:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class QueryBatch:
-    """The public inputs of one round.
-
-    Attributes:
-        inputs: Their features; float64, shape (queries, features), read-only.
-    """
+    """The public inputs of one round."""
 
     indices: tuple[int, ...]
     inputs: NDArray[np.float64]

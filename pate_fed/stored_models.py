@@ -61,9 +61,6 @@ def restored(content: bytes, *, trusted: Callable[[str], bool] | None = None) ->
     """Return the model of a file.
 
     `trusted` says which further types a file of a known maker may hold.
-
-    Raises:
-        UnreadableFileError: it is damaged, or holds another type.
     """
     skops = _skops()
     try:

@@ -40,10 +40,6 @@ class TeacherWeights:
     Attributes:
         runs: (weight, teachers): this many teachers of this weight, one run after another;
             neighbors differ in weight. A large hospital is as short as a small one.
-
-    Raises:
-        InvalidParameterError: no teacher, a weight or a number below 1, more votes than fit the
-            ring, or one run written as two.
     """
 
     runs: tuple[tuple[int, int], ...]
@@ -209,10 +205,6 @@ def count_votes(
     `INVALID_VOTE_CLASS`.
 
     Votes are of shape (teachers, queries); without weights each counts once.
-
-    Raises:
-        InvalidVotesError: `votes` has not 2 axes, or not one weight is for each teacher.
-        InvalidParameterError: fewer than 2 classes.
     """
     if classes < 2:
         raise InvalidParameterError("classes must be at least 2", classes)

@@ -66,9 +66,6 @@ def convert_at_orders(
     """Convert RDP values that are known at some orders only.
 
     Args:
-        rdp: RDP at each order, in nats, at least 0; shape (orders,).
-        orders: Orders above 1, ascending; shape (orders,).
-        delta: In (0, 1).
         method: "mironov", or "cks", which is never worse from order 1.01 on.
     """
     known, values = renyi_orders(orders), np.asarray(rdp, dtype=np.float64)

@@ -80,11 +80,7 @@ PER_INSTANCE_METHOD = "data-dependent RDP bound of the PATE papers, converted by
 
 @dataclass(frozen=True, slots=True)
 class PerInstanceCost:
-    """Cost of a release given its votes. Private: it may not be published.
-
-    Attributes:
-        is_at_edge: Whether the order was the grid's first or last: a warning.
-    """
+    """Cost of a release given its votes. Private: it may not be published."""
 
     releasable: ClassVar[bool] = False
 

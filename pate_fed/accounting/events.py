@@ -90,8 +90,6 @@ class ConfidentGaussianMaxEvent(PrivacyEvent):
     a label as well, from fresh noise. The threshold itself does not change the cost.
 
     Attributes:
-        asks: Queries checked, at least 0.
-        answers: Labels released, between 0 and `asks`.
         sigma1: Standard deviation of the noise in the check, in votes; above 0.
         sigma2: Standard deviation of the noise in each count, in votes; above 0.
     """

@@ -49,9 +49,6 @@ def gdp_mu_squared(event: PrivacyEvent) -> float:
 
         mu^2 = asks k^2 / sigma1^2 + 2 answers k^2 / sigma2^2.
 
-    Raises:
-        UnsupportedEventError: the event has other than Gaussian noise.
-
     Source:
         Papernot et al. 2018, Propositions 8 and 10 as Gaussian mechanisms.
         https://arxiv.org/abs/1802.08908

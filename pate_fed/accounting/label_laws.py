@@ -140,7 +140,6 @@ def bends(boxes: Boxes, most_i: Table, most_j: Table, shift: float) -> Table:
     """Bound how far the chances of i and j on boxes bend between the corners.
 
     Args:
-        boxes: The boxes.
         most_i: Largest ln P/Q of i on each, that at (u0, t0).
         most_j: Largest ln Q/P of j, that at (u0, t1).
         shift: s.

@@ -110,7 +110,6 @@ class OutcomeLedger(Reservations[Outcomes]):
         A batch must be run with its `worst_case` as its caps.
 
         Raises:
-            OutcomeCapError: more than is left of a cap.
             LedgerError: the name was used before, or the step cannot be a whole ask.
         """
         if not outcomes.is_covered_by(self.left) or self.is_over:

@@ -111,9 +111,7 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
         """Hold the worst case of the next step.
 
         Raises:
-            BudgetExhaustedError: it could exceed the budget.
             LedgerError: the name was used before.
-            UnsupportedEventError: the event has no cost that adds up here.
         """
         entries = (*self.entries, Entry(entry_id, EntryState.RESERVED, event))
         if not self._is_within(entries):

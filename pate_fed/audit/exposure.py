@@ -129,8 +129,6 @@ def votes_of_agreement(share: float, *, teachers: int, classes: int) -> NDArray[
 
     Args:
         share: Of the votes for the first class, in (0, 1].
-        teachers: Votes, at least 1.
-        classes: At least 2.
     """
     if not 0 < share <= 1:
         raise InvalidParameterError("the share of the top class must be in (0, 1]", share)

@@ -159,8 +159,6 @@ def rebuild_votes(
     """Return the votes that explain repeated answers best.
 
     Args:
-        answers: Of one query.
-        noise: Of each count.
         teachers: Number of votes; None where it is unknown, which needs a check.
         check: The threshold; "no answer"s then count as well. None to use the labels alone.
         few_answers: Whether to guess from fewer answers than classes, too.

@@ -62,12 +62,7 @@ class CsvTable:
         raise MissingColumnError(f"{self.file_name} must have a column {name!r}", others)
 
     def unit_ids(self, patient_column: str | None) -> tuple[str, ...]:
-        """Return whose each row is; without a column each row is a patient of its own.
-
-        Raises:
-            MissingColumnError: the header has no such name.
-            InvalidCellError: a cell is empty.
-        """
+        """Return whose each row is; without a column each row is a patient of its own."""
         if patient_column is None:
             # By place, not by line: a cell with line breaks must not rename other rows.
             return tuple(f"row-{place}" for place in range(len(self.lines)))

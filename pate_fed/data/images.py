@@ -63,7 +63,6 @@ class LabeledImages:
 
     Attributes:
         images: uint8, shape (n, height, width, channels).
-        labels: Class of each; int64, shape (n,).
         ids: Name of each, none twice in a data set.
     """
 
@@ -90,11 +89,6 @@ def load_idx_images(data_dir: Path, *, name: str) -> Dataset:
     Args:
         data_dir: Folder with `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
             `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, each plain or with `.gz`.
-        name: Name of the data set.
-
-    Raises:
-        UnreadableFileError: a file is missing or damaged.
-        InvalidDataError: images and labels do not belong together.
 
     Source:
         Papernot et al. 2018, section 5.1, for the split. https://arxiv.org/abs/1802.08908
@@ -113,10 +107,6 @@ def load_npz_images(path: Path, *, name: str, rng: np.random.Generator) -> Datas
     are split 60/25/15.
 
     `rng` decides the split of an archive that has none.
-
-    Raises:
-        UnreadableFileError: no archive of such arrays.
-        InvalidDataError: images and labels do not belong together.
     """
     arrays = _read_npz(path)
     if {"images", "labels"} <= set(arrays):
@@ -305,7 +295,6 @@ def read_images(
         Name of each image, and the images; uint8, shape (n, height, width, channels).
 
     Raises:
-        UnreadableFileError: no image can be read.
         InvalidDataError: an archive of images of another size.
     """
     if path.suffix.lower() == ".npz":

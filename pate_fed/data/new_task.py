@@ -40,10 +40,8 @@ def make_task(
         known: Schemas of earlier pools of this federation.
 
     Raises:
-        UnreadableFileError: the file is no CSV file that can be read.
         InvalidCellError: a number is out of range, or none stands in a known task's column of
             numbers.
-        InvalidDataError: no column is of use.
         InvalidTaskError: the names of classes or columns cannot be, or the pool is larger than
             hospitals read.
     """

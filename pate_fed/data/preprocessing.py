@@ -47,11 +47,6 @@ class Preprocessing(ABC):
         Args:
             raw: For a table a `CsvTable`, a data frame, or lists of cells by column name; for
                 images bytes of shape (n, height, width) or (n, height, width, channels).
-
-        Raises:
-            MissingColumnError: a column is absent.
-            InvalidCellError: a cell of a column of numbers is none, or has another unit.
-            InvalidDataError: no records of this kind, or images of another size.
         """
 
     @abstractmethod

@@ -90,9 +90,6 @@ def load_dataset(source: DataSource, *, rng: np.random.Generator) -> Dataset:
     """Load a data set, split it and preprocess it with statistics of its public pool.
 
     `rng` decides the split where the data set has none of its own.
-
-    Raises:
-        InvalidDataError: or one of its kinds, if the files cannot be used.
     """
     match source:
         case DataSource(name="digits"):

@@ -57,7 +57,6 @@ class NumberEncoder:
     """Standardize a numeric column; a missing value becomes the pool's median.
 
     Attributes:
-        position: Index of the column in the table.
         median: Of the pool's known cells.
         mean: Of the pool, after the median filled its gaps.
         deviation: Standard deviation likewise; above 0.
@@ -144,9 +143,6 @@ def fit_table_encoder(columns: tuple[Column, ...], pool: NDArray[np.int64]) -> T
 
     A column is numeric when all known cells of the pool are numbers. Columns that say nothing
     about a new patient are left out: constant in the pool, unknown throughout, or ids.
-
-    Raises:
-        InvalidDataError: no column is of use.
     """
     fitted = [fit_column(position, column, pool) for position, column in enumerate(columns)]
     used = tuple(encoder for encoder in fitted if not isinstance(encoder, str))

@@ -48,9 +48,6 @@ class Table:
     """A table whose columns have found their roles.
 
     Attributes:
-        labels: Class of each row; int64, shape (rows,).
-        unit_ids: Privacy unit of each row.
-        hospitals: Hospital of each row, or None.
         roles: Use of the other columns.
         lines: Line of the file on which each row ends; empty where nobody could look it up.
     """
@@ -92,13 +89,11 @@ def find_roles(text: CsvTable, roles: Roles) -> Table:
     """Give each column its role, and check the cells that roles need.
 
     Raises:
-        MissingColumnError: a named column is absent.
         InvalidCellError: a label, patient or hospital is missing, or a number out of range.
         TooFewRecordsError: fewer than `FEWEST_UNITS` patients.
         RareClassError: a class with fewer than `FEWEST_OF_A_CLASS` records.
         InvalidDataError: one class only, more than `MOST_CLASSES`, classes that differ in spelling
             only, or a column with two units.
-        InvalidParameterError: one column in two roles.
     """
     for name in (*roles.named, *roles.ignored):
         text.column(name)
@@ -145,15 +140,9 @@ def table_dataset(
     """Split a table by privacy unit and encode it with statistics of its pool.
 
     Args:
-        name: Name of the data set.
-        table: Its rows.
         rng: Shuffles the units before they are split 60/25/15.
         is_public: Which rows the publisher meant for the test; none to split all rows. Those are
             split into pool and test, and all others are private.
-
-    Raises:
-        RareClassError: a class with fewer than `FEWEST_OF_A_CLASS` privacy units.
-        InvalidDataError: no feature of use.
     """
     parts = (
         _published_split(np.asarray(is_public, dtype=np.bool_), rng=rng)
@@ -273,9 +262,6 @@ def split_by_unit(
 
     Returns:
         Shuffled row positions of the private part, the pool and the test.
-
-    Raises:
-        RareClassError: a class with fewer than `FEWEST_OF_A_CLASS` units.
     """
     rows_of: dict[str, list[int]] = {}
     for row, unit in enumerate(unit_ids):

@@ -136,12 +136,7 @@ class LearningTask:
 
 
 def schema_in(path: Path) -> TaskSchema:
-    """Return the schema in a document's file, without its rows.
-
-    Raises:
-        InvalidTaskError: the file holds another thing.
-        OSError: it cannot be read.
-    """
+    """Return the schema in a document's file, without its rows."""
     with open_regular(path, most_bytes=MAX_TASK_BYTES) as file:
         return _read_schema(file.read())[0]
 

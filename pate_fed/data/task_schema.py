@@ -120,7 +120,6 @@ class TaskSchema:
         Without `patient_column` each row is a patient of its own.
 
         Raises:
-            MissingColumnError: a column of the task, or the patient's, is absent.
             InvalidCellError: a label is missing or of no class, a patient is missing, or a cell of
                 a column of numbers is none. The line is named, never the cell's content.
             InvalidParameterError: the patient's column is a feature or the label.
@@ -138,12 +137,7 @@ class TaskSchema:
         )
 
     def rows_of(self, text: CsvTable) -> PublicRows:
-        """Read a table of public inputs; only the columns of the task.
-
-        Raises:
-            MissingColumnError: a column of the task is absent.
-            InvalidCellError: a cell of a column of numbers is none.
-        """
+        """Read a table of public inputs; only the columns of the task."""
         cells = self.preprocessing.cells(text)
         return PublicRows(self.columns, tuple(zip(*cells, strict=True)))
 
@@ -180,9 +174,6 @@ class TaskSchema:
 
         Returns:
             The schema, and the place after it.
-
-        Raises:
-            InvalidTaskError: it is anything else.
         """
         at = start + _LENGTH.size
         if len(content) < at:

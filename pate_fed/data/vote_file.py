@@ -30,11 +30,6 @@ def load_vote_counts(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
 
     Returns:
         Counts; int64, shape (queries, classes); every row sums to the number of teachers.
-
-    Raises:
-        InvalidParameterError: there are no such rows.
-        InvalidVotesError: counts that are negative, not whole, too large, of fewer than two
-            classes, or whose rows sum to different numbers of votes.
     """
     raw = load_array(path)
     if raw.ndim != 2 or raw.shape[1] < 2 or not len(raw):
@@ -49,9 +44,6 @@ def load_predictions(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
 
     Returns:
         Finite numbers, shape (queries, classes); the mechanism checks their range and sums.
-
-    Raises:
-        InvalidParameterError: there are no such rows, or it is no table of finite numbers.
     """
     raw = load_array(path)
     is_number = np.issubdtype(raw.dtype, np.integer) or np.issubdtype(raw.dtype, np.floating)
@@ -68,9 +60,6 @@ def load_outcomes(path: Path) -> NDArray[np.int64]:
 
     Args:
         path: A `.npy` file of whole numbers; shape (answers,).
-
-    Raises:
-        InvalidAnswersError: the answers are no whole numbers on one axis.
     """
     raw = load_array(path)
     if raw.ndim != 1 or not np.issubdtype(raw.dtype, np.integer):

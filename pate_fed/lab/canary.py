@@ -45,7 +45,6 @@ class CanaryAudit:
 
     Attributes:
         found: Share of trials with the canary that the attack recognized.
-        alarms: Share of trials without it in which the attack saw one.
     """
 
     epsilon: float
@@ -105,9 +104,6 @@ def canary_audit(
 
     Both worlds are counts of each query of one run, of equal sums. The attack learns on half of
     the trials.
-
-    Raises:
-        InvalidAnswersError: the mechanism released another number of outcomes than rows.
     """
     here, there = (np.asarray(one, dtype=np.int64) for one in (with_canary, without))
     if here.shape != there.shape or here.ndim != 2 or not here.size:

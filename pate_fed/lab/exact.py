@@ -128,14 +128,7 @@ def exact_epsilon(
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Laws of histograms that take equally many different values.
-
-    Attributes:
-        rows: Which of the distinct histograms; shape (rows,).
-        log_chances: Log of the chance of each outcome; shape (rows, moves, outcomes).
-        log_ratios: Log of that over the chance on the neighbor; same shape.
-        classes: How many classes share the outcome; same shape.
-    """
+    """Laws of these rows of histograms; the arrays have shape (rows, moves, outcomes)."""
 
     rows: NDArray[np.intp]
     log_chances: NDArray[np.float64]
@@ -296,12 +289,6 @@ def _integrate(
     log_weights: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Integrate the chance that one class of each kind wins.
-
-    Args:
-        shifted: Counts less the top count, in sigmas; shape (rows, kinds).
-        sizes: Classes of each kind; same shape.
-        grid: Points, as of `_grid`.
-        log_weights: Their weights in logs, likewise.
 
     Returns:
         Log of the share of each point of the grid in the integral, shape (rows, kinds, points),

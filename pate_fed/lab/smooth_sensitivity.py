@@ -72,9 +72,6 @@ def gnmax_local_sensitivities(counts: ArrayLike, setting: SmoothSetting) -> Floa
 
     Returns:
         A(d) in nats, for d = 0, 1, ...; shape (queries, `distances(teachers, weight)`).
-
-    Raises:
-        InvalidParameterError: the conditions of the algorithm do not hold in this setting.
     """
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)
     reach = distances(setting.teachers, setting.weight)

@@ -61,10 +61,6 @@ def make_mechanism(
 
     A mechanism that protects nobody is made for a simulation only, where nobody's records are
     at stake.
-
-    Raises:
-        InvalidParameterError: the mechanism is unknown, not for real records or not for noise at
-            the parties, or a parameter is missing or out of its range.
     """
     spec = spec_of(rule.mechanism)
     if not (spec.is_private or simulated):

@@ -138,9 +138,6 @@ class AuditLog:
         """Add an entry; it is on disk when this returns.
 
         Args:
-            act: Its kind.
-            facts: Its facts.
-            at: Unix time, in seconds.
             connection: A transaction of the same database that the entry is a part of: it is on
                 disk together with its subject.
 

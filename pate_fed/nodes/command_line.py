@@ -107,7 +107,6 @@ class CommandLine:
     """A program of commands.
 
     Args:
-        program: Its name.
         about: Its purpose, for the help.
         service: The serving command: it prints nothing but its log.
         errors: Kinds of our own errors, which are shown.

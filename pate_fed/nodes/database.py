@@ -59,12 +59,7 @@ _MUST: Final = "the database must be there and writable"
 
 
 class AuditColumns:
-    """Columns of a node's table of entries.
-
-    Attributes:
-        body: The entry, canonical CBOR.
-        link: SHA-256 of the link before and the body.
-    """
+    """Columns of a node's table of entries."""
 
     __tablename__ = "audit"
 

@@ -36,9 +36,6 @@ class KeptChild:
     SIGTERM, too; one that does not is killed.
 
     Args:
-        name: Its name in messages.
-        command: Its command line.
-        environment: Its environment.
         logger: Logs its starts and ends.
         fault_code: Public code of a child that cannot be started.
         log: File for its output, with one older file beside it; without it, our own log.

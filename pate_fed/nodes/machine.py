@@ -23,7 +23,6 @@ def check_room(free: int, *, folder: str) -> Finding:
     """Check the free disk space: on a full disk no charge can be written, so every run waits.
 
     Args:
-        free: Free bytes.
         folder: Name in messages of the folder that lies there.
     """
     said = f"{free / GIB:.1f} GiB are free where {folder} is."

@@ -63,7 +63,6 @@ def read_settings(
     """Read settings from a file.
 
     Args:
-        path: The file.
         settings: A dataclass. A `fault` of its own is told with the file's name.
         version: Of the file.
         advice: The rule of the fault where there is no file.
@@ -92,8 +91,6 @@ def checked(kind: type[T], table: Mapping[str, Any], *, where: str, fault: type[
     """Return the values of a TOML or JSON table as a dataclass, each of exactly its field's kind.
 
     Args:
-        kind: The dataclass. A `fault` of its own is told with its place.
-        table: The values.
         where: The place of the table, in front of a key.
         fault: Makes the exception from a rule and the value that broke it.
 

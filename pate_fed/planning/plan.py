@@ -90,10 +90,8 @@ def plan(request: PlanRequest, *, sums: Sums) -> QueryPlan:
     """Find the queries that a budget affords.
 
     Raises:
-        BudgetExhaustedError: not a single query.
         UnfitSumError: the given secure sum does not fit, or none does and noise at the parties
             needs one.
-        NarrowNoiseError: the given noise is too little to be shared.
         InvalidSettingError: too many colluders, or the hospitals cannot vote in this way.
     """
     advice = sum_for(request, sums)  # refuses an unfit one before the long computation

@@ -43,12 +43,7 @@ class Planner:
     def of(
         cls, settings: RunSettings, classes: int, form: SumForm | None, *, for_life: bool = False
     ) -> Self:
-        """Fill in the values of each hospital.
-
-        Raises:
-            InvalidSettingError: a list is too short or too long, the votes are too many, or no
-                honest hospital is left.
-        """
+        """Fill in the values of each hospital."""
         parties = settings.parties or 0
         settled = replace(
             settings,

@@ -29,11 +29,7 @@ if TYPE_CHECKING:
 
 
 def require_in_range(settings: Any) -> None:
-    """Check every number of settings that has a range.
-
-    Raises:
-        InvalidSettingError: one is out of its range.
-    """
+    """Check every number of settings that has a range."""
     for name, rule, number in broken_ranges(settings):
         raise InvalidSettingError(f"{option_of(name)} must be {rule}", shown(number))
 
@@ -102,12 +98,7 @@ class RunSettings:
         )
 
     def check(self, sums: Sums) -> None:
-        """Refuse wrong settings that show without data.
-
-        Raises:
-            InvalidSettingError: a number is out of its range, or two options contradict.
-            ProtocolError: fewer parties than a secure sum needs.
-        """
+        """Refuse wrong settings that show without data."""
         self.check_alone()
         if self.parties is not None:
             require_enough(self.parties, form=self.form, sums=sums)

@@ -58,9 +58,6 @@ def divided(rule: Rule, parties: int, form: SumForm) -> Rule:
     """Return a rule with all that divides the noise among the parties, if they add it.
 
     As many may be lost as the sum can do without, more than expected: it does not ask first.
-
-    Raises:
-        InvalidSettingError: no hospital is left that is honest and present.
     """
     if not rule.at_parties:
         return rule

@@ -99,9 +99,6 @@ class RunDirectory:
 
         Missing parents are made. On any error, Ctrl-C included, all its files and folders are
         removed again.
-
-        Raises:
-            RunDirectoryError: `path` exists or cannot be written.
         """
         target = Path(path)
         refuse_existing(target)

@@ -35,7 +35,6 @@ class Pictures(NamedTuple):
         chance: Draws weights, batches and views, on the processor.
         pool: All public images; shape (inputs, channels, height, width).
         known: The labeled ones.
-        labels: Their labels; shape (labels,).
     """
 
     chance: torch.Generator

@@ -99,11 +99,6 @@ class TeacherEnsemble(ABC):
             rng: Seeds every teacher; the same generator and shards give the same votes.
             public: The public pool; needed unless votes are natural.
             on_trained: Told after each teacher how many are trained.
-
-        Raises:
-            InvalidParameterError: no teacher, fewer than 2 classes, or no pool to share votes out
-                over.
-            InvalidDataError: an empty shard, or a label that is no class.
         """
         if not records_per_teacher or classes < 2:
             raise InvalidParameterError(
@@ -178,11 +173,7 @@ class TeacherEnsemble(ABC):
         return files
 
     def restore(self, files: Mapping[str, bytes], *, classes: int) -> None:
-        """Take the teachers that `dump` returned; earlier ones are forgotten.
-
-        Raises:
-            UnreadableFileError: a file is missing, damaged, or has content that no teacher needs.
-        """
+        """Take the teachers that `dump` returned; earlier ones are forgotten."""
         self._voters = [self._restore_one(one, files, classes) for one in _index(files)]
         self._classes = classes
 

@@ -41,10 +41,6 @@ def make_ensemble(
             for images. For tables, where one class is often rare, it is equal, or as often as a
             teacher saw each class if it has many records and no rare class.
         device: torch's name of the device for "convolution"; the others need none.
-
-    Raises:
-        InvalidParameterError: an unknown name, a device that cannot be used or is for other
-            teachers, or code of one's own that cannot be loaded.
     """
     if device != "cpu" and name != "convolution":
         raise InvalidParameterError(

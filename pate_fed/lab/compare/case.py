@@ -20,13 +20,7 @@ Details = Mapping[str, float | str | None]
 
 @dataclass(frozen=True, slots=True)
 class MethodCost:
-    """One method's price.
-
-    Attributes:
-        epsilon: Its number; None without one.
-        method: The method, or the reason for no number, in words.
-        details: Further facts of it; the same keys with and without a number.
-    """
+    """One method's price; without a number, `method` is the reason for that."""
 
     epsilon: float | None
     method: str
