@@ -48,12 +48,7 @@ _UP: Final = 1 + 2.0**-40
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """A way to divide patients into groups: each patient is in exactly one.
-
-    Attributes:
-        name: Its name: "class", "certainty", or a column that owners allowed.
-        groups: Public names of its groups; at least one.
-    """
+    """A way to divide patients into groups: each patient is in exactly one."""
 
     name: str
     groups: tuple[str, ...]
@@ -99,7 +94,6 @@ class EvaluationPlan:
     """What is counted, and the noise; fixed before anybody counts.
 
     Attributes:
-        sigma: Standard deviation of the noise in each count, in patients.
         epsilon: At `delta`, for a reader of the noisy counts.
         unit_patients: Most held-out patients of one privacy unit: 1 where the unit is a patient.
     """
@@ -141,7 +135,6 @@ class EvaluationPlan:
 
         Args:
             places: By the name of a grouping, the group of each patient; int64, shape (patients,).
-            right: Whether the student is right; bool, shape (patients,).
 
         Returns:
             For each grouping those that it is right on by group, then those that it is wrong on;

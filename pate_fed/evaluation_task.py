@@ -55,8 +55,6 @@ class EvaluationTask:
         source: Digest of the pool that was asked about then, 32 bytes: it has the task's schema.
         bins: The student's certainty on the public pool.
         by: Columns whose groups are counted, too.
-        files: The student's, by name.
-        places: Most held-out patients of a hospital that are counted.
     """
 
     digest: bytes

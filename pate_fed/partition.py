@@ -85,11 +85,9 @@ def partition_records(
 
     Args:
         parties: Number of parties; None with scheme "column" takes all hospitals of the data.
-        teachers: Teachers per party.
         scheme: "iid" deals evenly by lot; "dirichlet" draws each class's shares over the parties
             from a Dirichlet distribution; "column" makes each hospital a party, a patient of
             several hospitals going to the one with most of his records (ties: the first name).
-        rng: The lot.
         concentration: Of the Dirichlet distribution; small is more skewed; above 0.
 
     Returns:

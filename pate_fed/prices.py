@@ -19,7 +19,6 @@ def charged_price(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None
     the coordinator, which is trusted; the coordinator's with noise at the parties.
 
     Args:
-        terms: The run's.
         seat: Place of the party among all, from 0.
         unit: The privacy unit to protect; None for the run's own.
 

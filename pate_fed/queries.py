@@ -26,7 +26,6 @@ class QueryPool:
         inputs: Features; float64, shape (inputs, features), read-only, finite.
         rows: The public rows that they are the features of; None in a rehearsal.
         task: Digest of the task that says how rows become inputs, 32 bytes.
-        images: The images that they describe, as in `Inputs`; None for a table.
         digest: The digest that an owner approves, SHA-256, 32 bytes: of the task and all rows in
             order; without rows, of shape and values.
     """

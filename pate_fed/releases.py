@@ -30,7 +30,6 @@ class NoisyRelease:
     """The public result of one batch.
 
     Attributes:
-        labels: Released class, or `ABSTAIN`; int64, shape (queries,), read-only.
         outcomes: `Outcome` of each query; int8, shape (queries,), read-only. A query stopped by a
             cap comes after all that were looked at.
         counts: Noisy counts of the answered queries, in order, where they were released too and

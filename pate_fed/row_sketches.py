@@ -83,8 +83,6 @@ class _SketchTable:
     """Known rows of the same columns.
 
     Attributes:
-        names: Their columns; shape (columns,).
-        cells: Their cells; shape (columns, rows).
         places: Where they stand among all known rows; shape (rows,).
     """
 

@@ -166,8 +166,6 @@ class NoisyHistogram:
     """Summed votes plus noise: the input of a mechanism's decision.
 
     Attributes:
-        counts: Noisy votes; float64, shape (queries, classes), read-only, finite.
-        sigma: Standard deviation of the noise in every entry, in votes.
         rest: The part of each draw that rounding cut off, which decides ties; of the same shape,
             read-only. None where the noise is whole.
     """

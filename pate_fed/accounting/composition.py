@@ -317,8 +317,6 @@ class _Asks:
         """Return the coefficients before an ask, from those after it.
 
         Args:
-            after: Shape (places,).
-            may_halve: Whether to look for boxes that decide.
             tolerance: Boxes are halved while they make the ask so much worse, as a share of what it
                 is worth; infinite where that does not matter; same shape.
         """

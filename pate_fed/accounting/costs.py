@@ -51,7 +51,6 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
     """Name the two cases that nobody can tell apart well.
 
     Args:
-        unit: The privacy unit.
         weight: Votes that one unit can move: those of one teacher for "record", those of all
             teachers of a hospital for "party".
     """

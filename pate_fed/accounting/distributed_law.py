@@ -143,8 +143,6 @@ def distributed_row_rdp(
     More shares than these cost no more (adding independent noise is post-processing).
 
     Args:
-        orders: Renyi orders, each above 1; shape (orders,).
-        sigma: Standard deviation that the shares add up to, in votes; above 0.
         shares: Shares that the reader does not know, between 1 and `MOST_SHARES`.
         weight: Votes k that one neighboring change can move; a whole number above 0.
 

@@ -88,10 +88,6 @@ class ConfidentGaussianMaxEvent(PrivacyEvent):
 
     Each ask releases one bit, "the noisy top count reaches the threshold"; each answer releases
     a label as well, from fresh noise. The threshold itself does not change the cost.
-
-    Attributes:
-        sigma1: Standard deviation of the noise in the check, in votes; above 0.
-        sigma2: Standard deviation of the noise in each count, in votes; above 0.
     """
 
     record_name: ClassVar[str] = "confident-gaussian-max/1"
@@ -125,9 +121,7 @@ class StableLaplaceMaxEvent(PrivacyEvent):
 
     Each test is (test_epsilon, test_delta)-differentially private, label included.
 
-    Attributes:
-        asks: Queries tested, at least 0. A label costs nothing beyond its test.
-        weight: Votes that one neighboring change can move: the test counts in such units.
+    A label costs nothing beyond its test, which counts in units of `weight` votes.
     """
 
     record_name: ClassVar[str] = "stable-laplace-max/1"
@@ -145,10 +139,7 @@ class StableGaussianMaxEvent(PrivacyEvent):
     Each test, label included, is a Gaussian release of sensitivity 1 but for an extra chance of
     `test_delta`.
 
-    Attributes:
-        asks: Queries tested, at least 0. A label costs nothing beyond its test.
-        sigma: Standard deviation of the noise in the test, in units of `weight` votes; above 0.
-        weight: Votes that one neighboring change can move: the test counts in such units.
+    A label costs nothing beyond its test, which counts in units of `weight` votes, sigma, too.
     """
 
     record_name: ClassVar[str] = "stable-gaussian-max/1"
@@ -177,7 +168,6 @@ class DistributedGaussianMaxEvent(PrivacyEvent):
     many as `shares` of them unknown to its reader.
 
     Attributes:
-        sigma: Standard deviation that `shares` shares add up to, in votes; above 0.
         shares: Honest shares that have to suffice: n - c - d, at least 1.
     """
 
@@ -201,7 +191,6 @@ class DistributedCountsEvent(PrivacyEvent):
     the public's, too.
 
     Attributes:
-        sigma: Standard deviation that `shares` shares add up to in each count; above 0.
         shares: Honest shares that have to suffice: n - c - d, at least 1.
         weight: Patients of one privacy unit who are counted; a whole number above 0.
     """

@@ -54,11 +54,7 @@ OutcomeEntry: TypeAlias = Entry[Outcomes]
 
 @dataclass(frozen=True, slots=True)
 class OutcomeLedger(Reservations[Outcomes]):
-    """Caps on asks and answers, and everything that was reserved from them.
-
-    Attributes:
-        caps: Numbers of asks and answers that end the run; fixed before it begins.
-    """
+    """Caps on asks and answers, and everything that was reserved from them."""
 
     caps: Outcomes
     entries: tuple[OutcomeEntry, ...] = ()

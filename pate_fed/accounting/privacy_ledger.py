@@ -70,7 +70,6 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
     """A budget and everything that was reserved from it.
 
     Attributes:
-        epsilon: Budget that may not be exceeded, above 0, fixed before the first reservation.
         order: Renyi order at which charges add up, above 1, fixed with it.
         additive_delta: Part of delta kept for events with a delta of their own (tests of
             stability), at least 0 and below delta; fixed with it.

@@ -43,7 +43,6 @@ class ThresholdCheck:
     """A threshold: a query is answered if a noisy top count reaches it.
 
     Attributes:
-        vote_threshold: Threshold, in votes; finite.
         sigma: Standard deviation of the check's own noise on the top count, in votes; above 0
             (Confident-GNMax). None where it looks at the label's noisy counts (Threshold-GNMax).
     """
@@ -74,13 +73,7 @@ class ThresholdCheck:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """What an attacker counted when it asked one query again and again.
-
-    Attributes:
-        labels: How often each class was the answer; whole, not negative, shape (classes,), at least
-            2 classes.
-        refusals: How often there was no answer.
-    """
+    """What an attacker counted when it asked one query again and again."""
 
     labels: NDArray[np.int64]
     refusals: int = 0
@@ -121,7 +114,6 @@ class LeakedVotes:
     """The votes as an attacker rebuilt them.
 
     Attributes:
-        votes: Votes for each class; not whole, at least 0; shape (classes,).
         standard_errors: Of each class, in votes, by the Cramer-Rao bound with the information at
             `votes`. Infinite where these answers tell nothing. A count at 0 is known better than
             its error says.
@@ -160,7 +152,6 @@ def rebuild_votes(
 
     Args:
         teachers: Number of votes; None where it is unknown, which needs a check.
-        check: The threshold; "no answer"s then count as well. None to use the labels alone.
         few_answers: Whether to guess from fewer answers than classes, too.
 
     Raises:

@@ -103,7 +103,6 @@ def read_csv(
 
     Args:
         path: The file; gzip is recognized by its first bytes.
-        separator: Character between cells.
         decimal: Sign before a number's decimals: a comma is read as a point.
         header: Names of the columns of a file whose first row has none.
         mended: Turns the lines of a known file into those of a table.

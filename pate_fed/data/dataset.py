@@ -24,10 +24,8 @@ class Records:
 
     Attributes:
         features: float64, shape (records, features), read-only, finite.
-        labels: Class of each record; int64, shape (records,), read-only, non-negative.
         unit_ids: Privacy unit of each record: a patient, or the record itself.
         hospitals: Hospital of each record, or None where the data name none.
-        images: As in `Inputs`.
         row_names: Where each record stands in the user's files: its line, or an image's name; None
             where nobody could look it up.
     """

@@ -33,7 +33,6 @@ class Projection:
     """Principal components of public data.
 
     Attributes:
-        mean: float64, shape (inputs,).
         axes: Orthogonal columns of one length, largest variance first; float64, shape (inputs,
             components).
     """
@@ -49,11 +48,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImageEncoder:
-    """All that was learned from the public pool about images.
-
-    Attributes:
-        shape: Height, width and channels of an image.
-    """
+    """All that was learned from the public pool about images."""
 
     shape: tuple[int, int, int]
     projection: Projection

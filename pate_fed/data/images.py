@@ -289,7 +289,6 @@ def read_images(
 
     Args:
         path: An image, a folder of images, or a .npz archive with `images`.
-        shape: Height, width and channels that it takes.
 
     Returns:
         Name of each image, and the images; uint8, shape (n, height, width, channels).

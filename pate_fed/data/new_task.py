@@ -34,9 +34,6 @@ def make_task(
 
     Args:
         path: The table, one input a row. Where it has the label's column, that is not read.
-        label: Column of the hospitals' tables that is predicted.
-        classes: Names of its classes, in order.
-        ignored: Columns that are no features.
         known: Schemas of earlier pools of this federation.
 
     Raises:

@@ -60,7 +60,6 @@ class TablePreprocessing(Preprocessing):
 
     Attributes:
         columns: Columns that are read; all others are ignored.
-        encoder: One encoder per column, in the same order.
     """
 
     kind: ClassVar[DatasetKind] = "table"

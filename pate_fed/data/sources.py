@@ -34,7 +34,6 @@ class DataSource:
     """Which data set, and where its files are.
 
     Attributes:
-        name: One of `SOURCE_NAMES`.
         data_dir: Folder of a published data set, or of "images"; None for others.
         data_file: File of "csv" (or a Parquet file), or the .npz archive of "images"; else None.
         positive: Class of a table that is told from all others; None to keep all classes.

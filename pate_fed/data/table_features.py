@@ -59,7 +59,6 @@ class NumberEncoder:
     Attributes:
         median: Of the pool's known cells.
         mean: Of the pool, after the median filled its gaps.
-        deviation: Standard deviation likewise; above 0.
     """
 
     position: int

@@ -43,11 +43,7 @@ MAX_TASK_BYTES = 2**26
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LearningTask:
-    """A task with one pool of public inputs, as a coordinator publishes it.
-
-    Attributes:
-        pool: The same rows as the teachers' inputs.
-    """
+    """A task with one pool of public inputs, as a coordinator publishes it."""
 
     schema: TaskSchema
     rows: PublicRows

@@ -56,11 +56,7 @@ def load_predictions(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
 
 
 def load_outcomes(path: Path) -> NDArray[np.int64]:
-    """Load the answers to one repeated query from a NumPy file.
-
-    Args:
-        path: A `.npy` file of whole numbers; shape (answers,).
-    """
+    """Load the answers to one repeated query from a NumPy file."""
     raw = load_array(path)
     if raw.ndim != 1 or not np.issubdtype(raw.dtype, np.integer):
         raise InvalidAnswersError("answers must be whole numbers on one axis", raw.shape)

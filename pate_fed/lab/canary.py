@@ -41,11 +41,7 @@ Release = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class CanaryAudit:
-    """Findings of a canary audit.
-
-    Attributes:
-        found: Share of trials with the canary that the attack recognized.
-    """
+    """Findings of a canary audit."""
 
     epsilon: float
     found: float

@@ -85,12 +85,10 @@ def exact_epsilon(
     """Return the exact per-instance cost of labels and "no answer"s by Gaussian noise. Private.
 
     Args:
-        counts: Votes of the queries that were asked; shape (queries, classes).
         event: Says the noise, and the votes that one neighboring change can move, a whole number.
             Of one noise it is that of GNMax, or of the same with a threshold; of two that of
             Confident-GNMax or Interactive-GNMax, whose check has noise of its own: then each label
             counts with the chance that it is released, as in the papers' analysis before a run.
-        delta: In (0, 1).
         vote_threshold: Noisy top count from which a query was answered; None for plain GNMax.
         offsets: Public whole numbers to subtract from the counts: for the check alone where it has
             noise of its own, otherwise for the label, too; shape (queries, classes). None for none.

@@ -60,7 +60,6 @@ class SanitizingPlan:
 
     Attributes:
         beta: Smoothness, above 0, with order (1 - e^(-2 beta)) < 1.
-        sigma_ss: Standard deviation of the noise in units of the smooth sensitivity, above 0.
         margin: By how many standard deviations the estimate is raised, at least 0.
     """
 
@@ -85,11 +84,7 @@ class SanitizingPlan:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InstanceCost:
-    """The cost of a run on its votes at one order, and how far that can move. Private.
-
-    Attributes:
-        local_sensitivities: A(0), A(1), ... of `rdp`; shape (distances,).
-    """
+    """The cost of a run on its votes at one order, and how far that can move. Private."""
 
     order: float
     rdp: float
@@ -136,7 +131,6 @@ def instance_cost(
     For more it is the papers' bound, and the conditions of `smooth_conditions` must hold.
 
     Args:
-        counts: Votes of the queries asked; shape (queries, classes).
         setting: Public parameters of the labels: sigma is that of the counts.
         answered: 1 for each query with a released label, 0 for each refused one. The chance of an
             answer in its place gives the papers' expected cost, for analysis only. Shape

@@ -77,7 +77,6 @@ class _DrawTable:
     """A law as thresholds.
 
     Attributes:
-        largest: Largest value T.
         thresholds: c_k for k = -T .. T - 1, 128 bits each, ascending.
         words: Their first 64 bits; uint64, shape (2 T,).
         guide: For every value of the first 16 bits of a draw the value drawn, or `_UNDECIDED`

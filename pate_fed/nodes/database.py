@@ -75,7 +75,6 @@ class NodeDatabase:
     may have a password, nor a driver's message, which may have paths and values.
 
     Args:
-        url: As SQLAlchemy takes it.
         is_new: Make its tables, once. Without them, a database was emptied and has lost its
             content.
         upgrades: Bring an older version up to date. Only a backup leads back.

@@ -55,11 +55,7 @@ class Calm(logging.Filter):
     """
 
     def __init__(self, ours: str = "") -> None:
-        """Make it.
-
-        Args:
-            ours: The package whose lines all pass.
-        """
+        """Make it."""
         super().__init__()
         self._ours = ours
         self._last: dict[str, float] = {}

@@ -39,9 +39,7 @@ def check_owner_only(
     """Check who may read secret files, and whether we may.
 
     Args:
-        folder: The node's.
         guarded: The files or folders there that must be their owner's alone.
-        user: Number of our user.
         readable: Names of files that others may read, and not write.
         anew: The step to take if others may have read a key.
     """

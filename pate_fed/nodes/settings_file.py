@@ -64,7 +64,6 @@ def read_settings(
 
     Args:
         settings: A dataclass. A `fault` of its own is told with the file's name.
-        version: Of the file.
         advice: The rule of the fault where there is no file.
         fault: Makes the exception from a rule and the value that broke it.
 

@@ -52,9 +52,7 @@ class Shield:
     """Wraps pages: their host, the size of a request, an answer's headers, unforeseen errors.
 
     Args:
-        app: The pages.
         hosts: Names that they are reached by; one without a port may have any, as of a tunnel.
-        policy: Their content security policy.
         most_bytes: Most bytes of a request to a path.
         codes: Public codes of a request that is not ours, and of a fault of this program.
         is_secure: Whether they are served over TLS.

@@ -26,7 +26,6 @@ class PlanRequest:
     Attributes:
         settings: Parties, teachers, unit, budgets; a threshold, its open parameters to be chosen;
             at most so many queries.
-        teacher_accuracy: Assumed share of teachers that are right on an average query.
         expected_dropouts: Hospitals that may be lost in a batch, at the worst.
     """
 

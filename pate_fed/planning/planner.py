@@ -29,7 +29,6 @@ class Planner:
     """A federation whose hospitals are known, and the settings of its run so far.
 
     Attributes:
-        settings: With an entry for each hospital in every list.
         form: The secure sum; None where none fits, which noise at the parties needs.
         for_life: Whether the hospitals' ledgers for life must hold the run, too.
     """

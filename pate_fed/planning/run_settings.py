@@ -41,8 +41,6 @@ class RunSettings:
     `pate_fed.options` describes each value, but for these.
 
     Attributes:
-        party_teachers: Teachers of each party, in place of `teachers`, if the numbers differ.
-        weights: Votes that each teacher of a party casts, for the parties in the data's order.
         purpose: Reason for the run, for its approvers and its report; "" where nobody stated one.
     """
 

@@ -58,7 +58,6 @@ class UsedRun:
 
     Attributes:
         terms: Its terms, in the seat order of the run that uses its labels.
-        form: Its secure sum.
     """
 
     terms: RunTerms
@@ -70,8 +69,6 @@ class EndedRun:
     """A run that has ended, as its tables see it.
 
     Attributes:
-        parties: Names of the parties, in seat order.
-        releases: The release of each batch, by its number.
         instance: The cost on the actual votes; private. None where nobody computed it.
         earlier: Runs that drew answers which it uses again.
         is_dealt_by_class: Whether a simulation dealt out its records by looking at them.

@@ -73,7 +73,6 @@ class SentPacket(NamedTuple):
 
     Attributes:
         kinds: Types of the messages in it; none for a receipt.
-        digest: SHA-256 of them, in hex.
     """
 
     hospital: str
@@ -141,7 +140,6 @@ class RunDirectory:
         """Write `labels.csv`: the id of each query asked, and its class name or "".
 
         Args:
-            rows: Query id and label.
             drawn_in: Name of the earlier run that drew a label, by query id. The column is there
                 only if there are some.
             reinforced: Class that a student kept for a query without an answer, likewise.

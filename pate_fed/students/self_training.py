@@ -40,7 +40,6 @@ class TrainingStage:
 
     Attributes:
         first: Share of the pool that is learned at the start: the surest labels.
-        last: The same at the end.
     """
 
     width: int

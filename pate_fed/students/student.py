@@ -23,7 +23,6 @@ class Lesson:
     """All that a student learns from; every part of it is public.
 
     Attributes:
-        pool: The whole public pool, labeled or not.
         indices: Positions of the labeled inputs, none twice; int64, shape (labels,).
         counts: Noisy votes for each class of the labeled inputs, where they were released and paid
             for; float64, shape (labels, classes). `kernel-ridge` learns them, others the labels.

@@ -65,9 +65,6 @@ class TeacherEnsemble(ABC):
 
     Guarantee: teacher i depends on shard i, public inputs and the generator only, never on another
     shard's records, so that one privacy unit reaches one vote.
-
-    Attributes:
-        suffix: How the files of its models end.
     """
 
     suffix: ClassVar[str]
@@ -95,10 +92,8 @@ class TeacherEnsemble(ABC):
 
         Args:
             records_per_teacher: One shard per teacher, none empty.
-            classes: Number of classes of the whole federation.
             rng: Seeds every teacher; the same generator and shards give the same votes.
             public: The public pool; needed unless votes are natural.
-            on_trained: Told after each teacher how many are trained.
         """
         if not records_per_teacher or classes < 2:
             raise InvalidParameterError(

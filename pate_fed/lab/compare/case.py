@@ -33,7 +33,6 @@ class VoteCase:
     """Votes, and how they are asked. Private.
 
     Attributes:
-        votes: Whole counts; shape (queries, classes), every row with the same sum.
         event: The event of one query that is asked and answered.
         asks: Cap on queries looked at; not whole where it is an expectation.
         answers: Cap on answers, at most `asks`; likewise.

@@ -99,7 +99,6 @@ class Experiment:
     """A published experiment.
 
     Attributes:
-        needs: Folders of data sets.
         run: Yields its results; takes the folder of all data sets, seeds, and a listener.
     """
 
