@@ -1,9 +1,7 @@
 """Short sketches of queries, which tell close queries from others.
 
-A query almost equal to an answered one is the same question again (rule R3). Asked of another set
-of parties, its sum and the old one differ by a party's votes. So a party keeps a sketch of every
-answered query for ever, and counts later queries close to one. Decision 15 compares this with other
-ways. Two queries are close where one of two views says so.
+A party keeps a sketch of every answered query for ever, and counts later queries close to one
+(decision 15). Two queries are close where one of two views says so.
 
 *As a row*: see `row_sketches`.
 
@@ -13,12 +11,12 @@ the differences of inputs makes all of them close, and so does a unit far above 
 and scale features, as the tables and images of this library are.
 
 Of the second a sketch is 32 projections on signs that follow from a hospital's secret key and the
-number of features, and the length of the input. Without a key, as in a simulation, anybody can
-compute the signs. For d the true distance and T the limit, a pair is called close where the
-projections are T apart at most, and the lengths, too. The square of the former is d^2 times about a
-chi-square of 32 degrees over 32: a pair at T/2 is missed once in 10^12, one at 2 T called close
-once in 200,000, one at T half of the time. An attacker who knows the signs can choose a difference
-that fits them, and is missed far below T: so they depend on a key.
+number of features, and the length of the input. For d the true distance and T the limit, a pair is
+called close where the projections are T apart at most, and the lengths, too. The square of the
+former is d^2 times about a chi-square of 32 degrees over 32: a pair at T/2 is missed once in 10^12,
+one at 2 T called close once in 200,000, one at T half of the time. An attacker who knows the signs,
+as everybody does in a simulation, can choose a difference that fits them, and is missed far below
+T: so they depend on a key.
 
 Source: Achlioptas 2003, Database-friendly random projections (signs).
 https://doi.org/10.1016/S0022-0000(03)00025-4

@@ -4,20 +4,14 @@ A `PrivacyLedger` is a value: each step returns a new one, and a failed step cha
 Storing the newest value, durably and before any noise is drawn, is the node's task. `reservations`
 has the states of an entry.
 
-It is a filter: the budget (epsilon, delta) is set in advance. A reservation is refused unless
-everything charged, every open reservation and its own worst case together are (epsilon,
-delta)-private. The whole then is, for any choice of queries and any stop. The guarantee is the
-budget, the only epsilon of a ledger. `used_share` says how much of it is used: a share of what adds
-up, so shares of runs add up, too. An epsilon of the charges so far would be no guarantee, and would
-start high: the conversion adds a constant.
+It is a filter at one order (decision 19): a reservation is refused unless everything charged, every
+open reservation and its own worst case together are (epsilon, delta)-private. The whole then is,
+for any choice of queries and any stop. The guarantee is the budget, the only epsilon of a ledger.
 
-Charges add up as RDP at one order, fixed with the budget, which every mechanism has a curve for. A
-hospital that takes part in runs of every kind over the years opens its ledger by
-`PrivacyLedger.for_life`: at an order that follows from the budget alone (decision 19 compares this
-filter with others). An operator who picked the order after seeing releases could pick the one with
-more room left. The part of delta for tests of stability is fixed for the same reason: where each
-path of releases may choose its own split, delta can be exceeded almost twofold
-(docs/explanation/privacy-guarantee.md, "Tests of stability over many runs").
+An operator who picked the order after seeing releases could pick the one with more room left. The
+part of delta for tests of stability is fixed for the same reason: where each path of releases may
+choose its own split, delta can be exceeded almost twofold (docs/explanation/privacy-guarantee.md,
+"Tests of stability over many runs").
 
 Charges are added by `math.fsum`, which rounds once, so the order of entries changes nothing and
 errors do not pile up.

@@ -1,14 +1,9 @@
 """A federation's task: how every hospital reads its own table, and the target.
 
-One public document, of two parts.
-
-- The *schema* (`task_schema`): label, classes, columns, and the rows of the task's first pool. From
-  these rows each reader derives how columns become features, so that a feature means the same at
-  every hospital, and no hospital's records say how another's are read. Later pools of the same
-  columns and classes are read by the very same schema: teachers and answers stay those of one task.
-  The task's digest is the schema's.
-- The *rows* of one public pool, as they are known for ever (`pate_fed.public_rows`). Everybody
-  computes the inputs from them, so that nobody can be told of a row that teachers do not see.
+One public document, of two parts: the *schema* (`task_schema`), with the rows of the task's first
+pool (decision 15), whose digest is the task's; and the *rows* of one public pool, as they are known
+for ever (`pate_fed.public_rows`). Everybody computes the inputs from them, so that nobody can be
+told of a row that teachers do not see.
 
 The bytes: a magic line, the schema, then each row as a JSON array and a line feed; no row where the
 pool is the task's first. One document has one form. Its sizes are bounded before anything is built:

@@ -1,26 +1,9 @@
 """The directory of one run: written whole or not at all, read back strictly.
 
-    run.toml          resolved settings
-    manifest.json     versions, seed, hashes
-    metrics.json      results, times and traffic
-    privacy.json      epsilon in every view
-    labels.csv        query_id and the released label, empty for "no answer"; in a simulation of the
-                      user's data row, its line or image there; where some were drawn in earlier
-                      runs, drawn_in names the run, empty for this one; where a student kept labels
-                      of its own, reinforced has them
-    transcript.jsonl  hashes of the messages
-    sent.csv         each packet that a hospital sent: its kind, size and hash
-  earlier-setups.jsonl
-                    transcripts of setups that the run lost, one behind the other, if there are any
-    seal.json         hashes of all files but the two pages, signed by the coordinator
-    audit.json        what an attack on the run's rules found, if somebody audited it; not sealed
-    report.html       all of it for people
-    annexes.html      questions of data-protection law, filled in where the run knows the answer
-    student/          the model and its card
-
-Everything is written into a hidden folder beside the final place, which is renamed as the last
-step: a directory under its final name is a finished run. It stays readable by its owner alone
-(0700), because `privacy.json` and the report hold numbers that depend on private data.
+docs/reference/run-directory.md lists its files. Everything is written into a hidden folder beside
+the final place, which is renamed as the last step: a directory under its final name is a finished
+run. It stays readable by its owner alone (0700), because `privacy.json` and the report hold numbers
+that depend on private data.
 """
 
 from __future__ import annotations
