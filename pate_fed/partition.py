@@ -215,9 +215,6 @@ def limited_rows(
     """Choose the records of at most so many patients of each hospital.
 
     `parties` are those that records are dealt to, unless they are divided as the data say.
-
-    Returns:
-        Positions of their records, ascending.
     """
     rows_of = rows_by_unit(records.unit_ids)
     units = list(rows_of)

@@ -21,9 +21,6 @@ def charged_price(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None
     Args:
         seat: Place of the party among all, from 0.
         unit: The privacy unit to protect; None for the run's own.
-
-    Returns:
-        Infinite where the mechanism protects nobody.
     """
     shown = are_counts_seen(terms, at_coordinator=True)
     return _cost(terms, seat, unit=unit, shows_counts=shown)

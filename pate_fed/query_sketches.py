@@ -85,9 +85,6 @@ def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArra
     """Tell which queries lie close to a known one, or to an earlier one that is asked with them.
 
     Memory is bounded for any numbers: blocks of 512 x 8,192 pairs, of similar length.
-
-    Returns:
-        One claim for each that is asked; shape (asked,).
     """
     _require_distance(distance)
     near = _near_inputs(asked[:, _INPUT], known[:, _INPUT], distance)

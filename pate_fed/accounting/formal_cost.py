@@ -44,9 +44,6 @@ def labels_cost(event: PrivacyEvent, *, options: int, delta: float) -> FormalCos
     """Return the cost for those who see labels and "no answer"s alone, for any votes.
 
     `options` are the outcomes of a query: the classes, and "no answer" if there is one.
-
-    Returns:
-        The smallest bound; infinite for an event that protects nobody.
     """
     if isinstance(event, DistributedEvent):
         return distributed_labels_cost(event, delta=delta)

@@ -255,13 +255,10 @@ def _patients_twice(table: Table) -> Iterator[str]:
 def split_by_unit(
     labels: NDArray[np.int64], unit_ids: Sequence[str], *, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Split rows 60/25/15; all rows of one unit fall on one side.
+    """Split rows into private part, pool and test, 60/25/15; all rows of a unit fall on one side.
 
     Units are stratified by the rarest class among their rows, so that a rare class reaches all
     three sides.
-
-    Returns:
-        Shuffled row positions of the private part, the pool and the test.
     """
     rows_of: dict[str, list[int]] = {}
     for row, unit in enumerate(unit_ids):

@@ -170,11 +170,7 @@ class TaskSchema:
 
     @classmethod
     def read(cls, content: bytes, start: int = 0) -> tuple[TaskSchema, int]:
-        """Read the bytes of `to_bytes`, and nothing else, from a place on.
-
-        Returns:
-            The schema, and the place after it.
-        """
+        """Read the bytes of `to_bytes`, and nothing else; return the place after them, too."""
         at = start + _LENGTH.size
         if len(content) < at:
             raise InvalidTaskError("a task's schema must be whole")

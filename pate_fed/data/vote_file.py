@@ -27,9 +27,6 @@ def load_vote_counts(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
     Args:
         path: A `.npy` file; shape (queries, classes).
         rows: First row and the one after the last; None for all.
-
-    Returns:
-        Counts; int64, shape (queries, classes); every row sums to the number of teachers.
     """
     raw = load_array(path)
     if raw.ndim != 2 or raw.shape[1] < 2 or not len(raw):
@@ -40,11 +37,7 @@ def load_vote_counts(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
 
 
 def load_predictions(path: Path, *, rows: tuple[int, int] | None = None) -> NDArray[np.float64]:
-    """Load a student's chances of each class from a NumPy file.
-
-    Returns:
-        Finite numbers, shape (queries, classes); the mechanism checks their range and sums.
-    """
+    """Load a student's chances of each class, finite numbers of any range, from a NumPy file."""
     raw = load_array(path)
     is_number = np.issubdtype(raw.dtype, np.integer) or np.issubdtype(raw.dtype, np.floating)
     if raw.ndim != 2 or not is_number:

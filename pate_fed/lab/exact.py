@@ -308,9 +308,6 @@ def _grid(
 
     They begin `reach` below halfway to the farthest class, which is where a class that is far
     behind wins, if it does; and end `reach` above the top.
-
-    Returns:
-        Both of shape (rows, points); one row for all without cuts.
     """
     low = shifted.min(initial=0.0) / 2 - reach
     if cuts is None:

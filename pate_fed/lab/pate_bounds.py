@@ -129,9 +129,6 @@ def threshold_rdp(
 
     The check is a Gaussian mechanism of sensitivity 1 where GNMax has sqrt(2): the same
     formula with sqrt(2) times the noise.
-
-    Returns:
-        RDP in nats, at most order weight^2 / (2 sigma^2); shape (queries, orders).
     """
     log_q = threshold_log_q(maxima, vote_threshold=vote_threshold, sigma=sigma)
     noise = math.sqrt(2) * sigma / positive("weight", weight)

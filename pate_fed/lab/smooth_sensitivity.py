@@ -68,11 +68,7 @@ def distances(teachers: int, weight: int = 1) -> int:
 
 
 def gnmax_local_sensitivities(counts: ArrayLike, setting: SmoothSetting) -> Floats:
-    """Bound the local sensitivity of each label's cost at every distance from its votes.
-
-    Returns:
-        A(d) in nats, for d = 0, 1, ...; shape (queries, `distances(teachers, weight)`).
-    """
+    """Bound each label's local sensitivities A(d), in nats; shape (queries, distances)."""
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)
     reach = distances(setting.teachers, setting.weight)
     if not _is_ever_data_dependent(setting):

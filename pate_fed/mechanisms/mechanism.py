@@ -171,11 +171,7 @@ def assemble_release(
     *,
     max_answers: int,
 ) -> NoisyRelease:
-    """Apply the cap: keep the queries up to the last one looked at, drop the others.
-
-    Returns:
-        A release that is independent of all queries after the last one looked at.
-    """
+    """Apply the cap: the release is independent of all queries after the last one looked at."""
     answers_before: NDArray[np.int64] = np.cumsum(passed) - passed
     asked = answers_before < whole("max_answers", max_answers)
     outcomes = np.where(passed, Outcome.ANSWERED, Outcome.REFUSED)

@@ -45,9 +45,6 @@ def simulated_votes(
 
     How many teachers are right on a query follows a beta law; which wrong classes get the others'
     votes, a uniform one.
-
-    Returns:
-        Counts; int64, shape (`SIMULATED_QUERIES`, classes). The same for the same arguments.
     """
     rng = np.random.default_rng(0)
     beta = _SPREAD * teacher_accuracy, _SPREAD * (1 - teacher_accuracy)

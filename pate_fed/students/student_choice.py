@@ -160,11 +160,7 @@ def train_student(
     rng: np.random.Generator,
     device: str = "cpu",
 ) -> Student:
-    """Train a student.
-
-    Returns:
-        The student; its `reason` says why it was chosen, if it was.
-    """
+    """Train a student; its `reason` says why it was chosen, if it was."""
     reason = ""
     if name == "auto":
         name, reason = choose_student(
