@@ -76,7 +76,7 @@ def deal(
     threshold: int,
     random_bytes: Callable[[int], bytes],
 ) -> Dealt:
-    """Share a dealer's secrets among all parties.
+    """Share a dealer's secrets among all parties; any `threshold` shares open one.
 
     Args:
         secrets: Its self mask at its own seat, its key with every other seat; 32 bytes each.
@@ -162,18 +162,9 @@ def disclose(
 ) -> bytes:
     """Open a holder's shares of a survivor's self mask and of its keys with the dropped parties.
 
-    Args:
-        column: The holder's column, as the survivor sealed it.
-        dealing: The hashes that the survivor signed.
-        dealer: The survivor's seat.
-        holder: The holder's seat.
-        dropped: Seats that dropped out, in order.
-
-    Returns:
-        The opened shares, then the other hashes for the root of the column.
-
-    Raises:
-        WrongShareError: the shares differ from those that the dealer signed, or are none.
+    `column` is the holder's, as the survivor sealed it; `dropped` are seats, in order. Returns the
+    opened shares, then the other hashes for the root of the column. Raises `WrongShareError` where
+    the shares differ from those that the dealer signed, or are none.
     """
     parties = dealing.parties
     if len(column) != column_bytes(parties):
@@ -209,11 +200,8 @@ def read_disclosure(
 ) -> Elements:
     """Read a holder's disclosure, checked against the dealer's signed hashes.
 
-    Returns:
-        Shares of the self mask and of the keys with `dropped`; shape (1 + dropped, 16).
-
-    Raises:
-        WrongShareError: it is something else.
+    Returns the shares of the self mask and of the keys with `dropped`; shape (1 + dropped, 16).
+    Raises `WrongShareError` where it is something else.
     """
     parties = dealing.parties
     if len(disclosed) != disclosed_bytes(parties, len(dropped)):

@@ -39,11 +39,7 @@ class Form(ABC):
 
     @classmethod
     def require_enough(cls, parties: int) -> None:
-        """Check the number of parties.
-
-        Raises:
-            TooFewPartiesError: fewer than `smallest`.
-        """
+        """Refuse fewer parties than `smallest`, with `TooFewPartiesError`."""
         if parties < cls.smallest:
             raise TooFewPartiesError(received=parties, threshold=cls.smallest)
 

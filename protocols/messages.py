@@ -135,7 +135,6 @@ class KeyStatement(Message):
     Attributes:
         offer_digest, expires_at: Of the offer that it answers.
         sealing_key: Key of the run's suite, for envelopes of this run.
-        nonce: Fresh random bytes.
         role: "party".
         journal_counter: Counter of the party's journal: it never goes back (rule R4).
     """
@@ -154,10 +153,9 @@ class RunRecord(Message):
     """Everything that is fixed for a run; the digest of this message is the run's id.
 
     Attributes:
-        offer_digest: The offer that it follows.
+        offer_digest, form, ring_bits, suite, expires_at, simulated: Of the offer that it follows.
         statements: Signed `KeyStatement` frames, in the order of the parties' fingerprints: a
             party's place is its seat, and decides the sign of its shares.
-        form, ring_bits, suite, expires_at, simulated: As in the offer.
         threshold: Parties needed to open the sum.
         colluders: Parties that may collude with the coordinator.
         dropouts: Parties that may be lost.
@@ -235,10 +233,9 @@ MOST_REFUSED = 2**12
 
 @message(30, "inquiry", most_bytes=1024 * KIB)
 class Inquiry(Message):
-    """The coordinator asks, before a plan, whether a party would serve it. Nothing is charged.
+    """The coordinator asks, before a plan of these terms, whether a party would serve it.
 
-    Attributes:
-        terms: As in the plan that would follow.
+    Nothing is charged.
     """
 
     run_id: Digest
@@ -310,13 +307,10 @@ class MaskedVector(Message):
 
 @message(35, MaskedVector.PURPOSE, most_bytes=256)
 class VectorHead(Message):
-    """The signed part of a y: its length, and a digest in place of its ring elements.
+    """The signed part of a y: its length, and SHA-256 of its body in place of the ring elements.
 
     The signature of a `MaskedVector` is that of its head. So whoever has a y of a wrong length can
     prove its sender's fault to everybody, in two hundred bytes.
-
-    Attributes:
-        body_digest: SHA-256 of the body.
     """
 
     plan_digest: Digest
@@ -438,9 +432,7 @@ class Verdict(Message):
     """A party's one word on a plan: this set opens, or the plan is closed and nothing ever opens.
 
     It names no sender: equal verdicts of all parties are the same bytes but for the signature.
-
-    Attributes:
-        survivors: Parties whose y's open, in seat order; empty: the plan is closed.
+    `survivors` are in seat order; none close the plan.
     """
 
     plan_digest: Digest
@@ -451,10 +443,8 @@ class Verdict(Message):
 class Certificate(Message):
     """Enough equal verdicts on one plan, so that no other verdict can have as many.
 
-    Attributes:
-        plan_digest, survivors: As in the verdicts.
-        signers: Fingerprints of the parties that gave them, in seat order.
-        signatures: Each signer's signature over the `Verdict`, in the same order.
+    `signers` are the fingerprints of the parties that gave them, in seat order, `signatures` theirs
+    over the `Verdict`, in the same order.
     """
 
     plan_digest: Digest
@@ -473,11 +463,8 @@ class VerdictMacs(Message):
     """A verdict authenticated between each two parties: by one party to all, or by all to one.
 
     A party checks a hundred of these in the time of two signatures. The signatures go into the
-    settlement's `Certificate`, for parties that were not there and for the transcript.
-
-    Attributes:
-        macs: One for each other party in seat order, under the pair's keys of the plan; empty where
-            there is none.
+    settlement's `Certificate`, for parties that were not there and for the transcript. `macs` are
+    in seat order, under the pairs' keys of the plan; empty where there is none.
     """
 
     plan_digest: Digest

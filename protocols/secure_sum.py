@@ -23,12 +23,7 @@ SignedKey = tuple[int, bytes]
 
 
 class SecureSum(Form):
-    """The sum of a form.
-
-    Attributes:
-        ring: Where shares are added.
-        keystream: Back end of the expansion; all give the same bytes.
-    """
+    """The sum of a form, in a ring; every `keystream` gives the same bytes."""
 
     def __init__(self, ring: Ring | None = None, *, keystream: Keystream = ctr_keystream) -> None:
         self.ring = ring if ring is not None else Ring()
@@ -83,11 +78,7 @@ class SecureSum(Form):
         self.ring.add(total, masked)
 
     def require_survivors(self, survivors: int, *, parties: int) -> None:
-        """Check the number of received y's.
-
-        Raises:
-            TooFewSharesError: fewer than `threshold`.
-        """
+        """Refuse fewer y's than `threshold`, with `TooFewSharesError`."""
         threshold = self.threshold(parties)
         if survivors < threshold:
             raise TooFewSharesError(received=survivors, threshold=threshold)
@@ -95,27 +86,18 @@ class SecureSum(Form):
     def leftovers(
         self, survivors: Collection[int], *, parties: int
     ) -> Iterator[tuple[int, int, int]]:
-        """Name the streams still in the total of the survivors' y's.
-
-        Args:
-            survivors: Seats whose y's were added.
-            parties: Number of all seats.
+        """Name the streams still in the total of the y's of these seats, enough to open it.
 
         Yields:
             Dealer's seat, seat that its key is with (its own for the self mask), sign.
-
-        Raises:
-            TooFewSharesError: fewer survivors than the form needs.
         """
         self.require_survivors(len(survivors), parties=parties)
         yield from ()
 
     def unshard(self, total: Words, *, streams: Sequence[SignedKey] = ()) -> NDArray[np.int64]:
-        """Open the total of the survivors' y's: the sum of their vectors, as signed integers.
+        """Open a total of y's, which changes: the sum of their vectors, as signed integers.
 
-        Args:
-            total: All y's added; changed.
-            streams: Those of `leftovers`, to be subtracted.
+        `streams` are those of `leftovers`, to be subtracted.
         """
         add_streams(
             total,
@@ -147,10 +129,6 @@ def run_secure_sum(
 
     Returns:
         The sum of the survivors' vectors, wrapped into the ring's signed range; shape (words,).
-
-    Raises:
-        TooFewPartiesError: fewer parties than the form needs.
-        TooFewSharesError: fewer survivors than the form needs.
     """
     parties = len(vectors)
     form.require_enough(parties)

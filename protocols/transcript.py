@@ -36,10 +36,7 @@ EMPTY_HEAD = hashlib.sha256(_DOMAIN).digest()
 class EntrySignature:
     """Who signed the message of an entry, or one of the messages that an entry stands for.
 
-    Attributes:
-        sender: Fingerprint of the signer.
-        digest: SHA-256 of the signed message, 32 bytes.
-        signature: 64 bytes.
+    `sender` is a fingerprint, `digest` SHA-256 of the signed message, `signature` 64 bytes.
     """
 
     sender: bytes
@@ -68,11 +65,7 @@ class TranscriptEntry:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """A chain of entries, append-only.
-
-    Attributes:
-        entries: All entries, oldest first.
-    """
+    """A chain of entries, append-only, the oldest first."""
 
     entries: tuple[TranscriptEntry, ...] = ()
 
@@ -109,7 +102,6 @@ class HeadsRecord:
     Attributes:
         stage: "setup" (`Ready` messages) or "closing" (`HeadStatement` messages).
         after: Number of entries before it.
-        epoch: Epoch of the run then.
         signed: Statement of each party that was heard, by fingerprint in seat order.
     """
 
@@ -142,12 +134,9 @@ def transcript_lines(
 def seal_files(
     files: Mapping[str, str], *, head: bytes, coordinator: SigningIdentity
 ) -> dict[str, object]:
-    """Bind the files of a run's results to its transcript; return the seal as plain data.
+    """Bind the files of a run's results to its last head; return the seal as plain data.
 
-    Args:
-        files: SHA-256 in hex of each, by its path.
-        head: Last head of the run's chain.
-        coordinator: Signs them.
+    `files` has SHA-256 in hex of each, by its path.
     """
     signature = coordinator.sign(purpose=_RESULTS, digest=_files_digest(files, head))
     return {"head": head.hex(), "files": dict(files), "signature": signature.hex()}
@@ -173,15 +162,9 @@ def altered_file(
 ) -> str:
     """Return the path of a file that differs from the transcript's seal; "" if none does.
 
-    Args:
-        seal: Content of a `seal.json`.
-        transcript: Content of the transcript, a good one.
-        digests: SHA-256 in hex of each existing file, by its path.
-        coordinator: Identity that must have sealed them.
-
-    Raises:
-        BadSignatureError: the seal is another's, or of other files, or of another run.
-        LookupError, TypeError, ValueError, RecursionError: the seal is malformed.
+    `seal` is the content of a `seal.json`, `transcript` that of a good one, `digests` SHA-256 in
+    hex of each existing file, by its path. Raises `BadSignatureError` where the seal is another's,
+    or of other files, or of another run; otherwise as `verify_seal`.
     """
     said = json.loads(seal)
     verify_seal(said, coordinator=coordinator)

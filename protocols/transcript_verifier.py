@@ -50,7 +50,7 @@ _LEAST_HEADS = 3
 
 @dataclass(frozen=True, slots=True)
 class TranscriptCheck:
-    """The result of a check.
+    """The result of a check; ids, heads and fingerprints are in hex.
 
     Attributes:
         line: Number of the first bad line, from 1; None if the transcript is good.
@@ -58,11 +58,9 @@ class TranscriptCheck:
         must: The rule that the line breaks.
         got: What broke it; empty where that says no more.
         entries: Good entries before it.
-        run_id: The run's id, in hex; empty if no run record was good.
-        head: Head after the last good entry, in hex.
-        coordinator: Fingerprint of the coordinator's key in the file, in hex.
-        parties: Fingerprints of the parties' keys in the file, in seat order.
-        heads_compared: Of those among them that signed the last head.
+        run_id: Empty if no run record was good.
+        head: Head after the last good entry.
+        heads_compared: Of the parties, which are in seat order, those that signed the last head.
     """
 
     line: int | None = None
@@ -105,12 +103,9 @@ def verify_transcript(
 ) -> TranscriptCheck:
     """Check the content of a `transcript.jsonl`; never raises.
 
-    Args:
-        text: The content.
-        coordinator: Fingerprint that the coordinator must have, in hex; None: any.
-        parties: Fingerprints that must be those of all parties, in hex; none: any.
-        may_be_open: Whether the parties' last heads may be missing, or too few: something may
-            then have been cut off at the end.
+    The coordinator must have this fingerprint, in hex, if one is given, and all parties those.
+    `may_be_open` allows that the parties' last heads are missing, or too few: something may then
+    have been cut off at the end.
     """
     chain = _Chain(coordinator, frozenset(parties), may_be_open)
     *lines, rest = text.split("\n")

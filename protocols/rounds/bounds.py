@@ -37,11 +37,9 @@ from protocols.errors import KeyReuseError
 
 @dataclass(frozen=True, slots=True)
 class SetBound:
-    """A bound on the set of parties that a plan may open.
+    """A bound on the set of parties that a plan may open, by fingerprint.
 
-    Attributes:
-        needed: Fingerprints of parties that must be in it.
-        allowed: Fingerprints of parties that may be in it; None for any.
+    It holds all that are `needed`, and others only if they are `allowed`; None for any.
     """
 
     needed: frozenset[bytes] = frozenset()
@@ -60,9 +58,7 @@ class SetBound:
     def leaves_room(self, seats: Collection[bytes], *, threshold: int) -> bool:
         """Tell whether a plan among `seats` may be served: some set within the bound can open.
 
-        Args:
-            seats: Fingerprints of all parties of the run.
-            threshold: Fewest parties whose sum opens; all of them in the additive form.
+        `threshold` is the fewest parties whose sum opens; all of them in the additive form.
         """
         present = frozenset(seats)
         possible = present if self.allowed is None else present & self.allowed
@@ -88,8 +84,7 @@ class PlanClaim:
             every set within the bound. None where nobody knows.
         is_free: Whether the same queries may be asked again within `openable`.
         task: Digest of the task that it served.
-        teachers: Digest of the teachers that voted; empty in a simulation. Other teachers of one
-            party for one task would show, in the difference of two sums, how their votes differ.
+        teachers: Digest of the teachers that voted; empty in a simulation.
     """
 
     openable: SetBound | None
@@ -114,11 +109,8 @@ class PlanClaim:
         """Tell whether the plan's sum provably never opens.
 
         A certificate of "closed" proves that, and so do refusals of all parties. Its own refusal
-        proves it to an honest party.
-
-        Args:
-            but_for: Fingerprint of the party that asks and knows of itself that it is honest; empty
-                for an observer.
+        proves it to an honest party: `but_for` is the fingerprint of the party that asks and knows
+        of itself that it is honest; empty for an observer.
         """
         if not self.is_free or self.openable is None:
             return False
@@ -158,12 +150,9 @@ class PlanClaim:
 def bound_on(same: Iterable[PlanClaim], near: Iterable[PlanClaim]) -> SetBound:
     """Return the bound on the set that a new plan may open.
 
-    Args:
-        same: Claims of all earlier plans that asked one of its queries.
-        near: Claims of all earlier plans that asked a query close to one of its own.
-
-    Raises:
-        KeyReuseError: one of them was answered, or may be open to sets that nobody knows.
+    `same` are the claims of all earlier plans that asked one of its queries, `near` of those that
+    asked a query close to one of its own. Raises `KeyReuseError` where one of them was answered, or
+    may be open to sets that nobody knows.
     """
     bound = ANY_SET
     for claim in same:

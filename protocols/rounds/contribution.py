@@ -20,10 +20,7 @@ from protocols.values import digest_of_values
 class Contribution:
     """Digests of the messages that a party signed for one plan.
 
-    Attributes:
-        vector: Of its `MaskedVector`.
-        dealing: Of its `Dealing`; empty where the form has none.
-        reveal: Of its `Reveal`; empty where the form has none, or none came.
+    `dealing` and `reveal` are empty where the form has none, `reveal` also where none came.
     """
 
     vector: bytes
@@ -51,8 +48,6 @@ def entry_of(contribution: Contribution | None) -> bytes:
 def opening_digest(verdict_digest: bytes, dealing_digests: Sequence[bytes]) -> bytes:
     """Digest of an opening: the certified verdict and the dealings that its shares must fit.
 
-    Args:
-        verdict_digest: Digest of the `Verdict`.
-        dealing_digests: Digest of each survivor's `Dealing`, in seat order.
+    The dealings are the survivors', in seat order.
     """
     return digest_of_values("opening", [verdict_digest, list(dealing_digests)])

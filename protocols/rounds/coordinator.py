@@ -77,13 +77,6 @@ class CoordinatorRound(LiveRun):
         known_statements: `statements` of an earlier run.
         journal: Memory across restarts, an empty one; in memory alone if None.
 
-    Attributes:
-        setup: Steps from the offer until every party is ready.
-        inquiry: Steps before a plan.
-        batch: Steps from a plan to its settlement.
-        blame: Steps after a void batch.
-        closing: Steps at the end of the run.
-
     Raises:
         TooFewPartiesError: fewer parties than the form needs.
         SuiteError: no such suite.

@@ -64,8 +64,6 @@ class RunHistory:
         heads: All parties' signed heads.
         statements: The last statement of each party's journal counter, by fingerprint.
         epoch: Epoch of the last plan.
-        plan: The open plan, if any.
-        settled: Every settled plan, in order.
         closing: Frame of the closing; empty before it.
         head_frames: Frames of the parties' heads, empty for a lost party; none before.
     """
@@ -151,8 +149,7 @@ class StepRules:
     def apply(self, run: RunHistory | None, step: Step) -> RunHistory:
         """Return the run after a step; None before its setup.
 
-        Raises:
-            ProtocolError: the step does not follow, or a signature is wrong.
+        Raises `ProtocolError` where the step does not follow, or a signature is wrong.
         """
         if isinstance(step, SetupFinished):
             _require("a journal must have one setup", run is None)

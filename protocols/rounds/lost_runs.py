@@ -32,9 +32,8 @@ class LostRuns:
     def answer(self, signed: Signed, *, now: float) -> tuple[bytes, ...] | None:
         """Answer a message of an earlier run, which the coordinator signed.
 
-        Returns:
-            The frames to send. None if no earlier run can answer: it is unknown, the plan has
-            expired, or its form takes no proposals.
+        Returns the frames to send. None if no earlier run can answer: it is unknown, the plan has
+        expired, or its form takes no proposals.
 
         Raises:
             VerdictError: the party gave another verdict.
@@ -57,11 +56,8 @@ class LostRuns:
     def learn(self, settlement: Settlement) -> tuple[bool, PlanClaim | None]:
         """Learn how a plan of an earlier run ended. No complaint: a plan may follow it.
 
-        Returns:
-            Whether that run is known here, and the claim that the settlement proves about the plan.
-
-        Raises:
-            RemoteProtocolError: its evidence is false.
+        Returns whether that run is known here, and the claim that the settlement proves about the
+        plan. Raises `RemoteProtocolError` where its evidence is false.
         """
         run = self._known(settlement.run_id)
         if run is None:

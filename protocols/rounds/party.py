@@ -107,11 +107,6 @@ class PartyRound(SeatedRun):
         suites: Names of the sealing suites that this party accepts; a run has one of them.
         least_survivors: Fewest parties whose sum this party helps to open; at least
             `LEAST_PARTIES`.
-
-    Attributes:
-        state: Where this party is.
-        inquiry: Answers to the coordinator's question before a plan.
-        batch: The open plan, and the result of the last one.
     """
 
     def __init__(
@@ -216,11 +211,9 @@ class PartyRound(SeatedRun):
         return received
 
     def accept_run(self) -> tuple[bytes, ...]:
-        """Agree to the run record: seal a half of each pair's root.
+        """Agree to the run record that waits: seal a half of each pair's root.
 
-        Raises:
-            WrongStateError: no run record waits for a decision.
-            MalformedMessageError: a peer's sealing key is unusable; names the peer.
+        Raises `MalformedMessageError` where a peer's sealing key is unusable; names the peer.
         """
         self._require(PartyState.REVIEWING_RUN)
         replies = (self._setup.seal(),)

@@ -26,14 +26,9 @@ LEAST_PARTIES = 3
 
 @dataclass(frozen=True)
 class Seating:
-    """A run as its record fixes it, from one party's place.
+    """A run as its record fixes it, from one party's place; the parties are in seat order.
 
-    Attributes:
-        run_id: Digest of the record.
-        record: The record.
-        form: Secure sum of the run.
-        identities: All parties in seat order, by fingerprint.
-        me: Fingerprint of this party.
+    `run_id` is the digest of the record, `me` the fingerprint of this party.
     """
 
     run_id: bytes
@@ -73,8 +68,6 @@ class SeatedRun:
     """State that all phases of a run share at a party.
 
     Attributes:
-        identity: This party's identity.
-        me: Its fingerprint.
         coordinator: The pinned coordinator.
         journal: Memory across restarts.
         random_bytes: Cryptographic random numbers.
@@ -144,8 +137,7 @@ class SeatedRun:
 def verify_handed_over(signed: Signed, signer: PublicIdentity) -> None:
     """Verify a message from the coordinator, its own or a peer's: it checks all that it relays.
 
-    Raises:
-        BadSignatureError: names the coordinator.
+    The error names the coordinator.
     """
     try:
         signed.verify(signer)
@@ -154,21 +146,13 @@ def verify_handed_over(signed: Signed, signer: PublicIdentity) -> None:
 
 
 def require_fresh(expires_at: int, *, now: float) -> None:
-    """Refuse a message that has expired.
-
-    Raises:
-        UnexpectedMessageError: it has.
-    """
+    """Refuse a message that has expired."""
     if now >= expires_at:
         raise UnexpectedMessageError("a message must not have expired", expires_at)
 
 
 def require_run(run_id: bytes, wanted: bytes) -> None:
-    """Refuse a message of another run.
-
-    Raises:
-        UnexpectedMessageError: it is.
-    """
+    """Refuse a message of another run."""
     if run_id != wanted:
         raise UnexpectedMessageError("a message must be of this run")
 
@@ -176,12 +160,10 @@ def require_run(run_id: bytes, wanted: bytes) -> None:
 def require_enough_heads(
     heads: Sequence[bytes], form: SecureSum, *, floor: int = LEAST_PARTIES
 ) -> None:
-    """Check that enough heads came to tell one history from two; empty where none came.
+    """Refuse, with `TooFewHeadsError`, heads too few to tell one history from two.
 
-    More than half, or the form's threshold where it survives drop-outs; never fewer than `floor`.
-
-    Raises:
-        TooFewHeadsError: too few.
+    A head is empty where none came. More than half, or the form's threshold where it survives
+    drop-outs; never fewer than `floor`.
     """
     parties, came = len(heads), sum(map(bool, heads))
     most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1

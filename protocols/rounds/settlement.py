@@ -180,8 +180,7 @@ def note_settled(
 def listed_in(settlement: Settlement, seats: tuple[bytes, ...]) -> tuple[bytes, ...]:
     """Return the parties whose vectors a settlement lists, in seat order.
 
-    Raises:
-        MalformedMessageError: not one digest or none for each seat, or no such state.
+    Raises `MalformedMessageError` unless it has one digest or none for each seat, and a state.
     """
     if settlement.state not in ("released", "void"):
         raise MalformedMessageError("a plan is released or void", settlement.state)
@@ -194,11 +193,7 @@ def listed_in(settlement: Settlement, seats: tuple[bytes, ...]) -> tuple[bytes, 
 
 
 def require_settlement(settlement: Settlement, plan: PartyPlan, *, run: SeatedRun) -> None:
-    """Compare a settlement with the messages that this party sent, refused and agreed to.
-
-    Raises:
-        RemoteProtocolError: it contradicts this party's records.
-    """
+    """Compare a settlement with the messages that this party sent, refused and agreed to."""
     seating = run.known
     listed = listed_in(settlement, seating.fingerprints)
     if settlement.plan_digest != plan.digest:

@@ -42,7 +42,6 @@ class PartyBatch:
     """A party's end: it answers one plan at a time, until the plan is settled.
 
     Attributes:
-        open: The open plan, if any.
         wrong_dealers: Dealers whose shares did not fit their signed hashes, of the last plan that
             opened here. Each of them, or the coordinator that relayed the shares, is at fault.
         reveal_was_lost: Whether the last settlement says that this party's shares did not come,
@@ -151,11 +150,7 @@ class PartyBatch:
         return replies
 
     def take_proposal(self, proposal: SetProposal, *, now: float) -> tuple[bytes, ...]:
-        """Give this party's one verdict on the plan; see `give_verdict`.
-
-        Raises:
-            UnexpectedMessageError: the form takes none, or it is not of the open plan.
-        """
+        """Give this party's one verdict on the open plan; see `give_verdict`."""
         run = self._run
         if not run.known.form.survives_dropouts:
             raise UnexpectedMessageError("a proposal must be for a form that survives drop-outs")
@@ -171,11 +166,7 @@ class PartyBatch:
         return replies
 
     def require_open(self, plan_digest: bytes, *, now: float) -> None:
-        """Check that a message is of the open plan, which has not expired.
-
-        Raises:
-            UnexpectedMessageError: it is not. A message of an earlier plan may only be late.
-        """
+        """Check that a message is of the open plan, which has not expired: it may only be late."""
         plan = self.known
         if plan_digest != plan.digest:
             raise UnexpectedMessageError("a message must be of the open plan")
@@ -198,8 +189,8 @@ class PartyBatch:
     def settle(self, signed: Signed, settlement: Settlement) -> PlanClaim | None:
         """Learn the plan's outcome; return its settlement's proof, None if it proves nothing.
 
-        Raises:
-            RemoteProtocolError: it contradicts this party's journal, or its evidence is false.
+        Raises `RemoteProtocolError` where it contradicts this party's journal, or its evidence is
+        false.
         """
         run, seating = self._run, self._run.known
         plan = self.open or PartyPlan(settlement.plan_digest)  # one that never came

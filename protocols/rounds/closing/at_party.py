@@ -16,9 +16,8 @@ from protocols.rounds.seating import (
 class PartyClosing:
     """A party's end.
 
-    Attributes:
-        heads_compared: Parties whose last head equals ours, in seat order; ours is among them.
-            Empty before the comparison.
+    `heads_compared` are the parties whose last head equals ours, in seat order; ours is among them.
+    Empty before the comparison.
     """
 
     def __init__(self, run: SeatedRun) -> None:
@@ -26,11 +25,7 @@ class PartyClosing:
         self.heads_compared: tuple[bytes, ...] = ()
 
     def state_head(self, closing: Closing) -> bytes:
-        """Answer a closing with the head that this party remembers; return the frame.
-
-        Raises:
-            HistoryError: the coordinator remembers another run.
-        """
+        """Answer a closing of the same history with this party's head; return the frame."""
         run, head = self._run, self._run.transcript.head
         if closing.head != head:
             raise HistoryError("the coordinator must remember the same run", peer=COORDINATOR)

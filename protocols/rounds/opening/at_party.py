@@ -41,9 +41,7 @@ class ShareHolder:
     def deal(self, keys: Mapping[int, bytes], *, self_key: bytes) -> bytes:
         """Share this plan's keys among all parties, one by one, once; return the frame before y.
 
-        Args:
-            keys: Key with every other seat.
-            self_key: This party's self mask.
+        `keys` are those with every other seat.
         """
         seating = self._run.known
         own = seating.seat
@@ -67,12 +65,9 @@ class ShareHolder:
     def reveal(self, verdict: Verdict, bundle: ShareBundle) -> tuple[Reveal, tuple[bytes, ...]]:
         """Show the shares that a certified verdict allows; name the dealings that they must fit.
 
-        Returns:
-            The message to sign, with an empty disclosure for each share that differs from its
-            dealer's hashes; and these dealers.
-
-        Raises:
-            RemoteProtocolError: the coordinator relayed something else; nothing was opened.
+        Returns the message to sign, with an empty disclosure for each share that differs from its
+        dealer's hashes; and these dealers. Raises `RemoteProtocolError` where the coordinator
+        relayed something else; nothing was opened.
         """
         seating, survivors = self._run.known, verdict.survivors
         others = [fp for fp in survivors if fp != seating.me]

@@ -17,12 +17,7 @@ ROLE_PARTY = "party"
 def require_statement(
     statement: KeyStatement, sender: bytes, *, offer_digest: bytes, suite: str, expires_at: int
 ) -> None:
-    """Check that a party's keys, which it signed, are for this offer.
-
-    Raises:
-        UnexpectedMessageError: they are for another.
-        SuiteError: a key of another suite; names the party.
-    """
+    """Check that a party's keys, which it signed, are for this offer and of its suite."""
     said = (statement.offer_digest, statement.role, statement.expires_at)
     if said != (offer_digest, ROLE_PARTY, expires_at):
         raise UnexpectedMessageError("a key statement must be for this offer")
