@@ -70,11 +70,7 @@ class OpenSite:
         return read_ledger(self.database, budget=self.site.settings.new_ledger())
 
     def spending(self) -> tuple[PrivacyLedger, tuple[RunSpending, ...]]:
-        """Return the ledger and each run's charge, after a check of the audit log.
-
-        Raises:
-            BrokenAuditLogError: somebody changed the log.
-        """
+        """Return the ledger and each run's charge, after a check of the audit log."""
         from party.decision.spending import spending_by_run  # noqa: PLC0415 - keeps --help fast
         from party.storage import RunCosts, charges_of  # noqa: PLC0415
 
@@ -164,20 +160,11 @@ class OpenSite:
         return sum(size for *_, size in self._reviews.values())
 
     def find(self, digits: str, federation: str | None = None) -> Approval:
-        """Return the request that the first digits of its digest name.
-
-        Raises:
-            ApprovalError: they mean nothing here, or more than one thing.
-        """
+        """Return the one request that the first digits of its digest name."""
         return self.records.find(digits, coordinator=self._asking(federation))
 
     def task(self, approval: Approval) -> AskedTask:
-        """Return the stored task, or fetch it and check that it is of the pool.
-
-        Raises:
-            MembershipError: the request is of no federation of this hospital.
-            EnrollmentError, TaskError: see `fetch_task`.
-        """
+        """Return the stored task, or fetch it from its federation; see `fetch_task`."""
         from party.site.tasks import fetch_task  # noqa: PLC0415 - keeps --help fast
 
         asking = [
@@ -194,12 +181,7 @@ class OpenSite:
     # Decisions --------------------------------------------------------------------------------
 
     def approve(self, request: Request, *, by: str, reason: str = "", tell: Progress) -> None:
-        """Train teachers, then approve; a run's pool with it.
-
-        Raises:
-            ApprovalError: nobody is named, or the reason is no line.
-            Fault: it has a fault: this hospital could not answer.
-            TeachersError, DataError: teachers cannot be trained: nothing is approved.
+        """Train teachers, then approve, a run's pool with it; if that fails, nothing is approved.
         """
         from party.site.records import require_decision  # noqa: PLC0415 - keeps --help fast
         from party.site.training import ready_teachers  # noqa: PLC0415 - slow to load
@@ -218,9 +200,8 @@ class OpenSite:
     def reject(self, approval: Approval, *, by: str, reason: str = "", words: str = "") -> Approval:
         """Reject a request, or withdraw its approval; an open run loses its next batch.
 
-        A run's pool that waits with no other run is rejected with it.
-
-        The reason stays here; `words` are sent to the operator.
+        A run's pool that waits with no other run is rejected with it. The reason stays here;
+        `words` are sent to the operator.
         """
         said = {"by": by, "reason": reason, "words": words}
         rejected, *_ = [

@@ -59,15 +59,8 @@ _log = logging.getLogger(__name__)
 class PartyService:
     """A hospital's node with its state in its database; the door that packets come through.
 
-    Attributes:
-        audit: The hospital's audit log.
-        sent: What left the hospital.
-
-    Raises:
-        JournalLockedError: another process is this site's node.
-        StorageError, JournalError, RecordError: the node's memory cannot be read or written.
-        BrokenSiteLogError: somebody changed the audit log.
-        SiteError: the hospital's identity cannot be read.
+    Where its memory cannot be read or written, or somebody changed the audit log, it is not made;
+    `JournalLockedError`: another process is this site's node.
     """
 
     def __init__(
@@ -147,11 +140,7 @@ class PartyService:
         return self._ledger.load()
 
     def federation(self, name: str | None = None) -> FederationNode:
-        """Return the node of one federation; without a name, of the only one.
-
-        Raises:
-            MembershipError: there is none of this name; or several, and none is named.
-        """
+        """Return the node of one federation; without a name, of the only one."""
         found = self._nodes.get(self._site.membership(name).name)
         if found is None:
             raise MembershipError("a federation that was left has no node", repr(name))
@@ -162,10 +151,8 @@ class PartyService:
     def receive(self, packet: bytes, federation: str | None = None) -> bytes:
         """Answer one packet; decisions of its people until now hold for it.
 
-        Packets of all federations are answered one after another.
-
-        Raises:
-            StorageError, JournalError: the decisions cannot be read: nothing is answered.
+        Packets of all federations are answered one after another. Where the decisions cannot be
+        read, nothing is answered.
         """
         one = self.federation(federation)
         with self._lock:

@@ -198,12 +198,7 @@ def leave(
 
 
 def read_invitation(path: Path) -> Invitation:
-    """Read an operator's file.
-
-    Raises:
-        PartyUsageError: it cannot be read.
-        InvitationError: it is no invitation.
-    """
+    """Read an operator's file; `PartyUsageError` or `InvitationError` where it is none."""
     with as_fault(PartyUsageError, "INVITE must be a readable file"), open_regular(path) as file:
         content = file.read(MAX_INVITATION_BYTES + 1)
     try:

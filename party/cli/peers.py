@@ -128,8 +128,7 @@ def check(
 def check_in_one_sitting(opened: OpenSite, membership: Membership, *, by: str) -> list[str]:
     """Ask a person about every peer that nobody checked, and pin those whose words are the same.
 
-    Returns:
-        Names of the peers whose words were others.
+    Returns the names of the peers whose words were others.
     """
     found = [one for one in standings(opened.records.pins(), membership) if one.pin is None]
     differing: list[str] = []

@@ -190,9 +190,6 @@ def require_lifetime_decided(opened: OpenSite) -> None:
     """Refuse a first start that would fix a budget for life that nobody here decided.
 
     A value in the file that is no default was decided by its writer.
-
-    Raises:
-        NotConfirmedError: a rule of it is neither set nor changed.
     """
     from party.storage import is_budget_fixed  # noqa: PLC0415 - keeps --help fast
 

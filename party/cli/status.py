@@ -34,9 +34,8 @@ an answer.
 class _Standing:
     """Our state in one federation.
 
-    Attributes:
-        answer: Its coordinator's answer, or the reason for none; None if it was not asked.
-        state: The node's state in it, as far as both tell; empty if it never ran.
+    `answer` is its coordinator's, or the reason for none; None if it was not asked. `state` is the
+    node's in it, as far as both tell; empty if it never ran.
     """
 
     joined: SiteMembership

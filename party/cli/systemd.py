@@ -111,8 +111,7 @@ class ServiceUnit:
     def require_user(self) -> None:
         """Refuse a user that is not on this machine, or does not own the site's folder.
 
-        Raises:
-            UnitError: the unit would be started again and again, and never run.
+        The unit would be started again and again, and never run.
         """
         try:
             user = pwd.getpwnam(self.user)
@@ -130,11 +129,7 @@ class ServiceUnit:
             )
 
     def install(self, path: Path = DEFAULT_UNIT) -> None:
-        """Write the unit; one that somebody else wrote is not overwritten.
-
-        Raises:
-            UnitError: another file is there, or it cannot be written.
-        """
+        """Write the unit; one that somebody else wrote is not overwritten."""
         try:
             if path.exists() and not read_regular(path).startswith(_MARK.encode()):
                 raise UnitError(f"{path.name} must be a new file or our own")

@@ -54,11 +54,8 @@ class OpenBatch:
 class AgreedRun:
     """A run that a party agreed to.
 
-    Attributes:
-        run_id: Its id, 32 bytes.
-        seat: This party's place among all, from 0.
-        ledger: The party's charges of all runs.
-        is_closed: Whether the transcripts were compared.
+    `seat` is this party's place among all, from 0; `ledger` has its charges of all runs. It
+    `is_closed` once the transcripts were compared.
     """
 
     run_id: bytes
@@ -90,11 +87,7 @@ class AgreedRun:
         journal: Journal,
         ledger: LedgerStore,
     ) -> Self:
-        """Return a run as this party agrees to it; nothing is written.
-
-        Raises:
-            RefusalError: with the reason to send.
-        """
+        """Return a run as this party agrees to it, or raise `RefusalError`; nothing is written."""
         terms = guard.review_run(record, seats=scope.seats, me=me)
         seat = scope.seats.index(me)
         account = RunAccount.open(ledger, terms, scope=scope.digest, seat=seat, run_id=run_id)
@@ -152,9 +145,6 @@ class AgreedRun:
 
         An inquiry is free, and its answer takes the node seconds. So the answer is kept until the
         journal or the policy changes, and inquiries about many queries are refused until then.
-
-        Raises:
-            RefusalError: one inquiry too many.
         """
         since = self.journal.counter, guard.policy
         if since != self._inquired_since:
@@ -189,9 +179,7 @@ class AgreedRun:
     ) -> None:
         """Charge the release, or all that was reserved; see `RunAccount.settle`.
 
-        Raises:
-            StorageError: it could not be stored: the batch is open still.
-            InvalidTermsError: no run under these terms can have that release.
+        Where it could not be stored, the batch is open still.
         """
         before = self.asked
         asked = before or OpenBatch(settlement.plan_digest, settlement.words // self.terms.classes)

@@ -25,11 +25,7 @@ from protocols.values import decode_value
 
 
 class DecisionLog:
-    """The decisions of a site's nodes in its audit log, and its questions to people.
-
-    Raises:
-        StorageError, BrokenAuditLogError: the log cannot be read.
-    """
+    """The decisions of a site's nodes in its audit log, and its questions to people."""
 
     def __init__(
         self,
@@ -50,7 +46,6 @@ class DecisionLog:
 
         Raises:
             RefusalError: the decision is another: nobody can be asked about one more run.
-            StorageError: it cannot be written down.
             ApprovalError: a person took the approval back.
         """
         at, (kind, detail) = self._clock(), record_of(decision)
@@ -93,9 +88,6 @@ class DecisionLog:
 
         Where they decide each run, to approve it approves its pool. A pool that was rejected after
         that rejects the run.
-
-        Raises:
-            StorageError: it cannot be read.
         """
         pool = self._records.decision(Subject.POOL, _pool_of(scope), coordinator=scope.coordinator)
         if not self._asks_about_runs:

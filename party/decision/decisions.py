@@ -53,9 +53,8 @@ class BatchRefused:
 class RunClosed:
     """The run is over, and the party compared its transcript with the others'.
 
-    Attributes:
-        head: Last head of its transcript, the same at every party that is in `compared`.
-        compared: Fingerprints of these parties, in seat order; this party is one of them.
+    `head` is the last one of its transcript, the same at every party in `compared`: fingerprints in
+    seat order, this party's among them.
     """
 
     run_id: bytes

@@ -26,10 +26,9 @@ Decided = Callable[[RunScope], Approval | None]
 
 
 class Faults:
-    """Keeps the code of the last fault, and finds the public reasons of refusals.
+    """Keeps the code of the last packet's fault, and finds the public reasons of refusals.
 
-    Attributes:
-        code: Code of the last packet's fault, ours or its sender's; empty if it had none.
+    The fault is ours or its sender's; `code` is empty if there was none.
     """
 
     def __init__(self, decided: Decided = lambda _: None) -> None:

@@ -30,7 +30,6 @@ class FederationNode:
     """The objects of one federation that the service keeps while it runs.
 
     Attributes:
-        status: Its state, for the status file.
         supernode: Keeps its SuperNode; None until the service is served.
         heard: Peers that the coordinator named last, by fingerprint: hearsay.
         seen: The decisions that `node` adopted last.
@@ -81,12 +80,7 @@ class FederationNode:
         return sign_head(*self._audit.end, self.membership.identity)
 
     def ask(self, door: CoordinatorDoor) -> None:
-        """Report our audit log's head; hear the coordinator's view of us and its members.
-
-        Raises:
-            EnrollmentError: it cannot be reached, or its answer is not for us.
-            StorageError: as for `hear`.
-        """
+        """Report our audit log's head; hear the coordinator's view of us and its members."""
         answer = door.membership(audit_head=self.signed_head(), goes_on_from=self.found_head)
         self.hear(answer)
 
@@ -99,10 +93,7 @@ class FederationNode:
         The coordinator holds a head of our audit log that we signed. If our log does not continue
         it, the log was restored, cut or rewritten: the node then answers nothing in any federation.
         The coordinator keeps the head until we say that our log holds it, so a lost answer changes
-        nothing.
-
-        Raises:
-            StorageError: the witness against us could not be written down: ask again.
+        nothing. Where the witness cannot be stored, ask again.
         """
         if answer.audit_head:
             self._compare(answer.audit_head)

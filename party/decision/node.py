@@ -66,11 +66,8 @@ class PartyNode:
         tasks: The tasks that it can be asked about, by the digest of the pool: see `tasks_of`.
         tell: Told of every decision; nothing is done that it cannot take note of.
         decided: Looks up the decision of its people on a run.
-        noise_bytes: In a simulation, a repeatable source of this party's noise. Otherwise its noise
-            comes from `random_bytes`.
-
-    Raises:
-        InvalidParameterError: a repeatable source of noise, but the policy is no simulation's.
+        noise_bytes: In a simulation, and nowhere else, a repeatable source of this party's noise.
+            Otherwise its noise comes from `random_bytes`.
     """
 
     def __init__(

@@ -26,12 +26,9 @@ class Cost:
 
     Attributes:
         run_epsilon: The run's epsilon, the same number as everywhere.
-        coordinator_epsilon: The run's in the coordinator's view; None where that one is trusted,
-            or sees what everybody sees.
-        delta: For them.
-        neighbors: The two cases that it cannot tell apart well, in words.
-        view: Against whom `run_epsilon` holds, in words.
-        method: How it was computed, in words.
+        coordinator_epsilon: The run's in the coordinator's view; None where that one is trusted, or
+            sees what everybody sees.
+        neighbors, view, method: For `run_epsilon`, in words.
         used: Share of the budget for life that other runs have used until now, from 0 to 1.
         share: Share that this run takes at its caps; what is left of it returns.
         room: How many such runs the rest of the budget holds, this one included.
@@ -71,7 +68,6 @@ class RunProposal:
     """A run that waits.
 
     Attributes:
-        approval: As it was asked.
         federation: Name of the federation whose coordinator asked.
         terms: Of the run that asked; None where a pool was approved beforehand.
         peers: The other parties: our people's names for them, None if nobody checked them.
@@ -127,11 +123,7 @@ def proposal_of(
 class Request:
     """A proposal with everything that its owner reads before deciding.
 
-    Attributes:
-        proposal: The run or pool.
-        task: Its task; None if it was not read.
-        review: The task beside the own table; None without a task.
-        unread: Why the task could not be read; None if it was, or was not asked for.
+    `task` and its `review` are None if it was not read; `unread` says why it could not be.
     """
 
     proposal: RunProposal
@@ -151,12 +143,7 @@ class Request:
         return (*unread, *(() if self.review is None else self.review.faults))
 
     def require_no_fault(self) -> None:
-        """Refuse a request that cannot be approved: it could not be answered.
-
-        Raises:
-            Fault: the first of its faults.
-            ApprovalError: its task was not read.
-        """
+        """Raise the first fault of a request that cannot be approved: it could not be answered."""
         for fault in self.faults:
             raise fault
         if self.task is None:

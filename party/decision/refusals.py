@@ -22,11 +22,7 @@ _KINDS = (SiteAct.RUN_REFUSED, SiteAct.BATCH_REFUSED)
 
 
 class Refusals:
-    """The refusals in a site's audit log.
-
-    Raises:
-        StorageError, BrokenAuditLogError: it cannot be read.
-    """
+    """The refusals in a site's audit log."""
 
     def __init__(self, log: SiteAuditLog) -> None:
         self._log = log
@@ -39,11 +35,7 @@ class Refusals:
                 self._count(b"", at=record.at / 1000)
 
     def note(self, kind: SiteAct, detail: Facts, *, at: float) -> None:
-        """Put a refusal on record, unless it is there already or the day is full.
-
-        Raises:
-            StorageError: it could not be stored.
-        """
+        """Put a refusal on record, unless it is there already or the day is full."""
         digest = _digest(kind, detail)
         if digest in self._known:
             return

@@ -22,12 +22,9 @@ from protocols.values import decode_value
 
 
 class RunAccount:
-    """The account of one run at this hospital.
+    """The account of one run at this hospital, set up under `run_id` this time.
 
-    Args:
-        store: Where the ledgers are.
-        charges: The charges of the run, for as long as the store has none of it.
-        run_id: Id under which it is set up this time, 32 bytes.
+    `charges` are those of the run for as long as the store has none of it.
     """
 
     def __init__(self, store: LedgerStore, charges: RunCharges, *, run_id: bytes) -> None:
@@ -74,9 +71,7 @@ class RunAccount:
     def reserve(self, entry_id: str, worst: Outcomes) -> None:
         """Charge the worst case of a batch, before anything is sent (rule R13).
 
-        Raises:
-            BudgetExhaustedError: the budget for life leaves less.
-            OutcomeCapError: a cap leaves less.
+        Raises `BudgetExhaustedError` or `OutcomeCapError` where budget or caps leave less.
         """
         reserved = self.ledger.reserve(entry_id, worst)
         ledger = self._store.load()
@@ -95,10 +90,8 @@ class RunAccount:
     ) -> None:
         """Charge the release, or all that was reserved; free nothing on a mere claim.
 
-        A settlement that comes twice changes nothing.
-
-        Raises:
-            InvalidTermsError: no run under these terms can have that release.
+        A settlement that comes twice changes nothing. Raises `InvalidTermsError` where no run under
+        these terms can have that release.
         """
         if self.state_of(entry_id) not in (None, EntryState.RESERVED):
             return

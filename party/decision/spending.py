@@ -15,7 +15,7 @@ from pate_fed.nodes.audit_log import AuditEntry
 
 @dataclass(frozen=True, slots=True)
 class RunSpending:
-    """The charge of one run.
+    """The charge of one run; what its terms say is None or empty where these are unknown.
 
     Attributes:
         run: Its newest id, hex; empty for charges without a record in the audit log.
@@ -24,11 +24,9 @@ class RunSpending:
         open_batches: Those of them that are not settled.
         share: Share of the budget for life that all of them together use. Shares add up.
         tests_delta: Delta of their tests of stability.
-        epsilon: The run's epsilon, the same number as everywhere; None where its terms are unknown.
-        room: How many more such runs the rest of the budget holds; None where that is unknown.
-        name: The operator's name for it; empty where its terms are unknown.
-        unit: Its privacy unit, "record" or "party"; empty where its terms are unknown.
-        mechanism: Its mechanism; empty where its terms are unknown.
+        epsilon: The run's epsilon, the same number as everywhere.
+        room: How many more such runs the rest of the budget holds.
+        name: The operator's name for it.
     """
 
     run: str

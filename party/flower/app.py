@@ -30,11 +30,9 @@ class PacketDoor(Protocol):
 
 
 def build(open_node: Callable[[int], PacketDoor]) -> ClientApp:
-    """Make the app.
+    """Make the app; `open_node` gives the node of a Flower partition id, for every message.
 
-    Args:
-        open_node: Gives the node of a Flower partition id. Called for every message, and keeps a
-            node's memory: engines share processes, so this module has no state.
+    It keeps a node's memory: engines share processes, so this module has no state.
     """
     app = ClientApp()
 

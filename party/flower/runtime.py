@@ -124,11 +124,8 @@ def patient_invoker() -> RetryInvoker:
 class Executor:
     """Takes messages from the SuperNode beside us, one at a time, and answers them.
 
-    Args:
-        app: The app that is installed here.
-        address: Where the SuperNode hands tasks out, host:port on loopback.
-        secret: The SuperNode's secret.
-        stub_digest: SHA-256 of the only code part to accept, in hex.
+    The SuperNode hands tasks out at `address`, host:port on loopback, under `secret`. `stub_digest`
+    is SHA-256 of the only code part to accept, in hex.
     """
 
     def __init__(

@@ -300,11 +300,7 @@ class Pages:
         return shown
 
     async def _check(self, request: Request, *, needs_session: bool) -> None:
-        """Let requests of the session through, and nobody else's.
-
-        Raises:
-            PageError: it is none.
-        """
+        """Let requests of the session through, and nobody else's."""
         if not is_same(request.path_params["room"], self._sessions.room):
             raise PageError("use the link from the terminal", status=404)
         if not needs_session:

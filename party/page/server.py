@@ -25,12 +25,9 @@ def serve_page(
     tell: Callable[[str], None],
     clock: Callable[[], float] = time.time,
 ) -> None:
-    """Serve the page until Ctrl-C or SIGTERM.
+    """Serve the page, on an address of this machine alone, until Ctrl-C or SIGTERM.
 
     Nobody but `by` may see the one-time link that is told.
-
-    Raises:
-        PageError: the address is not this machine's own alone, or the port is taken.
     """
     sessions = PageSessions(clock=clock)
     if host == "localhost" or not is_loopback(host):

@@ -33,8 +33,7 @@ class PageSession:
 class PageSessions:
     """The link, which opens one session once; and this session.
 
-    Attributes:
-        room: First part of every path; secret, so that the cookie goes nowhere else.
+    `room` is the first part of every path; secret, so that the cookie goes nowhere else.
     """
 
     def __init__(

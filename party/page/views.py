@@ -212,12 +212,7 @@ def _begins_as_evaluation(path: Path) -> bool:
 def compare(opened: OpenSite, digest: str) -> tuple[list[str], str]:
     """Compare a kept student with this hospital's own teachers, on held-out patients.
 
-    Returns:
-        Facts, a line each, and the verdict.
-
-    Raises:
-        ApprovalError: no such evaluation is kept here.
-        See `own_scores`.
+    Returns facts, a line each, and the verdict; see `own_scores`.
     """
     if digest not in [one["digest"] for one in evaluations(opened)]:
         raise ApprovalError("an evaluation must be one that this page lists")

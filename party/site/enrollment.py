@@ -39,12 +39,12 @@ _log = logging.getLogger(__name__)
 class CoordinatorDoor:
     """The coordinator's public port, as a hospital uses it outside of runs.
 
+    Every call raises `JoinError` where the coordinator cannot be reached, is another one, or
+    refuses us.
+
     Args:
         transport: Carries requests; None for a socket. `HTTPS_PROXY` is honoured.
         sent: Where its requests are noted; None for the site's database, opened for each.
-
-    Raises:
-        JoinError: `HTTPS_PROXY` names no proxy, or the folder has no CA.
     """
 
     def __init__(
@@ -71,11 +71,7 @@ class CoordinatorDoor:
         )
 
     def join(self, token: bytes) -> Membership:
-        """Ask to join.
-
-        Raises:
-            JoinError: the coordinator cannot be reached, is another one, or refused.
-        """
+        """Ask to join."""
         request = JoinRequest(
             coordinator=self._joined.coordinator.fingerprint,
             token=token,
@@ -89,14 +85,9 @@ class CoordinatorDoor:
     def membership(self, *, audit_head: bytes = b"", goes_on_from: bytes = b"") -> Membership:
         """Ask for the state of the request, and for the other members.
 
-        Args:
-            audit_head: Signed head of our audit log, for the coordinator to keep; see
-                `party.storage.audit_log.sign_head`. Empty to give it none.
-            goes_on_from: SHA-256 of the head that it returned before, if our log holds that one.
-                Only then does it keep a newer one.
-
-        Raises:
-            JoinError: see `join`.
+        `audit_head` is the signed head of our audit log (`party.storage.audit_log.sign_head`) for
+        the coordinator to keep, `goes_on_from` SHA-256 of the head that it returned before, if our
+        log holds that one. Only then does it keep a newer one. Both may be empty.
         """
         query = MembershipQuery(
             self._joined.coordinator.fingerprint,
@@ -109,11 +100,7 @@ class CoordinatorDoor:
         return self._membership("membership", wire.sign(query, self._identity).frame)
 
     def fetch_pool(self, digest: bytes) -> bytes:
-        """Fetch the file of a pool of public queries; the caller checks its digest.
-
-        Raises:
-            JoinError: see `join`; or it is too large.
-        """
+        """Fetch the file of a pool of public queries; the caller checks its digest."""
         content = bytearray()
         for piece in self._pieces("pool", PoolQuery, digest):
             content += piece
@@ -124,9 +111,7 @@ class CoordinatorDoor:
     def results_pieces(self, run: bytes, file: str) -> Iterator[bytes]:
         """Fetch one file of a run's results, piece by piece; the caller counts its bytes.
 
-        Raises:
-            JoinError: see `join`.
-            ResultsError: there are none yet, or none for us.
+        Raises `ResultsError` where there are none yet, or none for us.
         """
         return self._pieces("results", ResultsQuery, run, file)
 
@@ -236,22 +221,13 @@ class CoordinatorDoor:
 
 
 def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.time) -> Membership:
-    """Ask the coordinator once for this hospital's membership and the other members.
-
-    Raises:
-        JoinError: see `CoordinatorDoor.join`.
-    """
+    """Ask the coordinator once for this hospital's membership and the other members."""
     with closing(CoordinatorDoor(joined, clock=clock)) as door:
         return door.membership()
 
 
 def require_way_out(address: str) -> None:
-    """Refuse to begin without a way to the coordinator.
-
-    Raises:
-        SiteError: it is no address.
-        JoinError: `HTTPS_PROXY` names no proxy.
-    """
+    """Refuse an address, or a proxy in `HTTPS_PROXY`, that leads to no coordinator."""
     _proxy(address)
 
 

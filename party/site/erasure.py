@@ -65,14 +65,9 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A removal that is done.
+    """A removal that is done; `digest` is SHA-256 of the table without the patient, hex.
 
-    Attributes:
-        rows: Rows that were removed from the table.
-        teachers: Teachers that were trained anew: one of each task, none if the patient was held
-            out.
-        kept_teachers: Teachers of these tasks that stayed as they were.
-        digest: SHA-256 of the table without the patient, hex.
+    One teacher of each task was trained anew, or none if the patient was held out.
     """
 
     rows: int
@@ -108,11 +103,9 @@ def remove_patient(
     settings, and what was done.
 
     Raises:
-        JournalLockedError: the node runs.
         ErasureError: no such patient, a run is open, or a task's teachers cannot be retrained.
         DataError, DataChangedError: no usable table would remain, or it is not the registered one.
         TeachersError: kept teachers or the new files cannot be read or written.
-        ApprovalError: nobody is named.
     """
     require_somebody(by)
     database.become_node()
@@ -163,12 +156,8 @@ def remove_patient(
 def finish(site: Site, database: PartyDatabase) -> Site:
     """Complete a removal that was decided, or undo one that was not; usually there is none.
 
-    The node must not run then. Returns the site with the settings that hold.
-
-    Raises:
-        JournalLockedError: the node runs.
-        TeachersError, DataError, DataChangedError: the files cannot be moved; nothing is lost, and
-            the next call tries again.
+    The node must not run then. Returns the site with the settings that hold. Where files cannot be
+    moved nothing is lost, and the next call tries again.
     """
     if not is_pending(site):
         return site
@@ -190,11 +179,7 @@ def is_pending(site: Site) -> bool:
 
 
 def require_finished(site: Site) -> None:
-    """Refuse while a removal is neither done nor undone.
-
-    Raises:
-        ErasureError: so it is.
-    """
+    """Refuse while a removal is neither done nor undone."""
     if is_pending(site):
         raise ErasureError(
             "an interrupted removal of a patient must be finished: `pate-party start` does"

@@ -78,11 +78,7 @@ def ready_evaluation(
 
 
 def task_of(site: Site, evaluation: EvaluationTask) -> LearningTask:
-    """Return the kept task whose student is evaluated.
-
-    Raises:
-        TaskError: there is none, or the evaluation asks for groups that it does not know.
-    """
+    """Return the kept task whose student is evaluated, in groups that it knows."""
     task = read_learning_task(site, evaluation.source)
     try:
         evaluation.groupings(task.schema)
@@ -94,10 +90,8 @@ def task_of(site: Site, evaluation: EvaluationTask) -> LearningTask:
 def held_out_records(site: Site, task: LearningTask, *, most: int | None = None) -> Records:
     """Return one record of each patient who is held out here.
 
-    Raises:
-        DataError: no table is registered, its label is another column than the task's, or it names
-            no column of patients: then one row more or less would change who is held out.
-        DataChangedError, InvalidDataError: it changed, or does not fit the task.
+    The table must name a column of patients: otherwise one row more or less would change who is
+    held out. Its label must be the task's.
     """
     data = site.settings.data
     require_label(site, task)
@@ -122,10 +116,9 @@ class OwnScores:
     """A student and this hospital's own teachers, on its held-out patients. For its people alone.
 
     Attributes:
-        patients: How many there are.
         right: By name ("student", "own teachers", "most common class"), on how many each is right.
-        gained: Patients on whom the student is right and the teachers are wrong.
-        lost: The reverse.
+        gained: Patients on whom the student is right and the teachers are wrong; `lost`: the
+            reverse.
     """
 
     patients: int
@@ -180,11 +173,7 @@ class OwnScores:
 def own_scores(
     site: Site, evaluation: EvaluationTask, *, predict: Predict = predictions
 ) -> OwnScores:
-    """Compare a student with this hospital's own teachers: their majority, and a constant.
-
-    Raises:
-        See `ready_evaluation`, and `training.load_teachers`.
-    """
+    """Compare a student with this hospital's own teachers: their majority, and a constant."""
     task = task_of(site, evaluation)
     teachers = load_teachers(site, task)
     records = held_out_records(site, task)

@@ -105,11 +105,7 @@ class SiteMembership:
 
     @property
     def node_public_key(self) -> bytes:
-        """Public half of the node's key for Flower, PEM.
-
-        Raises:
-            SiteError: node.key holds none.
-        """
+        """Public half of the node's key for Flower, PEM."""
         content = self._read("node.key")
         try:
             key = load_ssh_private_key(content, None)
@@ -146,11 +142,7 @@ class SiteMembership:
     # Calls ------------------------------------------------------------------------------------
 
     def fits(self, invitation: Invitation) -> bool:
-        """Tell whether it was made from this invitation, and has its keys to repeat the request.
-
-        Raises:
-            SiteError: its CA cannot be read.
-        """
+        """Tell whether it was made from this invitation, and has its keys to repeat the request."""
         return (
             self.settings.party == invitation.party
             and self.settings.address == invitation.address
@@ -159,11 +151,7 @@ class SiteMembership:
         )
 
     def make_files(self, ca_certificate: str) -> None:
-        """Make its folder, and new keys of its node in it.
-
-        Raises:
-            SiteError: they cannot be written.
-        """
+        """Make its folder, and new keys of its node in it."""
         with as_fault(SiteError, "a membership's folder must be makeable"):
             self.path().mkdir(mode=0o700, parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP384R1())
@@ -187,11 +175,7 @@ class SiteMembership:
 
 
 def place_of(address: str) -> tuple[str, int]:
-    """Return host and port of a coordinator: nodes would try one that is none again and again.
-
-    Raises:
-        SiteError: it is not "host:port" with a name or an address, and a port.
-    """
+    """Return host and port of a coordinator: nodes would try one that is none again and again."""
     place = host_and_port(address)
     if place is None:
         raise SiteError(

@@ -38,9 +38,7 @@ class PartyTask:
     """A task that a party can be asked about.
 
     Attributes:
-        pool: The public queries that its owner approved.
-        vote: Its teachers for them.
-        classes: Number of classes that they know; None where the run's terms give it.
+        classes: Number of classes that its teachers know; None where the run's terms give it.
         digest: Of the task document that its owner approved with the pool; `NO_TASK` in a
             simulation, which has none.
         teachers: Digest of the teachers as they are kept; empty in a simulation.
@@ -61,11 +59,7 @@ def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
 
 
 def task_for(terms: RunTerms, tasks: Mapping[bytes, PartyTask]) -> PartyTask:
-    """Return the task that a run asks about.
-
-    Raises:
-        RefusalError: there is none that is ready, or it is not as the terms say.
-    """
+    """Return the task that a run asks about, ready and as its terms say; else a `RefusalError`."""
     task = tasks.get(terms.pool_digest)
     if task is None:
         raise RefusalError(Reason.POOL, "teachers must be ready for the pool", "none")

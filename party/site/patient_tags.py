@@ -12,12 +12,7 @@ from pate_fed.audit.tags import tag_shares
 
 
 def patient_tags(site: Site, *, name: str, key: bytes) -> dict[str, Any]:
-    """Return keyed hashes of the patients of each kept teacher, by task.
-
-    Raises:
-        TeachersError: no teachers are kept, or their files do not say whose they are.
-        InvalidParameterError: the key is too short.
-    """
+    """Return keyed hashes of the patients of each kept teacher, by task."""
     place = site.path("teachers")
     shares: dict[str, list[list[str]]] = {}
     for folder in sorted(place.iterdir()) if place.is_dir() else ():

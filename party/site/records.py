@@ -68,21 +68,17 @@ _HALTED_AT = select(JournalRow.halted_at)
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Something that a person of the site has to approve, or decided on.
+    """Something that a person of the site has to approve, or decided on; times are Unix seconds.
 
     Attributes:
-        subject: A pool or a run.
         digest: Of the pool, or of the run's `protocols.run_scope.RunScope`; 32 bytes.
         coordinator: Fingerprint of the coordinator that asked: it holds for no other.
-        state: Where it stands.
-        asked_at: When it was first asked, Unix time in seconds.
         terms: Terms of the run that asked, as they came; canonical CBOR.
         seats: Fingerprints of all parties of that run.
         form: Secure sum of that run.
         suite: Sealing suite of that run.
-        decided_at: When it was decided; None if it was not.
-        decided_by: Who did; empty if nobody did.
-        reason: Their reason, for themselves; empty where they gave none.
+        decided_at: None if it was not decided.
+        reason: Why, for themselves; empty where they gave none.
         words: What they wrote for the operator, to be sent; empty where they wrote nothing.
     """
 
@@ -106,12 +102,10 @@ class Decided:
     """All decisions of people, and the evidence against us, read at one moment.
 
     Attributes:
-        pins: Whom they checked.
         approved_pools: By a coordinator's fingerprint, the digests of the pools that they approved
             for it.
         approved_runs: Digests of the runs that they approved, as the guard's `Consent` takes them.
         waiting: How much waits for a person.
-        is_paused: Whether nothing new may be answered.
         contradicted_at: Number of records of the head that our audit log does not go on from; None
             where none is known.
         halted_at: Counter of our journal that others saw and that it never reached; 0 if none.
@@ -132,12 +126,9 @@ class Decided:
 
 
 class SiteRecords:
-    """The decisions of a site's people, in its database.
+    """The decisions of a site's people, in its database; `standing` has its pause and other notes.
 
     Every call raises `StorageError` where nothing can be read or stored; nothing is changed then.
-
-    Attributes:
-        standing: Whether the site is paused, and other notes.
     """
 
     def __init__(
@@ -154,11 +145,7 @@ class SiteRecords:
         self.standing = SiteState(database, clock=clock, origin=origin)
 
     def decided(self) -> Decided:
-        """Return the decisions in force.
-
-        Raises:
-            StorageError: it cannot be read: then nothing may be answered.
-        """
+        """Return the decisions in force; where they cannot be read, nothing may be answered."""
         with self._database.transaction() as connection:
             approvals = _approvals(connection)
             approved = [one for one in approvals if one.state is ApprovalState.APPROVED]
@@ -181,13 +168,9 @@ class SiteRecords:
     def add_pin(
         self, name: str, identity: PublicIdentity, *, body: str = "", how: str, by: str
     ) -> Pin:
-        """Pin a peer that was checked out of band.
+        """Pin a peer that was checked out of band; it belongs to itself if no `body` is named.
 
-        It belongs to itself if no `body` is named.
-
-        Raises:
-            PinError: it does not say all that, or the name or the identity is pinned: that pin has
-                to be removed first.
+        Raises `PinError` where it does not say all that, or the name or the identity is pinned.
         """
         pin = Pin(name, body or name, identity, how, by, self._clock())
         with self._database.transaction() as connection:
@@ -225,11 +208,7 @@ class SiteRecords:
         return pin
 
     def remove_pin(self, name: str, *, by: str) -> Pin:
-        """Remove the pin of a name, and return it.
-
-        Raises:
-            PinError: there is none.
-        """
+        """Remove the pin of a name, and return it; `PinError` where there is none."""
         require_somebody(by)
         with self._database.transaction() as connection:
             removed = delete(PinRow).where(PinRow.name == name).returning(*PinRow.__table__.columns)
@@ -270,10 +249,7 @@ class SiteRecords:
         """Note that something waits for a person, unless it was noted before.
 
         A waiting entry is never pushed out: a coordinator that offers more than people decide on is
-        turned away.
-
-        Raises:
-            TooManyPendingError: as much waits as may; nothing was changed.
+        turned away, with `TooManyPendingError`.
         """
         with self._database.transaction() as connection:
             row = _row_of(connection, subject, digest, coordinator)
@@ -307,11 +283,7 @@ class SiteRecords:
     def approve(
         self, subject: Subject, digest: bytes, *, coordinator: bytes, by: str, reason: str = ""
     ) -> Approval:
-        """Approve something that was asked, or rejected before.
-
-        Raises:
-            ApprovalError: it was never asked, nobody is named, or the reason is no line.
-        """
+        """Approve something that was asked, or rejected before; else raise `ApprovalError`."""
         key = subject, digest, coordinator
         return self._decide(*key, ApprovalState.APPROVED, by=by, reason=reason)
 
@@ -371,11 +343,7 @@ class SiteRecords:
         kind: SiteAct,
         detail: Mapping[str, Fact],
     ) -> None:
-        """Put on record that an approved run is answered.
-
-        Raises:
-            ApprovalError: nobody approved it: nothing is noted.
-        """
+        """Put on record that a run, which a person approved, is answered."""
         with self._database.transaction() as connection:
             row = _row_of(connection, Subject.RUN, digest, coordinator)
             # Read once more: somebody may have taken it back since the guard looked.
@@ -390,11 +358,7 @@ class SiteRecords:
         return tuple(one for one in found if state in (None, one.state))
 
     def find(self, digits: str, *, coordinator: bytes | None = None) -> Approval:
-        """Return the approval that the first digits of a digest name.
-
-        Raises:
-            ApprovalError: they mean nothing here, or more than one thing.
-        """
+        """Return the one approval that the first digits of a digest name."""
         prefix = digits.strip().lower()
         found = [
             one
@@ -459,11 +423,7 @@ class SiteRecords:
 
 
 def require_decision(*, by: str, reason: str) -> None:
-    """Refuse a decision that nobody answers for, or whose reason is no line.
-
-    Raises:
-        ApprovalError: it is one of these.
-    """
+    """Refuse a decision that nobody answers for, or whose reason is no line."""
     require_somebody(by)
     if len(reason) > MOST_REASON_LETTERS or not reason.isprintable():
         raise ApprovalError(f"a reason must be one line of at most {MOST_REASON_LETTERS} letters")

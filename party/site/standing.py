@@ -171,11 +171,7 @@ def is_paused(connection: Connection) -> bool:
 
 
 def witness_in(connection: Connection) -> tuple[tuple[int, bytes], ...]:
-    """Return the head, if any, that contradicts our audit log: records, link of the last.
-
-    Raises:
-        StorageDamagedError: what was noted is not that.
-    """
+    """Return the head, if any, that contradicts our audit log: records, link of the last."""
     row = _note_in(connection, _WITNESS)
     if row is None:
         return ()

@@ -27,25 +27,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FederationStatus:
-    """The node's status in one federation.
+    """The node's status in one federation; digests and ids are in hex, times 0 without an event.
 
     Attributes:
         state: "connecting" or "ready".
-        run: Id of the run that it is in, hex; empty if there is none.
+        run: Id of the run that it is in; empty if there is none.
         round_state: Its state in that run.
-        transcript_head: Head of this hospital's transcript of that run, hex.
-        last_message_at: Time of the last message; 0 if none came.
-        last_refusal: Code of the last refusal; empty if there was none.
-        last_refusal_at: Time of that refusal.
-        last_fault: Code of the last fault of a message; empty if there is none.
-        last_fault_at: Time of that fault.
-        runs_accepted: Since the start.
+        transcript_head: Head of this hospital's transcript of that run.
+        last_refusal, last_fault: Codes; empty if there was none.
+        runs_accepted, batches_refused: Since the start.
         batches_answered: Since the start: charged, then answered or passed over in silence.
-        batches_refused: Since the start.
-        supernode_starts: How often the SuperNode was started.
-        membership: "requested", "member" or "revoked", from the coordinator's last answer; empty
-            before the first.
-        heard_at: Time of that answer; 0 before the first.
+        membership: "requested", "member" or "revoked", from the coordinator's last answer, at
+            `heard_at`; empty before the first.
     """
 
     state: str = "connecting"
@@ -72,7 +65,6 @@ class Status:
     Attributes:
         state: "starting", "running", "paused" or "stopped".
         at: Time of writing, Unix time in seconds.
-        pid: Process that wrote it.
         tasks: Approved tasks whose teachers are ready.
         waiting: Approvals that wait for a person.
         trouble: Code of the fault that keeps the node or an approved task from answering; empty if
@@ -100,9 +92,8 @@ class Status:
 class LiveStatus:
     """The status that a running node writes; a failure to write it stops nothing.
 
-    Attributes:
-        status: The newest.
-        store_fault: Code of the fault that keeps anything from being stored; "" if there is none.
+    `store_fault` is the code of the fault that keeps anything from being stored; "" if there is
+    none.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float]) -> None:
@@ -146,21 +137,13 @@ class LiveStatus:
 
 
 def write_status(path: Path, status: Status) -> None:
-    """Replace the status, whole or not at all.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Replace the status, whole or not at all."""
     content = json.dumps({"schema_version": SCHEMA_VERSION, **status.as_record()}, indent=1)
     write_file(path, (content + "\n").encode())
 
 
 def read_status(path: Path) -> Status | None:
-    """Return the status; None where no node ever started.
-
-    Raises:
-        NodeStartError: its content is malformed.
-    """
+    """Return the status; None where no node ever started, `NodeStartError` if it is malformed."""
     try:
         record = json.loads(read_regular(path, most_bytes=MOST_SETTINGS_BYTES))
     except FileNotFoundError:

@@ -36,10 +36,6 @@ def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> AskedTask:
     """Return the task whose pool has this digest: the stored one, or else fetched and checked.
 
     A document is kept once a child with bounded memory has read it: see `document_child`.
-
-    Raises:
-        EnrollmentError: the coordinator cannot be reached, or has no such file for us.
-        TaskError: the answer is no task of this pool, or cannot be kept.
     """
     _require_digest(digest)
     if site.path("pools", digest.hex()).exists():
@@ -51,11 +47,7 @@ def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> AskedTask:
 
 
 def read_task(site: Site, digest: bytes) -> AskedTask:
-    """Return the kept task whose pool has this digest.
-
-    Raises:
-        TaskError: there is none, or its file changed.
-    """
+    """Return the kept task whose pool has this digest; `TaskError` if none, or its file changed."""
     _require_digest(digest)
     with as_fault(TaskError, "the task's file must be readable"):
         content = read_regular(site.path("pools", digest.hex()), most_bytes=MAX_TASK_BYTES)
@@ -63,11 +55,7 @@ def read_task(site: Site, digest: bytes) -> AskedTask:
 
 
 def read_learning_task(site: Site, digest: bytes) -> LearningTask:
-    """Return the kept task of a pool whose labels are asked for.
-
-    Raises:
-        TaskError: there is none, its file changed, or it is an evaluation.
-    """
+    """Return the kept task, no evaluation, of a pool whose labels are asked for."""
     task = read_task(site, digest)
     if not isinstance(task, LearningTask):
         raise TaskError("a pool must have public inputs")

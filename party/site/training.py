@@ -61,9 +61,8 @@ def ready_teachers(
 
     Raises:
         TeachersError: stored ones do not fit (see `load_teachers`), or new ones cannot be written.
-        DataError: no table is registered, or its label is another column than the task's.
-        DataChangedError: the table has changed since its registration.
-        InvalidDataError: the table does not fit the task; the line names the column.
+        DataError, DataChangedError, InvalidDataError: the table is not the registered one, or does
+            not fit the task.
         TooFewRecordsError: fewer patients than teachers.
     """
     folder = folder_of(site, task)
@@ -75,12 +74,7 @@ def ready_teachers(
 
 
 def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
-    """Read the stored teachers of a task.
-
-    Raises:
-        TeachersError: there are none, or table, task, settings or a file changed since.
-        DataChangedError: the table has changed since its registration.
-    """
+    """Read the stored teachers of a task, if they fit table, task and settings."""
     folder = folder_of(site, task)
     manifest = require_current(site, task)
     files = read_files(folder, manifest.get("files"))
@@ -98,9 +92,7 @@ def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
 def require_current(site: Site, task: LearningTask) -> dict[str, Any]:
     """Return the manifest of the stored teachers of a task, if they fit table and settings.
 
-    Raises:
-        TeachersError: there are none, or table, task or settings changed since.
-        DataChangedError: the table has changed since its registration.
+    Otherwise `TeachersError` is raised; `DataChangedError` where the table changed since.
     """
     manifest = require_bound(site, task)
     require_unchanged(site)
@@ -136,9 +128,6 @@ def teachers_digest(site: Site, task: LearningTask) -> bytes:
     """Return the digest of the stored teachers of a task, 32 bytes.
 
     Teachers trained anew have another one, even on the same records.
-
-    Raises:
-        TeachersError: there are none.
     """
     files = read_manifest(folder_of(site, task)).get("files")
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).digest()
@@ -150,11 +139,7 @@ def folder_of(site: Site, task: LearningTask) -> Path:
 
 
 def require_label(site: Site, task: LearningTask) -> None:
-    """Refuse a task that predicts another column than the registered label.
-
-    Raises:
-        DataError: so it does.
-    """
+    """Refuse, with `DataError`, a task that predicts another column than the registered label."""
     label = site.settings.data.label
     if label != task.label:
         raise DataError(
@@ -165,12 +150,7 @@ def require_label(site: Site, task: LearningTask) -> None:
 
 
 def taught_records(site: Site, task: LearningTask, text: CsvTable) -> Records:
-    """Return the registered table's records that teachers of a task learn from.
-
-    Raises:
-        InvalidDataError: the table does not fit the task.
-        InvalidParameterError: the patients' column is one of the task's.
-    """
+    """Return the registered table's records that teachers of a task learn from."""
     everybody = task.encode(text, patient_column=site.settings.data.patient_id or None)
     return taught(everybody, site.settings.held_out)
 
@@ -250,11 +230,7 @@ def _bound_to(site: Site, task: LearningTask) -> dict[str, object]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest in a folder of teachers.
-
-    Raises:
-        TeachersError: there is none that can be read.
-    """
+    """Read the manifest in a folder of teachers."""
     try:
         manifest = json.loads(read_regular(folder / MANIFEST_FILE))
     except (OSError, ValueError, RecursionError) as error:
@@ -267,11 +243,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_files(folder: Path, listed: Any) -> dict[str, bytes]:
-    """Read the files that a manifest lists.
-
-    Raises:
-        TeachersError: one is absent, or not as it was written.
-    """
+    """Read the files that a manifest lists, each as it was written."""
     if not isinstance(listed, dict):
         raise TeachersError(f"{MANIFEST_FILE} must list the teachers' files")
     files = {}
@@ -297,11 +269,7 @@ def _keep(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def write_folder(folder: Path, files: dict[str, bytes]) -> None:
-    """Write a new folder and its files, and wait until these are on disk.
-
-    Raises:
-        OSError: it is there, or cannot be written.
-    """
+    """Write a new folder and its files, and wait until these are on disk."""
     folder.mkdir(mode=0o700)
     for name, content in files.items():
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

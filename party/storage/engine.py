@@ -62,9 +62,7 @@ class PartyDatabase(NodeDatabase):
     def become_node(self) -> None:
         """Claim the journal and the ledger for this process, until `close`; again is nothing.
 
-        Raises:
-            JournalLockedError: another process (or object) has them.
-            StorageError: the lock cannot be made.
+        Raises `JournalLockedError` where another process (or object) has them.
         """
         if self._is_in_memory or self._node_lock >= 0:
             return
@@ -84,13 +82,9 @@ class PartyDatabase(NodeDatabase):
         return is_ours and os.getpid() == self._process
 
     def require_room(self, size: int = 0) -> None:
-        """Store something, as a decision would be stored, and take it back.
+        """Store something, as a decision would be stored with `size` bytes, and take it back.
 
-        Args:
-            size: Bytes that must fit besides a usual decision.
-
-        Raises:
-            StorageError: nothing can be stored now.
+        Raises `StorageError` where nothing can be stored now.
         """
         if self._is_in_memory:
             return

@@ -30,12 +30,7 @@ _COUNT = update(JournalRow).values(counter=JournalRow.counter + bindparam("times
 
 @contextmanager
 def transaction(database: PartyDatabase) -> Iterator[Connection]:
-    """Run the body as a whole, as `PartyDatabase.transaction` does.
-
-    Raises:
-        JournalDamagedError: the database does not fit itself.
-        JournalStorageError: nothing was stored; or this process is not the node.
-    """
+    """Run the body at the node as a whole, as `PartyDatabase.transaction` does."""
     with as_journal():
         if not database.is_node:
             raise StorageError("a journal must be open to be used")

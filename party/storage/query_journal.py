@@ -67,10 +67,7 @@ _SKETCHES = (
 class SketchedQueries:
     """The sketches of a batch, kept to recognize later queries that lie close to it.
 
-    Attributes:
-        queries: `QueryBatch.digests`.
-        sketches: `pate_fed.query_sketches.sketch` of each.
-        near: Whether it lay close to a query before it; shape (queries,).
+    `queries` are `QueryBatch.digests`; `near` says whether each lay close to one before it.
     """
 
     queries: tuple[bytes, ...]
@@ -85,10 +82,7 @@ class SketchedQueries:
 class KnownSketches:
     """The sketches of all queries that were claimed, in the order in which they were noted.
 
-    Attributes:
-        queries: Their digests.
-        sketches: Their sketches; shape (queries, ...).
-        near: How many of them lay close to one before them.
+    `queries` are their digests; `near` is how many of them lay close to one before them.
     """
 
     queries: tuple[bytes, ...]
@@ -139,14 +133,12 @@ class QueryJournal:
     def bound_on(self, queries: Sequence[bytes], *, near: Collection[bytes] = ()) -> SetBound:
         """Return the bound on the set of parties that a plan with these queries may open.
 
-        Args:
-            queries: `QueryBatch.digests`: the content of a query, not its place in a pool, since
-                the same input in another pool is the same question.
-            near: Claimed queries that lie close to one of `queries`, none of them its own.
+        They are `QueryBatch.digests`: the content of a query, not its place in a pool, since the
+        same input in another pool is the same question. `near` are claimed queries that lie close
+        to one of them, none of them its own.
 
-        Raises:
-            KeyReuseError: a query comes twice or was answered, or a set that nobody knows may be
-                open for it or for one close to it.
+        Raises `KeyReuseError` where a query comes twice or was answered, or a set that nobody knows
+        may be open for it or for one close to it.
         """
         _require_each_once(queries)
         return bound_on(self.claims_of(queries), self.claims_of(near))
@@ -154,17 +146,11 @@ class QueryJournal:
     def near_to(
         self, queries: Sequence[bytes], sketches: Sketches, *, distance: float, most: int | None
     ) -> NearQueries:
-        """Find the claimed queries that lie close to these.
+        """Find the claimed queries that lie close to these, given by `QueryBatch.digests`.
 
         A query that was asked before counts once, when it was asked first: its own sketch is not
-        close to it, and asking it again is no new neighbor.
-
-        Args:
-            queries: `QueryBatch.digests`.
-            sketches: Sketch of each.
-            distance: See `pate_fed.query_sketches.near_queries`.
-            most: Most close queries over all runs; None for any number. Beyond it no known query is
-                named.
+        close to it, and asking it again is no new neighbor. Beyond `most` close queries over all
+        runs (None for any number) no known query is named.
         """
         known = self.known_sketches()
         own = set(known.queries)
@@ -184,10 +170,8 @@ class QueryJournal:
     ) -> tuple[Iterator[Neighbors], int]:
         """Find the queries close to each of these; `near_to` says it of all together.
 
-        One query at a time is in memory: thousands may all be close to one another.
-
-        Returns:
-            The neighbors of each, and the number of close queries over all runs without these.
+        One query at a time is in memory: thousands may all be close to one another. Returns the
+        neighbors of each, and the number of close queries over all runs without these.
         """
         known = self.known_sketches()
         return self._neighbors(known, queries, sketches, distance=distance), known.near
@@ -255,12 +239,8 @@ class QueryJournal:
     def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
         """Note that these queries are about to be answered for one plan, and their sketches.
 
-        A sketch that was noted before stays.
-
-        Raises:
-            KeyReuseError: the plan claimed queries before, is abandoned or decided; or `bound_on`
-                refuses a query. None is noted.
-            RestoredJournalError: the journal was halted.
+        A sketch that was noted before stays. Raises `KeyReuseError` where the plan claimed queries
+        before, is abandoned or decided; or `bound_on` refuses a query. None is noted then.
         """
         with transaction(self._database) as connection:
             plan = plan_in(connection, plan_digest)

@@ -35,12 +35,7 @@ class RunCosts:
         self._database = database
 
     def of(self, terms: RunTerms) -> FormalCost:
-        """Return a run's stated cost, worked out if nobody here has asked for it before.
-
-        Raises:
-            StorageDamagedError: the stored one cannot be read.
-            StorageError: it could not be read or stored.
-        """
+        """Return a run's stated cost, worked out if nobody here has asked for it before."""
         facts = [version.__version__, terms.as_record()]
         key = hashlib.sha256(encode_value(facts)).digest()
         with self._database.transaction() as connection:

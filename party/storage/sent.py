@@ -51,18 +51,14 @@ _TOTAL = select(func.count(), func.sum(SentRow.times), func.sum(SentRow.size))
 
 @dataclass(frozen=True, slots=True)
 class SentMessage:
-    """A message that left.
+    """A message that left, of a type in `protocols.messages`; times are Unix seconds.
 
     Attributes:
         number: In the order in which they first left.
-        coordinator: Fingerprint of the coordinator that it went to.
-        kind: Name of its type in `protocols.messages`.
         run: Id of its run; empty outside of runs.
         times: How often it left.
         size: Bytes of all times together.
         digest: SHA-256 of the message, of a request the newest one's.
-        first_at: When it first left, Unix time in seconds.
-        last_at: When it left last.
     """
 
     number: int
