@@ -33,10 +33,7 @@ WHAT_IS_LOST: Final = (
 
 
 def write_anew(coordinator: Coordinator, name: str) -> bool:
-    """Write the directory of a run that has ended, if it is gone.
-
-    Returns:
-        Whether it was written; not where it is there already, or the run has no results.
+    """Write the directory of a run that has ended, if it is gone; tell whether it was written.
 
     Raises:
         RunQueueError: there is no such run, or it has not ended.
@@ -68,15 +65,7 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
 def give_student_to(
     coordinator: Coordinator, name: str, kind: str
 ) -> tuple[FinishedRun, list[str]]:
-    """Train a student of a kind from the stored labels of a run that has ended.
-
-    Args:
-        coordinator: The federation.
-        name: The run.
-        kind: One of `STUDENTS`, or "auto".
-
-    Returns:
-        The run with its student, and what could not be made, a line each.
+    """Train a student of a kind from the stored labels of a run that has ended; see `give_student`.
 
     Raises:
         RunQueueError: there is no such run, it has not ended or has no label, or its student is
@@ -111,11 +100,7 @@ def give_student_to(
 
 
 def _note_student(coordinator: Coordinator, name: str, kind: str) -> None:
-    """Tell that a run gets another student: before it does, so that none is without an entry.
-
-    Raises:
-        RunQueueError: there is no such run, it has not ended, or its student is being scored.
-    """
+    """Tell that a run gets another student: before it does, so that none is without an entry."""
     queue = coordinator.queue
     run = queue.find(name)
     if not run.is_ended:

@@ -45,10 +45,7 @@ class Probe:
     Attributes:
         is_alive: Whether its parts run.
         is_ready: Whether it can work on runs; by part, for people.
-        runs: All runs.
         members: Number of hospitals by state.
-        restarts: Of the SuperLink.
-        certificate_end: End of the server's certificate's validity.
     """
 
     is_alive: Callable[[], bool]
@@ -61,11 +58,6 @@ class Probe:
 
 class Monitor:
     """The two servers of monitoring.
-
-    Args:
-        probe: Its questions to the service.
-        metrics_port: Of `/healthz`, `/readyz` and `/metrics`.
-        health_port: Of the standard gRPC health service.
 
     Raises:
         ServiceError: a port is taken.

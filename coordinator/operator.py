@@ -70,10 +70,7 @@ _log = logging.getLogger(__name__)
 class Coordinator:
     """A federation, as its operator uses it. Each act and its audit entry are stored together.
 
-    Args:
-        home: Its folder.
-        upgrades: Bring the database of an older version up to date.
-        actor: The person who acts; None for the login of this process, on the command line.
+    The actor is the login of this process, on the command line, where no person is named.
     """
 
     people: People
@@ -108,12 +105,7 @@ class Coordinator:
         return cls(FederationHome.open(folder.absolute()), upgrades=upgrades)
 
     def on_behalf_of(self, person: str, *, door: str) -> Self:
-        """Return the same federation, where another person acts; closing either closes both.
-
-        Args:
-            person: Their name.
-            door: The place of their acts.
-        """
+        """Return the same federation, where another person acts; closing either closes both."""
         other = copy(self)
         _let_act(other, Actor(person, door))
         return other
@@ -143,15 +135,8 @@ class Coordinator:
     def approve(self, party: str, *, words: str, teachers: int | None = None) -> EnrolledParty:
         """Make a hospital a member, or correct a member's number of teachers from the next run on.
 
-        Where no service runs, its node is let in once one does.
-
-        Args:
-            party: Its name.
-            words: As its people read them aloud.
-            teachers: Teachers that it votes with; None for the usual number, and not for a member.
-
-        Raises:
-            EnrollmentError: no such hospital, or other words than its fingerprint's.
+        A new member has the usual number where none is given. Where no service runs, its node is
+        let in once one does.
         """
         party = normalized(party)
         states = {one.state: one for one in self.members() if one.name == party}
@@ -227,10 +212,6 @@ class Coordinator:
 
         The first pool of a task decides how columns are read. Later ones are read the same, so
         hospitals' teachers serve them, and answered queries are not asked again.
-
-        Raises:
-            RunRequestError: a pool that was published cannot be read.
-            See `make_task`.
         """
         return make_task(
             path,
@@ -241,21 +222,11 @@ class Coordinator:
         )
 
     def knows(self, task: LearningTask) -> bool:
-        """Tell whether a pool of this task was published.
-
-        Raises:
-            RunRequestError: a pool that was published cannot be read.
-        """
+        """Tell whether a pool of this task was published."""
         return any(one.digest == task.digest for one in self.pools.schemas())
 
     def settings_of(self, given: Mapping[str, Any], *, source: str, label: str) -> RunSettings:
-        """Return the settings of a run that a person asks for.
-
-        Args:
-            given: Values by names of `DEPLOYED`; None for open ones.
-            source: Name of the file of the public queries.
-            label: The column to predict.
-        """
+        """Return the settings that a person asks for, by names of `DEPLOYED`; None is open."""
         members = sum(one.state == "member" for one in self.members())
         return RunSettings.of({
             **given,
@@ -276,15 +247,6 @@ class Coordinator:
         seed: int = 0,
     ) -> RunRequest:
         """Fill in a run, and store nothing: `coordinator.runs.quote` has its cost.
-
-        Args:
-            name: The operator's name for the run.
-            task: The task to learn.
-            settings: The operator's settings.
-            source: Name of the file of the public queries.
-            select: One of `SELECTION_METHODS`, or "all".
-            patience_s: How long it waits for hospitals.
-            seed: Of the choice of public inputs.
 
         Raises:
             RunRequestError: a query was answered in a run of another task.
@@ -362,7 +324,6 @@ class Coordinator:
         """Return the request of a run, and the state of each of its queries.
 
         Raises:
-            RunQueueError: there is none of this name.
             RunRequestError: its pool cannot be read, or is another than was published.
         """
         request = RunRequest.from_json(self.queue.request(name))
@@ -372,16 +333,9 @@ class Coordinator:
     def export(
         self, name: str, out: Path, *, private: bool = False, agreed: Collection[str] = ()
     ) -> list[str]:
-        """Write the results of a run into a new folder: its public edition, or all of it.
+        """Write a run's results into a new folder: its public edition, or all; return the files.
 
-        Args:
-            name: The run.
-            out: The folder.
-            private: Whether to copy all files, for members and auditors.
-            agreed: Hospitals that a public edition may name; the others get numbers.
-
-        Returns:
-            The names of its files.
+        `agreed` names the hospitals that a public edition may name; the others get numbers.
 
         Raises:
             RunQueueError: no such run, nothing of it is there yet, or the folder exists.
@@ -475,19 +429,10 @@ def evaluation_of(
     name: str = "",
     patience_s: float = PATIENCE_S,
 ) -> AskedEvaluation:
-    """Prepare an evaluation of a run's student, with its price; nothing is asked yet.
+    """Prepare an evaluation of a run's student, with its price; see `asked_evaluation`.
 
-    Args:
-        coordinator: The federation.
-        run: A run that ended with a student.
-        settings: The operator's.
-        by: Columns whose groups are counted, too.
-        name: Of the evaluation's run; "" for the run's with ".evaluation".
-        patience_s: How long it waits for hospitals.
-
-    Raises:
-        RunQueueError: there is no such run, or it has no student.
-        See `asked_evaluation`.
+    Nothing is asked yet. Its run is called like the run, with ".evaluation", where no name is
+    given.
     """
     return asked_evaluation(
         coordinator.home,
@@ -505,9 +450,6 @@ def evaluate(coordinator: Coordinator, asked: AskedEvaluation) -> Run:
 
     Hospitals count for a question once in their life. So a run that asks it already, or has its
     answer, is returned instead: no fresh noise, and no charge.
-
-    Raises:
-        RunRequestError: its name is another run's.
     """
     for known in coordinator.queue.all():
         is_lost = known.state in (RunState.FAILED, RunState.STOPPED)

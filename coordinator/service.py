@@ -71,12 +71,7 @@ _log = logging.getLogger(__name__)
 
 
 class Service:
-    """The service of `pate-fed serve`.
-
-    Args:
-        coordinator: The federation.
-        noise_bytes: Source of the noise; for tests, the only way to set it.
-        on_stage: Called where a coordinator may be stopped; for tests.
+    """The service of `pate-fed serve`. Tests alone set the noise's source and `on_stage`.
 
     Raises:
         HomeError: a secret cannot be read, or others may read it.
@@ -323,15 +318,9 @@ def serve(
     on_stage: OnStage = pass_by,
     on_ready: Callable[[Service], None] = lambda _: None,
 ) -> None:
-    """Serve a federation until the process is told to end.
+    """Serve a federation until the process is told to end; call `on_ready` once the port is served.
 
     Call it in the main thread of a process that does nothing else: signals are its own.
-
-    Args:
-        folder: The federation's.
-        noise_bytes: Source of the noise; for tests.
-        on_stage: For tests; see `coordinator.runs.stages`.
-        on_ready: Called once the public port is served.
 
     Raises:
         ServiceError: another service has the folder, a port is taken, the host is not this
@@ -368,11 +357,7 @@ def serve(
 
 
 def require_host(home: FederationHome) -> None:
-    """Refuse a host at which this machine cannot serve: no second try would mend it.
-
-    Raises:
-        ServiceError: it is not an address of this machine.
-    """
+    """Refuse a host that is no address of this machine: no second try would mend it."""
     host = home.settings.host
     try:
         listen(host, 0, fault=ServiceError).close()
@@ -384,22 +369,14 @@ def require_host(home: FederationHome) -> None:
 
 
 def require_ports(home: FederationHome) -> None:
-    """Name the port that the SuperLink lacks.
-
-    Raises:
-        ServiceError: another process has a port.
-    """
+    """Name the port that the SuperLink lacks, as another process has it: a `ServiceError`."""
     settings = home.settings
     for host, port in ((settings.host, settings.port), (LOOPBACK, settings.admin_port)):
         listen(host, port, fault=ServiceError).close()
 
 
 def require_certificate(home: FederationHome, *, now: datetime) -> None:
-    """Refuse a certificate that has expired or fits another key; warn of one that expires soon.
-
-    Raises:
-        CertificateError: it has expired, cannot be read, or does not fit its key.
-    """
+    """Refuse a certificate that has expired or fits another key; warn of one that expires soon."""
     if not is_pair(home.server_certificate, home.server_key):
         raise CertificateError(
             "the server's certificate must be that of its key: `pate-fed renew` makes both anew",
@@ -419,12 +396,7 @@ def _tell_of_members(
 ) -> dict[bytes, str]:
     """Log the hospitals that asked, were approved or revoked since the last look.
 
-    Args:
-        known: State of each at that time, by fingerprint; None for the first time.
-        parties: All of now.
-
-    Returns:
-        State of each now.
+    Takes and returns the state of each, by fingerprint; None for the first time.
     """
     now = {one.identity.fingerprint: one.state for one in parties}
     before = now if known is None else known

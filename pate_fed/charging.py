@@ -50,9 +50,6 @@ def mechanism_of(terms: RunTerms) -> Mechanism:
 def noise_of(terms: RunTerms) -> DistributedNoise:
     """Say how the noise is divided among the parties that add it.
 
-    Args:
-        terms: The run's, with noise at the parties.
-
     Raises:
         InvalidParameterError: the coordinator adds the noise, or shares of it are too narrow.
     """
@@ -65,13 +62,7 @@ def outcomes_of(release: NoisyRelease) -> Outcomes:
 
 
 def charge_of(terms: RunTerms, outcomes: Outcomes, *, weight: int) -> PrivacyEvent:
-    """Return the event of these outcomes.
-
-    Args:
-        terms: The run's.
-        outcomes: Released, or the worst case.
-        weight: Votes that one neighboring change can move.
-    """
+    """Return the event of these outcomes."""
     return mechanism_of(terms).worst_case_event(
         outcomes.asks, outcomes.answers, weight=float(weight)
     )
@@ -84,7 +75,6 @@ class RunLedger:
     A value, as its parts are: a step that fails changes nothing.
 
     Attributes:
-        terms: The run's.
         outcomes: Counts against the caps, the same for all who keep them: from public evidence.
         own: What this party's own votes went into, within the same caps, so that its units never
             cost more than the run. None at the coordinator, whose counts are everybody's.
@@ -96,12 +86,7 @@ class RunLedger:
 
     @classmethod
     def of(cls, terms: RunTerms, *, at_party: bool = False) -> Self:
-        """Open the ledger of a run, with nothing spent.
-
-        Args:
-            terms: The run's.
-            at_party: Whether a party keeps it.
-        """
+        """Open the ledger of a run, with nothing spent."""
         empty = OutcomeLedger(terms.caps.most)
         return cls(terms, empty, empty if at_party else None)
 
@@ -162,10 +147,6 @@ class RunLedger:
         With noise at the parties every row was opened (rule R13). With noise at the coordinator its
         word alone says which queries were looked at: one that keeps an earlier batch open could
         have ever more of them voted on, and call them not asked.
-
-        Args:
-            entry_id: A reservation.
-            released: The outcomes of the batch.
         """
         [held] = [e.reserved for e in self.outcomes.entries if e.entry_id == entry_id]
         return replace(released, asks=held.asks)
@@ -193,12 +174,7 @@ class RunLedger:
         )
 
     def pass_over(self, entry_id: str, queries: int) -> Self:
-        """Use up the caps of a void batch that this party took no part in: it is charged nothing.
-
-        Args:
-            entry_id: A name that the ledger has never seen.
-            queries: Of the batch.
-        """
+        """Use up the caps of a void batch without this party, which is charged nothing."""
         worst = self.worst_case(min(queries, self.left.asks))
         if not worst.asks:
             return self
@@ -208,12 +184,6 @@ class RunLedger:
         self, entry_id: str, queries: int, released: Outcomes, release_digest: bytes
     ) -> Self:
         """Use up the caps of a batch that was released without this party: it is charged nothing.
-
-        Args:
-            entry_id: A name that the ledger has never seen.
-            queries: Of the batch.
-            released: Its outcomes.
-            release_digest: Of the release.
 
         Raises:
             OutcomeCapError: the caps leave less.
@@ -267,10 +237,5 @@ def lifelong_charge(terms: RunTerms, outcomes: Outcomes, *, weight: int) -> Priv
 
 
 def whole_charge(terms: RunTerms, seat: int) -> PrivacyEvent | None:
-    """Return the charge of a whole run, at its caps, in a hospital's ledger for life.
-
-    Args:
-        terms: The run's.
-        seat: Place of the hospital among all, from 0.
-    """
+    """Return the charge of a whole run, at its caps, in a hospital's ledger for life."""
     return lifelong_charge(terms, terms.caps.most, weight=terms.unit_votes_at(seat))

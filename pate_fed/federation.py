@@ -158,11 +158,7 @@ class RunTerms:
         return max(self.unit_votes_at(seat) for seat in range(len(self.weights)))
 
     def unit_votes_at(self, seat: int) -> int:
-        """Most votes that one privacy unit of this party can move in a query.
-
-        Args:
-            seat: Place of the party among all, from 0.
-        """
+        """Most votes that one privacy unit of this party can move in a query."""
         teachers = self.weights[seat]
         return teachers.votes if self.unit == "party" else teachers.heaviest
 

@@ -31,13 +31,7 @@ def charged_cost(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None)
 
 
 def public_cost(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None) -> FormalCost:
-    """Return a run's largest cost for one party's units, seen by readers of its outcomes only.
-
-    Args:
-        terms: The run's.
-        seat: Place of the party among all, from 0.
-        unit: As for `charged_cost`.
-    """
+    """Return a run's largest cost for one party's units, seen by readers of its outcomes only."""
     shown = are_counts_seen(terms, at_coordinator=False)
     return _cost(terms, seat, unit=unit, shows_counts=shown)
 
@@ -64,10 +58,6 @@ def removal_cost(terms: RunTerms, seat: int) -> FormalCost | None:
 
     A smaller number than `public_cost`, whose neighbors vote differently: only one count moves, so
     that a query is a bit, "this class or not", of noise 1 / sigma.
-
-    Args:
-        terms: The run's.
-        seat: Place of the party among all, from 0.
 
     Returns:
         None where no such number is proved: of another mechanism, of several votes, or with noise
@@ -99,19 +89,12 @@ def run_cost(terms: RunTerms) -> FormalCost:
     """Return a run's cost: the one epsilon that every page, command and file states for it.
 
     It is that of `most_exposed`.
-
-    Args:
-        terms: The run's.
     """
     return most_exposed(terms)[1]
 
 
 def most_exposed(terms: RunTerms) -> tuple[int, FormalCost]:
-    """Return the party whose units a run may cost most in the public view, and that cost.
-
-    Args:
-        terms: The run's.
-    """
+    """Return the party whose units a run may cost most in the public view, and that cost."""
     # Parties that are alike cost the same: the first of each kind is looked at.
     seats: dict[int, int] = {}
     for seat in range(len(terms.weights)):
@@ -122,10 +105,6 @@ def most_exposed(terms: RunTerms) -> tuple[int, FormalCost]:
 
 def is_within_budget(terms: RunTerms, seat: int) -> bool:
     """Tell whether a run costs one party's units at most its budget.
-
-    Args:
-        terms: The run's.
-        seat: Place of the party among all, from 0.
 
     Raises:
         UnsupportedEventError: the mechanism has no price.

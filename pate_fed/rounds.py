@@ -65,12 +65,6 @@ def cost_of_rounds(
     `order_of_rounds`, which was fixed before the first. Later rounds may be planned with earlier
     labels in view, and so may their number: each of both numbers has deltas of its own.
 
-    Args:
-        rounds: Their terms, the first round first, the same parties in the same seats.
-        seat: Place of the party among all, from 0.
-        unit: As for `cost_of_runs`.
-        at_coordinator: As for `cost_of_runs`.
-
     Returns:
         The cost at `delta_of_rounds`.
 
@@ -87,11 +81,7 @@ def cost_of_rounds(
 
 
 def delta_of_rounds(rounds: Sequence[RunTerms]) -> float:
-    """Return delta of `cost_of_rounds`: one for each round, and with several one for their sum.
-
-    Args:
-        rounds: Their terms, all of one delta.
-    """
+    """Return delta of `cost_of_rounds`: one for each round, and with several one for their sum."""
     choice = rounds[0].delta if len(rounds) > 1 else 0.0
     return math.fsum([*(terms.delta for terms in rounds), choice])
 
@@ -100,11 +90,6 @@ def order_of_rounds(first: RunTerms, seat: int, *, unit: PrivacyUnit) -> float |
     """Return the Renyi order at which all rounds add up: it follows from the first round's terms.
 
     It suits Gaussian noise of twice the first round's cost.
-
-    Args:
-        first: The first round's.
-        seat: Place of the party among all, from 0.
-        unit: The privacy unit to protect.
 
     Returns:
         An order above 1; None where the first round has no price or an enormous one, or tests of

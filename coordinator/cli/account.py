@@ -38,12 +38,9 @@ class AccountRequest:
     Attributes:
         votes: A `.npy` file of counts; shape (queries, classes).
         rows: First row and the one after the last; None for all.
-        rule: Their rule; None for the default confidence.
-        delta: In (0, 1).
         predictions: A `.npy` file of a student's chances; shape (queries, classes).
         answers: Cap on answers, or their expected number; None for all queries. Only where an
             ask without an answer costs another price, or there is none.
-        unit_votes: Votes that one privacy unit can move.
         unit: The privacy unit: "record" or "party"; None for "record" where it moves one vote.
     """
 
@@ -63,18 +60,7 @@ class AccountRequest:
 
 
 def account(request: AccountRequest) -> dict[str, object]:
-    """Price votes by every method.
-
-    Args:
-        request: Which votes, asked how.
-
-    Returns:
-        As `pate_fed.lab.compare.compare`.
-
-    Raises:
-        PateFedError: the file, the votes or a parameter is no good; nothing was computed.
-        InvalidSettingError: an option is missing, or belongs to another mechanism.
-    """
+    """Price votes by every method, as `pate_fed.lab.compare.compare` does."""
     return compare(read_case(request), unit=request.privacy_unit)
 
 

@@ -22,17 +22,9 @@ def follow(
     tell_of: Callable[[HospitalStanding], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Run:
-    """Watch a run until it ends or rests; report every change.
+    """Watch a run until it ends or rests; tell every change of it and of its hospitals' standings.
 
     A waiting run is offered again and again, and runs for that moment: this is no change.
-
-    Args:
-        queue: The runs.
-        name: The run.
-        tell: Told of every change of the run.
-        look: Gives where its hospitals stand.
-        tell_of: Told of every hospital that stands elsewhere than before.
-        sleep: Waits for so many seconds.
     """
     last: Run | None = None
     told: dict[str, HospitalStanding] = {}

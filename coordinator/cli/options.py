@@ -34,8 +34,7 @@ _REGISTRIES: Final = {
 def takes(*options: str | Option) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Let a command take settings, in place of its parameter `given`, a `Given`.
 
-    Args:
-        options: Their names, or their rows where the command says more of them.
+    An option is a name, or a row where the command says more of it.
     """
     rows = [OPTIONS[one] if isinstance(one, str) else one for one in options]
 

@@ -71,15 +71,7 @@ def console(
 
 
 def kept_console(home: Path, address: str) -> KeptChild:
-    """Return the console as a process beside the service: started again when it ends.
-
-    Args:
-        home: The federation's folder.
-        address: Where it listens, "host:port".
-
-    Raises:
-        InvalidSettingError: the address is none.
-    """
+    """Return the console as a process beside the service: started again when it ends."""
     place = host_and_port(address)
     if place is None:
         raise InvalidSettingError("--console must be HOST:PORT, such as 127.0.0.1:8447", address)

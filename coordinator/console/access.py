@@ -87,9 +87,7 @@ class Visit:
 
     Attributes:
         coordinator: The federation; its acts are those of the person.
-        session: The person; None if nobody is signed in.
         token: Secret of the browser that forms are bound to: its session's, or its visit's.
-        form: The sent form; empty without one.
         is_new: Whether the browser has no such secret yet, and gets one.
     """
 
@@ -128,11 +126,7 @@ class Cookies:
 
 
 def require_complete(routes: Iterable[BaseRoute]) -> None:
-    """Refuse routes that the table does not list, and entries without a route.
-
-    Raises:
-        ConsoleError: there is one.
-    """
+    """Refuse routes that the table does not list, and entries without a route."""
     found = {
         (method, cast(Route, route).path)
         for route in routes

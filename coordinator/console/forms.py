@@ -1,4 +1,4 @@
-"""Forms of people: bounded, and read as text, numbers or one file."""
+"""Forms of people: bounded, and read as text, numbers or one file; a fault is a `ConsoleError`."""
 
 from __future__ import annotations
 
@@ -29,11 +29,7 @@ def most_bytes(path: str) -> int:
 
 
 def text_of(form: FormData, name: str, *, label: str = "", most: int = _MOST_LETTERS) -> str:
-    """Return a text that must be there.
-
-    Raises:
-        ConsoleError: it is missing or too long, or a file.
-    """
+    """Return a text that must be there."""
     found = optional_text(form, name, label=label, most=most)
     if not found:
         raise ConsoleError(f"{label or name} must be filled in")
@@ -51,11 +47,7 @@ def optional_text(form: FormData, name: str, *, label: str = "", most: int = _MO
 
 
 def number_of(form: FormData, name: str, kind: Callable[[str], T], *, label: str) -> T | None:
-    """Return a number; None if the field was left empty.
-
-    Raises:
-        ConsoleError: it is none.
-    """
+    """Return a number; None if the field was left empty."""
     text = optional_text(form, name, label=label, most=40)
     if not text:
         return None
@@ -67,11 +59,7 @@ def number_of(form: FormData, name: str, kind: Callable[[str], T], *, label: str
 
 
 def file_of(form: FormData, name: str) -> UploadFile | None:
-    """Return an uploaded file; None if none was chosen.
-
-    Raises:
-        ConsoleError: it is too large.
-    """
+    """Return an uploaded file; None if none was chosen."""
     found = form.get(name)
     if not isinstance(found, UploadFile) or not found.filename:
         return None

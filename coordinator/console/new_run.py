@@ -61,9 +61,6 @@ class FormField:
     """A setting in the form.
 
     Attributes:
-        row: The setting, as a deployment has it.
-        label: Its name for people.
-        hint: The sentence beside it.
         words: Of its choices; with "" it may stay open.
         attributes: Of its input, besides those that follow from the row.
     """
@@ -100,11 +97,7 @@ class FormField:
         return {**found, **self.attributes}
 
     def read(self, form: FormData) -> Any:
-        """Return its value; None if it stays open.
-
-        Raises:
-            ConsoleError: it is no such value.
-        """
+        """Return its value; None if it stays open."""
         if self.row.kind in (int, float):
             found = number_of(form, self.key, self.row.kind, label=self.label)
             if found is None and "required" in self.attributes:

@@ -65,11 +65,7 @@ def part(template: str, **values: Any) -> str:
 
 
 def static_file(name: str) -> Response:
-    """Return a file that pages use.
-
-    Raises:
-        ConsoleError: there is none of this name.
-    """
+    """Return a file that pages use."""
     known = next((one for one in STATIC if one == name), None)
     if known is None:
         raise ConsoleError("a page must be one of the console's", status=404)

@@ -155,11 +155,7 @@ _GOING_ON: Final = (RunState.QUEUED, RunState.RUNNING, RunState.WAITING)
 
 
 def place_of(query: QueryParams) -> int | None:
-    """Return the number before which a list goes on; None for its beginning.
-
-    Raises:
-        ConsoleError: it is no number.
-    """
+    """Return the number before which a list goes on; None for its beginning."""
     text = query.get("before", "")
     if not text:
         return None

@@ -26,11 +26,8 @@ def serve(
 ) -> None:
     """Serve the console until the process is told to end.
 
-    Args:
-        coordinator: The federation.
-        host: Address to listen at; TLS with the coordinator's certificate unless it is loopback.
-        port: Its port.
-        on_ready: Called with the address of the console before it is served.
+    It uses TLS, with the coordinator's certificate, unless the host is loopback. `on_ready` gets
+    its address before it is served.
 
     Raises:
         ServiceError: the port is taken, or the host is not this machine's.

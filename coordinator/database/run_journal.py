@@ -32,13 +32,7 @@ _NEW_STEP = insert(RunStepRow)
 
 
 class SqlCoordinatorJournal(CoordinatorJournal):
-    """The steps of one attempt of a run.
-
-    Raises:
-        RunLockedError: another process works on it.
-        RunDamagedError: its steps do not fit.
-        DatabaseError: they cannot be read.
-    """
+    """The steps of one attempt of a run; see `RunAttempt.transaction` for its faults."""
 
     def __init__(self, run: RunAttempt) -> None:
         self._run = run
@@ -69,13 +63,7 @@ class SqlCoordinatorJournal(CoordinatorJournal):
 
 
 def unclosed_setups(run: RunAttempt) -> list[SqlCoordinatorJournal]:
-    """Return the last other setup of each run, oldest first, unless all hospitals closed it.
-
-    Raises:
-        RunLockedError: another process works on it.
-        RunDamagedError: a run's steps do not fit.
-        DatabaseError: they cannot be read.
-    """
+    """Return the last other setup of each run, oldest first, unless all hospitals closed it."""
     return [SqlCoordinatorJournal(each) for each in run.last_setups() if not _is_closed(each)]
 
 

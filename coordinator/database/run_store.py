@@ -79,15 +79,13 @@ class StoredBatch:
 class RunStore:
     """A run in the database, over all its attempts. It returns the stored state.
 
-    A call returns when its change is on disk.
+    A call returns when its change is on disk; see `RunAttempt.transaction` for its faults.
 
     Attributes:
         statements: The last journal counter that each party signed, over all runs.
 
     Raises:
-        RunLockedError: another process works on it.
         RunDamagedError: the stored state does not fit itself, or is of other terms.
-        DatabaseError: it cannot be read or stored.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """The federation's own CA, and the certificate that its server shows.
 
 Hospitals trust this CA and no other for the federation: its fingerprint is compared by telephone.
-The CA's key signs server certificates only, and belongs offline once the server has one.
+The CA's key signs server certificates only, and belongs offline once the server has one. Whatever
+cannot be read is a `CertificateError`.
 """
 
 from __future__ import annotations
@@ -108,11 +109,7 @@ def issue_server_certificate(
 
 
 def read_certificate(pem: bytes) -> x509.Certificate:
-    """Read a certificate.
-
-    Raises:
-        CertificateError: it is none.
-    """
+    """Read a certificate."""
     try:
         return x509.load_pem_x509_certificate(pem)
     except ValueError as error:
@@ -130,11 +127,7 @@ def days_left(pem: bytes, *, now: datetime) -> float:
 
 
 def is_signed_by(certificate: bytes, ca: bytes) -> bool:
-    """Tell whether a CA issued a certificate; both PEM.
-
-    Raises:
-        CertificateError: one of them cannot be read.
-    """
+    """Tell whether a CA issued a certificate; both PEM."""
     try:
         read_certificate(certificate).verify_directly_issued_by(read_certificate(ca))
     except (ValueError, TypeError, InvalidSignature):
@@ -143,11 +136,7 @@ def is_signed_by(certificate: bytes, ca: bytes) -> bool:
 
 
 def names_of(certificate: bytes) -> frozenset[str]:
-    """Return the hosts that a certificate, PEM, is for.
-
-    Raises:
-        CertificateError: it cannot be read.
-    """
+    """Return the hosts that a certificate, PEM, is for."""
     try:
         found = read_certificate(certificate).extensions.get_extension_for_class(
             x509.SubjectAlternativeName
@@ -158,11 +147,7 @@ def names_of(certificate: bytes) -> frozenset[str]:
 
 
 def is_pair(certificate: bytes, private_key: bytes) -> bool:
-    """Tell whether a certificate fits a key: otherwise no handshake succeeds with the two.
-
-    Raises:
-        CertificateError: one of them cannot be read.
-    """
+    """Tell whether a certificate fits a key: otherwise no handshake succeeds with the two."""
     return read_certificate(certificate).public_key() == _read_key(private_key).public_key()
 
 

@@ -81,11 +81,7 @@ class Connections:
         self._by_origin: Counter[str] = Counter()
 
     def listen(self, host: str, port: int) -> socket.socket:
-        """Open the port; connections accepted there are counted here.
-
-        Raises:
-            ServiceError: it cannot be opened.
-        """
+        """Open the port; connections accepted there are counted here."""
         _make_room_for_files(self._limits.connections + _OTHER_FILES)
         listener = bound(_Listener(self, family_of(host)), host, port, fault=ServiceError)
         self._port = int(listener.getsockname()[1])

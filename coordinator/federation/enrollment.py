@@ -90,7 +90,6 @@ class EnrolledParty:
 
     Attributes:
         state: "requested", "member", "suspended" or "revoked".
-        node_id: Flower's number for its node; None until it was let in.
         teachers: Teachers that it votes with; 0 until it is a member.
         seen_at: When it last asked about its membership; None if it never did.
         clock_skew_s: By how much its clock was ahead then, in seconds.
@@ -131,7 +130,7 @@ class MadeInvitation:
 
 
 class Enrollment:
-    """The members of one federation."""
+    """The members of one federation. Each refusal is an `EnrollmentError`."""
 
     def __init__(
         self,
@@ -153,9 +152,6 @@ class Enrollment:
         """Make an invitation. An open one for the same hospital ends.
 
         Of two valid ones, one could be forgotten somewhere.
-
-        Raises:
-            EnrollmentError: the name is not allowed, is a member's, or is too like another's.
         """
         party = normalized(party)
         if not is_party_name(party):
@@ -205,10 +201,6 @@ class Enrollment:
 
         `settle` lets its node in. For a member it corrects the number of teachers; that holds from
         the next run on.
-
-        Raises:
-            EnrollmentError: there is no such request, its identity differs, or it would have no
-                teacher.
         """
         if not 1 <= teachers <= MAX_TOTAL_VOTES:
             raise EnrollmentError("a hospital must have at least one teacher", teachers)
@@ -230,13 +222,8 @@ class Enrollment:
         """Revoke a hospital, or reject its request; its identity never comes back.
 
         It is revoked from here on, with or without a SuperLink; `settle` puts its node out. Its
-        open invitation ends.
-
-        Returns:
-            The hospital; None if it had not asked yet, and its invitation was withdrawn.
-
-        Raises:
-            EnrollmentError: there is no hospital or invitation of this name.
+        open invitation ends. Returns None if it had not asked yet, and its invitation was
+        withdrawn.
         """
         party = normalized(party)
         with self._database.session() as session:
@@ -253,19 +240,11 @@ class Enrollment:
             return replace(_party(row), node_id=None)
 
     def suspend(self, party: str) -> EnrolledParty:
-        """Ask a member nothing from here on, until `reinstate`.
-
-        Raises:
-            EnrollmentError: there is no member of this name.
-        """
+        """Ask a member nothing from here on, until `reinstate`."""
         return self._move(party, "member", "suspended")
 
     def reinstate(self, party: str) -> EnrolledParty:
-        """Let a suspended hospital take part again.
-
-        Raises:
-            EnrollmentError: there is no suspended hospital of this name.
-        """
+        """Let a suspended hospital take part again."""
         return self._move(party, "suspended", "member")
 
     def _move(self, party: str, before: str, after: str) -> EnrolledParty:
@@ -316,12 +295,11 @@ class Enrollment:
     # Hospitals --------------------------------------------------------------------------------
 
     def answer_join(self, frame: bytes) -> bytes:
-        """Take a request, and return a signed `Membership`.
+        """Take a request, and return a signed `Membership`; nobody outside learns why not.
 
         The same request again gets the same answer.
 
         Raises:
-            EnrollmentError: the request is refused; nobody outside learns why.
             ProtocolError: it is malformed.
         """
         signed = wire.decode(frame)
@@ -370,9 +348,6 @@ class Enrollment:
         the hospital reports it found in its log and sends a newer one. So a hospital whose log was
         restored, cut or rewritten learns it from its own signature, at any later length of the log
         and after any number of lost answers.
-
-        Raises:
-            EnrollmentError, ProtocolError: see `answer_join`.
         """
         signed = wire.decode(frame)
         query = wire.expect(signed, MembershipQuery)
@@ -385,9 +360,6 @@ class Enrollment:
         """Return a member's question for a pool, or for the results of a run.
 
         Whether it took part in that run is another question.
-
-        Raises:
-            EnrollmentError, ProtocolError: see `answer_join`; or it is no member.
         """
         signed = wire.decode(frame)
         query = wire.expect(signed, kind)
@@ -411,8 +383,7 @@ class Enrollment:
     def _keep_head(self, identity: PublicIdentity, query: MembershipQuery) -> bytes:
         """Keep a hospital's head, unless it has not yet found the one kept before; note its call.
 
-        Returns:
-            The frame that is kept now; empty if there is none.
+        Returns the frame that is kept now; empty if there is none.
         """
         head = read_audit_head(query.audit_head, identity) if query.audit_head else None
         with self._database.session() as session:

@@ -143,7 +143,7 @@ class FederationSettings:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FederationHome:
-    """A federation's folder, and the settings in its file."""
+    """A federation's folder, and the settings in its file; what cannot be read is a `HomeError`."""
 
     folder: Path
     settings: FederationSettings
@@ -174,11 +174,7 @@ class FederationHome:
 
     @classmethod
     def open(cls, folder: Path) -> FederationHome:
-        """Open a federation's folder.
-
-        Raises:
-            HomeError: the folder is no federation, or its file cannot be read.
-        """
+        """Open a federation's folder."""
         home = cls.of_settings(folder)
         if not home.settings.database and not home.path(DATABASE_FILE).exists():
             # A new one would know no member, no answer and no charge.
@@ -187,11 +183,7 @@ class FederationHome:
 
     @classmethod
     def of_settings(cls, folder: Path) -> FederationHome:
-        """Open a federation's folder, which may lack everything but its file.
-
-        Raises:
-            HomeError: its file cannot be read.
-        """
+        """Open a federation's folder, which may lack everything but its file."""
         settings = read_settings(
             folder / SETTINGS_FILE,
             FederationSettings,
@@ -274,11 +266,7 @@ class FederationHome:
     # Calls ------------------------------------------------------------------------------------
 
     def require_secrets(self) -> None:
-        """Check that secrets are here, and readable only by their owner; some may be away.
-
-        Raises:
-            HomeError: one is not.
-        """
+        """Check that secrets are here, and readable only by their owner; some may be away."""
         for name in sorted(SECRETS):
             if name not in MAY_BE_AWAY or self.path(name).exists():
                 self._read(name)
@@ -338,21 +326,13 @@ class FederationHome:
 
 
 def has_password(url: str) -> bool:
-    """Tell whether a database's URL holds a password.
-
-    Raises:
-        HomeError: it is no URL.
-    """
+    """Tell whether a database's URL holds a password."""
     parsed = _parsed(url)
     return parsed.password is not None or any(name in parsed.query for name in _PASSWORDS)
 
 
 def without_password(url: str) -> str:
-    """Return a database's URL as it may be kept and shown.
-
-    Raises:
-        HomeError: it is no URL.
-    """
+    """Return a database's URL as it may be kept and shown."""
     parsed = _parsed(url)
     parsed = parsed._replace(drivername=parsed.get_backend_name(), password=None)
     return parsed.difference_update_query(_PASSWORDS).render_as_string(hide_password=False)

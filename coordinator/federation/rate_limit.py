@@ -19,11 +19,9 @@ class _Bucket:
 
 
 class RateLimit:
-    """The recent requests of each address.
+    """The recent requests of each address; a minute's may come at once after a quiet minute.
 
-    Args:
-        per_minute: Requests of one address; as many may come at once after a quiet minute.
-        clock: A time that never goes back, in seconds.
+    The clock never goes back, in seconds.
     """
 
     def __init__(self, per_minute: int, *, clock: Callable[[], float]) -> None:

@@ -45,11 +45,9 @@ def build(main: Callable[[Transport], None], *, nodes: int, timeout_s: float) ->
 class GridTransport(Transport):
     """Packets over a Flower grid.
 
-    Args:
-        nodes: The nodes that it may reach; it waits for all of them. Or their number, for a
-            simulation's grid, which has no other nodes and no numbers known before.
-        timeout_s: Longest exchange: messages live no longer, so nobody answers an old one later.
-        wait_s: How long to wait for the nodes; None for as long as for an exchange.
+    It reaches the given nodes alone, and waits for all of them, at most `wait_s`; a number of nodes
+    is for a simulation's grid, which has no others. Messages live as long as the longest exchange,
+    so nobody answers an old one later.
     """
 
     def __init__(

@@ -92,7 +92,6 @@ class NodeAtLink:
     """A node as the SuperLink knows it.
 
     Attributes:
-        node_id: Flower's number for it.
         public_key: Its EC key, PEM.
         status: "registered", "online" or "offline".
     """
@@ -103,7 +102,10 @@ class NodeAtLink:
 
 
 class SuperLinkClient:
-    """The coordinator's own connection to its SuperLink, on loopback."""
+    """The coordinator's own connection to its SuperLink, on loopback.
+
+    A SuperLink that refuses, or cannot be reached, is a `SuperLinkError`.
+    """
 
     def __init__(self, address: str, *, ca_certificate: bytes, secret: bytes) -> None:
         self._address = address
@@ -111,11 +113,7 @@ class SuperLinkClient:
         self._secret = secret
 
     def register(self, public_key: bytes, *, name: str) -> int:
-        """Let a node in, and return its number.
-
-        Raises:
-            SuperLinkError: the SuperLink refused, or cannot be reached.
-        """
+        """Let a node in, and return its number."""
         with self._control() as control:
             answer = control.RegisterNode(RegisterNodeRequest(public_key=public_key, name=name))
         return int(answer.node_id)

@@ -204,11 +204,7 @@ ENROLLMENT_PREFIX = PUBLIC_PREFIX + "pate-fed/"
 
 
 def serve(home: FederationHome, *, enrollment: ASGIApp) -> None:
-    """Serve until the process is told to stop, or its parent ends.
-
-    Raises:
-        ServiceError: a port cannot be had.
-    """
+    """Serve until the process is told to stop, or its parent ends."""
     settings = home.settings
     sys.argv = arguments(home)
     config = _parse_superlink_lifespan_config()

@@ -54,7 +54,7 @@ class BudgetProposal:
 
 
 class FederationBudget:
-    """The budget, and the proposal that waits, if there is one."""
+    """The budget, and the proposal that waits, if any. A refusal is a `BudgetRuleError`."""
 
     def __init__(
         self, database: Database, *, clock: Callable[[], datetime], actor: Actor, tell: Tell
@@ -77,14 +77,7 @@ class FederationBudget:
             return None if row is None else self._shown(row)
 
     def change(self, epsilon: float, *, reason: str = "") -> BudgetProposal | None:
-        """Set the first or a lower budget, or propose a higher one.
-
-        Returns:
-            The proposal; None if the budget holds already.
-
-        Raises:
-            BudgetRuleError: it is no budget or no change, or the command line raises one.
-        """
+        """Set the first or a lower budget, or propose a higher one; return the proposal."""
         if not (math.isfinite(epsilon) and epsilon > 0):
             raise BudgetRuleError("a budget must be a number above 0", epsilon)
         if len(reason) > MOST_REASON_LETTERS or not (reason.isprintable() or not reason):
@@ -116,11 +109,7 @@ class FederationBudget:
             return self._shown(row) if is_raise else None
 
     def agree(self, number: int) -> float:
-        """Agree to a proposal as its second person; it holds from here on.
-
-        Raises:
-            BudgetRuleError: it is not open, or this person may not agree to it.
-        """
+        """Agree to a proposal as its second person; it holds from here on."""
         with self._database.as_one(), self._database.session() as session:
             row = self._open(session)
             if row is None or row.number != number:
@@ -144,11 +133,7 @@ class FederationBudget:
             return row.epsilon
 
     def withdraw(self) -> None:
-        """Withdraw the open proposal, of whomever.
-
-        Raises:
-            BudgetRuleError: there is none.
-        """
+        """Withdraw the open proposal, of whomever."""
         with self._database.as_one(), self._database.session() as session:
             if not self._withdraw(session):
                 raise BudgetRuleError("a proposal must be open to be withdrawn")
@@ -159,9 +144,6 @@ class FederationBudget:
         """Refuse a run that the budget does not hold; within the run's own transaction.
 
         `used` tells the epsilon of all other runs, by hospital.
-
-        Raises:
-            BudgetRuleError: it does not.
         """
         with self._database.session() as session:
             held = _held(session)  # locked: of two runs at once the second sees the first

@@ -40,11 +40,9 @@ class Attempt:
     """A sign-in that is under way; all of it but the address is secret.
 
     Attributes:
-        url: Address at the provider that the browser is sent to.
         state: Comes back with the browser: the answer is to this attempt.
         nonce: Comes back in the ID token: the token is for this attempt.
         verifier: Proves to the provider that we began the attempt.
-        redirect_uri: Where the browser comes back to.
         made_at: Of `Provider.clock`.
     """
 
@@ -57,7 +55,7 @@ class Attempt:
 
 
 class Provider:
-    """An OpenID provider, and this console as its client.
+    """An OpenID provider, and this console as its client. Failed sign-ins are a `PersonError`.
 
     Raises:
         HomeError: its address would take secrets over a line that others read.
@@ -86,11 +84,7 @@ class Provider:
         self._clock = clock
 
     def begin(self, redirect_uri: str) -> Attempt:
-        """Begin a sign-in.
-
-        Raises:
-            PersonError: the provider does not answer as one.
-        """
+        """Begin a sign-in."""
         from authlib.oauth2.rfc6749.parameters import prepare_grant_uri  # noqa: PLC0415 - an option
         from authlib.oauth2.rfc7636 import create_s256_code_challenge  # noqa: PLC0415
 
@@ -109,11 +103,7 @@ class Provider:
         return Attempt(str(url), state, nonce, verifier, redirect_uri, self._clock())
 
     def finish(self, attempt: Attempt, answer: Mapping[str, str]) -> str:
-        """Return the subject that the provider vouches for.
-
-        Raises:
-            PersonError: the answer or the ID token is not the one for this attempt.
-        """
+        """Return the subject that the provider vouches for, by an ID token for this attempt."""
         if not 0 <= self._clock() - attempt.made_at < ATTEMPT_S:
             raise _refused("an old attempt")
         if not hmac.compare_digest(answer.get("state", "").encode(), attempt.state.encode()):

@@ -22,11 +22,7 @@ _AT_ONCE: Final = threading.BoundedSemaphore(2)
 
 
 def hashed(password: str, *, name: str) -> str:
-    """Return the stored form of a new password.
-
-    Raises:
-        PersonError: it is too short or too long, or is the person's name.
-    """
+    """Return the stored form of a new password, which must be hard to guess."""
     if not LEAST_LETTERS <= len(password) <= MOST_LETTERS:
         raise PersonError(
             f"a password must have {LEAST_LETTERS} to {MOST_LETTERS} letters", len(password)

@@ -61,7 +61,7 @@ class SetupCode:
 
 
 class People:
-    """All people of the console."""
+    """All people of the console. Each refusal is a `PersonError`, and tells the broken rule."""
 
     def __init__(
         self,
@@ -85,11 +85,7 @@ class People:
     # An administrator -------------------------------------------------------------------------
 
     def add(self, name: str, role: Role) -> SetupCode:
-        """Add a person.
-
-        Raises:
-            PersonError: the name cannot be, or is taken.
-        """
+        """Add a person."""
         name = normalized(name.strip())
         if not is_party_name(name):
             raise PersonError(f"a person's name must be {NAME_RULE}", ascii(name))
@@ -108,11 +104,7 @@ class People:
         return code
 
     def give_role(self, name: str, role: Role) -> None:
-        """Give a person another role; it holds from their next request.
-
-        Raises:
-            PersonError: there is none of this name, or nobody would be an administrator.
-        """
+        """Give a person another role from their next request on; not to the last administrator."""
         with self._database.as_one(), self._database.session() as session:
             row = _row(session, name)
             before = {"role": row.role}
@@ -125,9 +117,6 @@ class People:
         """Let a person sign in by their account at the OpenID provider, or no more.
 
         An empty subject takes it back.
-
-        Raises:
-            PersonError: there is none of this name, no provider, or it is somebody else's account.
         """
         if not issuer or len(subject) > MOST_SUBJECT_LETTERS or not subject.isprintable():
             raise PersonError(
@@ -146,11 +135,7 @@ class People:
             self._tell(FederationAct.PERSON_CHANGED, row.name, before, {"subject": whole or ""})
 
     def reset(self, name: str) -> SetupCode:
-        """Let a person choose a password and take one-time codes anew; their sessions end.
-
-        Raises:
-            PersonError: there is none of this name.
-        """
+        """Let a person choose a password and take one-time codes anew; their sessions end."""
         with self._database.as_one(), self._database.session() as session:
             row = _row(session, name)
             row.password, row.code_key = None, None
@@ -162,11 +147,7 @@ class People:
         return code
 
     def remove(self, name: str) -> None:
-        """Remove a person; their sessions end. Their audit entries stay.
-
-        Raises:
-            PersonError: there is none of this name, or nobody would be an administrator.
-        """
+        """Remove a person, never the last administrator. Their sessions end; audit entries stay."""
         with self._database.as_one(), self._database.session() as session:
             row = _row(session, name)
             self._require_administrator(session, row, without=True)
@@ -178,13 +159,9 @@ class People:
     # The person -------------------------------------------------------------------------------
 
     def choose_password(self, name: str, *, setup_code: str, password: str) -> bytes:
-        """Take a new person's password.
+        """Take a new person's password, for a setup code that is good; return a secret.
 
-        Returns:
-            The key of their one-time codes, a secret: they set it up, and `finish_setup` proves it.
-
-        Raises:
-            PersonError: a wrong, used or expired code, or a password that is easy to guess.
+        It is the key of their one-time codes: they set it up, and `finish_setup` proves it.
         """
         self._require_setup_code(name, setup_code)
         stored = passwords.hashed(password, name=name)
@@ -195,11 +172,7 @@ class People:
         return key
 
     def finish_setup(self, name: str, *, setup_code: str, code: str) -> None:
-        """Take a new person's first one-time code; from here on they can sign in.
-
-        Raises:
-            PersonError: a wrong, used or expired setup code, or a wrong one-time code.
-        """
+        """Take a new person's first one-time code; from here on they can sign in."""
         self._require_setup_code(name, setup_code)
         with self._database.session() as session:
             row = _row(session, name)
@@ -215,9 +188,6 @@ class People:
 
         Every fault gets the same answer. After `MOST_FAILURES` in a row nobody gets in for
         `LOCKED_FOR`, not with the right password either.
-
-        Raises:
-            PersonError: a wrong name, password or code, or the name is locked.
         """
         name = normalized(name.strip())
         with self._database.session() as session:
@@ -241,11 +211,7 @@ class People:
         )
 
     def of_subject(self, subject: str, *, issuer: str) -> Person:
-        """Return the person whose account at the OpenID provider this is.
-
-        Raises:
-            PersonError: an administrator gave it to nobody.
-        """
+        """Return the person whose account at the OpenID provider an administrator said this is."""
         with self._database.session() as session:
             found = select(PersonRow).where(PersonRow.subject == f"{issuer} {subject}")
             row = session.scalars(found).first()

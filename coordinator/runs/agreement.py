@@ -1,7 +1,7 @@
 """Before a run is offered: what each of its hospitals says of it, all asked at the same time.
 
-A hospital whose node is there is asked even while others are away, so its people can decide. It
-changes nothing: the offer that follows, once all agree, is judged afresh.
+A hospital whose node is there is asked even while others are away, so its people can decide.
+Nothing changes: the offer that follows, once all agree, is judged afresh.
 """
 
 from __future__ import annotations
@@ -31,12 +31,7 @@ _OF_HOSPITALS: Final = "PF-3"
 
 
 class Agreement:
-    """What the hospitals of a run say of it, asked and noted.
-
-    Args:
-        queue: The runs.
-        waits: Notes whose nodes are there.
-    """
+    """What the hospitals of a run say of it, asked and noted."""
 
     def __init__(self, queue: RunQueue, waits: RunWaits) -> None:
         self._queue = queue
@@ -45,13 +40,8 @@ class Agreement:
     def hear(self, run: OpenRun, transport: Transport) -> dict[bytes, HospitalAnswer]:
         """Ask every hospital of a run whose node is there whether it takes part; one exchange.
 
-        Args:
-            run: The run.
-            transport: The way to its hospitals' nodes; apart from the run's own, whose traffic is
-                counted.
-
-        Returns:
-            The answers by fingerprint; without the hospitals that gave none.
+        The transport is not the run's own, whose traffic is counted. Returns the answers by
+        fingerprint, without the hospitals that gave none.
         """
         known = [one for one in run.members if run.simulated or one.node is not None]
         own = {one.node: [one] for one in known}
@@ -78,13 +68,7 @@ class Agreement:
     def missing(
         self, run: OpenRun, answers: Mapping[bytes, HospitalAnswer], *, there: Collection[int]
     ) -> str:
-        """Say of which hospitals a run misses what; "" if all take part.
-
-        Args:
-            run: The run.
-            answers: By fingerprint.
-            there: The nodes that can be reached.
-        """
+        """Say of which hospitals a run misses what; "" if all take part."""
         fault = self._waits.suspended(run.members)
         suspended = self._waits.suspended_among(run.members)
         away: list[str] = []
@@ -113,10 +97,7 @@ class Agreement:
     def note_unready(self, run: OpenRun, unready: Mapping[str, str], transport: Transport) -> None:
         """Note who is not ready for a batch; a refusal is asked about: when, and in which words.
 
-        Args:
-            run: The run.
-            unready: Codes of refusals by name; "" for a silent hospital.
-            transport: As for `hear`.
+        `unready` has codes of refusals by name, "" for a silent hospital.
         """
         if any(unready.values()):
             self.hear(run, transport)

@@ -66,13 +66,7 @@ _EXAMPLE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class AskedEvaluation:
-    """An evaluation that is to be asked.
-
-    Attributes:
-        task: Its document, to be published.
-        request: Of its run.
-        plan: Its counts and their noise.
-    """
+    """An evaluation that is to be asked."""
 
     task: EvaluationTask
     request: RunRequest
@@ -116,16 +110,7 @@ def asked_evaluation(
     members: Sequence[EnrolledParty],
     patience_s: float,
 ) -> AskedEvaluation:
-    """Make the request of an evaluation.
-
-    Args:
-        home: The federation.
-        of: Request of the run whose student it is.
-        settings: The operator's.
-        name: Its run's name.
-        by: Columns whose groups are counted.
-        members: All members.
-        patience_s: How long it waits for hospitals.
+    """Make the request of an evaluation; `by` names the columns whose groups are counted.
 
     Raises:
         RunRequestError: the name cannot be, or the run has no task of its own.
@@ -188,10 +173,7 @@ def plan_of(terms: RunTerms, evaluation: EvaluationTask, schema: TaskSchema) -> 
 
 
 def write_evaluation(run: OpenRun, evaluation: EvaluationTask) -> list[str]:
-    """Write the directory of an evaluation, if its counts were released.
-
-    Returns:
-        What is missing in it, a line each.
+    """Write the directory of an evaluation, if its counts were released; return what it misses.
 
     Raises:
         RunDirectoryError: the directory cannot be written, or the evaluated run's cannot be read.

@@ -29,8 +29,6 @@ class FinishedFile:
     """A file of a run's results.
 
     Attributes:
-        path: Its path in the run directory.
-        size: In bytes.
         sha256: In hex; empty for pages and the seal, which the seal does not name.
     """
 
@@ -40,11 +38,7 @@ class FinishedFile:
 
 
 class FinishedRuns:
-    """The run directories of a federation.
-
-    Args:
-        home: The federation.
-    """
+    """The run directories of a federation."""
 
     def __init__(self, home: FederationHome) -> None:
         self._home = home
@@ -75,14 +69,9 @@ class FinishedRuns:
         ]
 
     def content(self, name: str, file: str) -> bytes:
-        """Return a file of a run's results, or its public edition in one archive.
+        """Return one of `FILES` of a run's results, or its `PUBLIC_EDITION`.
 
-        The possible files are known beforehand: a requested name is looked up there, and never
-        taken for a path.
-
-        Args:
-            name: A run that exists.
-            file: One of `FILES`, or `PUBLIC_EDITION`.
+        A requested name is looked up there, and never taken for a path.
 
         Raises:
             RunQueueError: there is no such file.
@@ -98,12 +87,7 @@ class FinishedRuns:
 
 
 def leak_of(finished: FinishedRuns, name: str) -> Audit:
-    """Return the vote leak of a run, on made-up votes: nothing of it is private.
-
-    Raises:
-        RunQueueError: it has no results.
-        See `leak_of_run`.
-    """
+    """Return the vote leak of a run, on made-up votes: nothing of it is private."""
     from coordinator.runs.vote_leak import leak_of_run  # noqa: PLC0415 - takes a second
 
     finished.read(name)

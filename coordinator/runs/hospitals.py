@@ -40,7 +40,6 @@ class HospitalAnswer:
     Attributes:
         code: Public code of its refusal; empty if it takes part.
         decided_at: When its people decided, or were asked; None where nobody was.
-        words: What they wrote for the operator.
         is_signed: Whether it said so itself; else its answer could not be read.
     """
 
@@ -60,24 +59,13 @@ class HospitalAnswer:
 
 
 class RunHospitals:
-    """What hospitals said of each run, and whether their nodes are there.
-
-    Args:
-        database: The federation's.
-    """
+    """What hospitals said of each run, and whether their nodes are there."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def answers(self, runs: Collection[int]) -> dict[int, dict[bytes, HospitalAnswer]]:
-        """Return the last answers to the question about some runs.
-
-        Args:
-            runs: The runs' numbers.
-
-        Returns:
-            For each of these runs the answers of the hospitals that gave one, by fingerprint.
-        """
+        """Return the last answers to the question about some runs, by run and fingerprint."""
         answers: dict[int, dict[bytes, HospitalAnswer]] = {run: {} for run in runs}
         # Compared here: databases bound the number of values in a statement.
         found = select(RunHospitalRow).where(
@@ -91,12 +79,7 @@ class RunHospitals:
         return answers
 
     def note_answers(self, name: str, answers: Mapping[bytes, HospitalAnswer]) -> None:
-        """Keep answers of hospitals to a question about a run.
-
-        Args:
-            name: The run.
-            answers: By fingerprint.
-        """
+        """Keep answers of hospitals, by fingerprint, to the question about a run."""
         with self._database.session() as session:
             run = session.scalars(select(RunRow.number).where(RunRow.name == name)).one()
             for party, answer in answers.items():
@@ -110,13 +93,7 @@ class RunHospitals:
     def note_presence(
         self, *, there: Collection[bytes], away: Collection[bytes], now: datetime
     ) -> None:
-        """Note whose nodes answer now, and whose do not.
-
-        Args:
-            there: Fingerprints of hospitals that are there.
-            away: Fingerprints of those that are not.
-            now: The time, with its zone.
-        """
+        """Note whose nodes answer now, and whose do not, by fingerprint."""
         is_back = MemberRow.fingerprint.in_(there) & MemberRow.away_at.is_not(None)
         with self._database.session() as session:
             session.execute(update(MemberRow).where(is_back).values(away_since=None, away_at=None))

@@ -49,16 +49,10 @@ def teach(
 def predictions_for(
     asked: Sequence[int], *, known: Mapping[int, int], pool: QueryPool, classes: int
 ) -> NDArray[np.float64] | None:
-    """Return a student's chances of each class at some inputs.
+    """Return a student's chances of each class at some inputs; float64, shape (queries, classes).
 
-    Args:
-        asked: Positions in the pool.
-        known: The labels that it learns from, by position in the pool.
-        pool: The public inputs.
-        classes: Number of classes.
-
-    Returns:
-        float64, shape (queries, classes). None while fewer than two classes have a label.
+    `known` are the labels that it learns from, by position in the pool. None while fewer than two
+    classes have one.
     """
     if not known:
         return None

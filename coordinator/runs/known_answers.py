@@ -1,4 +1,4 @@
-"""The known answers of a run: from earlier runs, then its own."""
+"""What is known of a run's queries: from earlier runs, then its own."""
 
 from __future__ import annotations
 

@@ -21,15 +21,7 @@ T = TypeVar("T")
 
 
 def attempt(notes: list[str], what: str, step: Callable[[], T]) -> T | None:
-    """Take one step after the last label.
-
-    Args:
-        notes: Gets a line where it fails.
-        what: What is missing then.
-        step: The step.
-
-    Returns:
-        Its result; None where it failed.
+    """Take one step after the last label; None, and a line in `notes`, where it fails.
 
     Raises:
         RunStateError: another service took the run over, or its records do not fit.
@@ -52,9 +44,5 @@ def told(error: Exception) -> str:
 
 
 def another_student(run: str) -> str:
-    """Say how a run gets a student from its stored labels.
-
-    Args:
-        run: Its name, or the directory of a simulation.
-    """
+    """Say how a run, by its name or its simulation's directory, gets a student from its labels."""
     return f"`pate-fed student {run} --kind KIND` trains one from the stored labels"

@@ -9,11 +9,7 @@ from protocols.secure_sum import SecureSum
 
 
 class LeftOut:
-    """The hospitals of a run that spoiled a batch of it, or lost it too often.
-
-    Args:
-        members: All hospitals of the run.
-    """
+    """The hospitals of a run that spoiled a batch of it, or lost it too often."""
 
     def __init__(self, members: Sequence[Member]) -> None:
         self._fingerprints = {one.name: one.identity.fingerprint for one in members}

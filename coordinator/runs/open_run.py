@@ -57,26 +57,14 @@ class OpenRun(KnownAnswers):
     """One run that was taken up, with its state from earlier lives.
 
     Attributes:
-        identity: The coordinator's.
-        pool: The public inputs.
         task: The published task; None in a simulation.
         attempt: The one that is worked on, in the database; `before` takes an earlier one.
-        world: Its resources.
         results: Its run directory, present or future.
         earlier: Results of its queries in earlier runs, by position in the pool.
         home: The federation; None in a simulation.
         kept: Labels that the students of these earlier runs kept for refused queries.
-        choose: In a simulation: gives the next queries once all others were asked, none at the
-            end.
-        journal: The attempt's steps.
-        store: Charges and releases of the run, over all its attempts.
-        warnings: For people.
-        last_void: Reason of this life's last void batch; "" if there is none.
         stopped_by: The error that ended the run before all was asked.
-        traffic: Its packets in this life.
         exchanges: How many of its exchanges in this life were of its setup, batches and closing.
-        seconds: How long all of that took.
-        left_out: Hospitals that may be asked nothing more in this run.
         refused: Names of the hospitals that refuse a query in this life, by position in the pool.
     """
 
@@ -199,9 +187,7 @@ class OpenRun(KnownAnswers):
     def give_up(self, reason: str, *, lost_by: bytes = b"") -> None:
         """Note that an attempt failed: the next one has rows of its own.
 
-        Args:
-            reason: Why, for people.
-            lost_by: Fingerprint of the hospital that lost the run; empty if none did.
+        `lost_by` is the fingerprint of the hospital that lost the run, if one did.
         """
         self.attempt.give_up(reason, lost_by=lost_by)
         self._is_given_up = True

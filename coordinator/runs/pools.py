@@ -23,21 +23,13 @@ from pate_fed.regular_files import open_regular, read_regular
 
 
 class Pools:
-    """The published pools of a federation.
-
-    Args:
-        home: The federation.
-    """
+    """The published pools of a federation; one that cannot be read is a `RunRequestError`."""
 
     def __init__(self, home: FederationHome) -> None:
         self._folder = home.path("pools")
 
     def all(self) -> dict[bytes, TaskSchema]:
-        """Return the schema of each pool of labels, by the pool's digest.
-
-        Raises:
-            RunRequestError: one cannot be read.
-        """
+        """Return the schema of each pool of labels, by the pool's digest."""
         try:
             paths = sorted(one for one in self._folder.iterdir() if one.name[0] != ".")
             pools = (path for path in paths if not _is_evaluation(path))
@@ -53,11 +45,7 @@ class Pools:
         return list(self.all().values())
 
     def find(self, digest: bytes) -> LearningTask:
-        """Return a pool with its task.
-
-        Raises:
-            RunRequestError: there is none of this digest, or it cannot be read.
-        """
+        """Return a pool with its task."""
         try:
             task = LearningTask.from_bytes(read_regular(self._folder / digest.hex()))
         except (OSError, InvalidTaskError) as error:
@@ -69,11 +57,7 @@ class Pools:
 
     @contextmanager
     def published(self, pool: bytes, task: LearningTask | EvaluationTask) -> Iterator[None]:
-        """Let members fetch a task and its pool, unless the body fails.
-
-        Raises:
-            RunRequestError: it cannot be written, or was published otherwise.
-        """
+        """Let members fetch a task and its pool as first published, unless the body fails."""
         path, content = self._folder / pool.hex(), task.to_bytes()
         with _alone_in(self._folder):
             is_new = not path.exists()

@@ -39,12 +39,8 @@ def require_chargeable(
 ) -> None:
     """Refuse a run that could not end with a student and its results, before anything is charged.
 
-    Args:
-        settings: The run's; resolved, unless `pool` is None.
-        kind: Kind of the records.
-        pool: The whole public pool; None while nobody has read it.
-        classes: Number of classes; 0 while nobody has read the records.
-        place: Its future run directory.
+    The pool is None while nobody has read it, and the classes 0; otherwise the settings are
+    resolved.
 
     Raises:
         InvalidParameterError: the student or the teachers could not learn from such records, a

@@ -33,8 +33,6 @@ class AskedQuery:
 
     Attributes:
         place: Its position in the pool, from 0: `query_id` of `labels.csv`.
-        state: Its state.
-        label: Name of its class; empty without one.
         drawn_in: Name of the run that drew it; empty if none did.
         parties: Names of the hospitals that refuse it.
     """
@@ -73,16 +71,7 @@ class AskedQuery:
 def query_states(
     database: Database, request: RunRequest, *, task: LearningTask
 ) -> list[AskedQuery]:
-    """Return the state of each query of a run, in the order of the pool.
-
-    Args:
-        database: The coordinator's.
-        request: The run's request.
-        task: Its task.
-
-    Raises:
-        DatabaseError: it cannot be read.
-    """
+    """Return the state of each query of a run, in the order of the pool."""
     known = {
         place: AskedQuery(place, QueryState.OPEN) for place in request.queries
     } | _of_earlier_runs(database, request, task)

@@ -40,14 +40,10 @@ class Progress:
     """How far a run is: counts and released values alone; `queries` is 0 before it is first noted.
 
     Attributes:
-        queries: Queries that it is to ask.
         asked: Those that were looked at, of released batches.
-        answered: Labels released.
         refused: Queries released without an answer.
         from_store: Answers drawn in earlier runs, at no cost.
-        batches: Reserved batches.
         void: Void batches, of all setups.
-        exchanges: Exchanges with all hospitals.
         epsilon: Most that it may cost.
         share: Share of its queries that is charged or held.
         tests_delta: Delta that tests of stability used.
@@ -71,15 +67,8 @@ class Run:
     """A run as the database knows it.
 
     Attributes:
-        number: Its number among all.
-        name: The operator's name for it.
-        state: Its state.
         wanted: "pause" if it is to be paused after the current exchange; otherwise "".
-        reason: Reason of its state.
         is_begun: Whether hospitals may be in it: its newest offer was not given up.
-        progress: How far it is.
-        created_at: Time of its request.
-        updated_at: When its row last changed.
     """
 
     number: int
@@ -118,12 +107,7 @@ class Run:
 class RunQueue:
     """All runs of a federation.
 
-    Args:
-        database: Its database.
-        clock: The time, with its zone.
-
-    Attributes:
-        hospitals: What their hospitals said of them.
+    A name that no run has, or an order that its state does not allow, is a `RunQueueError`.
     """
 
     def __init__(self, database: Database, *, clock: Callable[[], datetime]) -> None:
@@ -141,13 +125,7 @@ class RunQueue:
     def page(
         self, *, states: Collection[RunState] = (), before: int | None = None, most: int = 50
     ) -> list[Run]:
-        """Return some runs, newest first.
-
-        Args:
-            states: Only runs in one of these; none for all.
-            before: Only runs with a smaller number; None for all.
-            most: Most runs.
-        """
+        """Return some runs, newest first: in one of these states, or in any; of smaller numbers."""
         found = _SHOWN.order_by(RunRow.number.desc()).limit(most)
         if states:
             found = found.where(RunRow.state.in_([one.value for one in states]))
@@ -183,20 +161,12 @@ class RunQueue:
         return ((row.number, row.request) for row in rows)
 
     def find(self, name: str) -> Run:
-        """Return a run.
-
-        Raises:
-            RunQueueError: there is none of this name.
-        """
+        """Return a run."""
         with self._database.session() as session:
             return _shown(session, name)
 
     def request(self, name: str) -> str:
-        """Return the request of a run, canonical JSON: its length grows with its queries.
-
-        Raises:
-            RunQueueError: there is none of this name.
-        """
+        """Return the request of a run, canonical JSON: its length grows with its queries."""
         with self._database.session() as session:
             found = session.scalar(select(RunRow.request).where(RunRow.name == name))
         if found is None:
@@ -233,11 +203,7 @@ class RunQueue:
             return _shown(session, name)
 
     def pause(self, name: str) -> Run:
-        """Ask that a run rests: now if nobody works on it, or after the current exchange.
-
-        Raises:
-            RunQueueError: there is no such run, or it has ended or is being stopped.
-        """
+        """Ask that a run rests: now if nobody works on it, or after the current exchange."""
 
         def change(row: RunRow) -> None:
             match RunState(row.state):
@@ -253,11 +219,7 @@ class RunQueue:
         return self._change(name, change)
 
     def resume(self, name: str) -> Run:
-        """Let a paused run go on.
-
-        Raises:
-            RunQueueError: there is no such run, or it is not paused.
-        """
+        """Let a paused run go on."""
 
         def change(row: RunRow) -> None:
             row.waiting_since = None  # its patience begins anew
@@ -271,11 +233,7 @@ class RunQueue:
         return self._change(name, change)
 
     def stop(self, name: str) -> Run:
-        """Ask that a run ends; its releases are kept.
-
-        Raises:
-            RunQueueError: there is no such run, or it has ended.
-        """
+        """Ask that a run ends; its releases are kept."""
 
         def change(row: RunRow) -> None:
             if RunState(row.state) in ENDED:
@@ -297,25 +255,14 @@ class RunQueue:
         return min(found, key=_rank, default=None)
 
     def take_up(self, name: str) -> RunAttempt:
-        """Take over the work on a run. An earlier worker of the run can store nothing more.
-
-        Raises:
-            RunQueueError: there is none of this name.
-            DatabaseError: it could not be stored.
-        """
+        """Take over the work on a run. An earlier worker of the run can store nothing more."""
         with self._database.session() as session:
             row = _row(session, name)
             row.turn = _last_turn(session)
             return RunAttempt.take_up(self._database, row, session, now=self._clock())
 
     def enter(self, name: str, state: RunState, reason: str = "") -> Run:
-        """Store a run's state; a run that the operator stops meanwhile stays so.
-
-        Args:
-            name: The run.
-            state: Where it is now.
-            reason: Why; no secret.
-        """
+        """Store a run's state; a run that the operator stops meanwhile stays so."""
         before = ""
 
         def change(row: RunRow) -> None:
@@ -348,12 +295,7 @@ class RunQueue:
         return self._change(name, change).state is RunState.PAUSED
 
     def wait_since(self, name: str, *, now: datetime) -> datetime:
-        """Note that a run waits for its hospitals; return the start of the wait, over all restarts.
-
-        Args:
-            name: The run.
-            now: The time, with its zone.
-        """
+        """Note that a run waits for its hospitals; return since when it does, over all restarts."""
         with self._database.session() as session:
             row = _row(session, name)
             if row.waiting_since is None:

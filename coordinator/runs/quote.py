@@ -31,9 +31,7 @@ class ViewCost:
     """The cost of a run in somebody's view.
 
     Attributes:
-        holds_for: The viewer.
         epsilon: Its largest cost for the most exposed hospital's units; None if no number holds.
-        method: How it was computed.
     """
 
     holds_for: str
@@ -46,8 +44,6 @@ class HospitalCost:
     """The largest cost of a run for one hospital's units.
 
     Attributes:
-        name: The hospital.
-        teachers: Teachers that it votes with.
         epsilon: That cost, at most the run's.
     """
 
@@ -62,18 +58,12 @@ class Quote:
 
     Attributes:
         digest: SHA-256 of the request in hex: it binds an order to the seen cost.
-        request: The request.
-        public: The cost in the public's view.
-        coordinator: The cost in the coordinator's view.
-        delta: Chance with which epsilon need not hold.
         unit: The privacy unit, "record" or "party".
         neighbors: The two cases that are compared.
         preview: Expected share of queries that get a label, and of labels that are right, on
             simulated votes; None where nobody can say.
         outlook: Whether the student is likely to beat a hospital's own model; empty where nobody
             can say.
-        trust: The trusted parties, and the reasons.
-        hospitals: By hospital.
     """
 
     digest: str
@@ -97,9 +87,7 @@ class Quote:
 def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
     """Return the cost of a run at its caps, for the queries that are new: it cannot cost more.
 
-    Args:
-        request: The run.
-        pool: Its public rows; float64, shape (rows, features).
+    `pool` has its public rows; float64, shape (rows, features).
     """
     terms = request.terms
     seen = _preview(terms)

@@ -47,9 +47,7 @@ class RequestedParty:
     """A member as it was when the run was asked for.
 
     Attributes:
-        name: Its name in messages.
         fingerprint: Of its identity, 32 bytes.
-        teachers: Teachers that it votes with.
     """
 
     name: str
@@ -62,9 +60,7 @@ class EvaluationRequest:
     """The further facts of a run that asks how good the student of another one is.
 
     Attributes:
-        run: Name of that run.
         columns: Counts in each row.
-        settings: The operator's.
         sigma: Standard deviation of the noise that their price buys, in patients.
     """
 
@@ -76,20 +72,14 @@ class EvaluationRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A run as it was asked for, with everything filled in.
+    """A run as it was asked for, with everything filled in; pool and task are digests, 32 bytes.
 
     Attributes:
-        name: The operator's name for it.
-        pool: Digest of its query pool, 32 bytes.
-        task: Digest of the task document, 32 bytes.
         source: Name of the file that the public queries came from.
-        label: Column that is predicted.
-        class_names: Names of the classes.
         parties: Its members, in the order that the terms are drafted in. In an evaluation their
             "teachers" are places for held-out patients.
         queries: Positions in the pool, in the order that they are asked.
         patience_s: How long it waits for hospitals that are silent, or have to approve it.
-        settings: How they are asked.
         evaluation: What is asked instead of labels; None for labels.
         answered: Queries that were answered already when it was asked: they come from the store
             and cost nothing, so caps and noise are of the others.
@@ -124,18 +114,10 @@ class RunRequest:
         seed: int,
         answered: Callable[[tuple[int, ...]], int],
     ) -> RunRequest:
-        """Fill a request in.
+        """Fill a request in; `settings` has None for all that is open.
 
-        Args:
-            name: The operator's name for the run.
-            task: The task to learn.
-            members: All members.
-            settings: The operator's settings; None for the others.
-            source: Name of the file of the public queries.
-            select: One of `SELECTION_METHODS`, or "all".
-            patience_s: How long it waits for hospitals.
-            seed: Of the choice of public inputs.
-            answered: Tells how many of these pool indices are answered already.
+        Queries are selected by one of `SELECTION_METHODS`, seeded, or "all". `answered` tells how
+        many of some positions in the pool are answered already.
 
         Raises:
             RunRequestError: the name cannot be.
@@ -247,11 +229,7 @@ class RunRequest:
 
     @classmethod
     def from_json(cls, text: str) -> RunRequest:
-        """Read the text of `to_json`.
-
-        Raises:
-            RunRequestError: it is anything else.
-        """
+        """Read the text of `to_json`; anything else is a `RunRequestError`."""
         try:
             record: dict[str, Any] = json.loads(text)
             if record.pop("schema_version") != SCHEMA_VERSION:

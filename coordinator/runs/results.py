@@ -60,12 +60,7 @@ _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlierSetup:
-    """A setup of a run that failed, so that the run was set up anew.
-
-    Attributes:
-        round: It.
-        reason: Reason of the failure.
-    """
+    """A setup of a run that failed, so that the run was set up anew."""
 
     round: CoordinatorRound
     reason: str
@@ -277,11 +272,7 @@ def write_pages(directory: RunDirectory, *, notes: list[str]) -> None:
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of the packages that a run's manifest names.
-
-    Raises:
-        MissingExtraError: one is not installed as a package.
-    """
+    """Return the versions of the packages that a run's manifest names."""
     try:
         return {name: version(name) for name in _VERSIONS_OF}
     except PackageNotFoundError as error:

@@ -42,9 +42,6 @@ class PublicInputs:
     """The public inputs of a run, which its directory does not hold.
 
     Attributes:
-        pool: The whole public pool.
-        kind: Kind of the records.
-        class_names: Names of the classes, in order.
         preprocessing: The way from raw rows to inputs; None for data without one.
         pool_shares: Share of each class in the pool, which a simulation knows; None elsewhere.
         test: A simulation's test records; None in a deployment.
@@ -67,21 +64,12 @@ def give_student(
     rng: np.random.Generator,
     run: str,
 ) -> tuple[FinishedRun, list[str]]:
-    """Train a student of a kind from a run's labels, and put it into its directory.
+    """Train a student of a kind, one of `STUDENTS` or "auto", from a run's labels; put it there.
 
     It takes the place of an earlier one. Settings, metrics, card, seal and pages follow; labels,
-    prices, manifest and transcript stay as they are.
-
-    Args:
-        run_dir: A finished run's directory.
-        name: One of `STUDENTS`, or "auto".
-        inputs: The run's public inputs.
-        identity: The run's coordinator, who seals the results.
-        rng: Seeds the training.
-        run: How a person names the run.
-
-    Returns:
-        The run with its student, and what could not be made, a line each.
+    prices, manifest and transcript stay as they are. `identity` is that of the run's coordinator,
+    who seals the results, and `run` how a person names the run. Returns the run with its student,
+    and what could not be made, a line each.
 
     Raises:
         RunDirectoryError: the directory cannot be read or written, is a public edition, or its

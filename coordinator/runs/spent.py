@@ -23,13 +23,8 @@ class Terms:
     """The facts of a run's request that give its epsilon a meaning.
 
     Attributes:
-        hospitals: Its members.
         fingerprints: Of their identities, in the same order.
-        epsilon: Its cost at most, as everywhere.
-        delta: Chance with which epsilon need not hold.
-        unit: "record" or "party".
         noise: Who adds the noise: "coordinator" or "parties".
-        queries: Queries that it asks.
     """
 
     hospitals: tuple[str, ...]
@@ -46,11 +41,7 @@ class Spent:
     """The cost of runs for one hospital's units: epsilons and deltas add up.
 
     Attributes:
-        hospital: Its name.
-        unit: The unit that the runs had.
         runs: How many runs charged something.
-        epsilon: Of these runs, in all.
-        delta: Of them, in all.
     """
 
     hospital: str
@@ -61,11 +52,7 @@ class Spent:
 
 
 class Spending:
-    """The charges of all runs.
-
-    Args:
-        queue: The runs.
-    """
+    """The charges of all runs."""
 
     def __init__(self, queue: RunQueue) -> None:
         self._queue = queue

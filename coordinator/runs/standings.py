@@ -29,14 +29,11 @@ class HospitalStanding:
 
     Attributes:
         fingerprint: Of its identity: names may come again.
-        hospital: Its name.
         state: What the run has of it, or misses.
         since: When it decided, was asked, or was last heard; None where nobody knows.
         code: Public code of its refusal, or of its suspension; empty if there is none.
-        words: What its people wrote for the operator.
         decision: What it said when it was asked last; None before. It differs from `state` where
             the hospital went away after that, or was suspended.
-        decided_at: When that was decided, or asked.
     """
 
     fingerprint: bytes
@@ -82,12 +79,7 @@ def standings(
 ) -> dict[str, tuple[HospitalStanding, ...]]:
     """Return where the hospitals of some runs stand, by the run's name; in the order of names.
 
-    Args:
-        queue: All runs.
-        runs: Those that are asked about.
-        terms: Of all runs, by number.
-        parties: All hospitals that ever asked to join.
-        now: The time, with its zone.
+    `terms` are those of all runs, by number; `parties` all hospitals that ever asked to join.
     """
     answers, known = queue.hospitals.answers([run.number for run in runs]), list(parties)
     return {
@@ -127,12 +119,8 @@ def standings_of(
 ) -> tuple[HospitalStanding, ...]:
     """Return where all hospitals of a run stand, in the order of their names.
 
-    Args:
-        hospitals: Names of its hospitals, by fingerprint.
-        is_ended: Whether the run has ended: then only what they said counts.
-        parties: All hospitals that ever asked to join.
-        answers: Their last answers, by fingerprint.
-        now: The time, with its zone.
+    `hospitals` has their names, and `answers` what they said last, by fingerprint. Of a run that
+    has ended only that counts.
     """
     known = {one.identity.fingerprint: one for one in parties}
     found = [

@@ -21,13 +21,9 @@ class WorkerResources:
     """A worker's resources.
 
     Attributes:
-        open_transport: Opens a way to the nodes of a run's hospitals, and to no others.
-        random_bytes: Cryptographic random numbers.
         noise_bytes: Source of the noise; the operating system's, outside of tests.
-        clock: Unix time, in seconds.
         wait: Waits for so many seconds; returns early where the service ends.
         on_stage: Called at every point where a coordinator may be stopped; for tests.
-        on_exchange: Told how long an exchange took.
         meter: See `LabelingJob`.
     """
 

@@ -22,15 +22,10 @@ from protocols.transcript_verifier import MAX_BYTES, TranscriptCheck, separate, 
 def check_transcript(
     run_dir: Path, *, coordinator: str | None = None, parties: Sequence[str] = ()
 ) -> TranscriptCheck:
-    """Check the transcript of a run.
+    """Check the transcript of a run; return the verdict, a good one.
 
-    Args:
-        run_dir: A finished run's directory.
-        coordinator: Fingerprint that the coordinator must have, in hex; None: any.
-        parties: Fingerprints that must be those of all parties, in hex; none: any.
-
-    Returns:
-        The verdict, a good one.
+    Fingerprints, in hex, are those that the coordinator and all parties must have; None and none
+    allow any.
 
     Raises:
         RunDirectoryError: the transcript or the manifest cannot be read.

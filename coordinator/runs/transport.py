@@ -14,11 +14,7 @@ from protocols import wire
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """The reason why no packet came.
-
-    Attributes:
-        code: Why: a stable code, never a text.
-    """
+    """The reason why no packet came: a stable code, never a text."""
 
     code: str
 
@@ -28,10 +24,7 @@ class Packet:
     """A packet that a node sent.
 
     Attributes:
-        node: The node.
         kinds: Types of the messages in it; none for a receipt.
-        size: Its bytes.
-        digest: SHA-256 of them.
     """
 
     node: int
@@ -45,8 +38,6 @@ class Traffic:
     """Packets and bytes sent and received so far.
 
     Attributes:
-        exchanges: Times that all parties were asked and answered.
-        sent: Bytes of packets to parties.
         packets: Packets from parties, in the order in which they came.
     """
 
@@ -61,11 +52,7 @@ class Traffic:
 
 
 class Transport(ABC):
-    """Carries packets between the coordinator and its nodes.
-
-    Attributes:
-        traffic: The packets and bytes carried.
-    """
+    """Carries packets between the coordinator and its nodes."""
 
     def __init__(self) -> None:
         self.traffic = Traffic()
@@ -82,14 +69,7 @@ class Transport(ABC):
         return self.nodes()
 
     def exchange(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
-        """Send one packet to each node and wait for the answers.
-
-        Args:
-            packets: Packet for each node.
-
-        Returns:
-            For each node its answer, or why there is none.
-        """
+        """Send one packet to each node; return each one's answer, or why there is none."""
         answers = self._carry(packets)
         self.traffic.exchanges += 1
         self.traffic.sent += sum(len(packet) for packet in packets.values())

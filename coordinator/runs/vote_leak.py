@@ -32,14 +32,9 @@ def leak_of_run(
 ) -> Audit:
     """Attack votes under a run's mechanism, after a check of its transcript.
 
-    Args:
-        path: The run directory.
-        votes: Vote counts; None for made-up rows: a run directory holds none, and then nothing of
-            the findings is private.
-        asks: Repetitions of the attacker whom nothing stops; None for the run's cap.
-        near: Close queries that hospitals allow.
-        error: Error that counts as a leak.
-        seed: Of the simulated answers.
+    Without votes, made-up rows are attacked: a run directory holds none, and then nothing of the
+    findings is private. `asks` are the repetitions of the attacker whom nothing stops, by default
+    the run's cap; `near` the close queries that hospitals allow; `error` counts as a leak.
 
     Raises:
         RunDirectoryError: the run cannot be read, or has nothing to attack.

@@ -24,10 +24,7 @@ _log = logging.getLogger(__name__)
 class RunWaits:
     """The states of runs in the queue while they wait, and the end of the waiting.
 
-    Args:
-        queue: The runs.
-        parties: Gives all hospitals that ever asked to join.
-        surroundings: Its resources.
+    Where the operator wants a run paused or stopped, waiting ends by a `HaltedError`.
     """
 
     class HaltedError(Exception):
@@ -45,20 +42,12 @@ class RunWaits:
         self._with = surroundings
 
     def enter(self, name: str, state: RunState, reason: str = "") -> None:
-        """Say where a run stands.
-
-        Raises:
-            HaltedError: the operator wants it paused.
-        """
+        """Say where a run stands."""
         if self._queue.enter(name, state, reason).state is RunState.PAUSED:
             raise self.HaltedError
 
     def wait(self, name: str, reason: str, seconds: float) -> None:
-        """Let a run wait, and say why.
-
-        Raises:
-            HaltedError: the operator wants it paused or stopped.
-        """
+        """Let a run wait, and say why."""
         _log.info("run %s waits: %s", name, reason)
         self.enter(name, RunState.WAITING, reason)
         self.sleep_of(name, stopping=False)(seconds)
@@ -120,11 +109,7 @@ class RunWaits:
         return next(rests, "")
 
     def members(self, request: RunRequest) -> tuple[list[Member], RunRequestError | None]:
-        """Return the run's hospitals, and the fault where one of them is put out since.
-
-        Raises:
-            RunRequestError: nobody knows one of them.
-        """
+        """Return the run's hospitals, and the fault where one of them is put out since."""
         known = {one.identity.fingerprint: one for one in self._parties()}
         members, gone = [], None
         for party in request.parties:

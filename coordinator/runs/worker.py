@@ -73,15 +73,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunWorker:
-    """Works on one run at a time.
-
-    Args:
-        home: The federation; None for a worker that takes its runs up elsewhere.
-        queue: Its runs.
-        parties: Gives all hospitals that ever asked to join.
-        surroundings: Channels to hospitals, random bytes and the clock.
-        write: Writes the results of a run that has ended.
-    """
+    """Works on one run at a time. A worker that takes its runs up elsewhere has no federation."""
 
     def __init__(
         self,
@@ -123,9 +115,7 @@ class RunWorker:
     def give_up(self, run: Run, reason: str) -> None:
         """End a run that nobody can go on with, and keep its results, if they can be read.
 
-        Args:
-            run: It.
-            reason: Why, for people; no secret.
+        The reason is for people, and holds no secret.
 
         Raises:
             DatabaseError: the database does not answer: the run is where it was.
@@ -477,11 +467,7 @@ class RunWorker:
     def _wait_for_hospitals(
         self, run: OpenRun, reason: str, error: Exception | None = None
     ) -> bool:
-        """Wait until a run is tried again, or give up once its patience is over.
-
-        Returns:
-            Whether it goes on; else it has ended, or rests.
-        """
+        """Wait until a run is tried again, or give up once its patience is over; return whether."""
         name = run.request.name
         if self._queue.find(name).state is RunState.STOPPING and run.is_unbegun:
             self._stop(run, "by the operator, before it began")
@@ -552,11 +538,7 @@ def _note_void(run: OpenRun, error: VoidBatchError) -> None:
 
 
 def _require_known_answers(run: OpenRun) -> None:
-    """Refuse a run that would ask rows whose answers were there: its epsilon is of the others.
-
-    Raises:
-        RunEndedError: answers are gone, as from a database that was restored.
-    """
+    """Refuse a run that would ask rows whose answers were there: its epsilon is of the others."""
     if (left := len(run.left)) > run.request.new_queries:
         raise RunEndedError(
             "answers that made rows free when the run was asked for must still be there: ask for "
@@ -568,8 +550,7 @@ def _require_known_answers(run: OpenRun) -> None:
 def _require_affordable(run: OpenRun) -> None:
     """Refuse a run whose price is above a budget: nothing looks at budgets later.
 
-    Raises:
-        BudgetExhaustedError: it was asked for at another price, as by another version.
+    It was asked for at another price, as by another version.
     """
     terms = run.request.terms
     if run.request.new_queries and terms.spec.is_private and budget_share(terms) > 1:
@@ -578,11 +559,7 @@ def _require_affordable(run: OpenRun) -> None:
 
 
 def lack_of_room(run: OpenRun) -> str:
-    """Say that the results of a run have no room now; "" if they have.
-
-    Raises:
-        RunEndedError: the run cannot end with its results; its cause says why.
-    """
+    """Say that the results of a run have no room now; "" if they have; raise if they never will."""
     try:
         require_request(run.request, run.task, run.results)
     except RunDirectoryError as error:

@@ -41,8 +41,7 @@ Write = Callable[[OpenRun], list[str]]
 def write_up(run: OpenRun) -> list[str]:
     """Train the student and write the run directory, if a label was released and it is absent.
 
-    Returns:
-        What is missing in it, a line each: see `later_steps`.
+    Returns what is missing in it, a line each: see `later_steps`.
 
     Raises:
         RunDirectoryError: the directory cannot be written.
@@ -81,10 +80,7 @@ def write_up(run: OpenRun) -> list[str]:
 
 
 def write_or_note(run: OpenRun) -> list[str]:
-    """Write a run's results; where that fails, say so: its labels are in the database.
-
-    Returns:
-        What is missing, a line each.
+    """Write a run's results as `write_up` does; where that fails, say so: its labels are stored.
 
     Raises:
         RunDirectoryError: the disk is full, or not writable: the service tries again.

@@ -22,11 +22,7 @@ def train_another(
 ) -> tuple[FinishedRun, list[str]]:
     """Train a student of another kind from a simulation's labels; see `give_student`.
 
-    Args:
-        run_dir: The simulation's directory.
-        name: One of `STUDENTS`, or "auto".
-        data_dir: Folder of its data set, where it has one: no run directory names folders.
-        data_file: Its file, where it has one.
+    No run directory names folders: its data set's folder or file is named again.
 
     Raises:
         RunDirectoryError: it is no simulation's.

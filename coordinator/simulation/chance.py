@@ -14,11 +14,8 @@ from pate_fed.mechanisms import RandomBytes, keyed_stream
 class Chance:
     """All randomness of a simulation that a seed makes repeatable; keys are not part of it.
 
-    Args:
-        seed: The user's; None to draw everything afresh.
-        root: Of an earlier round, so that this one shares records out and trains as that did.
-            Fresh noise does not follow from it.
-        round_number: The round's number, from 1. Each round of a seed has noise of its own.
+    Without a seed all is drawn afresh. With the root of an earlier round, this one shares records
+    out and trains as that did; fresh noise does not follow from it, and is each round's own.
 
     Attributes:
         root: Secret of all draws but fresh noise.

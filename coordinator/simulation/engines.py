@@ -30,12 +30,7 @@ not end the run. Ray can die without an answer.
 
 
 def require_engine(name: str) -> None:
-    """Check that an engine can run here.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-        InvalidSettingError: there is no such engine.
-    """
+    """Check that an engine can run here."""
     if name not in ("local", "ray"):
         raise InvalidSettingError("--engine must be local or ray", name)
     if name == "ray" and find_spec("ray") is None:

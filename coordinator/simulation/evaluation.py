@@ -58,15 +58,7 @@ def keep_back(
 def hold_out(records: Records, *, rng: np.random.Generator) -> tuple[Records, Records]:
     """Keep a fifth of the patients back, drawn by their ids alone.
 
-    Args:
-        records: The hospitals' records.
-        rng: Of the draw.
-
-    Returns:
-        All records of the others, and one record of each patient who was kept back.
-
-    Raises:
-        TooFewRecordsError: a fifth of the patients is less than one.
+    Returns all records of the others, and one record of each patient who was kept back.
     """
     units, first = np.unique(records.unit_ids, return_index=True)
     count = int(HELD_OUT * len(units))
@@ -86,11 +78,8 @@ class PrivateEvaluation:
     """One evaluation: planned and priced, then carried out.
 
     Attributes:
-        plan: Its counts and their noise.
         bins: The student's certainty on the public pool.
         hospitals: Each hospital's held-out patients. Secret.
-        unit: Privacy unit.
-        pool: The public inputs.
         by: Columns whose groups are counted, too, and the way they are read.
     """
 
@@ -141,11 +130,7 @@ class PrivateEvaluation:
         )
 
     def run(self, student: Student, *, form: str, chance: Chance) -> EvaluationScores:
-        """Count at each hospital, add the counts by the secure sum, add noise, estimate.
-
-        Returns:
-            See `EvaluationPlan.scores`.
-        """
+        """Count at each hospital, add the counts by the secure sum, add noise, estimate."""
         vectors = []
         for records in self.hospitals:
             chances = student.chances(records.inputs) if len(records) else np.zeros((0, 2))
@@ -197,11 +182,7 @@ class PrivateEvaluation:
 def _by_column(
     settings: RunSettings, dataset: Dataset
 ) -> tuple[tuple[tuple[str, TablePreprocessing], ...], list[Grouping]]:
-    """Return the columns of `--evaluate-by`, with their groups.
-
-    Raises:
-        InvalidSettingError: the student does not read one of them.
-    """
+    """Return the columns of `--evaluate-by`, with their groups."""
     read = dataset.preprocessing
     if not settings.evaluate_by:
         return (), []

@@ -48,20 +48,13 @@ class SimulatedFederation:
 
     Attributes:
         settings: The run's, resolved.
-        rounds: The earlier rounds, if there are any.
-        before: What the run takes from them.
-        chance: All randomness that a seed repeats.
         dataset: The records, without those kept back.
         held_out: Patients kept back for a private evaluation; None without one.
-        data: What the report tells of the records.
-        pool: The public inputs.
-        partition: Who holds which records.
         manifest: Proof that no two teachers share a patient.
         queries: The queries known beforehand, as positions in the pool, in the order asked.
         left_out: How many chosen queries hospitals would not answer.
         cores: Inputs that teachers vote on in place of a query; see `HospitalsBlueprint`.
         hospitals: The hospitals, in the partition's order.
-        notes: For people.
     """
 
     settings: RunSettings
@@ -84,15 +77,7 @@ class SimulatedFederation:
     def made(
         cls, asked: RunSettings, rounds: EarlierRounds, *, out: Path, tell: Tell, stages: Stages
     ) -> Self:
-        """Load, check, partition, choose queries, train teachers.
-
-        Args:
-            asked: Settings of the run.
-            rounds: The earlier rounds.
-            out: The future run directory.
-            tell: Called with each line on the data, before anything is trained.
-            stages: Told of each stage.
-        """
+        """Load, check, partition, choose queries, train teachers; `tell` gets lines on the data."""
         chance, held_out = rounds.chance(asked.seed), None
         with stages.timed("data"):
             dataset = _load(asked, chance)

@@ -49,9 +49,6 @@ class Hospital:
     """One simulated hospital, in a form that an engine can send to another process.
 
     Attributes:
-        name: Its name in messages.
-        private_bytes: Its fresh identity's private key.
-        ensemble: Its trained teachers.
         weight: Votes that each of them casts per query.
     """
 
@@ -84,19 +81,9 @@ def train_hospitals(
     workers: int,
     tick: Tick,
 ) -> list[Hospital]:
-    """Train every hospital's teachers, each on its own shards.
+    """Train every hospital's teachers, each on its own shards, in the partition's order.
 
-    Args:
-        dataset: The records.
-        partition: Who holds which.
-        make_teachers: Makes the untrained teachers of a hospital.
-        weights: Votes of each hospital's teachers, in the partition's order.
-        generators: One per hospital, so that the order of training changes nothing.
-        workers: Threads.
-        tick: Called after each hospital.
-
-    Returns:
-        The hospitals, in the partition's order.
+    Each has a generator of its own, so that the order of training changes nothing.
     """
 
     def train(party: int) -> Hospital:
@@ -121,12 +108,8 @@ class HospitalsBlueprint:
     """The values that an engine needs to open every hospital's node anywhere.
 
     Attributes:
-        hospitals: The hospitals.
-        coordinator: The coordinator that all have pinned.
         pool: The queries that all owners approved.
         terms: The run's, hospitals in this order.
-        form: Secure sum.
-        suite: Sealing suite.
         noise_seeds: Seed of each hospital's own noise, for a repeatable run; None to draw it
             afresh.
         cores: Inputs that teachers vote on in place of a query, by its position in the pool; empty
@@ -190,13 +173,7 @@ def life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
 
 
 def simulation_policy(terms: RunTerms, *, form: str, suite: str) -> Policy:
-    """The policy of all simulated hospitals: it allows the run, and nothing beyond it.
-
-    Args:
-        terms: The run's.
-        form: Secure sum.
-        suite: Sealing suite.
-    """
+    """The policy of all simulated hospitals: it allows the run, and nothing beyond it."""
     return Policy(
         approved_pools=frozenset({terms.pool_digest}),
         least_checked_peers=2,
@@ -296,10 +273,7 @@ def vote_on_cores(
 ) -> NDArray[np.int64]:
     """Let every teacher classify the inputs of each query's core, and vote for the commonest class.
 
-    If classes tie, the first wins.
-
-    Returns:
-        Class voted for; int64, shape (teachers, queries).
+    If classes tie, the first wins. Returns the classes voted for; int64, shape (teachers, queries).
     """
     found = []
     for query in batch.indices:

@@ -29,17 +29,7 @@ from protocols.identity import SigningIdentity
 
 
 def label(federation: SimulatedFederation, name: str, out: Path, stages: Stages) -> OpenRun:
-    """Set the federation up and ask all batches.
-
-    Args:
-        federation: The hospitals and the queries.
-        name: Of the run.
-        out: The future run directory.
-        stages: Told of each stage.
-
-    Returns:
-        The run as the worker left it.
-    """
+    """Set the federation up and ask all batches; return the run as the worker left it."""
     worker = _Worker(federation, name, out, stages)
     terms, settings = worker.request.terms, federation.settings
     require_fine_noise(terms)

@@ -34,14 +34,7 @@ def within_quota(
     earlier: Sequence[int] = (),
     most: int = MOST_NEAR,
 ) -> tuple[int, ...]:
-    """Return the chosen queries that hospitals answer, in order.
-
-    Args:
-        pool: The pool.
-        chosen: Positions in it, each once.
-        earlier: Positions asked before, none of them in `chosen`.
-        most: Queries that may lie close to one asked before, those among `earlier` included.
-    """
+    """Return the chosen queries that hospitals answer, in order; `most` counts earlier ones."""
     sketches = sketch(pool.inputs[[*earlier, *chosen]])
     near = near_queries(sketches, sketches[:0], distance=LEAST_NEAR_DISTANCE)
     if int(near.sum()) <= most:

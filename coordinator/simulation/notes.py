@@ -22,13 +22,7 @@ def public_patients(settings: RunSettings, dataset: Dataset) -> list[str]:
 
 
 def large_delta(settings: RunSettings, dataset: Dataset, rounds: int) -> list[str]:
-    """Warn where the delta of all rounds together is large for so many units.
-
-    Args:
-        settings: Resolved.
-        dataset: The records.
-        rounds: Number of all rounds; each has the delta of the settings.
-    """
+    """Warn where the delta of all rounds together is large for so many units."""
     units = settings.parties if settings.unit == "party" else dataset.private.unit_count
     deltas = rounds + (rounds > 1)  # `delta_of_rounds`
     warning = delta_warning(deltas * settings.delta, units=units or 0)

@@ -28,9 +28,6 @@ def say_nothing(_: str) -> None:
 class Stages:
     """The stages of a simulation: shown while they last, and timed.
 
-    Args:
-        progress: Called with the progress.
-
     Attributes:
         seconds: How long each took, by its name.
     """
@@ -77,11 +74,7 @@ class Simulation:
 def kept(out: Path, write: Callable[[Path], None]) -> tuple[Path, RunEndedError | None]:
     """Write a run directory; where its place has become unusable, in a temporary folder.
 
-    Returns:
-        Where it is, and the fault that keeps it from where it should be.
-
-    Raises:
-        RunDirectoryError: there is no place for it at all.
+    Returns where it is, and the fault that keeps it from where it should be.
     """
     try:
         write(out)

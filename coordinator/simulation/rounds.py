@@ -95,11 +95,9 @@ class Before:
         return replace(settings, party_epsilons=self.budgets) if self.budgets else settings
 
     def used_runs(self, names: tuple[str, ...], members: tuple[Member, ...]) -> list[UsedRun]:
-        """Return the earlier rounds as runs whose labels are used.
+        """Return the earlier rounds as runs whose labels are used, hospitals in the seats' order.
 
-        Args:
-            names: The hospitals, in the data's order.
-            members: The same in the order of the new round's seats.
+        `names` are the hospitals in the data's order, `members` the same in that of the seats.
         """
         places = [names.index(member.name) for member in members]
         form = FORMS[self.settings.form]
@@ -170,11 +168,7 @@ class EarlierRounds:
         return Chance(seed, root=root, round_number=self.number)
 
     def require_same(self, settings: RunSettings) -> None:
-        """Refuse settings that would make other hospitals, teachers or neighbors.
-
-        Raises:
-            InvalidSettingError: names the first such option.
-        """
+        """Refuse settings that would make other hospitals, teachers or neighbors."""
         if self.record is None:
             return
         new, old = settings.as_record(), self.record.settings
@@ -190,12 +184,7 @@ class EarlierRounds:
     def joined(
         self, settings: RunSettings, pool: QueryPool, class_names: tuple[str, ...]
     ) -> Before:
-        """Return what a new round takes over.
-
-        Args:
-            settings: Its settings; budgets are those of all rounds.
-            pool: Its public inputs.
-            class_names: Names of its classes.
+        """Return what a new round takes over; its budgets are those of all rounds.
 
         Raises:
             InvalidDataError: pool or classes changed since.
@@ -252,14 +241,7 @@ class EarlierRounds:
         )
 
     def require_same_numbers(self, partition: PartitionProof) -> None:
-        """Refuse other numbers of records. No file holds a digest that could tell their content.
-
-        Args:
-            partition: Of the new round.
-
-        Raises:
-            InvalidDataError: the teachers' numbers of records are not those of the earlier round.
-        """
+        """Refuse other numbers of records. No file holds a digest that could tell their content."""
         if self.record is None:
             return
         known = self.record.manifest.partition
@@ -287,15 +269,7 @@ class EarlierRounds:
 
 
 def simulation_record(folder: Path, *, what: str = "--after") -> FinishedRun:
-    """Read the directory of a simulation, unchecked: `EarlierRounds.read` checks it.
-
-    Args:
-        folder: The directory.
-        what: How the command line calls it.
-
-    Raises:
-        RunDirectoryError: it cannot be read, or is of another kind.
-    """
+    """Read the directory of a simulation, unchecked; `what` names it in a `RunDirectoryError`."""
     record = read_run(folder)
     if record.manifest.is_public or record.manifest.split is None:
         kind = "a public edition" if record.manifest.is_public else "another run"
@@ -304,12 +278,7 @@ def simulation_record(folder: Path, *, what: str = "--after") -> FinishedRun:
 
 
 def free_name(folder: Path, rounds: Sequence[EarlierRound]) -> str:
-    """Return the name of a round: its directory's, or its number where that cannot be.
-
-    Args:
-        folder: Its directory, present or future.
-        rounds: Those before it.
-    """
+    """Return the name of a round: its directory's, or its number where that cannot be."""
     name = folder.resolve().name
     is_free = is_run_name(name) and name not in {one.run for one in rounds}
     return name if is_free else f"round-{len(rounds) + 1}"
@@ -344,11 +313,7 @@ def _seats(terms: Sequence[RunTerms]) -> range:
 
 
 def _with_rest(settings: RunSettings, earlier: Sequence[RunTerms]) -> Before:
-    """Take the cost of earlier rounds off each hospital's budget.
-
-    Raises:
-        BudgetExhaustedError: nothing remains for a hospital.
-    """
+    """Take the cost of earlier rounds off each hospital's budget; something must remain."""
     budgets = settings.party_epsilons or (settings.epsilon,) * (settings.parties or 0)
     if not earlier:
         return Before(settings)

@@ -43,15 +43,10 @@ def simulate(
     tell: Tell = say_nothing,
     after: Path | None = None,
 ) -> Simulation:
-    """Run a whole federation on this machine and write its run directory.
+    """Run a whole federation on this machine and write its run directory, a new one.
 
-    Args:
-        settings: The settings of the run.
-        out: Run directory to make; must not exist.
-        progress: Called with the progress.
-        tell: Called with each line on the data, before anything is trained.
-        after: Directory of an earlier round that this one stands on; its budgets are then those of
-            all rounds.
+    `tell` gets each line on the data, before anything is trained. After an earlier round, budgets
+    are those of all rounds.
 
     Raises:
         PateFedError, ProtocolError, CoordinatorError: nothing was released, and nothing is

@@ -50,9 +50,6 @@ def labels_cost(event: PrivacyEvent, *, options: int, delta: float) -> FormalCos
 
     Returns:
         The smallest bound; infinite for an event that protects nobody.
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
     """
     if isinstance(event, DistributedEvent):
         return distributed_labels_cost(event, delta=delta)
@@ -72,13 +69,8 @@ def labels_cost(event: PrivacyEvent, *, options: int, delta: float) -> FormalCos
 def counts_cost(event: PrivacyEvent, *, delta: float) -> FormalCost:
     """Return the cost for those who see the noisy counts, too.
 
-    Args:
-        event: The whole run's, at its caps; of Gaussian noise.
-        delta: In (0, 1).
-
     Raises:
         UnsupportedEventError: the event is of other noise.
-        InvalidParameterError: an argument is out of its range.
     """
     if isinstance(event, DistributedEvent):
         return rows_cost(event, delta=delta)
@@ -98,7 +90,6 @@ def gdp_cost(event: PrivacyEvent, *, delta: float) -> FormalCost:
 
     Raises:
         UnsupportedEventError: the event is of other noise.
-        InvalidParameterError: `delta` is out of its range.
     """
     mu = math.sqrt(gdp_mu_squared(event))
     epsilon = gdp_epsilon(mu, delta) if mu <= LARGEST_MU else math.inf

@@ -110,9 +110,6 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
 
         Returns:
             An empty ledger at `order_for_life`.
-
-        Raises:
-            InvalidParameterError: a number is out of its range.
         """
         left = probability("delta", delta) - additive_delta
         return cls(
@@ -124,10 +121,6 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
 
     def reserve(self, entry_id: str, event: PrivacyEvent) -> PrivacyLedger:
         """Hold the worst case of the next step.
-
-        Args:
-            entry_id: A name that the ledger has never seen.
-            event: The most that the step can release.
 
         Raises:
             BudgetExhaustedError: it could exceed the budget.
@@ -144,11 +137,7 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
         return replace(self, entries=entries)
 
     def can_afford(self, event: PrivacyEvent) -> bool:
-        """Tell whether `reserve` would accept `event`.
-
-        Raises:
-            UnsupportedEventError: the event has no cost that adds up here.
-        """
+        """Tell whether `reserve` would accept `event`."""
         return self._is_within((*self.entries, Entry("?", EntryState.RESERVED, event)))
 
     def used_share(self) -> float:
@@ -160,19 +149,11 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
         return self._share(self._charges)
 
     def share_of(self, *events: PrivacyEvent) -> float:
-        """Return the share of an empty budget that events use together, above 1 if too much.
-
-        Raises:
-            UnsupportedEventError: an event has no cost that adds up here.
-        """
+        """Return the share of an empty budget that events use together, above 1 if too much."""
         return self._share(list(events))
 
     def room_for(self, event: PrivacyEvent) -> int:
-        """Return how many more such events the budget holds, rounded down.
-
-        Raises:
-            UnsupportedEventError: the event has no cost that adds up here.
-        """
+        """Return how many more such events the budget holds, rounded down."""
         parts = [(1 - self.used_share(), self.share_of(event))]
         if tests := event_additive_delta(event):
             parts.append((self.additive_delta - self.charged_delta(), tests))
@@ -268,10 +249,6 @@ def order_for_life(epsilon: float, delta: float) -> float:
     Gaussian noise of total mu^2 has l mu^2 / 2 there, so the order with the largest R(l) / l is
     chosen. It follows from the budget alone, so no release can influence it. Other prices have
     their best order nearby.
-
-    Args:
-        epsilon: Above 0.
-        delta: In (0, 1).
 
     Source:
         The conversion: Canonne, Kamath, Steinke 2020, Proposition 12.

@@ -50,11 +50,9 @@ class AuditCase:
 
     Attributes:
         votes: Counts; int64, shape (queries, classes), equal sums.
-        target: The mechanism, as an attacker meets it.
         asks: How often the attacker without obstacles asks.
         neighbors: Close queries that hospitals allow.
         error: Normalized error that counts as a leak.
-        repeats: Attacks on each row.
     """
 
     votes: NDArray[np.int64]
@@ -109,11 +107,7 @@ def price(mechanism: Mechanism, asks: int, *, delta: float) -> float:
 
 
 def asks_within(mechanism: Mechanism, *, epsilon: float, delta: float) -> int:
-    """Return how many repetitions a budget pays for, at most `MOST_ASKS`; 0 if none.
-
-    Raises:
-        InvalidParameterError: `epsilon` is not finite and above 0.
-    """
+    """Return how many repetitions a budget pays for, at most `MOST_ASKS`; 0 if none."""
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise InvalidParameterError("--epsilon must be finite and above 0", epsilon)
     return most_queries(

@@ -81,9 +81,7 @@ class AlarmPoint:
     Attributes:
         aimed: Share of false alarms that the threshold was chosen for.
         found: Members that were recognized, of `members`.
-        members: Members that were tried.
         alarms: Others that were taken for members, of `others`.
-        others: Others that were tried.
     """
 
     aimed: float

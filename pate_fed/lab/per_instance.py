@@ -44,13 +44,6 @@ def instance_rdp(
 
     A mechanism without such a bound has the one that holds for all votes.
 
-    Args:
-        rule: The mechanism that made the release.
-        counts: Votes of the queries looked at; shape (queries, classes).
-        outcomes: `Outcome` of each, answered or refused; shape (queries,).
-        orders: Renyi orders, each above 1; shape (orders,).
-        weight: Votes that one neighboring change can move.
-
     Returns:
         RDP in nats of all of them together; shape (orders,).
     """
@@ -100,11 +93,6 @@ class PerInstanceMeter:
     """Adds a run's cost up batch by batch, so that no batch's votes need to be kept.
 
     Private, as the cost itself.
-
-    Args:
-        mechanism: The rule of the run.
-        delta: In (0, 1).
-        weight: Votes that one neighboring change can move.
     """
 
     def __init__(self, mechanism: Mechanism, *, delta: float, weight: float = 1.0) -> None:
@@ -123,14 +111,7 @@ class PerInstanceMeter:
     ) -> None:
         """Add a batch.
 
-        Args:
-            counts: Its votes; shape (queries, classes).
-            release: The release of that batch.
-            rule: The rule of this batch, where it differs from the run's by public predictions.
-
-        Raises:
-            InvalidVotesError: no teachers can have cast `counts`.
-            InvalidParameterError: shapes differ.
+        The rule of a batch may differ from the run's by public predictions.
         """
         votes = vote_counts(counts)
         if len(votes) != len(release):

@@ -89,10 +89,6 @@ class GaussianMax(NoisyMax):
     def label(self, noisy: NoisyHistogram, *, max_answers: int) -> NoisyRelease:
         """Decide on every row that was opened with the parties' noise in it.
 
-        Args:
-            noisy: The opened rows of a batch.
-            max_answers: Answers that are left, at least as many as rows.
-
         Raises:
             InvalidParameterError: the coordinator is to add the noise, more rows were opened than
                 may be answered, or their noise is less than was promised.

@@ -45,9 +45,6 @@ class ThresholdMax(GaussianMax):
         asked, a label or "no answer"; never the noisy count. The threshold is public, and may
         follow from earlier releases. Two classes are priced as three options, because "no answer"
         is the third.
-
-    Attributes:
-        vote_threshold: Noisy top count from which a query is answered, in votes; finite.
     """
 
     name: ClassVar[str] = "threshold"

@@ -36,14 +36,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 
 def error_line(error: CodedError | ProtocolError, *, program: str, code: str, as_json: bool) -> str:
-    """Say an error in one line.
-
-    Args:
-        error: The error, with its rule and value.
-        program: Who says it.
-        code: Its stable code.
-        as_json: Whether for a program instead of people.
-    """
+    """Say an error in one line."""
     if as_json:
         return json.dumps({"code": code, "must": error.must, "got": error.got})
     return f"{program}: {code}: {one_line(said(error.must, error.got))}"

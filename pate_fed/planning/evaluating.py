@@ -34,7 +34,6 @@ class EvaluationSettings:
     Attributes:
         epsilon: Most that it may cost one unit of any hospital, in the view of everybody.
         delta: Of that number, in (0, 1).
-        unit: Privacy unit.
         places: Most held-out patients of a hospital that are counted; public.
         colluders: Hospitals whose noise an attacker may know, at least 1.
     """
@@ -62,12 +61,10 @@ class EvaluationShape:
     """What is asked, and of how many.
 
     Attributes:
-        name: The run's name.
         pool_digest: Of the evaluation, 32 bytes.
         task_digest: Of the task whose student it is, 32 bytes.
         rows: Groupings.
         columns: Columns of each.
-        parties: Number of hospitals.
     """
 
     name: str
@@ -78,13 +75,7 @@ class EvaluationShape:
     parties: int
 
     def terms(self, settings: EvaluationSettings, sigma: float, *, form: SumForm) -> RunTerms:
-        """Return the terms of a run with this noise.
-
-        Args:
-            settings: The operator's.
-            sigma: From `least_noise`.
-            form: The hospitals' secure sum.
-        """
+        """Return the terms of a run with this noise."""
         return RunTerms(
             name=self.name,
             pool_digest=self.pool_digest,
@@ -107,10 +98,6 @@ class EvaluationShape:
 
         It is the standard deviation of the honest hospitals' part in each count, in patients.
         Hospitals' ledgers for life, new and of the same budget, hold it too.
-
-        Args:
-            settings: The operator's.
-            form: The hospitals' secure sum.
 
         Raises:
             InvalidSettingError: a number is out of its range, or no honest hospital is left.

@@ -13,10 +13,6 @@ from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variatio
 def delta_slack(terms: RunTerms, *, epsilon: float) -> float | None:
     """Bound the delta that the computer's noise, almost the ideal one, could add.
 
-    Args:
-        terms: The run's.
-        epsilon: The formal one.
-
     Returns:
         (1 + e^epsilon) times the total variation distance of all draws together; None where
         nothing is protected.

@@ -27,9 +27,7 @@ def unit_notes(asked: RunSettings, resolved: RunSettings) -> list[str]:
 def outlook_of(settings: RunSettings, dataset: Dataset) -> str:
     """Say whether the student of a table is likely to beat a hospital's own model.
 
-    Args:
-        settings: Resolved.
-        dataset: Its records; only the public pool and the number of all others are looked at.
+    Of the records only the public pool and the number of all others are looked at.
 
     Returns:
         A sentence; empty for images, and where no noise is known.

@@ -75,13 +75,7 @@ class BestOffer(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A threshold and its noise, with as many queries as they afford.
-
-    Attributes:
-        planner: The federation and its budget, with the offered rule.
-        queries: How many.
-        seen: The mechanism's behavior on simulated votes.
-    """
+    """A threshold and its noise, with as many queries as they afford."""
 
     planner: Planner
     queries: int

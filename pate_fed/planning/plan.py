@@ -26,7 +26,6 @@ class PlanRequest:
     Attributes:
         settings: Parties, teachers, unit, budgets; a threshold, its open parameters to be chosen;
             at most so many queries.
-        classes: Number of classes.
         teacher_accuracy: Assumed share of teachers that are right on an average query.
         expected_dropouts: Hospitals that may be lost in a batch, at the worst.
         form: Secure sum; None for the one that fits.
@@ -90,10 +89,6 @@ class QueryPlan(TypedDict):
 
 def plan(request: PlanRequest, *, sums: Sums) -> QueryPlan:
     """Find the queries that a budget affords.
-
-    Args:
-        request: The federation, its budget, and who adds the noise.
-        sums: Forms of the secure sum that may be advised.
 
     Raises:
         BudgetExhaustedError: not a single query.

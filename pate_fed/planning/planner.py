@@ -30,7 +30,6 @@ class Planner:
 
     Attributes:
         settings: With an entry for each hospital in every list.
-        classes: Number of classes.
         form: The secure sum; None where none fits, which noise at the parties needs.
         for_life: Whether the hospitals' ledgers for life must hold the run, too.
     """
@@ -124,10 +123,6 @@ class Planner:
 
     def affordable(self, most: int, *, first: float = math.inf) -> int:
         """Return how many queries the budgets afford at the worst, at most `most`.
-
-        Args:
-            most: Largest number to consider.
-            first: About the number that is expected, to look at first.
 
         Raises:
             BudgetExhaustedError: not a single one.

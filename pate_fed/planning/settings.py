@@ -83,11 +83,7 @@ class RunSettings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return the settings that a person gave, with the usual mechanism if they name none.
-
-        Args:
-            given: Values by names of `pate_fed.options`; None for those that are not given.
-        """
+        """Return the settings that a person gave, with the usual mechanism if they name none."""
         given = {name: value for name, value in given.items() if value is not None}
         data, rule = DataSource(**fields_of("data", given)), fields_of("rule", given)
         usual = usual_mechanism(data.name, may_refuse="vote_threshold" in rule)
@@ -110,9 +106,6 @@ class RunSettings:
 
     def check(self, sums: Sums) -> None:
         """Refuse wrong settings that show without data.
-
-        Args:
-            sums: Forms of the secure sum.
 
         Raises:
             InvalidSettingError: a number is out of its range, or two options contradict.
@@ -260,11 +253,7 @@ class RunSettings:
         return max(self.weights or (1,))
 
     def label_facts(self, kind: DatasetKind) -> LabelFacts:
-        """Return the facts that a student may use; of resolved settings.
-
-        Args:
-            kind: Kind of the records.
-        """
+        """Return the facts that a student may use; of resolved settings."""
         from pate_fed.students.facts import LabelFacts  # noqa: PLC0415 - fast --help
         from pate_fed.teachers.choice import shares_out  # noqa: PLC0415
 

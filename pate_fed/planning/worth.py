@@ -38,9 +38,6 @@ def evidence(
         queries: Answers expected, at least 1.
         sigma: Standard deviation of each count's noise, in votes, above 0.
         classes: Number of classes, at least 2.
-
-    Raises:
-        InvalidParameterError: a number out of range, or inputs that do not differ.
     """
     if min(votes, queries) < 1 or sigma <= 0 or classes < 2 or len(pool) < 2:
         raise InvalidParameterError("votes, queries, noise and classes must be positive")

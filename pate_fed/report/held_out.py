@@ -15,10 +15,6 @@ from pate_fed.record.privacy import EvaluationPrice, WithLabels
 def held_out_scores(plan: EvaluationPlan, noisy: NDArray[np.float64]) -> EvaluationScores:
     """Estimate the student's quality, with 95 % intervals for noise and choice of patients.
 
-    Args:
-        plan: What was counted.
-        noisy: From `EvaluationPlan.perturb` or `counts_in`; float64, shape (width,).
-
     Returns:
         The scores, without counts of public inputs. A share is None where noise leaves no
         patient.
@@ -72,12 +68,7 @@ def held_out_price(
 
 
 def half_width(plan: EvaluationPlan, patients: int) -> float:
-    """Return about half the 95 % interval of an accuracy of 80 %, before anybody counts.
-
-    Args:
-        plan: What is counted.
-        patients: Held-out patients of all hospitals, at least 1.
-    """
+    """Return about half the 95 % interval of an accuracy of 80 %, before anybody counts."""
     variance = _whole_variance(plan)
     low, high = share_interval(0.8 * patients, 0.2 * patients, variance, variance)
     return (high - low) / 2
@@ -86,12 +77,7 @@ def half_width(plan: EvaluationPlan, patients: int) -> float:
 def answered_by_group(
     groups: Mapping[str, tuple[Sequence[str], NDArray[np.int64]]], refused: NDArray[np.bool_]
 ) -> dict[str, dict[str, OutcomeCounts]]:
-    """Count public queries with and without an answer; free, for it follows from released labels.
-
-    Args:
-        groups: By a grouping's name, its groups' names and the group of each query.
-        refused: Whether a query got no answer; shape (queries,).
-    """
+    """Count public queries with and without an answer: free, as released labels tell it."""
     return {
         grouping: {
             name: OutcomeCounts(

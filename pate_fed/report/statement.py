@@ -102,18 +102,7 @@ _FIXED_BEFORE_EACH: Final = "the part of each run was fixed before that run's fi
 def guarantee_sentence(
     formal: FormalCost, *, delta: float, unit: PrivacyUnit, weight: int, runs: int = 1
 ) -> str:
-    """State the guarantee: its content, its audience, and the meaning of the two numbers.
-
-    Args:
-        formal: The number.
-        delta: Its delta.
-        unit: Whose records it protects.
-        weight: Votes that one neighboring change can move.
-        runs: Number of runs that it counts.
-
-    Raises:
-        InvalidParameterError: as `neighbors`, or `delta` is not in (0, 1).
-    """
+    """State the guarantee: its content, its audience, and the meaning of the two numbers."""
     whose = "one patient's records" if unit == "record" else "one hospital's records"
     return (
         f"For {formal.holds_for}: if {whose} were entirely different, the probability of any "
@@ -133,14 +122,7 @@ DEALT_BY_CLASS: Final = (
 
 
 def trust_sentence(noise_place: NoisePlace) -> str:
-    """Say who must be trusted, and for which property.
-
-    Args:
-        noise_place: Who adds the noise.
-
-    Raises:
-        InvalidParameterError: noise at this place is unknown.
-    """
+    """Say who must be trusted, and for which property."""
     if noise_place == "parties":
         return (
             "For the number in the coordinator's view, no hospital trusts the coordinator: only "
@@ -162,10 +144,6 @@ def trust_sentence(noise_place: NoisePlace) -> str:
 def delta_warning(delta: float, *, units: int) -> str | None:
     """Warn of a delta that would allow to publish somebody's records whole.
 
-    Args:
-        delta: In (0, 1).
-        units: Privacy units in the private data: patients, or hospitals.
-
     Returns:
         A sentence, or None where delta is below 1 / units.
     """
@@ -184,14 +162,7 @@ def not_protected(
     votes_in_the_clear: bool = False,
     noise_place: NoisePlace = "coordinator",
 ) -> tuple[str, ...]:
-    """List the limits of the guarantee, in plain words.
-
-    Args:
-        simulated: Whether the run was a simulation.
-        unit: The privacy unit.
-        votes_in_the_clear: Whether the coordinator saw each hospital's votes.
-        noise_place: Who added the noise.
-    """
+    """List the limits of the guarantee, in plain words."""
     at_parties = noise_place == "parties"
     return (
         *(SIMULATED_NOT_PROTECTED if simulated else ()),

@@ -46,12 +46,7 @@ Answers = list[tuple[int, int, Outcome]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """A simulation's knowledge of the pool, which nobody has in a deployment.
-
-    Attributes:
-        labels: True class of each input.
-        class_names: Names of the classes.
-    """
+    """A simulation's knowledge of the pool, which nobody has in a deployment."""
 
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
@@ -75,12 +70,10 @@ class EndedRun:
     """A run that has ended, as its tables see it.
 
     Attributes:
-        terms: Its terms.
         parties: Names of the parties, in seat order.
         ledger: Its reservations and charges.
         releases: The release of each batch, by its number.
         instance: The cost on the actual votes; private. None where nobody computed it.
-        form: Its secure sum.
         earlier: Runs that drew answers which it uses again.
         is_dealt_by_class: Whether a simulation dealt out its records by looking at them.
         asks_nothing: Whether they drew all its answers. That was known before any vote, so the run

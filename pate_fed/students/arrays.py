@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArraysModel(Model):
-    """A model that is nothing but numbers, as a student's.
-
-    Attributes:
-        found: The numbers.
-    """
+    """A model that is nothing but numbers, as a student's."""
 
     form: ClassVar[str] = FORM
 

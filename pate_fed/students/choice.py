@@ -175,13 +175,6 @@ def train_student(
 ) -> Student:
     """Train a student.
 
-    Args:
-        name: One of `STUDENTS`, or "auto" to choose by public facts.
-        kind: Kind of the inputs.
-        lesson: All that it learns from.
-        rng: Seeds the training.
-        device: See `Student`.
-
     Returns:
         The student; its `reason` says why it was chosen, if it was.
 

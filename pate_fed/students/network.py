@@ -22,11 +22,7 @@ from pate_fed.students.student import Lesson, Student
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkModel(Model):
-    """A trained network.
-
-    Attributes:
-        network: Its parameters.
-    """
+    """A trained network."""
 
     form: ClassVar[str] = "network"
 

@@ -43,13 +43,7 @@ Failure = ProtocolError | CoordinatorError | PateFedError
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A batch that is being answered.
-
-    Attributes:
-        batch: As it is stored.
-        terms: The terms of its plan.
-        rule: The mechanism that decides it.
-    """
+    """A batch that is being answered."""
 
     batch: StoredBatch
     terms: BatchTerms = field(repr=False)
@@ -57,19 +51,7 @@ class _Asked:
 
 
 class Batches:
-    """The batches of a run, asked, decided and settled.
-
-    A resumed run has to `finish` first. A run that was set up anew may have no open batch.
-
-    Args:
-        context: The run.
-        messenger: Reaches the parties.
-        collector: Opens sums.
-        decider: Makes labels of them.
-
-    Raises:
-        RunDamagedError: it was set up anew, though a batch is open.
-    """
+    """The batches of a run, asked, decided and settled. A resumed run has to `finish` first."""
 
     def __init__(
         self,
@@ -142,17 +124,7 @@ class Batches:
         return self._answer(asked)
 
     def finish(self, *, gives_up: bool) -> NoisyRelease | None:
-        """Finish the open batch, if there is one, after a resumption.
-
-        Args:
-            gives_up: Whether to void an open batch, with no noise drawn for it any more.
-
-        Returns:
-            Release of the last batch, if there is one.
-
-        Raises:
-            VoidBatchError: nothing of it was released.
-        """
+        """Finish the open batch, if there is one, after a resumption; see `LabelingRun.finish`."""
         last = max(self._store.asked().values(), key=lambda each: each.number, default=None)
         release = None
         if last is not None and last.state is BatchState.OPEN:

@@ -21,8 +21,6 @@ class Spoilers:
     """The parties that may have spoiled a batch.
 
     Attributes:
-        named: A line for each party or pair at fault.
-        seats: All of them.
         proven: Those of them that are at fault alone.
     """
 

@@ -39,10 +39,6 @@ _log = logging.getLogger(__name__)
 class SumCollector:
     """Collects the sums of a run, one at a time.
 
-    Args:
-        context: The run.
-        messenger: Reaches the parties.
-
     Attributes:
         lost: For each sum that opened without some parties, their names.
         share_faults: For each dropped share, the names of the parties that may be at fault.
@@ -68,16 +64,7 @@ class SumCollector:
         ]
 
     def plan(self, batch: int, terms: dict[str, object], *, words: int) -> None:
-        """Open the plan of a batch; one open before a restart stays.
-
-        Args:
-            batch: Number of the batch.
-            terms: The terms of its plan.
-            words: Length of the vector.
-
-        Raises:
-            RunDamagedError: the plan open before a restart differs.
-        """
+        """Open the plan of a batch; one open before a restart stays."""
         encoded = encode_value(terms)
         if self._round.has_open_plan:
             plan = self._round.open_plan.plan
@@ -201,10 +188,7 @@ class SumCollector:
     ) -> Failures:
         """Ask silent parties again, with growing pauses, while that may help and time is left.
 
-        Args:
-            failures: Of the first try.
-            again: Asks some once more.
-            worth_until: Given the silent ones, until when they are worth the wait.
+        `again` asks some once more; `worth_until` tells, given the silent ones, until when to wait.
         """
         deadline = min(self._clock() + self._context.job.patience_s, self._context.expires_at)
         pause = _FIRST_PAUSE_S

@@ -30,19 +30,7 @@ from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 
 class Decider:
-    """The rule of a run, applied to opened sums.
-
-    Args:
-        terms: Of the run.
-        noise_bytes: Source of the noise. Not used where the parties add the noise.
-        meter: Makes the run's meter; None for none.
-
-    Attributes:
-        mechanism: The rule of the run.
-
-    Raises:
-        InvalidParameterError: the terms name an impossible mechanism or noise.
-    """
+    """The rule of a run, applied to opened sums, if its mechanism and noise can be."""
 
     def __init__(
         self, terms: RunTerms, *, noise_bytes: RandomBytes, meter: MakeMeter | None
@@ -67,11 +55,7 @@ class Decider:
     def rule_for(
         self, indices: tuple[int, ...], predictions: NDArray[np.float64] | None
     ) -> Mechanism:
-        """Return the mechanism of one batch; the student's predictions are public.
-
-        Raises:
-            InvalidParameterError: the predictions do not fit.
-        """
+        """Return the mechanism of one batch; the student's predictions are public."""
         if predictions is None:
             return self.mechanism
         if not isinstance(self.mechanism, HearsStudent):
@@ -88,17 +72,10 @@ class Decider:
     def open(
         self, words: NDArray[np.int64], *, queries: int, places: Sequence[int]
     ) -> SummedHistogram | NoisyHistogram:
-        """Check the rows of the sum of a batch's vectors.
+        """Check the rows of the sum of a batch's vectors, shape (queries * classes,).
 
-        An exact sum is overwritten: the histogram is the only copy of it.
-
-        Args:
-            words: The sum; shape (queries * classes,).
-            queries: Rows of it.
-            places: Seats of the parties whose vectors are in it, by number.
-
-        Returns:
-            The exact histogram where the coordinator adds the noise. Secret.
+        `places` are the seats, by number, of the parties in it. Returns the exact histogram, a
+        secret, where the coordinator adds the noise: the only copy, as the sum is overwritten.
 
         Raises:
             RowSumError: a row is impossible for these parties' votes.
@@ -124,12 +101,7 @@ class Decider:
     ) -> NoisyRelease:
         """Turn an opened sum into labels; adds noise only where it is the coordinator's to add.
 
-        An exact sum is overwritten afterwards.
-
-        Args:
-            opened: The sum.
-            rule: The mechanism that decides its batch.
-            left: The outcomes that the caps still allow.
+        `left` are the outcomes that the caps still allow. An exact sum is overwritten afterwards.
         """
         if isinstance(opened, NoisyHistogram):
             assert isinstance(rule, GaussianMax)

@@ -17,12 +17,7 @@ _MOST_NAMED = 10
 
 
 class NodeFinder:
-    """Finds the parties of a run among the nodes, and notes them in the roster.
-
-    Args:
-        context: The run.
-        messenger: Reads answers.
-    """
+    """Finds the parties of a run among the nodes, and notes them in the roster."""
 
     def __init__(self, context: RunContext, messenger: Messenger) -> None:
         self._context = context
@@ -64,14 +59,7 @@ class NodeFinder:
         self._require_all(failures)
 
     def _require_all(self, failures: Mapping[int, str]) -> None:
-        """Require every party, and no other fault beside.
-
-        Args:
-            failures: The faults of some nodes' answers, in words.
-
-        Raises:
-            SetupError: some party is missing, or failed.
-        """
+        """Require every party; `failures` are the faults of some nodes' answers, in words."""
         found = self._roster.nodes.values()
         missing = self._round.missing
         seated = [failure for node, failure in failures.items() if node in found]
@@ -87,11 +75,7 @@ class NodeFinder:
             )
 
     def find_again(self) -> None:
-        """Find the parties of a resumed run at their nodes.
-
-        Raises:
-            SetupError: fewer were found than are needed.
-        """
+        """Find the parties of a resumed run at their nodes."""
         self._transport.nodes()
         self.look_for_missing()
         least = self._context.threshold

@@ -45,15 +45,8 @@ class LabelingJob:
     """The inputs of a labeling run: parties, queries, rules and resources.
 
     Attributes:
-        transport: Reaches the parties.
-        identity: The coordinator's identity.
-        form: Secure sum.
-        members: All parties of the run.
-        pool: The public inputs to ask about.
         terms: Makes the terms from the parties in seat order.
-        simulated: Whether the run is a simulation.
         store: Opens the run's store, given its empty ledger.
-        random_bytes: Cryptographic random numbers for protocol nonces.
         noise_bytes: Source of the noise: the operating system's, or a keyed stream in a
             simulation. It must not repeat bytes from before a crash. Not used where the parties
             add the noise.
@@ -96,13 +89,8 @@ class RunContext:
     """A run under way, as all its parts see it.
 
     Attributes:
-        job: Its inputs.
-        terms: Its terms.
-        store: Ledger and releases.
-        roster: The parties.
         round: The protocol's end of it.
         expires_at: End of the run's validity, Unix time in seconds.
-        was_resumed: Whether the run went on after a restart.
     """
 
     job: LabelingJob

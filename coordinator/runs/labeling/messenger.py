@@ -50,11 +50,7 @@ class SilenceError(Exception):
 
 
 class Messenger:
-    """Carries a run's frames to its parties, and gives their answers to the round.
-
-    Args:
-        context: The run.
-    """
+    """Carries a run's frames to its parties, and gives their answers to the round."""
 
     def __init__(self, context: RunContext) -> None:
         self._transport = context.job.transport
@@ -137,13 +133,8 @@ class Messenger:
     def inquire(self, inquiry: bytes) -> dict[bytes, Readiness | Refusal]:
         """Ask all parties whether they would serve a plan, behind the settlements they missed.
 
-        It enters nobody's history, and nothing is charged.
-
-        Args:
-            inquiry: Frame of the inquiry.
-
-        Returns:
-            Each party's signed answer, by seat; without those that gave none.
+        It enters nobody's history, and nothing is charged. Returns each party's signed answer, by
+        seat, without those that gave none.
         """
         seats = {self._roster.nodes[seat]: seat for seat in self._roster.nodes}
         told = {seat: self._unheard[seat][:_MOST_TOLD] for seat in seats.values()}

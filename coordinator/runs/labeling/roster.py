@@ -13,8 +13,6 @@ class Member:
     """A party of the federation, as the coordinator enrolled it.
 
     Attributes:
-        name: Its name in messages.
-        identity: Its pinned identity.
         node: Number of its node; None where it is not known before it signs, or not let in yet. It
             names the party if it never signs.
     """
@@ -27,13 +25,7 @@ class Member:
 class Roster:
     """The parties of one run. A party's seat is its fingerprint.
 
-    Args:
-        members: The parties, as `in_seat_order` gives them.
-        statements: Parties' signed frames of their journals' counters in earlier runs, by
-            fingerprint; may hold others, too.
-
     Attributes:
-        members: The parties, in seat order.
         statements: Those of its parties.
         nodes: The node of each party, by seat.
     """

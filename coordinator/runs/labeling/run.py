@@ -56,9 +56,6 @@ class BatchReadiness:
 class LabelingRun:
     """A run over one transport, from setup to closing.
 
-    Args:
-        job: Its inputs.
-
     Raises:
         TooFewPartiesError: fewer members than the form needs.
         InvalidParameterError: the terms name an impossible mechanism or noise.
@@ -86,11 +83,7 @@ class LabelingRun:
     def resume(cls, job: LabelingJob, *, is_read_only: bool = False) -> Self:
         """Go on with a run after a crash; one exchange finds each party's node.
 
-        Call `finish` next, before another batch is asked.
-
-        Args:
-            job: Its inputs, with the journal and the terms of before.
-            is_read_only: Whether only to read results, without looking for parties.
+        Call `finish` next, before another batch is asked. If it is read-only, nobody is looked for.
 
         Raises:
             UnfinishedSetupError: the run was not set up, and is given up.
@@ -241,15 +234,14 @@ class LabelingRun:
     ) -> NoisyRelease:
         """Ask one batch; one exchange, or three where the form survives drop-outs.
 
+        Returns the release, which is stored and charged already.
+
         Args:
             indices: Positions in the pool. None was asked before, except in a void batch whose
                 error allowed it.
             predictions: For a mechanism that learns, the student's chances of each class, from
                 released labels and public inputs only; shape (queries, classes). None before there
                 is a student.
-
-        Returns:
-            The release; it is stored and charged already.
 
         Raises:
             InvalidParameterError: a query was asked before, or is not in the pool; or the
@@ -266,15 +258,7 @@ class LabelingRun:
         return self._batches.ask(indices, predictions)
 
     def ask_ready(self, indices: tuple[int, ...]) -> BatchReadiness:
-        """Ask all parties whether they would answer a batch; one exchange, nothing is charged.
-
-        Args:
-            indices: Positions in the pool.
-
-        Raises:
-            InvalidParameterError: a query was asked before, or is not in the pool.
-            RunEndedError: the run has expired; nobody was asked.
-        """
+        """Ask all parties whether they would answer a batch; one exchange, nothing is charged."""
         self._require_askable(indices)
         self._finder.look_for_missing()
         terms = BatchTerms(self.terms, indices)
@@ -312,9 +296,6 @@ class LabelingRun:
         Returns:
             Release of the last batch, from the store if it is there: noise is never drawn twice for
             a sum that may have been seen. None if no batch was asked, or the last one is void.
-
-        Raises:
-            VoidBatchError: as for `ask`.
         """
         return self._batches.finish(gives_up=gives_up)
 

@@ -49,9 +49,6 @@ def formal_rows(case: VoteCase) -> dict[str, MethodCost]:
     Returns:
         A row for each of `FORMAL_METHODS`, and "formal_renyi" for Laplace noise and for tests of
         stability.
-
-    Raises:
-        InvalidParameterError: a parameter is out of its range.
     """
     match case.event:
         case ConfidentGaussianMaxEvent() | GaussianMaxEvent() as event:

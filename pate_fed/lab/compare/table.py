@@ -22,9 +22,6 @@ def compare(case: VoteCase, *, unit: PrivacyUnit) -> dict[str, Any]:
         number, None where it has none, with unit, neighbors, view, method, whether it may be shown,
         and the conditions of that. Of Interactive-GNMax "expected_reinforced" too: how many labels
         a confident student would keep.
-
-    Raises:
-        InvalidParameterError: a parameter is out of its range.
     """
     about = {
         "unit": unit,

@@ -63,16 +63,7 @@ def shadow_models(
 ) -> ShadowModels:
     """Train students of many federations.
 
-    Args:
-        data: Private records, and a pool to ask about.
-        rule: Their mechanism, noise at the coordinator; None for one model of all records instead.
-        models: Number of federations.
-        seed: Of everything: nobody's records are at stake.
-        teachers: Of each federation.
-        queries: Labels that a student may learn.
-
-    Raises:
-        InvalidParameterError: more teachers or queries than there are records.
+    Without a rule one model learns all records of a world.
     """
     if not (1 <= teachers <= len(data.private) // 4 and 1 <= queries <= len(data.pool)):
         raise InvalidParameterError(
