@@ -181,8 +181,7 @@ class OpenSite:
     # Decisions --------------------------------------------------------------------------------
 
     def approve(self, request: Request, *, by: str, reason: str = "", tell: Progress) -> None:
-        """Train teachers, then approve, a run's pool with it; if that fails, nothing is approved.
-        """
+        """Train teachers, then approve, with a run's pool; a failure approves nothing."""
         from party.site.records import require_decision  # noqa: PLC0415 - keeps --help fast
         from party.site.training import ready_teachers  # noqa: PLC0415 - slow to load
         from pate_fed.data.task import LearningTask  # noqa: PLC0415 - the same
