@@ -28,13 +28,7 @@ from party.site.membership import (
 from party.site.policy import Policy, Rules
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.accounting.ranges import RANGES
-from pate_fed.nodes import (
-    checked,
-    digested_settings,
-    read_named,
-    with_environment,
-    write_named,
-)
+from pate_fed.nodes import checked, digested_settings, read_named, with_environment, write_named
 from pate_fed.nodes.forwarding import Forwarding
 from pate_fed.nodes.owner_files import as_fault, make_folder
 from pate_fed.nodes.settings_file import settings_text

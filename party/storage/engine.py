@@ -7,12 +7,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from party.errors import (
-    JournalLockedError,
-    StorageDamagedError,
-    StorageError,
-    StorageVersionError,
-)
+from party.errors import JournalLockedError, StorageDamagedError, StorageError, StorageVersionError
 from party.storage.schema import SiteRow
 from pate_fed.nodes import is_locked, take_lock
 from pate_fed.nodes.database import NodeDatabase

@@ -37,14 +37,7 @@ from party.storage.journal_rows import (
     write_many,
 )
 from party.storage.query_journal import QueryJournal
-from party.storage.schema import (
-    ClaimRow,
-    JournalRow,
-    PartyRunRow,
-    PlanRow,
-    VectorRow,
-    WitnessRow,
-)
+from party.storage.schema import ClaimRow, JournalRow, PartyRunRow, PlanRow, VectorRow, WitnessRow
 from pate_fed.nodes.database import put
 from protocols.errors import KeyReuseError
 from protocols.rounds import PlanClaim, RoundJournal, RunNote

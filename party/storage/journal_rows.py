@@ -8,12 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, CursorResult, Insert, Row, bindparam, outerjoin, select, update
 
-from party.errors import (
-    JournalDamagedError,
-    JournalStorageError,
-    StorageDamagedError,
-    StorageError,
-)
+from party.errors import JournalDamagedError, JournalStorageError, StorageDamagedError, StorageError
 from party.storage.engine import PartyDatabase
 from party.storage.schema import JournalRow, PlanRow
 from pate_fed.nodes.database import put

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from protocols import wire
-from protocols.errors import (
-    ConflictingMessageError,
-    UnexpectedMessageError,
-)
+from protocols.errors import ConflictingMessageError, UnexpectedMessageError
 from protocols.identity import PublicIdentity
 from protocols.messages import Certificate, Verdict, VerdictMacs
 from protocols.wire import Signed

@@ -8,10 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.errors import (
-    TooFewSharesError,
-    WrongStateError,
-)
+from protocols.errors import TooFewSharesError, WrongStateError
 from protocols.messages import (
     MaskedVector,
     Plan,

@@ -8,19 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.errors import (
-    HistoryError,
-    InvalidVectorError,
-    KeyReuseError,
-    UnexpectedMessageError,
-)
-from protocols.messages import (
-    Certificate,
-    Plan,
-    SetProposal,
-    Settlement,
-    ShareBundle,
-)
+from protocols.errors import HistoryError, InvalidVectorError, KeyReuseError, UnexpectedMessageError
+from protocols.messages import Certificate, Plan, SetProposal, Settlement, ShareBundle
 from protocols.pair_keys import MAX_SKIPPED_EPOCHS
 from protocols.prg import KEY_BYTES
 from protocols.rounds.blame.at_party import PartyBlame, RowWitness
@@ -29,11 +18,7 @@ from protocols.rounds.contribution import Contribution
 from protocols.rounds.opening.at_party import ShareHolder
 from protocols.rounds.party_plan import PartyPlan
 from protocols.rounds.seating import COORDINATOR, SeatedRun, require_fresh
-from protocols.rounds.settlement import (
-    note_settled,
-    proven_claim,
-    require_settlement,
-)
+from protocols.rounds.settlement import note_settled, proven_claim, require_settlement
 from protocols.rounds.verdicts import give_verdict
 from protocols.wire import Signed
 

@@ -19,11 +19,7 @@ from protocols.errors import (
     WrongStateError,
 )
 from protocols.identity import PublicIdentity
-from protocols.messages import (
-    MaskedVector,
-    Plan,
-    ShareBundle,
-)
+from protocols.messages import MaskedVector, Plan, ShareBundle
 from protocols.ring import Words
 from protocols.rounds.ballots import VerdictCollector
 from protocols.rounds.blame.at_coordinator import BlameCase

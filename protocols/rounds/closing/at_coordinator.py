@@ -9,10 +9,7 @@ from protocols.errors import HistoryError, WrongStateError
 from protocols.messages import Closing, HeadBundle, HeadStatement
 from protocols.rounds.coordinator_journal import HeadsCollected, RunEnded, RunFinished
 from protocols.rounds.live_run import LiveRun
-from protocols.rounds.seating import (
-    require_enough_heads,
-    require_run,
-)
+from protocols.rounds.seating import require_enough_heads, require_run
 from protocols.rounds.states import CoordinatorState
 from protocols.transcript import HeadsRecord, seal_files, transcript_lines
 

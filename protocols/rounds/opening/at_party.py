@@ -7,11 +7,7 @@ from collections.abc import Mapping
 from protocols import wire
 from protocols.dealing import deal, disclose
 from protocols.envelope import open_shares, seal_shares
-from protocols.errors import (
-    BrokenEnvelopeError,
-    UnexpectedMessageError,
-    WrongShareError,
-)
+from protocols.errors import BrokenEnvelopeError, UnexpectedMessageError, WrongShareError
 from protocols.messages import Dealing, Reveal, ShareBundle, Verdict
 from protocols.rounds.contribution import opening_digest
 from protocols.rounds.seating import COORDINATOR, SeatedRun, verify_handed_over

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from protocols import wire
-from protocols.errors import (
-    HistoryError,
-    UnexpectedMessageError,
-    UnknownPeerError,
-    WrongStateError,
-)
+from protocols.errors import HistoryError, UnexpectedMessageError, UnknownPeerError, WrongStateError
 from protocols.messages import (
     Confirmations,
     Envelope,
@@ -21,10 +16,7 @@ from protocols.messages import (
 )
 from protocols.rounds.coordinator_journal import SetupFinished
 from protocols.rounds.live_run import LiveRun
-from protocols.rounds.seating import (
-    require_run,
-    setup_digest,
-)
+from protocols.rounds.seating import require_run, setup_digest
 from protocols.rounds.setup.statement import require_statement
 from protocols.rounds.states import CoordinatorState
 from protocols.wire import Signed

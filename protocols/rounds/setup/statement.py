@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from protocols.envelope import require_key_of
-from protocols.errors import (
-    SuiteError,
-    UnexpectedMessageError,
-)
-from protocols.messages import (
-    KeyStatement,
-)
+from protocols.errors import SuiteError, UnexpectedMessageError
+from protocols.messages import KeyStatement
 
 ROLE_PARTY = "party"
 
