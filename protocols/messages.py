@@ -1,37 +1,9 @@
 """Every message of a run, as a frozen value that is checked when it is made.
 
-One run, in order (C the coordinator, P a party; `*` relayed between parties)::
-
-    asking    C -> P  RunInquiry          would you take part? to each that is there
-              P -> C  RunReadiness        what its people decided, and when
-    setup     C -> P  RunOffer            who calls, which form, until when
-              P -> C  KeyStatement        identity, sealing key and nonce for this run
-              C -> P  RunRecord           all statements; its digest is the run's id
-              P -> C  EnvelopeBundle *    a sealed share of the pair root for each peer
-              C -> P  EnvelopeBundle      those addressed to this party
-              P -> C  Confirmations *     a MAC under the pair root for each peer
-              C -> P  SetupClosing        those for this party, and what all parties sent
-              P -> C  Ready               transcript head
-    batch     C -> P  Plan                the queries and their terms
-              P -> C  MaskedVector        y, or Refusal
-              C -> P  Settlement          released, or void; travels with the next message
-    masked    P -> C  ShareBundle *       before y: hashes and sealed shares of this batch's keys
-              C -> P  SetProposal         whose y's to open, or that the plan is to be closed
-              P -> C  VerdictMacs *       the verdict below, for each peer
-              P -> C  Verdict             the party agrees, once for each plan
-              C -> P  VerdictMacs         those for this party; or a Certificate
-              C -> P  ShareBundle         hashes of all survivors, shares for this party
-              P -> C  Reveal              its shares of the keys still in the sum, of no others
-    blame     C -> P  BlameRequest        which row of a void plan was wrong
-              P -> C  StreamSums          the sum of each of its streams over that row
-    closing   C -> P  Closing             the run is over
-              P -> C  HeadStatement *     transcript head, signed
-              C -> P  HeadBundle          everybody's heads, to compare
-              P -> C  Ready
-
-`membership` has the messages outside a run, `fields` the types of the fields, which carry their
-bounds; `wire` gives the bytes. Parties are named by fingerprint (`sender`, `coordinator`), a run, a
-plan and the subject of an answer by their digest.
+The flow of a run is in docs/reference/messages.md: who sends which message when. `membership` has
+the messages outside a run, `fields` the types of the fields, which carry their bounds; `wire` gives
+the bytes. Parties are named by fingerprint (`sender`, `coordinator`), a run, a plan and the subject
+of an answer by their digest.
 """
 
 from __future__ import annotations

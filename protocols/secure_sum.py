@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from protocols.errors import TooFewSharesError
 from protocols.forms import Form
-from protocols.prg import Keystream, add_streams, ctr_keystream
+from protocols.prg import Keystream, add_streams, ctr_keystream, expand
 from protocols.ring import Ring, Words
 
 SignedKey = tuple[int, bytes]
@@ -106,6 +106,12 @@ class SecureSum(Form):
             keystream=self.keystream,
         )
         return self.ring.decode(total)
+
+    def row_sum(self, key: bytes, row: int, *, row_words: int) -> int:
+        """Add the words of a stream over one row of a plan, modulo the ring."""
+        end = (row + 1) * row_words
+        words = expand(key, end, ring=self.ring, keystream=self.keystream)[end - row_words :]
+        return int(words.sum(dtype=np.uint64)) % (1 << self.ring.bits)
 
     def empty_total(self, words: int) -> Words:
         """Return the total before any party's y."""

@@ -1,29 +1,14 @@
 """Which sets of parties may be opened for a query that was asked before (rule R3).
 
-The difference of two opened sums over one query is exactly the sum of the parties in only one of
-them. So any two sums that can be opened over one query, or over queries that lie close to each
-other, must hold the same honest parties, over all runs, forms and federations. A party cannot tell
-who is honest. It keeps, of every plan that it sent its y for, its knowledge of the sets that may
-open (`PlanClaim`), and serves the query again only within all of them (`bound_on`).
-
-*Additive, seats S.* The sum opens only if every seat sends. If the parties A signed that they never
-will, one of them is honest and the sum stays closed for ever; or all of A lie, and every later set
-between S - A and S has the same honest parties.
+Any two sums that can be opened over one query, or over queries that lie close to each other, must
+hold the same honest parties, over all runs, forms and federations. A party cannot tell who is
+honest. It keeps, of every plan that it sent its y for, its knowledge of the sets that may open
+(`PlanClaim`), and serves the query again only within all of them (`bound_on`). The proof of both
+checks is in docs/decisions/0014-asking-again.md.
 
 The teachers of a party for one task must be the same for a query and its neighbors: the difference
 of two sums over the same parties would show how the votes of new ones differ. For another task all
 parties have other teachers.
-
-*Masked.* A certificate for U says that U opens and no other set; one for "closed" says that none
-does. Without a certificate nobody knows, and the query stays closed for ever.
-
-Only t of n parties sign a set U, so an honest party's vector may be opened in a set that it did not
-agree to. Hence the second check of `leaves_room`, at the plan, before any y is sent:
-
-1. Let H be the honest parties of S (or of an earlier U). All of them are bound.
-2. None of H signs a set that does not hold exactly H. So it needs t - c other honest signers.
-3. Then H has at most n - t members, and the bound has at most n - t + c <= t - 1 parties.
-4. The check refuses so small a bound, so no party of H has served the plan.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 The settlement goes into the transcript, so every message bound here does, too (rule R8). In the
 additive form a party signs only its y, and its entry is the digest of that y. In a form that
-survives drop-outs the entry binds y to the dealing that went with it and to the shares that the
-party revealed. Otherwise two parties could agree on every y and yet remember two openings of one
-sum.
+survives drop-outs the entry binds y to its dealing and to the shares that the party revealed: two
+parties that agree on every y remember one opening of the sum.
 """
 
 from __future__ import annotations

@@ -7,9 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from protocols import wire
-from protocols.errors import BadSignatureError, TooFewHeadsError, UnexpectedMessageError
+from protocols.envelope import require_key_of
+from protocols.errors import (
+    BadSignatureError,
+    SuiteError,
+    TooFewHeadsError,
+    UnexpectedMessageError,
+)
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import Ready, Refusal, RunRecord
+from protocols.messages import KeyStatement, Ready, Refusal, RunRecord
 from protocols.pair_keys import PairRoots
 from protocols.rounds.journal import RoundJournal, RunNote
 from protocols.secure_sum import SecureSum
@@ -155,6 +161,19 @@ def require_run(run_id: bytes, wanted: bytes) -> None:
     """Refuse a message of another run."""
     if run_id != wanted:
         raise UnexpectedMessageError("a message must be of this run")
+
+
+def require_statement(
+    statement: KeyStatement, sender: bytes, *, offer_digest: bytes, suite: str, expires_at: int
+) -> None:
+    """Check that a party's keys, which it signed, are for this offer and of its suite."""
+    said = (statement.offer_digest, statement.role, statement.expires_at)
+    if said != (offer_digest, ROLE_PARTY, expires_at):
+        raise UnexpectedMessageError("a key statement must be for this offer")
+    try:
+        require_key_of(suite, statement.sealing_key)
+    except SuiteError as error:
+        raise error.from_peer(sender.hex()) from error
 
 
 def require_enough_heads(

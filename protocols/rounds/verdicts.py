@@ -1,13 +1,10 @@
 """The one verdict of each party on a plan, and the proof of enough equal ones; both ends.
 
-The coordinator proposes the set U of parties whose y's it holds. Each of them checks U and signs
-its one verdict on the plan. Enough equal verdicts are a certificate: no other verdict on this plan
-can have as many. A party shows shares (`opening`) only against it, or against MACs
-of these verdicts that prove the same to it alone. The coordinator relays the MACs first: they are
-quicker to check.
-
-If the sum cannot open, the coordinator proposes to close the plan. A certificate for that proves
-that nothing ever opens for it, so that its queries may be asked again.
+A party signs one verdict on a plan: a set of parties opens, or the plan is closed. Enough equal
+verdicts are a certificate: no other verdict on this plan can have as many. A party shows shares
+(`opening`) only against it, or against MACs of these verdicts that prove the same to it alone. The
+coordinator relays the MACs first: they are quicker to check. A certificate for "closed" proves that
+nothing ever opens, so that the plan's queries may be asked again.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from protocols.errors import UnexpectedMessageError, WrongStateError
 from protocols.messages import BlameRequest, StreamSums
 from protocols.ring import Words
-from protocols.rounds.blame.rows import row_sum
 from protocols.secure_sum import SecureSum
 
 OpenedStream = tuple[int, int, bytes]
@@ -108,7 +107,7 @@ class BlameCase:
         stated = {self._seats.index(party): sums for party, sums in self._stated.items()}
         known: dict[tuple[int, int], int] = {}
         for dealer, place, key in self._opened:
-            sum_ = row_sum(self._form, key, self._row, row_words=self._row_words)
+            sum_ = self._form.row_sum(key, self._row, row_words=self._row_words)
             known[dealer, place] = known[place, dealer] = sum_
         parties = tuple(
             self._seats[seat]

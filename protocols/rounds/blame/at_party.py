@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from protocols.errors import BlameError
 from protocols.messages import BlameRequest
-from protocols.rounds.blame.rows import row_sum
 from protocols.rounds.seating import COORDINATOR
 from protocols.secure_sum import SecureSum
 
@@ -48,7 +47,7 @@ class RowWitness:
             raise BlameError("a row must be asked about once")
         keys, self._keys = self._keys, {}
         return tuple(
-            row_sum(self._form, keys[seat], row, row_words=row_words) if seat in keys else 0
+            self._form.row_sum(keys[seat], row, row_words=row_words) if seat in keys else 0
             for seat in range(self._parties)
         )
 

@@ -16,8 +16,7 @@ from protocols.messages import (
 )
 from protocols.rounds.coordinator_journal import SetupFinished
 from protocols.rounds.live_run import LiveRun
-from protocols.rounds.seating import require_run, setup_digest
-from protocols.rounds.setup.statement import require_statement
+from protocols.rounds.seating import require_run, require_statement, setup_digest
 from protocols.rounds.states import CoordinatorState
 from protocols.wire import Signed
 

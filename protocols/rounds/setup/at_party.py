@@ -31,13 +31,14 @@ from protocols.messages import (
 from protocols.pair_keys import PairRoots, confirmation, make_root
 from protocols.rounds.seating import (
     COORDINATOR,
+    ROLE_PARTY,
     SeatedRun,
     Seating,
     require_fresh,
+    require_statement,
     setup_digest,
     verify_handed_over,
 )
-from protocols.rounds.setup.statement import ROLE_PARTY, require_statement
 from protocols.secure_sum import SecureSum
 from protocols.wire import Signed
 
