@@ -167,15 +167,10 @@ class OpenSite:
         """Return the stored task, or fetch it from its federation; see `fetch_task`."""
         from party.site.tasks import fetch_task  # noqa: PLC0415 - keeps --help fast
 
-        asking = [
-            one
-            for one in self.site.memberships
-            if one.coordinator.fingerprint == approval.coordinator
-        ]
-        if not asking:
+        asking = self.site.membership_at(approval.coordinator)
+        if asking is None:
             raise MembershipError("who asked must be one of this hospital's federations")
-        door = CoordinatorDoor(asking[0], clock=time.time, sent=self.sent)
-        with closing(door):
+        with closing(CoordinatorDoor(asking, clock=time.time, sent=self.sent)) as door:
             return fetch_task(self.site, door, self.proposal(approval).pool)
 
     # Decisions --------------------------------------------------------------------------------

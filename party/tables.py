@@ -56,7 +56,7 @@ def sent_table(opened: OpenSite, *, most: int, skip: int = 0) -> dict[str, Any]:
                 "kind": one.kind,
                 "title": words_of_sent(one.kind)[0],
                 "meaning": words_of_sent(one.kind)[1],
-                "run": one.run.hex(),
+                "run": one.run_id.hex(),
                 "times": one.times,
                 "bytes": one.size,
                 "sha256": one.digest.hex(),

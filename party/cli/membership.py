@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from cryptography import x509
 
 from party.cli.console import DEFAULT_SITE, FederationOption, SiteOption, ask, decider, tell
 from party.errors import (
@@ -19,19 +18,18 @@ from party.errors import (
     NotConfirmedError,
     PartyError,
     PartyUsageError,
-    SiteError,
     WordsDifferError,
 )
 from party.owner import open_site, opened_records
 from party.site.enrollment import CoordinatorDoor, ask_membership, require_way_out
 from party.site.folder import SETTINGS_FILE, Site
-from party.site.membership import CA_FILE, SiteMembership
+from party.site.membership import SiteMembership
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
 from pate_fed.nodes.command_line import EXIT_FAILED, show
 from pate_fed.nodes.console import minute
 from pate_fed.nodes.owner_files import as_fault
-from pate_fed.regular_files import open_regular, read_regular
+from pate_fed.regular_files import open_regular
 from protocols.enrollment import MAX_INVITATION_BYTES, Invitation
 from protocols.errors import InvitationError
 from protocols.fingerprint_words import is_same, spoken
@@ -65,7 +63,7 @@ def join(
     _compare(invitation, compared)
     folder = site.absolute()
     before = Site.open(folder) if (folder / SETTINGS_FILE).exists() else None
-    known = None if before is None else before.membership_at(invitation.coordinator)
+    known = None if before is None else before.membership_at(invitation.coordinator.fingerprint)
     was_left = known is not None and known.has_left
     joined = _membership_for(folder, before, invitation)
     try:
@@ -127,7 +125,7 @@ def renew(
     """
     joined = open_site(site).membership(federation)
     membership = ask_membership(joined)
-    ca = _ends(joined)
+    ca = joined.ca_ends
     left = (ca - datetime.now(UTC)) // timedelta(days=1)
     tls = _tls_check(joined)
     show(
@@ -222,7 +220,7 @@ def _compare(invitation: Invitation, compared: str | None) -> None:
 def _membership_for(folder: Path, site: Site | None, invitation: Invitation) -> SiteMembership:
     """Make the membership, or go on with one whose request did not get through."""
     if site is not None:
-        known = site.membership_at(invitation.coordinator)
+        known = site.membership_at(invitation.coordinator.fingerprint)
         if known is not None and site.has_keys and known.fits(invitation):
             return known
     if invitation.expires_at <= time.time():
@@ -231,7 +229,7 @@ def _membership_for(folder: Path, site: Site | None, invitation: Invitation) -> 
             f"one that ended on {minute(invitation.expires_at)}",
         )
     made = Site.create(folder, invitation) if site is None else site.add(invitation)
-    joined = made.membership_at(invitation.coordinator)
+    joined = made.membership_at(invitation.coordinator.fingerprint)
     assert joined is not None
     return joined
 
@@ -268,11 +266,3 @@ def _tls_check(joined: SiteMembership) -> Check:
     from party.doctor import PartyProbes, check_network  # noqa: PLC0415 - keeps --help fast
 
     return next(check for check in check_network(joined, PartyProbes()) if check.name == "tls")
-
-
-def _ends(joined: SiteMembership) -> datetime:
-    try:
-        content = read_regular(joined.path(CA_FILE))
-        return x509.load_pem_x509_certificate(content).not_valid_after_utc
-    except (OSError, ValueError) as error:
-        raise SiteError(f"{CA_FILE} must be a certificate", type(error).__name__) from error

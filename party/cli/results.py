@@ -74,7 +74,7 @@ def _state(opened: OpenSite, one: AnsweredRun) -> str:
     from party.site.results import are_there  # noqa: PLC0415 - keeps --help fast
 
     try:
-        with closing(_door(_membership(opened, one))) as door:
+        with closing(CoordinatorDoor(_membership(opened, one), clock=time.time)) as door:
             return "ready" if are_there(door, one.run) else "none yet"
     except (JoinError, MembershipError) as error:
         return f"not known ({error.code}): {one_line(str(error))}"
@@ -91,7 +91,7 @@ def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None) -> None:
     refuse_existing(target)
     taken: dict[str, Fact] = {"run": one.run, "to": str(target)}
     opened.records.standing.note_taken(SiteAct.RESULTS_FETCHED, taken, by=decider(None))
-    with closing(_door(joined)) as door:
+    with closing(CoordinatorDoor(joined, clock=time.time)) as door:
         verdict = fetch_results(
             door,
             one,
@@ -130,13 +130,7 @@ def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None) -> None:
 
 
 def _membership(opened: OpenSite, one: AnsweredRun) -> SiteMembership:
-    found = [
-        each for each in opened.site.current if each.coordinator.fingerprint == one.coordinator
-    ]
-    if not found or not opened.site.has_keys:
+    found = opened.site.membership_at(one.coordinator)
+    if found is None or found.has_left or not opened.site.has_keys:
         raise MembershipError("a run must be of a federation that this hospital is in")
-    return found[0]
-
-
-def _door(joined: SiteMembership) -> CoordinatorDoor:
-    return CoordinatorDoor(joined, clock=time.time)
+    return found

@@ -223,7 +223,7 @@ def _has_joined(folder: Path, invite: Path) -> bool:
     """Tell whether the invitation's coordinator took our request, by our record."""
     from party.storage.audit_log import SiteAct  # noqa: PLC0415 - keeps --help fast
 
-    coordinator = read_invitation(invite).coordinator
+    coordinator = read_invitation(invite).coordinator.fingerprint
     with open_records(folder) as opened:
         known = opened.site.membership_at(coordinator)
         return (

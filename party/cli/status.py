@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from party.cli.console import DEFAULT_SITE, SiteOption
@@ -92,7 +92,7 @@ def status(site: SiteOption = DEFAULT_SITE) -> None:
     settings = opened.settings
     checked, pause = _decided(opened)
     troubles = _troubles(opened, {one.joined.name: one.answer for one in standings})
-    kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
+    kept = list(opened.path("teachers").glob("[!.]*"))
     words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
     several = len(standings) > 1
     state = "" if node is None else state_of_node(opened, node)
@@ -115,7 +115,7 @@ def status(site: SiteOption = DEFAULT_SITE) -> None:
                 for one in troubles
             ],
             "paused": None if pause is None else {"by": pause[0], "at": pause[1]},
-            "node": None if node is None else {**node.as_record(), "state": state},
+            "node": None if node is None else {**asdict(node), "state": state},
             "node_unread": unread,
         },
         (

@@ -53,11 +53,6 @@ class Cost:
     delta_for_tests: float
 
     @property
-    def exceeds_epsilon(self) -> bool:
-        """Whether epsilon of the budget, not delta for tests, would stop the run before its end."""
-        return self.used + self.share > 1
-
-    @property
     def fits(self) -> bool:
         """Whether the budget for life holds all of it; otherwise the run stops before."""
         return self.room > 0

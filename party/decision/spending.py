@@ -74,24 +74,17 @@ def spending_by_run(
         groups[key] = name, [*groups.get(key, ("", []))[1], entry]
     spent = []
     for name, own in groups.values():
-        one = _spending(ledger, tuple(own), name, coordinators.get(name, b""))
-        account = accounts[name]
+        alone, account = replace(ledger, entries=tuple(own)), accounts[name]
+        one = RunSpending(
+            name,
+            coordinators.get(name, b""),
+            len(own),
+            sum(entry.state is EntryState.RESERVED for entry in own),
+            alone.used_share(),
+            alone.charged_delta(),
+        )
         spent.append(one if account is None else _with_terms(one, account, ledger, costs))
     return tuple(spent)
-
-
-def _spending(
-    ledger: PrivacyLedger, own: tuple[LedgerEntry, ...], name: str, coordinator: bytes
-) -> RunSpending:
-    alone = replace(ledger, entries=own)
-    return RunSpending(
-        name,
-        coordinator,
-        len(own),
-        sum(entry.state is EntryState.RESERVED for entry in own),
-        alone.used_share(),
-        alone.charged_delta(),
-    )
 
 
 def _with_terms(

@@ -32,8 +32,10 @@ from party.site.tasks import read_task
 from party.site.training import (
     SHARES_FILE,
     json_bytes,
+    kept_folders,
     read_files,
     read_manifest,
+    shares_in,
     with_manifest,
     write_folder,
 )
@@ -119,7 +121,7 @@ def remove_patient(
     after = hashlib.sha256(content).hexdigest()
     retrained = [
         _retrain(site, folder, text, plain(patient), after=after, random_bytes=random_bytes)
-        for folder in _folders(site)
+        for folder in kept_folders(site)
     ]
     trained = sum(one.trained for one in retrained)
     plan = json_bytes(
@@ -251,11 +253,6 @@ def _header_end(lines: list[bytes]) -> int:
 # Teachers ---------------------------------------------------------------------------------------
 
 
-def _folders(site: Site) -> list[Path]:
-    found = site.path("teachers").iterdir()
-    return sorted(one for one in found if one.is_dir() and not one.name.startswith("."))
-
-
 def _retrain(
     site: Site,
     folder: Path,
@@ -274,7 +271,7 @@ def _retrain(
         )
     task = _task_of(site, folder)
     old = read_files(folder, manifest.get("files"))
-    shares = _shares_in(folder, old)
+    shares = shares_in(folder, old, fault=ErasureError)
     place = next((at for at, share in enumerate(shares) if patient in share), None)
     bound_to = {name: value for name, value in manifest.items() if name != "files"}
     if place is None and is_held_out(patient, float(manifest.get("held_out", 0.0))):
@@ -320,17 +317,6 @@ def _task_of(site: Site, folder: Path) -> LearningTask:
         "if no run needs it",
         "no such task",
     )
-
-
-def _shares_in(folder: Path, files: Mapping[str, bytes]) -> list[list[str]]:
-    if SHARES_FILE not in files:
-        raise ErasureError(
-            f"teachers/{folder.name} must say which teacher has which patient: delete the folder, "
-            "and try again; new teachers are trained at the next start",
-            "teachers of an older version",
-        )
-    shares: list[list[str]] = json.loads(files[SHARES_FILE])
-    return shares
 
 
 def _select(records: Records, patients: Iterable[str]) -> Records:

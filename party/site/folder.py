@@ -33,7 +33,7 @@ from pate_fed.nodes.forwarding import Forwarding
 from pate_fed.nodes.owner_files import as_fault, make_folder
 from pate_fed.nodes.settings_file import settings_text
 from protocols.enrollment import Invitation
-from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.identity import SigningIdentity
 
 if TYPE_CHECKING:
     from party.storage import PartyDatabase
@@ -182,7 +182,7 @@ class Site:
         The settings file is written last. A membership missing there is made again. A coordinator's
         federation is joined once. The identity must be there if other memberships are.
         """
-        known = self.membership_at(invitation.coordinator)
+        known = self.membership_at(invitation.coordinator.fingerprint)
         if known is not None and not known.has_left:
             raise MembershipError(
                 "a coordinator's federation is joined once: if its address changed, write the new "
@@ -265,15 +265,15 @@ class Site:
             )
         return found[0]
 
-    def membership_at(self, coordinator: PublicIdentity) -> SiteMembership | None:
-        """Return the membership of a coordinator's federation; None if there is none."""
-        found = (one for one in self.memberships if one.coordinator == coordinator)
+    def membership_at(self, coordinator: bytes) -> SiteMembership | None:
+        """Return the membership with this coordinator's fingerprint; None if there is none."""
+        found = (one for one in self.memberships if one.coordinator.fingerprint == coordinator)
         return next(found, None)
 
     def federation_of(self, coordinator: bytes) -> str:
         """Return the name of the federation with this coordinator's fingerprint, for people."""
-        found = [one for one in self.memberships if one.coordinator.fingerprint == coordinator]
-        return found[0].settings.federation if found else "an unknown federation"
+        found = self.membership_at(coordinator)
+        return "an unknown federation" if found is None else found.settings.federation
 
     def open_database(self) -> PartyDatabase:
         """Open the node's memory. It is made once: a new one would have forgotten everything."""

@@ -11,9 +11,11 @@ import secrets
 import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -28,6 +30,7 @@ from party.errors import SiteError
 from pate_fed.nodes import read_named, write_named
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.nodes.ports import LAST_PORT, host_and_port
+from pate_fed.regular_files import read_regular
 from protocols.enrollment import Invitation, certificate_fingerprint, federation_fingerprint
 from protocols.errors import MalformedMessageError
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -114,6 +117,15 @@ class SiteMembership:
                 "node.key must hold the node's private key: put it back from your safe"
             ) from error
         return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+    @property
+    def ca_ends(self) -> datetime:
+        """When the federation's CA expires."""
+        try:
+            content = read_regular(self.path(CA_FILE))
+            return x509.load_pem_x509_certificate(content).not_valid_after_utc
+        except (OSError, ValueError) as error:
+            raise SiteError(f"{CA_FILE} must be a certificate", type(error).__name__) from error
 
     @property
     def node_secret(self) -> bytes:

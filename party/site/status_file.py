@@ -80,10 +80,6 @@ class Status:
     trouble: str = ""
     federations: dict[str, FederationStatus] = field(default_factory=dict)
 
-    def as_record(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return asdict(self)
-
     def is_alive(self, *, now: float) -> bool:
         """Tell whether the node wrote its status a moment ago."""
         return self.state != "stopped" and now - self.at <= FRESH_S
@@ -138,7 +134,7 @@ class LiveStatus:
 
 def write_status(path: Path, status: Status) -> None:
     """Replace the status, whole or not at all."""
-    content = json.dumps({"schema_version": SCHEMA_VERSION, **status.as_record()}, indent=1)
+    content = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(status)}, indent=1)
     write_file(path, (content + "\n").encode())
 
 
@@ -153,7 +149,7 @@ def read_status(path: Path) -> Status | None:
     if not isinstance(record, dict) or record.pop("schema_version", None) != SCHEMA_VERSION:
         raise NodeStartError(f"{path.name} must be of version {SCHEMA_VERSION}")
     status = checked(Status, record, where=f"{path.name}: ", fault=NodeStartError)
-    if status.as_record() != record:  # a field is not there
+    if asdict(status) != record:  # a field is not there
         raise NodeStartError(f"{path.name} must be as it was written")
     return status
 

@@ -12,14 +12,14 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from party.errors import DataError, TeachersError
+from party.errors import DataError, PartyError, TeachersError
 from party.site.dataset import read_registered, require_unchanged
 from party.site.folder import Site
 from party.site.held_out import taught
@@ -27,7 +27,7 @@ from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import UnreadableFileError
-from pate_fed.nodes.owner_files import as_fault
+from pate_fed.nodes.owner_files import as_fault, write_file
 from pate_fed.regular_files import read_regular
 from pate_fed.shards import deal_to_teachers, require_disjoint, rows_by_unit
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
@@ -38,7 +38,6 @@ SHARES_FILE = "shares.json"
 
 SCHEMA_VERSION = 1
 RANDOMNESS = "drawn from the operating system for this training alone, and not kept"
-_OWNER_ONLY = 0o600
 _KEY_BYTES = 32
 _PARTIAL = ".partial"
 
@@ -114,7 +113,7 @@ def of_another_table(site: Site) -> tuple[str, ...]:
     This hospital does not vote with them (PF-346).
     """
     found = []
-    for folder in sorted(site.path("teachers").glob("[!.]*")):
+    for folder in kept_folders(site):
         try:
             manifest = read_manifest(folder)
         except TeachersError:
@@ -136,6 +135,11 @@ def teachers_digest(site: Site, task: LearningTask) -> bytes:
 def folder_of(site: Site, task: LearningTask) -> Path:
     """Return the folder of a task's teachers."""
     return site.path("teachers", task.digest.hex())
+
+
+def kept_folders(site: Site) -> list[Path]:
+    """Return the folders of all kept teachers, one for each task."""
+    return sorted(one for one in site.path("teachers").glob("[!.]*") if one.is_dir())
 
 
 def require_label(site: Site, task: LearningTask) -> None:
@@ -258,6 +262,20 @@ def read_files(folder: Path, listed: Any) -> dict[str, bytes]:
     return files
 
 
+def shares_in(
+    folder: Path, files: Mapping[str, bytes], *, fault: type[PartyError]
+) -> list[list[str]]:
+    """Return the patients of each teacher, from the files in a folder of teachers."""
+    if SHARES_FILE not in files:
+        raise fault(
+            f"teachers/{folder.name} must say which teacher has which patient: delete the folder, "
+            "and try again; new teachers are trained at the next start",
+            "teachers of an older version",
+        )
+    shares: list[list[str]] = json.loads(files[SHARES_FILE])
+    return shares
+
+
 def _keep(folder: Path, files: dict[str, bytes]) -> None:
     """Write a folder whole or not at all; the caller must hold the lock."""
     partial = folder.with_name(f".{folder.name}{_PARTIAL}")
@@ -272,8 +290,4 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
     """Write a new folder and its files, and wait until these are on disk."""
     folder.mkdir(mode=0o700)
     for name, content in files.items():
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(folder / name, flags, _OWNER_ONLY), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_file(folder / name, content)

@@ -230,11 +230,12 @@ class StandingRow(SiteRow):
 
 
 class SentRow(SiteRow):
-    """See `party.storage.sent.SentMessage`; one that left again is the same row.
+    """A message that left, in the order in which they first did; times are Unix seconds.
 
-    Requests outside of runs have one row for each day and thing that they ask about. So have the
-    messages of a kind beyond the most of a day. `name` is the digest of the message; of a request
-    or the rest of a day, kind, coordinator and day.
+    One that left again is the same row, and `size` is that of all times. Requests outside of runs
+    have one row for each day and thing that they ask about. So have the messages of a kind beyond
+    the most of a day. `name` is the digest of the message; of a request or the rest of a day, kind,
+    coordinator and day. `digest` is that of a request's newest message.
     """
 
     __tablename__ = "sent"
