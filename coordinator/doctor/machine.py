@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from coordinator.database import Database
-from coordinator.doctor.surroundings import CoordinatorProbes
+from coordinator.doctor.probes import CoordinatorProbes
 from coordinator.errors import (
     CertificateError,
     CoordinatorError,

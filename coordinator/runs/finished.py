@@ -88,7 +88,7 @@ class FinishedRuns:
 
 def leak_of(finished: FinishedRuns, name: str) -> Audit:
     """Return the vote leak of a run, on made-up votes: nothing of it is private."""
-    from coordinator.runs.vote_leak import leak_of_run  # noqa: PLC0415 - takes a second
+    from coordinator.runs.run_leak import leak_of_run  # noqa: PLC0415 - takes a second
 
     finished.read(name)
     return leak_of_run(finished.folder(name))

@@ -26,7 +26,7 @@ from coordinator.database import (
     in_utc,
 )
 from coordinator.errors import RunQueueError, RunRequestError
-from coordinator.runs.hospitals import RunHospitals
+from coordinator.runs.run_hospitals import RunHospitals
 from pate_fed.nodes import facts
 
 __all__ = ["ENDED", "PAUSE", "Run", "RunQueue", "RunState"]

@@ -12,9 +12,9 @@ from typing import Final
 
 from coordinator.errors import SuspendedError
 from coordinator.federation.enrollment import INSIDE, EnrolledParty
-from coordinator.runs.hospitals import HospitalAnswer, HospitalState
 from coordinator.runs.queue import Run, RunQueue
-from coordinator.runs.spent import Terms
+from coordinator.runs.run_hospitals import HospitalAnswer, HospitalState
+from coordinator.runs.spending import Terms
 
 QUIET: Final = timedelta(minutes=10)
 """A hospital that asked nothing for so long is away: it asks about once a minute."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from party.errors import TeachersError
-from party.site.folder import Site
+from party.site.site import Site
 from party.site.training import kept_folders, read_files, read_manifest, shares_in
 from pate_fed.audit.tags import tag_shares
 

@@ -61,8 +61,8 @@ from pate_fed.accounting.label_bounds import (
     label_rdp,
     threshold_bit_rdp,
 )
-from pate_fed.accounting.ledger import LedgerEntry, PrivacyLedger, order_for_life
 from pate_fed.accounting.outcome_caps import NO_OUTCOMES, OutcomeEntry, OutcomeLedger, Outcomes
+from pate_fed.accounting.privacy_ledger import LedgerEntry, PrivacyLedger, order_for_life
 from pate_fed.accounting.reservations import Entry, EntryState
 
 __all__ = [

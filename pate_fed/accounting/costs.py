@@ -24,7 +24,7 @@ ROWS_RDP_METHOD: Final = (
 RUNS_METHOD: Final = (
     "sum over all runs whose labels are used: their epsilons and their deltas add up"
 )
-ROUNDS_METHOD: Final = (
+SERIES_METHOD: Final = (
     "RDP of all rounds at their caps, at an order fixed before the first round, converted by CKS"
 )
 PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer"'

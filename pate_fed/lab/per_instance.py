@@ -16,7 +16,6 @@ from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.accounting.curves import event_approximate_rdp, event_rdp
 from pate_fed.accounting.ranges import probability, vote_counts
 from pate_fed.errors import InvalidParameterError
-from pate_fed.federation import RunTerms
 from pate_fed.lab.laplace_bounds import laplace_rdp
 from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax
 from pate_fed.lab.mechanisms.noisy_counts import NoisyCounts
@@ -30,6 +29,7 @@ from pate_fed.mechanisms import (
     ThresholdMax,
 )
 from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.terms import RunTerms
 
 
 def instance_rdp(

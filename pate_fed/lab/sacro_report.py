@@ -18,7 +18,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pate_fed.lab.membership import MembershipAudit
+from pate_fed.lab.membership_inference import MembershipAudit
 
 ATTACK: Final = "LiRA Attack"
 _P_THRESHOLD: Final = 0.05

@@ -36,9 +36,9 @@ from pate_fed.mechanisms.mechanism import (
     Spec,
     assemble_release,
 )
+from pate_fed.mechanisms.mechanism_words import number
 from pate_fed.mechanisms.noise import NoisePlan, stable_distance
 from pate_fed.mechanisms.sampling import RandomBytes, sample_gaussian, sample_laplace
-from pate_fed.mechanisms.words import number
 from pate_fed.releases import ABSTAIN, NoisyRelease
 from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram

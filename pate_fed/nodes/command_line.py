@@ -18,7 +18,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from pate_fed.errors import CodedError, said
-from pate_fed.nodes.console import (
+from pate_fed.nodes.logs import log_line
+from pate_fed.nodes.terminal import (
     Format,
     error_line,
     one_line,
@@ -26,7 +27,6 @@ from pate_fed.nodes.console import (
     printable,
     wants_json,
 )
-from pate_fed.nodes.logs import log_line
 from pate_fed.version import __version__
 from protocols.errors import ProtocolError
 

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from pate_fed.errors import InvalidSettingError
-from pate_fed.nodes.console import one_line, place_of
 from pate_fed.nodes.owner_files import OWNER_ONLY, write_file
+from pate_fed.nodes.terminal import one_line, place_of
 from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from pate_fed.nodes.console import place_of
 from pate_fed.nodes.logs import pass_on, write_logs_as_json
 from pate_fed.nodes.owner_files import OWNER_ONLY
+from pate_fed.nodes.terminal import place_of
 
 _END_S: Final = 20.0
 _LAST_WORDS_S: Final = 5.0

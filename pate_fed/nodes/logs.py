@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pate_fed.nodes.console import place_of
+from pate_fed.nodes.terminal import place_of
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs

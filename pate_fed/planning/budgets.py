@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from pate_fed.accounting import PrivacyLedger, event_additive_delta, gdp_mu
-from pate_fed.accounting.formal import ROUNDING_ROOM
-from pate_fed.charging import whole_charge
-from pate_fed.federation import RunTerms
-from pate_fed.pricing import are_counts_seen, charged_cost
+from pate_fed.accounting.formal_cost import ROUNDING_ROOM
+from pate_fed.charges import whole_charge
+from pate_fed.prices import are_counts_seen, charged_cost
+from pate_fed.terms import RunTerms
 
 
 def budget_share(terms: RunTerms) -> float:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from pate_fed.charging import noise_of
+from pate_fed.charges import noise_of
 from pate_fed.errors import InvalidSettingError
-from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
+from pate_fed.terms import RunTerms
 
 
 def delta_slack(terms: RunTerms, *, epsilon: float) -> float | None:

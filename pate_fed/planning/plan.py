@@ -15,8 +15,8 @@ from pate_fed.errors import InvalidParameterError, InvalidSettingError, UnfitSum
 from pate_fed.mechanisms.preview import ASSUMED_ACCURACY
 from pate_fed.planning.offers import BestOffer, best_offer
 from pate_fed.planning.planner import Planner
-from pate_fed.planning.settings import RunSettings
-from pate_fed.planning.sums import SumAdvice, SumForm, Sums, advised_sum
+from pate_fed.planning.run_settings import RunSettings
+from pate_fed.planning.sum_advice import SumAdvice, SumForm, Sums, advised_sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class PlanRequest:
 
 
 class Outlook(TypedDict):
-    """Whether the answers are likely to teach a student; see `pate_fed.planning.worth`."""
+    """Whether the answers are likely to teach a student; see `pate_fed.planning.outlook`."""
 
     evidence: float
     says: str

@@ -12,12 +12,12 @@ from typing import Final, Self
 from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, InvalidSettingError
-from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.options import option_of
 from pate_fed.planning.budgets import budget_share, likely_noise, share_for_life, tightest_cost
-from pate_fed.planning.settings import RunSettings
-from pate_fed.planning.sums import SumForm, divided
+from pate_fed.planning.run_settings import RunSettings
+from pate_fed.planning.sum_advice import SumForm, divided
 from pate_fed.rule import Caps, Rule
+from pate_fed.terms import NO_TASK, RunTerms
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 
 _NOISE_STEP: Final = 0.002

@@ -12,7 +12,6 @@ from typing import Any
 from pate_fed.accounting.costs import PrivacyUnit
 from pate_fed.data import Dataset
 from pate_fed.errors import InvalidSettingError
-from pate_fed.federation import MOST_ASKED, NO_TASK, RunTerms
 from pate_fed.mechanisms import Size
 from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.planning.defaults import (
@@ -24,10 +23,11 @@ from pate_fed.planning.defaults import (
     Defaults,
 )
 from pate_fed.planning.planner import Planner
-from pate_fed.planning.settings import RunSettings
-from pate_fed.planning.sums import Sums, require_enough
+from pate_fed.planning.run_settings import RunSettings
+from pate_fed.planning.sum_advice import Sums, require_enough
 from pate_fed.queries import QueryPool
 from pate_fed.rule import Caps, Rule
+from pate_fed.terms import MOST_ASKED, NO_TASK, RunTerms
 
 
 def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums, asked: int = 0) -> RunSettings:

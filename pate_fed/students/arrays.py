@@ -18,7 +18,7 @@ from pate_fed.students.model import ConstantModel, Model, SklearnModel
 from pate_fed.students.student import Student
 
 if TYPE_CHECKING:
-    from pate_fed.students.network import NetworkModel
+    from pate_fed.students.network_student import NetworkModel
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,8 +18,8 @@ from pate_fed.data.preprocessing import Preprocessing
 from pate_fed.data.stored_preprocessing import read_preprocessing
 from pate_fed.errors import RunDirectoryError
 from pate_fed.inputs import DatasetKind
-from pate_fed.students.choice import read_student
 from pate_fed.students.student import Student
+from pate_fed.students.student_choice import read_student
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,11 @@ from functools import cached_property
 
 from protocols import wire
 from protocols.envelope import require_key_of
-from protocols.errors import (
-    BadSignatureError,
-    SuiteError,
-    TooFewHeadsError,
-    UnexpectedMessageError,
-)
+from protocols.errors import BadSignatureError, SuiteError, TooFewHeadsError, UnexpectedMessageError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import KeyStatement, Ready, Refusal, RunRecord
 from protocols.pair_keys import PairRoots
-from protocols.rounds.journal import RoundJournal, RunNote
+from protocols.rounds.round_journal import RoundJournal, RunNote
 from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript
 from protocols.values import digest_of_values

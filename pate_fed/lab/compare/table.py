@@ -8,8 +8,8 @@ from typing import Any
 
 from pate_fed.accounting.costs import PrivacyUnit, neighbors
 from pate_fed.lab.compare.case import MethodCost, VoteCase
-from pate_fed.lab.compare.formal import formal_rows
-from pate_fed.lab.compare.private import per_instance_rows, sanitized_row
+from pate_fed.lab.compare.formal_rows import formal_rows
+from pate_fed.lab.compare.private_rows import per_instance_rows, sanitized_row
 
 _PUBLIC = 'public: labels and "no answer"s'
 

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting.formal import labels_cost
+from pate_fed.accounting.formal_cost import labels_cost
 from pate_fed.data import Dataset
 from pate_fed.data.vote_file import load_vote_counts
 from pate_fed.lab.per_instance import PerInstanceMeter

@@ -27,9 +27,9 @@ from pate_fed.mechanisms.mechanism import (
     assemble_release,
     noisy_winners,
 )
+from pate_fed.mechanisms.mechanism_words import number, pick
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
-from pate_fed.mechanisms.words import number, pick
 from pate_fed.releases import NoisyRelease
 from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
