@@ -162,12 +162,10 @@ class Pages:
         return self._show(
             request,
             "request",
-            one=views.request_of(opened, found),
+            one=found,
             terms=views.terms_of(found),
             fit=None if found.review is None else found.review.fit,
             most_columns=views.MOST_COLUMNS,
-            fault_line=fault_line,
-            has_rows=isinstance(found.task, LearningTask),
             can_approve=not found.faults and approval.state is not ApprovalState.APPROVED,
             can_reject=approval.state is not ApprovalState.REJECTED,
             most_letters=MOST_REASON_LETTERS,
@@ -379,6 +377,7 @@ _TEMPLATES: Final = templates(
     room=wording.room_words,
     size=wording.size_text,
     unit=views.UNITS.get,
+    fault=fault_line,
     minute=minute,
 )
 

@@ -28,7 +28,7 @@ from party.site.held_out_patients import is_held_out
 from party.site.own_table import examine, file_digest, read_registered
 from party.site.site import Site
 from party.site.site_state import require_somebody
-from party.site.tasks import read_task
+from party.site.tasks import kept_pools, read_task
 from party.site.training import (
     SHARES_FILE,
     json_bytes,
@@ -307,11 +307,10 @@ def _retrain(
 
 
 def _task_of(site: Site, folder: Path) -> LearningTask:
-    for pool in sorted(site.path("pools").iterdir()):
-        if not pool.name.startswith("."):
-            task = read_task(site, bytes.fromhex(pool.name))
-            if isinstance(task, LearningTask) and task.digest.hex() == folder.name:
-                return task
+    for pool in kept_pools(site):
+        task = read_task(site, bytes.fromhex(pool.name))
+        if isinstance(task, LearningTask) and task.digest.hex() == folder.name:
+            return task
     raise ErasureError(
         f"the task of teachers/{folder.name} must be kept under pools: delete the teachers' folder "
         "if no run needs it",

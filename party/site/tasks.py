@@ -5,7 +5,9 @@ A stored task allows nothing by itself: the guard asks for pools that the owner 
 
 from __future__ import annotations
 
+import re
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -16,13 +18,15 @@ from party.site.document_child import AskedTask, read_document, require_readable
 from party.site.party_task import PartyTask
 from party.site.site import Site
 from pate_fed.data.task import MAX_TASK_BYTES, LearningTask
+from pate_fed.evaluation_task import is_evaluation
 from pate_fed.nodes import write_file
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.queries import QueryBatch
-from pate_fed.regular_files import read_regular
+from pate_fed.regular_files import open_regular, read_regular
 from pate_fed.teachers import TeacherEnsemble
 
 DIGEST_BYTES = 32
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class PoolDoor(Protocol):
@@ -52,6 +56,17 @@ def read_task(site: Site, digest: bytes) -> AskedTask:
     with as_fault(TaskError, "the task's file must be readable"):
         content = read_regular(site.path("pools", digest.hex()), most_bytes=MAX_TASK_BYTES)
     return read_document(content, digest)
+
+
+def kept_pools(site: Site) -> list[Path]:
+    """Return the files of all kept documents, named by the digests of their pools."""
+    return sorted(one for one in site.path("pools").glob("*") if _DIGEST.fullmatch(one.name))
+
+
+def begins_as_evaluation(kept: Path) -> bool:
+    """Tell whether a kept document is no task with labels; it may be large, and is not read."""
+    with open_regular(kept) as file:
+        return is_evaluation(file.read(64))
 
 
 def read_learning_task(site: Site, digest: bytes) -> LearningTask:
