@@ -67,20 +67,16 @@ class PartyService:
         self,
         site: Site,
         *,
-        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         clock: Callable[[], float] = time.time,
         vote_of: VoteOf | None = None,
     ) -> None:
         self._site = site
-        self._random_bytes = random_bytes
         self._clock = clock
         # One packet at a time: another federation's packet never comes between a check and its
         # write.
         self._lock = threading.RLock()
         self._said = LiveStatus(site.path(STATUS_FILE), clock=clock)
-        self._tasks = ReadyTasks(
-            site, random_bytes=random_bytes, clock=clock, tell=self._said.write, vote_of=vote_of
-        )
+        self._tasks = ReadyTasks(site, clock=clock, tell=self._said.write, vote_of=vote_of)
         self._looked_at = 0.0
         self._seen_settings: object = None
         self._settings_fault = ""
@@ -284,7 +280,7 @@ class PartyService:
             forms={name: SUMS[name]() for name in DEPLOYED_FORMS},
             journal=self._journal,
             ledger=self._ledger,
-            random_bytes=self._random_bytes,
+            random_bytes=secrets.token_bytes,
             clock=self._clock,
             tell=lambda decision: self._decisions.note(self._nodes[name], decision),
             decided=self._decisions.decision_on,

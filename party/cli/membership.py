@@ -21,7 +21,7 @@ from party.errors import (
     WordsDifferError,
 )
 from party.owner import open_site, opened_records
-from party.site.joining import CoordinatorDoor, ask_membership, require_way_out
+from party.site.joining import CoordinatorDoor, ask_membership, way_out
 from party.site.membership import SiteMembership
 from party.site.site import SETTINGS_FILE, Site
 from party.site.status_file import FILE as STATUS_FILE
@@ -59,7 +59,7 @@ def join(
     import httpx  # noqa: PLC0415 - keeps --help fast
 
     invitation = read_invitation(invite)
-    require_way_out(invitation.address)
+    way_out(invitation.address)
     _compare(invitation, compared)
     folder = site.absolute()
     before = Site.open(folder) if (folder / SETTINGS_FILE).exists() else None

@@ -23,13 +23,12 @@ def serve_page(
     host: str = LOOPBACK,
     port: int = 0,
     tell: Callable[[str], None],
-    clock: Callable[[], float] = time.time,
 ) -> None:
     """Serve the page, on an address of this machine alone, until Ctrl-C or SIGTERM.
 
     Nobody but `by` may see the one-time link that is told.
     """
-    sessions = PageSessions(clock=clock)
+    sessions = PageSessions(clock=time.time)
     if host == "localhost" or not is_loopback(host):
         raise PageError(
             "the page must be served on this machine's own network, 127.0.0.1 or ::1", repr(host)

@@ -36,15 +36,9 @@ class PageSessions:
     `room` is the first part of every path; secret, so that the cookie goes nowhere else.
     """
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float],
-        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._random_bytes = random_bytes
-        self.room = random_bytes(_ROOM_BYTES).hex()
+        self.room = secrets.token_bytes(_ROOM_BYTES).hex()
         self._made_at = clock()
         self._link = b""
         self._cookie = b""
@@ -53,7 +47,7 @@ class PageSessions:
 
     def make_link(self) -> str:
         """Return the token of a new link; an older one is good no more."""
-        token = self._random_bytes(_BYTES).hex()
+        token = secrets.token_bytes(_BYTES).hex()
         self._link, self._made_at = _digest(token), self._clock()
         return token
 
@@ -68,9 +62,9 @@ class PageSessions:
             if not (self._link and is_link and 0 <= now - self._made_at < LINK_LIFETIME_S):
                 return None
             self._link = b""
-        cookie = self._random_bytes(_BYTES).hex()
+        cookie = secrets.token_bytes(_BYTES).hex()
         self._cookie = _digest(cookie)
-        self._session = PageSession(self._random_bytes(_BYTES).hex(), now, now)
+        self._session = PageSession(secrets.token_bytes(_BYTES).hex(), now, now)
         return cookie
 
     def find(self, cookie: str) -> PageSession | None:

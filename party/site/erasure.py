@@ -167,7 +167,12 @@ def finish(site: Site, database: PartyDatabase) -> Site:
     content = read_regular(site.path(PLAN_FILE))
     plan = _plan_of(content)
     site = Site.open(site.folder)
-    if plan is not None and _is_decided(SiteAuditLog(database), hashlib.sha256(content).digest()):
+    digest = hashlib.sha256(content).digest()
+    is_decided = plan is not None and any(
+        record.act is SiteAct.PATIENT_REMOVED and record.facts.get("plan") == digest
+        for record in SiteAuditLog(database).entries()
+    )
+    if plan is not None and is_decided:
         site = _complete(site, plan)
     else:
         _undo(site, plan)
@@ -378,10 +383,3 @@ def _plan_of(content: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return plan if isinstance(plan, dict) else None
-
-
-def _is_decided(log: SiteAuditLog, plan: bytes) -> bool:
-    return any(
-        record.act is SiteAct.PATIENT_REMOVED and record.facts.get("plan") == plan
-        for record in log.entries()
-    )

@@ -226,25 +226,21 @@ class CoordinatorDoor:
         self._client.close()
 
 
-def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.time) -> Membership:
+def ask_membership(joined: SiteMembership) -> Membership:
     """Ask the coordinator once for this hospital's membership and the other members."""
-    with closing(CoordinatorDoor(joined, clock=clock)) as door:
+    with closing(CoordinatorDoor(joined, clock=time.time)) as door:
         return door.membership()
 
 
-def require_way_out(address: str) -> None:
-    """Refuse an address, or a proxy in `HTTPS_PROXY`, that leads to no coordinator."""
-    _proxy(address)
-
-
-def _proxy(address: str) -> Proxy | None:
+def way_out(address: str) -> Proxy | None:
+    """Return the proxy to a coordinator; refuses one, or an address, that leads nowhere."""
     return proxy_to(place_of(address)[0], os.environ)
 
 
 def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
     import httpx  # noqa: PLC0415
 
-    proxy = _proxy(joined.settings.address)
+    proxy = way_out(joined.settings.address)
     # This CA and no other: the machine's own trusted CAs are not asked.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -40,13 +41,11 @@ class ReadyTasks:
         self,
         site: Site,
         *,
-        random_bytes: Callable[[int], bytes],
         clock: Callable[[], float],
         tell: Callable[[], None],
         vote_of: VoteOf | None,
     ) -> None:
         self._site = site
-        self._random_bytes = random_bytes
         self._clock = clock
         self._tell = tell
         self._vote_of = vote_of
@@ -149,7 +148,7 @@ class ReadyTasks:
             return PartyTask(task.pool, vote, len(task.class_names), task.digest)
         if train:
             ensemble = ready_teachers(
-                self._site, task, random_bytes=self._random_bytes, tell=lambda *_: self._tell()
+                self._site, task, random_bytes=secrets.token_bytes, tell=lambda *_: self._tell()
             )
         else:
             ensemble = load_teachers(self._site, task)

@@ -6,7 +6,6 @@ A stored task allows nothing by itself: the guard asks for pools that the owner 
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -79,7 +78,10 @@ def read_learning_task(site: Site, digest: bytes) -> LearningTask:
 
 def party_task(task: LearningTask, ensemble: TeacherEnsemble, *, teachers: bytes) -> PartyTask:
     """Put a task and its teachers together; `teachers` is `training.teachers_digest`."""
-    vote = partial(_vote, ensemble)
+
+    def vote(batch: QueryBatch) -> NDArray[np.int64]:
+        return ensemble.vote(batch.views)
+
     return PartyTask(task.pool, vote, len(task.class_names), task.digest, teachers)
 
 
@@ -91,7 +93,3 @@ def _require_digest(digest: bytes) -> None:
 def _keep(site: Site, digest: bytes, content: bytes) -> None:
     with as_fault(TaskError, "the task's file must be writable"):
         write_file(site.path("pools", digest.hex()), content)
-
-
-def _vote(ensemble: TeacherEnsemble, batch: QueryBatch) -> NDArray[np.int64]:
-    return ensemble.vote(batch.views)

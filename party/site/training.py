@@ -165,15 +165,11 @@ def _alone(folder: Path) -> Iterator[None]:
     with as_fault(TeachersError, "teachers must be writable"):
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _wait_for(lock)
+        with as_fault(TeachersError, "teachers must be on a disk of this machine"):
+            fcntl.flock(lock, fcntl.LOCK_EX)  # removed even if the process is killed
         yield
     finally:
         os.close(lock)
-
-
-def _wait_for(lock: int) -> None:
-    with as_fault(TeachersError, "teachers must be on a disk of this machine"):
-        fcntl.flock(lock, fcntl.LOCK_EX)  # removed even if the process is killed
 
 
 def _train(

@@ -41,15 +41,11 @@ class RunCosts:
         with self._database.transaction() as connection:
             stored = connection.scalar(_RECORD, {"key": key})
         if stored is not None:
-            return _cost_in(stored)
+            try:
+                return FormalCost(**json.loads(stored))
+            except (ValueError, TypeError, AttributeError) as error:
+                raise StorageDamagedError("a run's stated cost must be readable") from error
         found = run_cost(terms)
         with self._database.transaction() as connection:
             put(connection, RunCostRow, {"key": key, "record": json.dumps(asdict(found))})
         return found
-
-
-def _cost_in(record: str) -> FormalCost:
-    try:
-        return FormalCost(**json.loads(record))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise StorageDamagedError("a run's stated cost must be readable") from error
