@@ -222,7 +222,6 @@ class OpenSite:
         return tuple(one for one in waiting if one not in others and one.digest == pool)
 
     def _asking(self, federation: str | None) -> bytes | None:
-        """Return the coordinator's fingerprint of the named federation, if one is named."""
         if federation is None:
             return None
         return self.site.membership(federation).coordinator.fingerprint

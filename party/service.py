@@ -320,7 +320,6 @@ class PartyService:
         return self._said.store_fault or self._tasks.trouble or self._settings_fault
 
     def _show_trouble(self, code: str) -> None:
-        """Show new trouble at once."""
         if code != self.status.trouble:
             self._say(trouble=code)
 

@@ -170,7 +170,8 @@ def disclose(
     if len(column) != column_bytes(parties):
         raise WrongShareError("one share must be of each secret", len(column))
     labels = Labels.of(dealing, dealer=dealer)
-    opened = b"".join(_share_in(column, place) for place in (dealer, *dropped))
+    shares = _pieces(column[DIGEST_BYTES:], SHARE_BYTES)
+    opened = b"".join(shares[place] for place in (dealer, *dropped))
     split_shares(opened)
     rest = keys_digest = column[:DIGEST_BYTES]
     mask_hash = labels.of_share(holder, dealer, opened[:SHARE_BYTES])
@@ -237,23 +238,15 @@ def _stream_bytes(key: bytes) -> Callable[[int], bytes]:
 
 
 def _root_above(mask_hash: bytes, keys_digest: bytes) -> bytes:
-    """Root of a column from the hash of the self mask's share and the keys' digest."""
     return hashlib.sha256(_DOMAIN + b"column\0" + mask_hash + keys_digest).digest()
 
 
 def _keys_digest(hashes: Sequence[bytes], dealer: int) -> bytes:
-    """Digest of the hashes of the shares of all keys."""
     keys = b"".join(hashes[:dealer]) + b"".join(hashes[dealer + 1 :])
     return hashlib.sha256(_DOMAIN + b"keys\0" + keys).digest()
 
 
-def _share_in(column: bytes, place: int) -> bytes:
-    start = DIGEST_BYTES + SHARE_BYTES * place
-    return column[start : start + SHARE_BYTES]
-
-
 def _kept(parties: int, dealer: int, dropped: Sequence[int]) -> list[int]:
-    """Places of the keys that stay closed."""
     return [place for place in range(parties) if place != dealer and place not in dropped]
 
 

@@ -282,7 +282,6 @@ class _Chain:
         _require(digest == expected, "an entry must be the signed message")
 
     def _certificate(self, content: dict[str, object], digest: bytes) -> None:
-        """Check that enough parties gave this verdict on the plan before it."""
         survivors = [_hex(each, 32) for each in _list(content["survivors"])]
         chosen = [seat for seat in self.seats if seat in survivors]
         _require(survivors == chosen, "survivors must be parties, in order, none twice")
@@ -298,7 +297,6 @@ class _Chain:
             _require(given == digest, "all verdicts must be equal")
 
     def _signed(self, sender: bytes, item: Any, purpose: str) -> bytes:
-        """Check a signature; return the digest that it is of."""
         _fields(item, {"sender", "digest", "signature"})
         digest = _hex(item["digest"], 32)
         _verify(self.keys[sender], purpose, digest, _hex(item["signature"], 64))

@@ -114,8 +114,6 @@ def _approve(
     by: str,
     reason: str = "",
 ) -> None:
-    """Train teachers, then approve; a run's pool with it."""
-
     def trained(done: int, total: int) -> None:
         tell(f"Teacher {done} of {total} is trained.")
 

@@ -170,7 +170,6 @@ def _changed(site: Site, name: str, text: str, federation: str | None) -> SiteSe
 
 
 def _typed(known: Rules | SiteSettings | MembershipSettings, name: str, text: str) -> Any:
-    """Return a value as its field has it, if the field may have it."""
     given: Any = text
     if isinstance(getattr(known, name), frozenset):
         given = sorted({one.strip() for one in text.split(",")})

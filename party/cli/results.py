@@ -70,7 +70,6 @@ def _list(opened: OpenSite) -> None:
 
 
 def _state(opened: OpenSite, one: AnsweredRun) -> str:
-    """Return "ready" or "none yet", or the reason why that is not known."""
     from party.site.fetched_results import are_there  # noqa: PLC0415 - keeps --help fast
 
     try:

@@ -123,8 +123,6 @@ class SetupAnswers:
 
 @dataclass(frozen=True, slots=True)
 class _Sitting:
-    """One call of the command."""
-
     folder: Path
     answers: SetupAnswers
     by: str
@@ -247,7 +245,6 @@ def _register(sitting: _Sitting) -> Iterator[str]:
 
 
 def _ask_for_table(sitting: _Sitting) -> bool:
-    """Ask for the table until it is registered; return whether it is."""
     name = ask_text("\nYour table, a CSV file with a header; nothing of it leaves (-: later)", "-")
     if name == "-":
         return False
@@ -291,7 +288,6 @@ def _meaning(name: str) -> str:
 
 
 def _as_typed(value: object) -> str:
-    """Return a rule's value as people type it."""
     if isinstance(value, list):
         return ",".join(map(str, value))
     if isinstance(value, float):

@@ -221,7 +221,6 @@ def _of(check: Check, *, several: bool) -> str:
 
 
 def _ask(joined: SiteMembership) -> Membership | JoinError | None:
-    """Ask the coordinator, if there is a key to ask with."""
     if not joined.site.has_keys or joined.has_left:
         return None
     try:

@@ -138,7 +138,6 @@ def check_membership(joined: SiteMembership, around: PartyProbes) -> Finding:
 
 
 def _check_teachers(joined: SiteMembership, *, approved: int) -> Finding:
-    """Compare how many teachers vote here with how many the operator approved."""
     here = joined.site.settings.teachers
     if approved == here:
         return ok(f"This hospital is a member, with {here} teachers.")

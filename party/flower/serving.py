@@ -83,8 +83,6 @@ def serve(
 
 
 class _Line:
-    """The way to one coordinator."""
-
     def __init__(
         self, service: PartyService, membership: SiteMembership, stopped: threading.Event
     ) -> None:

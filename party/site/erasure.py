@@ -350,7 +350,6 @@ def _stage(
 
 
 def _undo(site: Site, plan: Mapping[str, Any] | None) -> None:
-    """Remove everything that was staged; the plan last."""
     if plan is not None:
         _staged(Path(plan["table"])).unlink(missing_ok=True)
     for left in site.path("teachers").glob(f".*{_NEXT}"):

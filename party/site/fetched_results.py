@@ -192,7 +192,6 @@ def _sealed_names(seal: bytes, coordinator: PublicIdentity) -> tuple[str, ...]:
 
 
 def _fetch(door: ResultsDoor, run: bytes, name: str, folder: Path) -> str:
-    """Write a file of the fixed list into a folder; return its SHA-256 in hex."""
     path, digest = folder / name, hashlib.sha256()
     if path.parent != folder:
         (folder / STUDENT).mkdir(exist_ok=True)
@@ -221,7 +220,6 @@ def _checked(
     coordinator: PublicIdentity,
     party: PublicIdentity,
 ) -> TranscriptCheck:
-    """Check the transcripts of a run that may have been set up several times."""
     by = coordinator.fingerprint.hex()
     verdict = verify_transcript(transcript, coordinator=by)
     setups = [

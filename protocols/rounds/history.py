@@ -389,7 +389,6 @@ def newest(known: Mapping[bytes, Signed], signed: Mapping[bytes, Signed]) -> dic
 
 
 def _with_verdict(transcript: Transcript, certificate: Certificate) -> Transcript:
-    """Add a certified verdict, with the signatures that prove it."""
     digest = wire.digest_of(certificate.verdict)
     signed = zip(certificate.signers, certificate.signatures, strict=True)
     signatures = tuple(EntrySignature(signer, digest, signature) for signer, signature in signed)

@@ -159,7 +159,6 @@ class CoordinatorBatch:
                 raise AssertionError(type(signed.message).__name__)
 
     def _signed_before(self, party: bytes) -> Contribution | None:
-        """A party's signed contribution to the open plan, perhaps from before a restart."""
         plan = self._run.open_plan
         return plan.opened.get(party) or plan.fixed.get(party)
 

@@ -203,7 +203,6 @@ class PartyBatch:
         return claim
 
     def _extend(self, signed: Signed, settlement: Settlement, plan: PartyPlan) -> None:
-        """Add the settlement to the transcript, and the plan if it is not there."""
         if not plan.is_answered:
             self._run.extend("plan", settlement.plan_digest)
         if settlement.certificate:

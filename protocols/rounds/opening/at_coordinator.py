@@ -45,8 +45,6 @@ class ShareFault:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Dealt:
-    """A dealer's hashes, and its sealed share for each peer."""
-
     signed: Signed
     message: Dealing
     envelopes: Mapping[bytes, bytes]
