@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select,
 from party.errors import ApprovalError, PinError, StorageDamagedError, TooManyPendingError
 from party.site.peers import Pin
 from party.site.site_state import SiteState, is_paused, require_somebody, witness_in
-from party.storage import PartyDatabase, SiteAuditLog
+from party.storage import PartyDatabase
 from party.storage.site_audit_log import SiteAct
 from party.storage.site_schema import ApprovalRow, JournalRow, PinRow
 from pate_fed.errors import PateFedError
@@ -139,9 +139,7 @@ class SiteRecords:
         origin: str = "command line",
     ) -> None:
         self._database = database
-        self._log = SiteAuditLog(database)
         self._clock = clock
-        self._origin = origin
         self.state = SiteState(database, clock=clock, origin=origin)
 
     def decided(self) -> Decided:
@@ -192,19 +190,9 @@ class SiteRecords:
                     pinned_at=pin.at,
                 )
             )
-            self._log.append(
-                SiteAct.PIN_ADDED,
-                {
-                    "name": name,
-                    "body": pin.body,
-                    "fingerprint": identity.fingerprint,
-                    "how": how,
-                    "by": by,
-                    "from": self._origin,
-                },
-                at=pin.at,
-                connection=connection,
-            )
+            checked = {"body": pin.body, "fingerprint": identity.fingerprint, "how": how}
+            facts = {"name": name, **checked}
+            self.state.record(connection, SiteAct.PIN_ADDED, facts, at=pin.at, by=by)
         return pin
 
     def remove_pin(self, name: str, *, by: str) -> Pin:
@@ -215,17 +203,8 @@ class SiteRecords:
             row = connection.execute(removed).one_or_none()
             if row is None:
                 raise PinError("a peer must be pinned to be removed", f"no pin of {name!r}")
-            self._log.append(
-                SiteAct.PIN_REMOVED,
-                {
-                    "name": name,
-                    "fingerprint": row.fingerprint,
-                    "by": by,
-                    "from": self._origin,
-                },
-                at=self._clock(),
-                connection=connection,
-            )
+            facts = {"name": name, "fingerprint": row.fingerprint}
+            self.state.record(connection, SiteAct.PIN_REMOVED, facts, at=self._clock(), by=by)
             return _pin_of(row)
 
     def pins(self) -> tuple[Pin, ...]:
@@ -267,17 +246,8 @@ class SiteRecords:
                     suite=suite,
                 )
                 row = connection.execute(asked.returning(*_APPROVAL_COLUMNS)).one()
-                self._log.append(
-                    SiteAct.ASKED,
-                    {
-                        "subject": subject.value,
-                        "digest": digest,
-                        "coordinator": coordinator,
-                        **_run_words(terms),
-                    },
-                    at=row.asked_at,
-                    connection=connection,
-                )
+                facts = {**_facts_of(row), **_run_words(terms)}
+                self.state.record(connection, SiteAct.ASKED, facts, at=row.asked_at)
             return _approval_of(row)
 
     def approve(
@@ -328,12 +298,8 @@ class SiteRecords:
                 if not name or name in open_runs:
                     continue
                 connection.execute(delete(ApprovalRow).where(ApprovalRow.number == row.number))
-                self._log.append(
-                    SiteAct.WITHDRAWN,
-                    {"subject": row.kind, "digest": row.digest, "coordinator": coordinator},
-                    at=self._clock(),
-                    connection=connection,
-                )
+                facts, at = _facts_of(row), self._clock()
+                self.state.record(connection, SiteAct.WITHDRAWN, facts, at=at)
 
     def use(
         self,
@@ -349,7 +315,7 @@ class SiteRecords:
             # Read once more: somebody may have taken it back since the guard looked.
             if row is None or row.state != _APPROVED:
                 raise ApprovalError("a run must be approved to be answered")
-            self._log.append(kind, detail, at=self._clock(), connection=connection)
+            self.state.record(connection, kind, detail, at=self._clock())
 
     def approvals(self, state: ApprovalState | None = None) -> tuple[Approval, ...]:
         """Return all approvals, or those in one state, in the order in which they were asked."""
@@ -402,23 +368,16 @@ class SiteRecords:
                 )
             )
             row = connection.execute(decided.returning(*_APPROVAL_COLUMNS)).one()
-            self._log.append(
-                SiteAct(state.value),
-                {
-                    "subject": subject.value,
-                    "digest": digest,
-                    "coordinator": coordinator,
-                    "by": by,
-                    "from": self._origin,
-                    "reason": reason,
-                    **({"words": words} if words else {}),
-                    "before": found.state,
-                    "after": state.value,
-                    **_run_words(found.terms),
-                },
-                at=row.decided_at,
-                connection=connection,
-            )
+            facts = {
+                **_facts_of(row),
+                "reason": reason,
+                **({"words": words} if words else {}),
+                "before": found.state,
+                "after": state.value,
+                **_run_words(found.terms),
+            }
+            act, at = SiteAct(state.value), row.decided_at
+            self.state.record(connection, act, facts, at=at, by=by)
             return _approval_of(row)
 
 
@@ -434,6 +393,10 @@ def _row_of(
 ) -> Row[Any] | None:
     key = {"kind": subject.value, "digest": digest, "coordinator": coordinator}
     return connection.execute(_APPROVAL, key).one_or_none()
+
+
+def _facts_of(row: Row[Any]) -> dict[str, Fact]:
+    return {"subject": row.kind, "digest": row.digest, "coordinator": row.coordinator}
 
 
 def _run_words(terms: bytes) -> dict[str, str]:

@@ -154,8 +154,20 @@ class SiteState:
             new = {"name": name, "value": value, "changed_by": by, "changed_at": at}
             put(connection, StandingRow, new)
             known: dict[str, Fact] = {"before": "" if row is None else row.value, "after": value}
-            who: dict[str, Fact] = {"by": by, "from": self._origin} if by else {}
-            self._log.append(kind, {**known, **detail, **who}, at=at, connection=connection)
+            self.record(connection, kind, {**known, **detail}, at=at, by=by)
+
+    def record(
+        self,
+        connection: Connection,
+        act: SiteAct,
+        facts: Mapping[str, Fact],
+        *,
+        at: float,
+        by: str = "",
+    ) -> None:
+        """Put an act on record in a transaction, and by whom and from where if it is a person's."""
+        who: dict[str, Fact] = {"by": by, "from": self._origin} if by else {}
+        self._log.append(act, {**facts, **who}, at=at, connection=connection)
 
 
 def require_somebody(by: str) -> None:
