@@ -105,15 +105,7 @@ def status(site: SiteOption = DEFAULT_SITE) -> None:
             "teachers": settings.teachers,
             "tasks_with_teachers": len(kept),
             "checked_peers": checked,
-            "troubles": [
-                {
-                    "name": one.name,
-                    "federation": one.federation,
-                    "state": one.state,
-                    "said": one.said,
-                }
-                for one in troubles
-            ],
+            "troubles": [asdict(one) for one in troubles],
             "paused": None if pause is None else {"by": pause[0], "at": pause[1]},
             "node": None if node is None else {**asdict(node), "state": state},
             "node_unread": unread,

@@ -67,7 +67,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A removal that is done; `digest` is SHA-256 of the table without the patient, hex.
+    """A removal that is done; `sha256` is that of the table without the patient, hex.
 
     One teacher of each task was trained anew, or none if the patient was held out.
     """
@@ -75,7 +75,7 @@ class Removal:
     rows: int
     teachers: int
     kept_teachers: int
-    digest: str
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)

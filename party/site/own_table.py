@@ -35,13 +35,13 @@ class ColumnSummary:
 
 @dataclass(frozen=True, slots=True)
 class DatasetSummary:
-    """A table as `data add` shows it, without a cell; `digest` is SHA-256 of the file, hex.
+    """A table as `data add` shows it, without a cell; `sha256` is the file's, hex.
 
     Counts of rows of `classes` are None where they are below `floor`, the smallest that is shown.
     """
 
     file: Path
-    digest: str
+    sha256: str
     rows: int
     patients: int
     columns: tuple[ColumnSummary, ...]
@@ -76,7 +76,7 @@ def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> Da
         raise DataChangedError(f"{path.name} must stay the same while it is read")
     return DatasetSummary(
         file=path.resolve(),
-        digest=digest,
+        sha256=digest,
         rows=len(text.lines),
         patients=patients,
         columns=tuple(
@@ -100,7 +100,7 @@ def add(
         file=str(summary.file),
         label=label,
         patient_id=patient_id or "",
-        digest=summary.digest,
+        digest=summary.sha256,
         rows=summary.rows,
     )
     return site.save(replace(site.settings, data=data)), summary
