@@ -59,8 +59,7 @@ _log = logging.getLogger(__name__)
 class PartyService:
     """A hospital's node with its state in its database; the door that packets come through.
 
-    Where its memory cannot be read or written, or somebody changed the audit log, it is not made;
-    `JournalLockedError`: another process is this site's node.
+    A process is refused, with `JournalLockedError`, while another is this site's node.
     """
 
     def __init__(
@@ -145,10 +144,9 @@ class PartyService:
     # Calls ------------------------------------------------------------------------------------
 
     def receive(self, packet: bytes, federation: str | None = None) -> bytes:
-        """Answer one packet; decisions of its people until now hold for it.
+        """Answer one packet after another; decisions of its people until now hold for it.
 
-        Packets of all federations are answered one after another. Where the decisions cannot be
-        read, nothing is answered.
+        Where these cannot be read, nothing is answered.
         """
         one = self.federation(federation)
         with self._lock:
@@ -222,10 +220,7 @@ class PartyService:
             self._say(tasks=tasks, waiting=decided.waiting)
 
     def _take_table(self) -> None:
-        """Use the table that our people registered last; every other setting waits for a start.
-
-        Teachers of another table vote no more from then on, as after a start.
-        """
+        """Use the table that our people registered last; every other setting waits for a start."""
         try:
             found = self._site.path(SETTINGS_FILE).stat()
             seen = found.st_ino, found.st_mtime_ns, found.st_size

@@ -87,10 +87,7 @@ def approve(  # noqa: PLR0917 - one argument per option
 
 
 def _ask_about_each(opened: OpenSite, waiting: Sequence[Request], *, by: str) -> None:
-    """Ask about each listed entry; a no is not noted, and the entry waits on.
-
-    One that cannot be approved does not keep people from the next.
-    """
+    """Ask about each listed entry; one that is not or cannot be approved waits on."""
     for one in waiting:
         named = f"{one.approval.subject.value} {one.approval.digest.hex()[:16]}"
         on = f"It waits on. To reject it: pate-party reject {one.approval.digest.hex()[:16]}"

@@ -186,10 +186,7 @@ def _typed(known: Rules | SiteSettings | MembershipSettings, name: str, text: st
 
 
 def require_lifetime_decided(opened: OpenSite) -> None:
-    """Refuse a first start that would fix a budget for life that nobody here decided.
-
-    A value in the file that is no default was decided by its writer.
-    """
+    """Refuse a first start that would fix a budget for life that nobody here decided."""
     from party.storage import is_budget_fixed  # noqa: PLC0415 - keeps --help fast
 
     settings, usual = opened.site.settings, SiteSettings()

@@ -109,10 +109,7 @@ class ServiceUnit:
         )
 
     def require_user(self) -> None:
-        """Refuse a user that is not on this machine, or does not own the site's folder.
-
-        The unit would be started again and again, and never run.
-        """
+        """Refuse a user that is not on this machine, or does not own the site's folder."""
         try:
             user = pwd.getpwnam(self.user)
         except KeyError as error:

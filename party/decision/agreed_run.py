@@ -29,13 +29,10 @@ refused ones, until it has a batch.
 
 @dataclass(frozen=True, slots=True)
 class OpenBatch:
-    """The batch that is open.
+    """The batch that is open; without `batch` this party was not charged for it.
 
-    Attributes:
-        batch: The batch's terms; None if this party was not charged for it.
-        bound: The journal's bound on the sets that may open for its queries (rule R3).
-        is_silent: Whether its answer failed once teachers were asked: nothing is said of it any
-            more (rule R12).
+    `bound` is the journal's, on the sets that may open for its queries (rule R3). It `is_silent`
+    where its answer failed once teachers were asked: nothing is said of it any more (rule R12).
     """
 
     plan_digest: bytes
@@ -52,11 +49,7 @@ class OpenBatch:
 
 @dataclass(slots=True)
 class AgreedRun:
-    """A run that a party agreed to.
-
-    `seat` is this party's place among all, from 0; `ledger` has its charges of all runs. It
-    `is_closed` once the transcripts were compared.
-    """
+    """A run that a party, at a seat from 0, agreed to; closed once the transcripts are compared."""
 
     run_id: bytes
     terms: RunTerms
@@ -177,10 +170,7 @@ class AgreedRun:
     def settle(
         self, settlement: Settlement, proven: PlanClaim | None, *, most_returned: float
     ) -> None:
-        """Charge the release, or all that was reserved; see `RunAccount.settle`.
-
-        Where it could not be stored, the batch is open still.
-        """
+        """Settle the open batch, which stays open if that cannot be stored; see `RunAccount`."""
         before = self.asked
         asked = before or OpenBatch(settlement.plan_digest, settlement.words // self.terms.classes)
         self.asked = None

@@ -53,9 +53,8 @@ class DecisionLog:
     def note(self, one: FederationNode, decision: Decision) -> None:
         """Write down a node's decision.
 
-        Raises:
-            RefusalError: the decision is another: nobody can be asked about one more run.
-            ApprovalError: a person took the approval back.
+        Raises `RefusalError` where nobody can be asked about one more run, `ApprovalError` where a
+        person took the approval back: the decision is another.
         """
         at, (kind, detail) = self._clock(), record_of(decision)
         match decision:

@@ -26,10 +26,7 @@ Decided = Callable[[RunScope], Approval | None]
 
 
 class Faults:
-    """Keeps the code of the last packet's fault, and finds the public reasons of refusals.
-
-    The fault is ours or its sender's; `code` is empty if there was none.
-    """
+    """Keeps the last packet's fault, "" for none, and finds the public reasons of refusals."""
 
     def __init__(self, decided: Decided = lambda _: None) -> None:
         self.decided = decided

@@ -66,13 +66,9 @@ class Consent:
 class Guard:
     """Checks runs and batches against policy, journal and ledger; changes none of them.
 
-    A review that refuses raises `RefusalError`, with the reason to send.
-
-    Attributes:
-        policy: The owner's rules.
-        weights: Votes per query of each of this party's teachers; together its quota.
-        checked_peers: Fingerprints that its own people checked, with the owner of each.
-        consent: The decisions of its people about runs.
+    A review that refuses raises `RefusalError`, with the reason to send. `weights` are the votes
+    per query of each of this party's teachers, together its quota; `checked_peers` fingerprints
+    that its own people checked, with the owner of each.
     """
 
     policy: Policy
@@ -172,17 +168,12 @@ class Guard:
     ) -> tuple[QueryBatch, Outcomes]:
         """Decide on a batch; return its queries, and the worst case to charge before it is sent.
 
-        Args:
-            terms: The terms in its plan, canonical CBOR.
-            words: Length of the vector that the plan asks for; None where there is no plan yet.
-            seat: This party's place among all, from 0.
-            void_batches: Batches that were void since the run was set up.
-            lost_share: Part of the budget for life that batches of this run used up without a
-                result, over all its setups.
-            pool: The public queries that this party holds.
-            queries: Every query that this party ever answered.
-            ledger: The charges of all earlier runs, within its own budget.
-            run_ledger: The counts of this run, within its caps.
+        `terms` are those in its plan, canonical CBOR. `words` is the length of the vector that the
+        plan asks for; None where there is no plan yet. `void_batches` were void since the run was
+        set up; `lost_share` is the part of the budget for life that batches of this run used up
+        without a result, over all its setups. `queries` are all that this party ever answered,
+        `ledger` the charges of all earlier runs, `run_ledger` the counts of this run, within its
+        caps.
         """
         asked, run_terms = _read(BatchTerms, terms), run_ledger.terms
         if asked.run != run_terms or words not in (None, asked.words):

@@ -25,14 +25,12 @@ class Cost:
     """The largest cost of a run, and its part of this hospital's budget for life.
 
     Attributes:
-        run_epsilon: The run's epsilon, the same number as everywhere.
-        coordinator_epsilon: The run's in the coordinator's view; None where that one is trusted, or
-            sees what everybody sees.
-        neighbors, view, method: For `run_epsilon`, in words.
+        coordinator_epsilon: In the coordinator's view; None where that one is trusted, or sees what
+            everybody sees.
+        neighbors, view, method: Of `run_epsilon`, in words.
         used: Share of the budget for life that other runs have used until now, from 0 to 1.
         share: Share that this run takes at its caps; what is left of it returns.
         room: How many such runs the rest of the budget holds, this one included.
-        lifetime_epsilon: Budget over all runs.
         tests_before: Delta charged for tests of stability over all runs until now.
         tests_after: The same if the run is taken to its caps.
         delta_for_tests: Part of delta kept for them over all runs; 0 for none.
@@ -60,14 +58,11 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class RunProposal:
-    """A run that waits.
+    """A run that waits, of a federation with this name.
 
-    Attributes:
-        federation: Name of the federation whose coordinator asked.
-        terms: Of the run that asked; None where a pool was approved beforehand.
-        peers: The other parties: our people's names for them, None if nobody checked them.
-        cost: Its cost; None where it has no price, or not all is known.
-        fault: Why its terms or its cost cannot be read; None if they can.
+    `terms` are None where a pool was approved beforehand. `peers` have our people's names for them,
+    None if nobody checked them. `cost` is None where it has no price, or not all is known; `fault`
+    says why terms or cost cannot be read.
     """
 
     approval: Approval

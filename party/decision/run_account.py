@@ -22,10 +22,7 @@ from protocols.values import decode_value
 
 
 class RunAccount:
-    """The account of one run at this hospital, set up under `run_id` this time.
-
-    `charges` are those of the run for as long as the store has none of it.
-    """
+    """The account of one run, set up under `run_id`; `charges` count until the store has some."""
 
     def __init__(self, store: LedgerStore, charges: RunCharges, *, run_id: bytes) -> None:
         self._store = store
@@ -69,10 +66,7 @@ class RunAccount:
         self._save(self.ledger)
 
     def reserve(self, entry_id: str, worst: Outcomes) -> None:
-        """Charge the worst case of a batch, before anything is sent (rule R13).
-
-        Raises `BudgetExhaustedError` or `OutcomeCapError` where budget or caps leave less.
-        """
+        """Charge the worst case of a batch, if that is left, before anything is sent (rule R13)."""
         reserved = self.ledger.reserve(entry_id, worst)
         ledger = self._store.load()
         charge = lifelong_charge(self.terms, worst, weight=self._weight)

@@ -20,13 +20,10 @@ class RunSpending:
     Attributes:
         run: Its newest id, hex; empty for charges without a record in the audit log.
         coordinator: Fingerprint of its coordinator; empty if no record names it.
-        batches: Batches that were charged.
-        open_batches: Those of them that are not settled.
+        open_batches: Batches that are not settled.
         share: Share of the budget for life that all of them together use. Shares add up.
         tests_delta: Delta of their tests of stability.
-        epsilon: The run's epsilon, the same number as everywhere.
         room: How many more such runs the rest of the budget holds.
-        name: The operator's name for it.
     """
 
     run: str

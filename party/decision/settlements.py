@@ -47,10 +47,7 @@ class Settlements:
         self._waiting.append((settlement, proven))
 
     def book(self, run: AgreedRun | None, round_: PartyRound) -> None:
-        """Charge each release, or all that was reserved; free nothing on a mere claim.
-
-        One that is not of its run's terms is dropped, with an error.
-        """
+        """Charge each release, or all that was reserved; free nothing on a mere claim."""
         while self._waiting:
             try:
                 self._book(*self._waiting[0], run, round_)

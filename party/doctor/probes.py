@@ -81,9 +81,8 @@ def _is_running(process: int) -> bool:
 class PartyProbes:
     """The doctor's questions to the world.
 
-    `resolve` and `connect` raise `OSError`, `membership` `JoinError`, `require_room` `StorageError`
-    where they cannot. `free_memory` is None where nobody says; `user` is the number of the user
-    that we are.
+    `resolve` and `connect` raise `OSError`, `membership` `JoinError`, `require_room`
+    `StorageError`. `free_memory` is None where nobody says; `user` is our own number.
     """
 
     clock: Callable[[], float] = time.time

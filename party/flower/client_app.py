@@ -52,10 +52,7 @@ def build(open_node: Callable[[int], PacketDoor]) -> ClientApp:
 
 
 def _carrier(packet: bytes) -> ConfigRecord | ArrayRecord:
-    """Take plain bytes for a small packet: of an array each of five parts is a request of its own.
-
-    A large array travels in chunks and is hashed once.
-    """
+    """Take plain bytes for a small packet: an array's five parts are a request each."""
     if len(packet) <= wire.MOST_SMALL_BYTES:
         return ConfigRecord({"body": packet})
     return ArrayRecord({"body": Array("uint8", (len(packet),), wire.PACKET_FORM, packet)})

@@ -124,8 +124,7 @@ def patient_invoker() -> RetryInvoker:
 class Executor:
     """Takes messages from the SuperNode beside us, one at a time, and answers them.
 
-    The SuperNode hands tasks out at `address`, host:port on loopback, under `secret`. `stub_digest`
-    is SHA-256 of the only code part to accept, in hex.
+    The SuperNode hands tasks out at `address`, host:port on loopback, under `secret`.
     """
 
     def __init__(self, app: ClientApp, *, address: str, secret: bytes) -> None:

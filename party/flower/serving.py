@@ -50,10 +50,7 @@ def serve(
     stopped: threading.Event,
     memberships: Sequence[SiteMembership] | None = None,
 ) -> None:
-    """Keep a SuperNode for each federation and answer its messages, until told to stop.
-
-    Everything ends in order: messages in work, SuperNodes, the database.
-    """
+    """Keep a SuperNode for each federation and answer its messages, until told to stop."""
     # The executors read it too: Flower's clients ask the environment for a proxy.
     os.environ.update(quiet_environment(os.environ))
     site.path("flower").mkdir(mode=0o700, exist_ok=True)
@@ -152,10 +149,9 @@ def _supernode(membership: SiteMembership, *, is_revoked: Callable[[], bool]) ->
     """Return a federation's SuperNode, to be kept.
 
     After a kill the coordinator turns it away for about a minute, and it gives up. So does one
-    whose key is not approved yet. Both pass: it is started again every few seconds, after any exit
-    code. Where the coordinator has revoked the hospital, the restarts become rarer: each would be
-    turned away. And while nobody listens at the coordinator's address they wait: a start costs
-    seconds of a core.
+    whose key is not approved yet. Both pass: it is started again every few seconds, more rarely
+    where the coordinator has revoked the hospital, and not while nobody listens at the
+    coordinator's address: a start costs seconds of a core.
     """
     settings = membership.settings
     return KeptChild(

@@ -24,10 +24,7 @@ def serve_page(
     port: int = 0,
     tell: Callable[[str], None],
 ) -> None:
-    """Serve the page, on an address of this machine alone, until Ctrl-C or SIGTERM.
-
-    Nobody but `by` may see the one-time link that is told.
-    """
+    """Serve the page on this machine alone; nobody but `by` may see the one-time link."""
     sessions = PageSessions(clock=time.time)
     if host == "localhost" or not is_loopback(host):
         raise PageError(

@@ -52,10 +52,7 @@ class PageSessions:
         return token
 
     def open(self, token: str) -> str | None:
-        """Return the cookie of a new session; None unless the token is the link's, for once.
-
-        An unknown token does not use the link up.
-        """
+        """Return the cookie of a new session; None unless the token is the link's, for once."""
         now = self._clock()
         with self._lock:
             is_link = secrets.compare_digest(_digest(token), self._link or bytes(_BYTES))

@@ -130,9 +130,9 @@ class KeptTask:
 
 @lru_cache(maxsize=256)
 def _kept_task(path: Path, *written: int) -> KeptTask | None:
-    """Return what is shown of a kept document; None for an evaluation, which has no teachers.
+    """Return what is shown of a kept document, read once for each time that it was written.
 
-    A large one takes seconds to read: it is read once for each time that it was written.
+    An evaluation, which has no teachers, is None.
     """
     del written
     try:
@@ -168,10 +168,7 @@ def evaluations(opened: OpenSite) -> list[dict[str, str]]:
 
 
 def compare(opened: OpenSite, digest: str) -> tuple[list[str], str]:
-    """Compare a kept student with this hospital's own teachers, on held-out patients.
-
-    Returns facts, a line each, and the verdict; see `own_scores`.
-    """
+    """Compare a kept student with our own teachers; return facts, a line each, and the verdict."""
     if digest not in [one["digest"] for one in evaluations(opened)]:
         raise ApprovalError("an evaluation must be one that this page lists")
     task, floor = read_task(opened.site, bytes.fromhex(digest)), opened.site.settings.data.floor

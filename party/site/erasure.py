@@ -67,10 +67,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A removal that is done; `sha256` is that of the table without the patient, hex.
-
-    One teacher of each task was trained anew, or none if the patient was held out.
-    """
+    """A removal that is done; `sha256` is that of the table without the patient, hex."""
 
     rows: int
     teachers: int

@@ -48,13 +48,8 @@ def ready_evaluation(
 ) -> PartyTask:
     """Make an approved evaluation ready to be asked about, at a set time after it begins.
 
-    This time follows from the number of places, whatever the patients are.
-
-    Raises:
-        TaskError: it is of no task that is kept here, of columns that it does not read, or of too
-            many places; or its student is none.
-        TeachersError: the task's teachers were not trained without the patients held out now.
-        DataError, DataChangedError, InvalidDataError: the table cannot be read.
+    This time follows from the number of places, whatever the patients are. Raises an error where no
+    kept task, its teachers or the table fit, or the student is none.
     """
     ends = clock() + START_S + PLACE_S * evaluation.places
     task, places, share = task_of(site, evaluation), evaluation.places, site.settings.held_out
@@ -115,10 +110,8 @@ _VERDICTS: Final = {
 class OwnScores:
     """A student and this hospital's own teachers, on its held-out patients. For its people alone.
 
-    Attributes:
-        right: By name ("student", "own teachers", "most common class"), on how many each is right.
-        gained: Patients on whom the student is right and the teachers are wrong; `lost`: the
-            reverse.
+    `right` says by name on how many each is right, `gained` on how many the student is right and
+    the teachers are wrong, `lost` the reverse.
     """
 
     patients: int

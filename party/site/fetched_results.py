@@ -66,10 +66,9 @@ class ResultsDoor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRun:
-    """A run that this hospital answered in, as its own audit log has it.
+    """A run that this hospital answered in, as its own audit log has it; times are Unix seconds.
 
-    It agreed `at` a Unix time in seconds. `head` is the last one of the transcript, which it
-    signed; empty if it did not come to that here.
+    `head` is the last one of the transcript, which it signed; empty if it did not come to that.
     """
 
     run: bytes

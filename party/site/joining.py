@@ -46,11 +46,8 @@ class CoordinatorDoor:
     """The coordinator's public port, as a hospital uses it outside of runs.
 
     Every call raises `JoinError` where the coordinator cannot be reached, is another one, or
-    refuses us.
-
-    Args:
-        transport: Carries requests; None for a socket. `HTTPS_PROXY` is honoured.
-        sent: Where its requests are noted; None for the site's database, opened for each.
+    refuses us. Without `transport` a socket carries requests, by `HTTPS_PROXY`. They are noted in
+    `sent`, or in the site's database, opened for each.
     """
 
     def __init__(
@@ -115,10 +112,7 @@ class CoordinatorDoor:
         return bytes(content)
 
     def results_pieces(self, run: bytes, file: str) -> Iterator[bytes]:
-        """Fetch one file of a run's results, piece by piece; the caller counts its bytes.
-
-        Raises `ResultsError` where there are none yet, or none for us.
-        """
+        """Fetch one file of a run's results, piece by piece; the caller counts its bytes."""
         return self._pieces("results", ResultsQuery, run, file)
 
     def _pieces(

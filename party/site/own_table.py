@@ -53,11 +53,9 @@ class DatasetSummary:
 def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> DatasetSummary:
     """Look at a table; without `patient_id`, each row is a patient's only one.
 
-    Raises:
-        UnreadableFileError, MissingColumnError, InvalidCellError: no CSV file with these columns.
-        InvalidParameterError: one column in two roles.
-        DataError: too few patients, one class or too many, or a row that appears twice.
-        DataChangedError: the file changed while it was read.
+    Raises `UnreadableFileError`, `MissingColumnError`, `InvalidCellError` or
+    `InvalidParameterError` where it is no CSV file with these columns; `DataError` where it has too
+    few patients, one class or too many, or a row twice.
     """
     digest = file_digest(path)
     text = read_csv(path)

@@ -21,10 +21,7 @@ MOST_LETTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A peer that was checked, by one of our people, at a Unix time in seconds.
-
-    `body` is its owner: parties of one body count once.
-    """
+    """A peer that one of our people checked; parties of one body, its owner, count once."""
 
     name: str
     body: str

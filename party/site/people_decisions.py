@@ -166,10 +166,7 @@ class SiteRecords:
     def add_pin(
         self, name: str, identity: PublicIdentity, *, body: str = "", how: str, by: str
     ) -> Pin:
-        """Pin a peer that was checked out of band; it belongs to itself if no `body` is named.
-
-        Raises `PinError` where it does not say all that, or the name or the identity is pinned.
-        """
+        """Pin a peer that was checked out of band; it belongs to itself if no `body` is named."""
         pin = Pin(name, body or name, identity, how, by, self._clock())
         with self._database.transaction() as connection:
             same = (PinRow.name == name) | (PinRow.fingerprint == identity.fingerprint)
@@ -267,7 +264,7 @@ class SiteRecords:
         reason: str = "",
         words: str = "",
     ) -> Approval:
-        """Reject something that was asked, or approved before; raises as `approve` does.
+        """Reject something that was asked, or approved before; see `approve`.
 
         The coordinator learns that and when it was rejected, and `words`; never the reason.
         """
@@ -281,10 +278,7 @@ class SiteRecords:
         return None if row is None else _approval_of(row)
 
     def withdraw(self, *, coordinator: bytes, open_runs: Collection[str]) -> None:
-        """Forget the entries that wait for a person in vain: their run has ended.
-
-        Nothing is forgotten where `open_runs`, those that have not ended, may be cut off.
-        """
+        """Forget entries whose run has ended, unless `open_runs` may be cut off."""
         if len(open_runs) >= MOST_OPEN_RUNS:  # there may be others
             return
         with self._database.transaction() as connection:

@@ -118,8 +118,7 @@ def is_small(before: float, part: float, *, most: float) -> bool:
 class Policy(Rules):
     """The rules of a party's owner, and the decisions that stand in no file.
 
-    `approved_pools` are digests. A `simulated` party takes part in simulations, and in nothing
-    else.
+    A `simulated` party takes part in simulations, and in nothing else.
     """
 
     approved_pools: frozenset[bytes] = frozenset()

@@ -20,10 +20,7 @@ _VARIABLES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Proxy:
-    """An HTTP proxy that carries connections by CONNECT, from an environment variable.
-
-    `login` is user and password; None if it asks for none. Secret.
-    """
+    """An HTTP proxy that carries connections by CONNECT; its login is secret, or None."""
 
     variable: str
     host: str

@@ -31,10 +31,8 @@ VoteOf = Callable[[Site, LearningTask], Vote]
 class ReadyTasks:
     """Trains or loads teachers, and keeps them; has students predict, beside the service.
 
-    Attributes:
-        by_pool: The tasks, by the digests of their pools.
-        changes: How often `by_pool` changed.
-        trouble: Code of the fault that keeps an approved task from being ready; "" if all are.
+    `by_pool` has the tasks, by the digests of their pools, and counts its `changes`. `trouble` is
+    the code of the fault that keeps an approved task from being ready; "" if all are.
     """
 
     def __init__(

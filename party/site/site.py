@@ -251,10 +251,7 @@ class Site:
         return tuple(one for one in self.memberships if not one.has_left)
 
     def membership(self, name: str | None = None) -> SiteMembership:
-        """Return the membership of a name; without a name, the only one.
-
-        Raises `MembershipError` where there is none of this name; or several, and none is named.
-        """
+        """Return the membership of a name; without a name, the only one."""
         known = self.memberships if name is not None else self.current or self.memberships
         found = [one for one in known if name in (None, one.name)]
         if len(found) != 1:
@@ -299,10 +296,7 @@ class Site:
         return self.path(IDENTITY_KEY).exists()
 
     def leave(self, name: str) -> None:
-        """Remove the keys of a membership's node for good, and with the last one the identity.
-
-        Everything else stays. The next call finishes an interrupted one.
-        """
+        """Remove the keys of a membership's node for good, and with the last one the identity."""
         one = self.membership(name)
         others = [each for each in self.current if each.name != name]
         # The identity first: without it the other keys are worth nothing.

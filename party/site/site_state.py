@@ -23,11 +23,7 @@ _NOTE = select(StandingRow).where(StandingRow.name == bindparam("name"))
 
 
 class SiteState:
-    """What holds at a site, in its database.
-
-    Every call raises `StorageError` where nothing can be read or stored, and one of a person
-    `ApprovalError` where nobody is named.
-    """
+    """What holds at a site, in its database. Without a person's name, no decision is noted."""
 
     def __init__(
         self,

@@ -29,16 +29,9 @@ _log = logging.getLogger(__name__)
 class FederationStatus:
     """The node's status in one federation; digests and ids are in hex, times 0 without an event.
 
-    Attributes:
-        state: "connecting" or "ready".
-        run: Id of the run that it is in; empty if there is none.
-        round_state: Its state in that run.
-        transcript_head: Head of this hospital's transcript of that run.
-        last_refusal, last_fault: Codes; empty if there was none.
-        runs_accepted, batches_refused: Since the start.
-        batches_answered: Since the start: charged, then answered or passed over in silence.
-        membership: "requested", "member" or "revoked", from the coordinator's last answer, at
-            `heard_at`; empty before the first.
+    Counts are since the start; batches that were charged, then answered or passed over in silence,
+    are answered ones. `state` is "connecting" or "ready", `membership` "requested", "member" or
+    "revoked", from the coordinator's last answer, at `heard_at`; empty before the first.
     """
 
     state: str = "connecting"
@@ -60,16 +53,11 @@ class FederationStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The node's status.
+    """The node's status: "starting", "running", "paused" or "stopped".
 
-    Attributes:
-        state: "starting", "running", "paused" or "stopped".
-        at: Time of writing, Unix time in seconds.
-        tasks: Approved tasks whose teachers are ready.
-        waiting: Approvals that wait for a person.
-        trouble: Code of the fault that keeps the node or an approved task from answering; empty if
-            there is none.
-        federations: Its status in each federation that it serves, by the membership's name.
+    `at` is the Unix time of writing, in seconds; `tasks` counts approved tasks whose teachers are
+    ready, `waiting` approvals that wait for a person. `trouble` is the code of the fault that keeps
+    the node or an approved task from answering; empty if there is none.
     """
 
     state: str
@@ -86,11 +74,7 @@ class Status:
 
 
 class LiveStatus:
-    """The status that a running node writes; a failure to write it stops nothing.
-
-    `store_fault` is the code of the fault that keeps anything from being stored; "" if there is
-    none.
-    """
+    """The status that a running node writes; a failure to write it stops nothing."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float]) -> None:
         self._path = path
@@ -155,10 +139,7 @@ def read_status(path: Path) -> Status | None:
 
 
 def known_status(path: Path) -> Status | None:
-    """Return the status; None where there is none that this version can read.
-
-    Nothing is lost then: a node writes it anew when it starts.
-    """
+    """Return the status; None where there is none that this version can read."""
     try:
         return read_status(path)
     except NodeStartError:

@@ -35,10 +35,7 @@ def predictions(
 
     As many rows are predicted as `places`, a public number and the most inputs; None for as many as
     there are, which the time may then tell. Returns float64 of shape (inputs, classes); no numbers
-    where the student says none.
-
-    Raises `TaskError` where the student is not one, or was not ready in its time. That depends on
-    no input.
+    where the student says none. Whether it raises `TaskError` depends on no input.
     """
     from pate_fed.evaluation import PLACE_S, START_S  # noqa: PLC0415 - the child starts without it
 

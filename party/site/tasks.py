@@ -36,10 +36,7 @@ class PoolDoor(Protocol):
 
 
 def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> AskedTask:
-    """Return the task whose pool has this digest: the stored one, or else fetched and checked.
-
-    A document is kept once a child with bounded memory has read it: see `document_child`.
-    """
+    """Return the task whose pool has this digest: the stored one, or else fetched and checked."""
     _require_digest(digest)
     if site.path("pools", digest.hex()).exists():
         return read_task(site, digest)

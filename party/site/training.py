@@ -58,11 +58,8 @@ def ready_teachers(
     moves one vote; those of patients who are held out go to none. While another process trains in
     this site it waits: teachers that are not stored may not vote.
 
-    Raises:
-        TeachersError: stored ones do not fit (see `load_teachers`), or new ones cannot be written.
-        DataError, DataChangedError, InvalidDataError: the table is not the registered one, or does
-            not fit the task.
-        TooFewRecordsError: fewer patients than teachers.
+    Raises `TeachersError` where stored ones do not fit or new ones cannot be written, an error of
+    the table where it does not fit the task or has fewer patients than teachers.
     """
     folder = folder_of(site, task)
     if not folder.exists():
@@ -89,10 +86,7 @@ def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
 
 
 def require_current(site: Site, task: LearningTask) -> dict[str, Any]:
-    """Return the manifest of the stored teachers of a task, if they fit table and settings.
-
-    Otherwise `TeachersError` is raised; `DataChangedError` where the table changed since.
-    """
+    """Return the manifest of the stored teachers of a task, if they fit table and settings."""
     manifest = require_bound(site, task)
     require_unchanged(site)
     return manifest
@@ -108,10 +102,7 @@ def require_bound(site: Site, task: LearningTask) -> dict[str, Any]:
 
 
 def of_another_table(site: Site) -> tuple[str, ...]:
-    """Return the names of the folders of teachers that are not of the registered table.
-
-    This hospital does not vote with them (PF-346).
-    """
+    """Name the folders of teachers, which do not vote, that are not of the registered table."""
     found = []
     for folder in kept_folders(site):
         try:
@@ -124,10 +115,7 @@ def of_another_table(site: Site) -> tuple[str, ...]:
 
 
 def teachers_digest(site: Site, task: LearningTask) -> bytes:
-    """Return the digest of the stored teachers of a task, 32 bytes.
-
-    Teachers trained anew have another one, even on the same records.
-    """
+    """Return the digest of the stored teachers of a task, 32 bytes; another after any training."""
     files = read_manifest(folder_of(site, task)).get("files")
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).digest()
 

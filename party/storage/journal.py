@@ -87,8 +87,7 @@ _WITNESSED = select(WitnessRow.peer, WitnessRow.counter)
 class Journal(RoundJournal):
     """A party's journal, in its database. One process at a time may have it open: the site's node.
 
-    `queries` are those of its plans. `sketch_key` is the key of the sketches of a new journal, so
-    that a simulation can be repeated; None to draw it afresh.
+    `sketch_key` is for a simulation that can be repeated; None to draw it afresh.
     """
 
     def __init__(self, database: PartyDatabase, *, sketch_key: bytes | None = None) -> None:

@@ -44,8 +44,7 @@ _ANY_CLAIM = select(ClaimRow.query).limit(1)
 class RunCharges:
     """The charges of one run here, over all times that it was set up, within its caps.
 
-    `scope` is the run's `protocols.run_scope.RunScope.digest`, 32 bytes; `seat` the place of this
-    party among all, from 0.
+    `scope` is the `RunScope.digest` of the run, `seat` this party's place among all, from 0.
     """
 
     scope: bytes
@@ -112,11 +111,7 @@ class LedgerStore:
         self._save(ledger, {})
 
     def save_run(self, ledger: PrivacyLedger, charges: RunCharges, *, run_id: bytes) -> None:
-        """Replace the ledger for life and a run's, in one step.
-
-        Raises `RecordError` where a charge would be lost, or the budget changed. Nothing is stored
-        then.
-        """
+        """Replace the ledger for life and a run's, in one step, unless a charge would be lost."""
         self._save(ledger, {run_id: charges})
 
     def _save(self, ledger: PrivacyLedger, runs: Mapping[bytes, RunCharges]) -> None:

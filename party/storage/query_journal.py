@@ -65,10 +65,7 @@ _SKETCHES = (
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SketchedQueries:
-    """The sketches of a batch, kept to recognize later queries that lie close to it.
-
-    `queries` are `QueryBatch.digests`; `near` says whether each lay close to one before it.
-    """
+    """The sketches of a batch, and whether each query lay close to one before it."""
 
     queries: tuple[bytes, ...]
     sketches: Sketches
@@ -94,10 +91,8 @@ class KnownSketches:
 class NearQueries:
     """The neighbors of a batch among all queries that were ever claimed.
 
-    Attributes:
-        batch: The entries to keep of the batch.
-        known: The claimed queries that lie close to one of it, none of them asked by it.
-        total: Number of close queries over all runs if this batch is answered.
+    `known` are claimed queries that lie close to one of it, none of them asked by it; `total`
+    counts close queries over all runs if this batch is answered.
     """
 
     batch: SketchedQueries
@@ -107,13 +102,10 @@ class NearQueries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbors:
-    """The neighbors of one query.
+    """The neighbors of one query: how many claimed ones are close, and their plans' claims.
 
-    Attributes:
-        known: The number of claimed queries that lie close to it, itself left out.
-        claims: The different claims of all plans that claimed one of those.
-        earlier: Places of the queries before it in its batch that lie close to it; ascending.
-        is_new: Whether it was never claimed: only then does it count as close to others.
+    `earlier` are places of the queries before it in its batch that lie close to it; ascending. Only
+    one that `is_new`, never claimed, counts as close to others.
     """
 
     known: int

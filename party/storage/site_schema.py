@@ -18,12 +18,9 @@ class SiteRow(DeclarativeBase):
 
 
 class JournalRow(SiteRow):
-    """The one row of the journal as a whole; its number is 1.
+    """The one row of the journal as a whole: how often it was written to, and the key of sketches.
 
-    Attributes:
-        counter: How often it was written to.
-        halted_at: The counter that was signed and never reached; 0 if there is none.
-        sketch_key: Key of all sketches.
+    `halted_at` is the counter that was signed and never reached; 0 if there is none.
     """
 
     __tablename__ = "journal"
@@ -98,10 +95,7 @@ class ClaimRow(SiteRow):
 
 
 class SketchRow(SiteRow):
-    """The sketch of a query, `pate_fed.query_sketches.to_bytes`, in the order of their numbers.
-
-    It `is_near` if it lay close to one before it.
-    """
+    """The sketch of a query, and whether it lay close to one of those noted before it."""
 
     __tablename__ = "sketches"
 
