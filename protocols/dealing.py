@@ -52,12 +52,10 @@ _NUMBERS = tuple(seat.to_bytes(4, "big") for seat in range(MAX_PARTIES))
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Dealt:
-    """The output of a dealer. Secret but for `message`.
+    """The output of a dealer. Secret but for `message`, the hashes that it signs.
 
-    Attributes:
-        message: The hashes that it signs.
-        columns: One per holder, in seat order, the dealer among them: the digest of the hashes of
-            its shares of the keys, then its share of every secret.
+    `columns` are one per holder, in seat order, the dealer among them: the digest of the hashes of
+    its shares of the keys, then its share of every secret.
     """
 
     message: Dealing
@@ -78,16 +76,11 @@ def deal(
 ) -> Dealt:
     """Share a dealer's secrets among all parties; any `threshold` shares open one.
 
-    Args:
-        secrets: Its self mask at its own seat, its key with every other seat; 32 bytes each.
-        seat: The dealer's seat.
-        sender: Its fingerprint.
-        plan_digest: The plan of the secrets.
-        threshold: Shares that open a secret.
-        random_bytes: Cryptographic random numbers: for a salt, and for the key of the stream from
-            which the polynomials are drawn. Many shares take many numbers, and the operating system
-            is several times slower than a stream. Telling the stream from random numbers means
-            breaking AES-256, which the masks rest on anyway.
+    The secrets, 32 bytes each, are its self mask at its own seat, its key with every other seat;
+    `sender` is its fingerprint. `random_bytes` gives a salt, and the key of the stream from which
+    the polynomials are drawn. Many shares take many numbers, and the operating system is several
+    times slower than a stream. Telling the stream from random numbers means breaking AES-256, which
+    the masks rest on anyway.
     """
     parties = len(secrets)
     salt, drawn = random_bytes(_SALT_BYTES), _stream_bytes(random_bytes(KEY_BYTES))
@@ -202,7 +195,6 @@ def read_disclosure(
     """Read a holder's disclosure, checked against the dealer's signed hashes.
 
     Returns the shares of the self mask and of the keys with `dropped`; shape (1 + dropped, 16).
-    Raises `WrongShareError` where it is something else.
     """
     parties = dealing.parties
     if len(disclosed) != disclosed_bytes(parties, len(dropped)):

@@ -49,12 +49,8 @@ class RunInquiry(Message):
     """The coordinator asks, before an offer, whether a party would take part.
 
     It goes to each party that can be reached, whether or not the others can. It charges nothing and
-    enters no run; a party that has not decided asks its people.
-
-    Attributes:
-        seats: Fingerprints of all parties, ascending.
-        form, ring_bits, suite, threshold, colluders, dropouts, simulated, terms: As in the
-            `RunRecord` that would follow.
+    enters no run; a party that has not decided asks its people. `seats` are fingerprints,
+    ascending; the rest is as in the `RunRecord` that would follow.
     """
 
     coordinator: Digest
@@ -218,10 +214,8 @@ class Inquiry(Message):
 class Readiness(Message):
     """A party has keys and budget for the plan of an inquiry, but for some of its items.
 
-    It is no promise: an answer meanwhile, in another federation, may change it.
-
-    Attributes:
-        refused: Places of the items that it would refuse, ascending, in the inquiry's terms.
+    It is no promise: an answer meanwhile, in another federation, may change it. `refused` are
+    places of items in the inquiry's terms, ascending.
     """
 
     subject: Digest
@@ -253,9 +247,8 @@ class Plan(Message):
 class MaskedVector(Message):
     """y: a party's vector under its pair keys. Looks uniform to the coordinator.
 
-    Attributes:
-        body: Ring elements, little-endian. One that came is a view into its frame: it may have many
-            megabytes, and is copied nowhere.
+    `body` has ring elements, little-endian. One that came is a view into its frame: it may have
+    many megabytes, and is copied nowhere.
     """
 
     plan_digest: Digest
@@ -375,10 +368,8 @@ class Dealing(Message):
 class ShareBundle(Message):
     """Shares on their way: all of one dealer, or all for one holder.
 
-    Attributes:
-        dealings: Signed `Dealing` frames: the sender's own, or in seat order those of all other
-            survivors.
-        envelopes: Sealed columns in seat order: to every other party, or from all other survivors.
+    `dealings` are signed `Dealing` frames, `envelopes` sealed columns: the sender's own dealing and
+    a column for every other party, or those of all other survivors, in seat order.
     """
 
     plan_digest: Digest
@@ -447,11 +438,9 @@ class VerdictMacs(Message):
 class Reveal(Message):
     """A holder's shares of the keys that are still in the sum of a certified set.
 
-    Attributes:
-        opening_digest: Which verdict it follows, and which dealings it was held against:
-            `rounds.contribution.opening_digest`.
-        disclosures: For each survivor in seat order, `dealing.disclose` of its shares; empty where
-            its shares differed from its signed hashes.
+    `opening_digest` (`rounds.contribution`) binds the verdict, and the dealings that the shares
+    were held against. `disclosures` are `dealing.disclose` for each survivor in seat order; empty
+    where the shares differed from the signed hashes.
     """
 
     opening_digest: Digest

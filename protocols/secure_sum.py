@@ -68,9 +68,7 @@ class SecureSum(Form):
     ) -> None:
         """Turn an encoded vector, x, into y in place; see `shard`. Secret until this returns.
 
-        Raises:
-            InvalidVectorError: a key is no key; nothing was hidden.
-            TooFewPartiesError: fewer parties than `smallest`; nothing was hidden.
+        Where it raises, nothing was hidden.
         """
 
     def merge(self, total: Words, masked: Words) -> None:

@@ -34,10 +34,7 @@ EMPTY_HEAD = hashlib.sha256(_DOMAIN).digest()
 
 @dataclass(frozen=True, slots=True)
 class EntrySignature:
-    """Who signed the message of an entry, or one of the messages that an entry stands for.
-
-    `sender` is a fingerprint, `digest` SHA-256 of the signed message, `signature` 64 bytes.
-    """
+    """Who signed the message of an entry, or one of the messages that an entry stands for."""
 
     sender: bytes
     digest: bytes
@@ -46,14 +43,10 @@ class EntrySignature:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptEntry:
-    """One link of the chain.
+    """One link of the chain, e.g. of the kind "plan"; `head` is the chain's after it.
 
-    Attributes:
-        kind: Kind of the step, e.g. "plan".
-        digest: SHA-256 of the message, 32 bytes.
-        head: Head of the chain after this entry, 32 bytes.
-        signatures: Those of its messages, where they are known; they are not in the chain.
-        survivors: Of a verdict, the set that opens, where it is known; empty: the plan is closed.
+    `signatures` are those of its messages, where they are known; they are not in the chain.
+    `survivors` are, of a verdict, the set that opens, where it is known; empty: the plan is closed.
     """
 
     kind: str
@@ -118,10 +111,7 @@ def transcript_lines(
     parties: Sequence[PublicIdentity],
     coordinator: SigningIdentity,
 ) -> list[dict[str, object]]:
-    """Return the coordinator's chain, with the parties' heads in order, as lines of plain data.
-
-    The parties are in seat order; the coordinator signs every head.
-    """
+    """Return the coordinator's chain, with heads of parties, signed, as lines of plain data."""
     waiting = list(heads)
     lines = [_identities(parties, coordinator)]
     for place, entry in enumerate(transcript.entries, start=1):
@@ -145,9 +135,7 @@ def seal_files(
 def verify_seal(seal: Mapping[str, Any], *, coordinator: PublicIdentity) -> None:
     """Check who sealed the files of a run.
 
-    Raises:
-        BadSignatureError: another identity, or other files, or another head.
-        LookupError, TypeError, ValueError: the seal is malformed.
+    Raises `BadSignatureError`, or `LookupError`, `TypeError` or `ValueError` if it is malformed.
     """
     files, head = seal["files"], bytes.fromhex(seal["head"])
     coordinator.verify(

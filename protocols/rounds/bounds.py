@@ -133,11 +133,10 @@ class PlanClaim:
 
 
 def bound_on(same: Iterable[PlanClaim], near: Iterable[PlanClaim]) -> SetBound:
-    """Return the bound on the set that a new plan may open.
+    """Return the bound on the set that a new plan may open, or raise `KeyReuseError`.
 
-    `same` are the claims of all earlier plans that asked one of its queries, `near` of those that
-    asked a query close to one of its own. Raises `KeyReuseError` where one of them was answered, or
-    may be open to sets that nobody knows.
+    `same` are the claims of all earlier plans that asked one of its queries, which must be free,
+    `near` of those that asked a query close to one of its own.
     """
     bound = ANY_SET
     for claim in same:

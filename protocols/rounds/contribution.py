@@ -45,8 +45,5 @@ def entry_of(contribution: Contribution | None) -> bytes:
 
 
 def opening_digest(verdict_digest: bytes, dealing_digests: Sequence[bytes]) -> bytes:
-    """Digest of an opening: the certified verdict and the dealings that its shares must fit.
-
-    The dealings are the survivors', in seat order.
-    """
+    """Digest of an opening: the verdict, and the survivors' dealings that its shares must fit."""
     return digest_of_values("opening", [verdict_digest, list(dealing_digests)])

@@ -68,11 +68,7 @@ class Exchange:
 
 
 class LiveRun:
-    """State that all phases of a run share at its coordinator; parties are in seat order.
-
-    `record` is None before it is made, `history`, the run as its journal tells it, before it is set
-    up.
-    """
+    """State that all phases of a run share at its coordinator; parties are in seat order."""
 
     def __init__(
         self,

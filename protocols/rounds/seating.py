@@ -27,10 +27,7 @@ LEAST_PARTIES = 3
 
 @dataclass(frozen=True)
 class Seating:
-    """A run as its record fixes it, from one party's place; the parties are in seat order.
-
-    `run_id` is the digest of the record, `me` the fingerprint of this party.
-    """
+    """A run as its record fixes it, from one party's place; the parties are in seat order."""
 
     run_id: bytes
     record: RunRecord
@@ -69,9 +66,6 @@ class SeatedRun:
     """State that all phases of a run share at a party.
 
     Attributes:
-        coordinator: The pinned coordinator.
-        journal: Memory across restarts.
-        random_bytes: Cryptographic random numbers.
         floor: Fewest parties of a set that it serves, whatever the form.
         seating: The run as its record fixes it; None before the record came.
         roots: Roots of the pairs; none before the setup is finished.

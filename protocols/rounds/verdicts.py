@@ -82,11 +82,7 @@ def sign_verdict(
 
 
 def take_proof(proof: VerdictMacs | Certificate, plan: PartyPlan, *, run: SeatedRun) -> None:
-    """Take the proof that enough parties gave this party's own verdict on a plan.
-
-    Raises `FalseCertificateError` where it proves nothing, or another verdict, or the plan is
-    closed.
-    """
+    """Take the proof that enough parties gave this party's own verdict on a plan."""
     verdict, seating = plan.verdict, run.known
     if verdict is None or not verdict.survivors:
         raise FalseCertificateError("a closed plan must not open", peer=COORDINATOR)
@@ -144,13 +140,9 @@ def require_signers(
 def require_certificate(
     certificate: Certificate, *, identities: Mapping[bytes, PublicIdentity], threshold: int
 ) -> Verdict:
-    """Check a certificate; return the verdict that it proves.
+    """Check a certificate, or raise `FalseCertificateError`; return the verdict that it proves.
 
     `threshold` is both the verdicts that it needs and the fewest parties that open.
-
-    Raises:
-        UnexpectedMessageError: its set is not of seats.
-        FalseCertificateError: its set is too small, or too few parties signed it.
     """
     seats = tuple(identities)
     require_seats(certificate.survivors, seats)

@@ -39,10 +39,7 @@ from protocols.wire import Signed
 
 
 class CoordinatorBatch:
-    """The coordinator's end: plans, proposes, opens and settles, one plan at a time.
-
-    `tally` is the open plan's sum; None while no plan is open.
-    """
+    """The coordinator's end: plans, proposes, opens and settles, one plan at a time."""
 
     def __init__(self, run: LiveRun, blame: CoordinatorBlame) -> None:
         self._run = run
@@ -309,8 +306,7 @@ class CoordinatorBatch:
 class CoordinatorBlame:
     """The coordinator's questions about one wrong row of the plan that was settled as void.
 
-    `case` is None if rows cannot be traced, as after a restart; `request_digest` is that of the
-    last question, empty before it.
+    `case` is None if rows cannot be traced, as after a restart.
     """
 
     def __init__(self, run: LiveRun) -> None:

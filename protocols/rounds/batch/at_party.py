@@ -26,11 +26,9 @@ from protocols.wire import Signed
 class PartyBatch:
     """A party's end: it answers one plan at a time, until the plan is settled.
 
-    Attributes:
-        wrong_dealers: Dealers whose shares did not fit their signed hashes, of the last plan that
-            opened here. Each of them, or the coordinator that relayed the shares, is at fault.
-        reveal_was_lost: Whether the last settlement says that this party's shares did not come,
-            though sent.
+    `wrong_dealers` are those whose shares did not fit their signed hashes, of the last plan that
+    opened here. Each of them, or the coordinator that relayed the shares, is at fault.
+    `reveal_was_lost` says that, by the last settlement, this party's shares did not come.
     """
 
     def __init__(self, run: SeatedRun, blame: PartyBlame) -> None:
@@ -47,12 +45,7 @@ class PartyBatch:
         return self.open
 
     def take_plan(self, signed: Signed, plan: Plan, *, now: float) -> None:
-        """Check that a plan continues this party's history, and let it wait for a decision.
-
-        Raises:
-            UnexpectedMessageError: it has expired, outlives its run, or is of a wrong epoch.
-            HistoryError: it continues another history.
-        """
+        """Let a plan wait for a decision, if it continues this party's history within its run."""
         run = self._run
         run.journal.sweep(now=now)
         require_fresh(plan.expires_at, now=now)
@@ -172,11 +165,7 @@ class PartyBatch:
         return signed.frame
 
     def settle(self, signed: Signed, settlement: Settlement) -> PlanClaim | None:
-        """Learn the plan's outcome; return its settlement's proof, None if it proves nothing.
-
-        Raises `RemoteProtocolError` where it contradicts this party's journal, or its evidence is
-        false.
-        """
+        """Learn the plan's outcome; return its settlement's proof, None if it proves nothing."""
         run, seating = self._run, self._run.known
         plan = self.open or PartyPlan(settlement.plan_digest)  # one that never came
         require_settlement(settlement, plan, run=run)

@@ -99,8 +99,7 @@ class BlameCase:
     def name(self, quotas: Sequence[int]) -> Blame:
         """Compare all statements with the parties' `quotas`, the sums of their rows in seat order.
 
-        Returns who is named. Where all state, and the row of the sum is wrong, somebody is. Raises
-        `WrongStateError` where no row was asked about.
+        Where all state, and the row of the sum is wrong, somebody is named.
         """
         if self._row < 0:
             raise WrongStateError("a row must be asked about before somebody is named")

@@ -56,10 +56,7 @@ class RowWitness:
 
 
 class PartyBlame:
-    """A party's end: what it kept of the void plan just before, for one question about a row.
-
-    `witness` has the stream sums of that plan; None if there are none, or none any more.
-    """
+    """A party's end: what it kept of the void plan just before, for one question about a row."""
 
     def __init__(self) -> None:
         self._plan_digest, self._expires_at = b"", 0

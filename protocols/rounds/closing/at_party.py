@@ -14,11 +14,7 @@ from protocols.rounds.seating import (
 
 
 class PartyClosing:
-    """A party's end.
-
-    `heads_compared` are the parties whose last head equals ours, in seat order; ours is among them.
-    Empty before the comparison.
-    """
+    """A party's end; `heads_compared` are parties with our head, ours among them, in seat order."""
 
     def __init__(self, run: SeatedRun) -> None:
         self._run = run

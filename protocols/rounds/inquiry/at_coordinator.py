@@ -42,10 +42,7 @@ class CoordinatorInquiry:
 def read_run_answer(
     frame: bytes, *, inquiry: bytes, parties: Mapping[bytes, PublicIdentity]
 ) -> RunReadiness | Refusal:
-    """Read a party's answer to the `RunInquiry` in a frame that was sent, at the coordinator.
-
-    Raises `RemoteProtocolError` where it is no party's answer to this inquiry.
-    """
+    """Read a party's answer to the `RunInquiry` in a frame that was sent, at the coordinator."""
     message = _answer_in(frame, RunReadiness, parties=parties)
     _require_answer_to(inquiry, message)
     return message

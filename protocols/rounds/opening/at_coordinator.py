@@ -187,9 +187,8 @@ class ShareCollector:
     def streams(self) -> list[SignedKey]:
         """Join the keys of all streams that are still in the total.
 
-        Raises:
-            TooFewSharesError: a survivor's secrets have fewer good shares than open them.
-            WrongShareError: a survivor's shares open something else than it signed; names it.
+        Raises `TooFewSharesError`, or `WrongShareError`, which names a survivor whose shares open
+        something else than it signed.
         """
         survivors = [self._seats.index(dealer) for dealer in self._survivors]
         secrets = self._join()

@@ -17,10 +17,7 @@ STAGE = "shares"
 
 
 class ShareHolder:
-    """One party's shares in one plan. Secret, in memory only, gone with the plan.
-
-    The roots of the run are at the plan's epoch.
-    """
+    """One party's shares in one plan, while the roots are at its epoch. Secret, in memory only."""
 
     def __init__(self, run: SeatedRun, *, plan_digest: bytes) -> None:
         self._run = run
