@@ -178,8 +178,12 @@ def _list(opened: OpenSite, federation: str | None) -> Sequence[Request]:
     known = opened.approvals(federation)
     waiting = [one for one in known if one.state.value == "pending"]
     in_full = opened.to_decide(waiting)
-    read = {_key(one): opened.request(one) for one in in_full}
-    tasks = {_pool(one): one for one in read.values() if one.task is not None}
+    read = {one: opened.request(one) for one in in_full}
+    tasks = {
+        (one.coordinator, request.task.pool.digest): request
+        for one, request in read.items()
+        if request.task is not None
+    }
     lines: list[str] = []
     for request in read.values():
         lines += [*_lines(request), ""]
@@ -191,15 +195,6 @@ def _list(opened: OpenSite, federation: str | None) -> Sequence[Request]:
         lines or ["Nothing waits for a person."],
     )
     return list(read.values())
-
-
-def _key(one: Approval) -> tuple[bytes, str, bytes]:
-    return one.coordinator, one.subject.value, one.digest
-
-
-def _pool(request: Request) -> tuple[bytes, bytes]:
-    assert request.task is not None
-    return request.approval.coordinator, request.task.pool.digest
 
 
 def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
@@ -240,12 +235,12 @@ def _column_lines(request: Request) -> Iterator[str]:
 def _record(
     opened: OpenSite,
     one: Approval,
-    read: Mapping[tuple[bytes, str, bytes], Request],
+    read: Mapping[Approval, Request],
     tasks: Mapping[tuple[bytes, bytes], Request],
 ) -> dict[str, object]:
     from party.decision.proposals import Request  # noqa: PLC0415 - keeps --help fast
 
-    request = read.get(_key(one)) or Request(opened.proposal(one))
+    request = read.get(one) or Request(opened.proposal(one))
     found = request.proposal
     cost, terms = found.cost, found.terms
     pool = one.digest if terms is None else terms.pool_digest

@@ -246,8 +246,8 @@ def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
 
 def _require_sound(answer: Membership) -> None:
     """Refuse a dishonest answer: people would compare words of the wrong hospital."""
-    if answer.state not in ("requested", "member", "revoked"):
-        raise JoinError("a hospital is 'requested', 'member' or 'revoked'")
+    if answer.state not in ("requested", "member", "suspended", "revoked"):
+        raise JoinError("a hospital is 'requested', 'member', 'suspended' or 'revoked'")
     names, keys = answer.peer_names, answer.peer_keys
     if not len(names) == len(keys) == len(set(names)) == len(set(keys)):
         raise JoinError("every peer must have one name and one key")

@@ -428,23 +428,11 @@ def _pin_of(row: Row[Any]) -> Pin:
 
 
 def _approval_of(row: Row[Any]) -> Approval:
+    facts = dict(row._mapping)
+    del facts["number"]
     try:
-        subject, state = Subject(row.kind), ApprovalState(row.state)
-        seats = tuple(decode_value(row.seats))
+        facts["subject"], facts["state"] = Subject(facts.pop("kind")), ApprovalState(row.state)
+        facts["seats"] = tuple(decode_value(row.seats))
     except (ValueError, TypeError) as error:
         raise StorageDamagedError("an approval must be as it was written") from error
-    return Approval(
-        subject,
-        row.digest,
-        row.coordinator,
-        state,
-        row.asked_at,
-        row.terms,
-        seats,
-        row.form,
-        row.suite,
-        row.decided_at,
-        row.decided_by or "",
-        row.reason,
-        row.words,
-    )
+    return Approval(**{**facts, "decided_by": row.decided_by or ""})
