@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from party.site.people_decisions import Approval, SiteRecords
     from party.site.status_file import Status
     from party.site.task_review import TaskReview
+    from party.site.training import Tell
     from party.storage import PartyDatabase, SentLog, SiteAuditLog
 
 COMMAND_LINE: Final = "command line"
@@ -33,9 +34,6 @@ PAGE: Final = "page"
 
 _MOST_REVIEWED_BYTES: Final = 2**26
 """Size of all documents whose tasks and reviews stay in memory: a page shows them repeatedly."""
-
-Progress = Callable[[int, int], None]
-"""Told how many teachers of how many are trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +173,7 @@ class OpenSite:
 
     # Decisions --------------------------------------------------------------------------------
 
-    def approve(self, request: Request, *, by: str, reason: str = "", tell: Progress) -> None:
+    def approve(self, request: Request, *, by: str, reason: str = "", tell: Tell) -> None:
         """Train teachers, then approve, with a run's pool; a failure approves nothing."""
         from party.site.people_decisions import require_decision  # noqa: PLC0415 - keeps --help fast
         from party.site.training import ready_teachers  # noqa: PLC0415 - slow to load

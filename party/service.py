@@ -48,7 +48,6 @@ from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.sums import SUMS
 
 _LOOK_S = 1.0
-"""How often, in idle time, the decisions of the hospital's people are read."""
 
 _MOST_UNNOTED = 100
 """Answers that left unnoted and wait until something can be stored."""

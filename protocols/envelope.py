@@ -162,7 +162,6 @@ _SUITES: Mapping[str, _Suite] = {
         _Suite(SUITE_X25519, KEM.X25519, 32, _generate_x25519, X25519PublicKey.from_public_bytes),
     )
 }
-"""Names of all suites, the default first."""
 
 
 def suite_named(name: str) -> _Suite:

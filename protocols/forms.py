@@ -78,7 +78,6 @@ class Plain(Form):
 
 
 FORMS: Final[Mapping[str, type[Form]]] = {form.name: form for form in (Additive, Masked, Plain)}
-"""All forms."""
 
 DEPLOYED_FORMS: Final[Mapping[str, type[Form]]] = {
     name: form for name, form in FORMS.items() if form.hides_vectors

@@ -19,7 +19,6 @@ from protocols.prg import Keystream, add_streams, ctr_keystream, expand
 from protocols.ring import Ring, Words
 
 SignedKey = tuple[int, bytes]
-"""Sign and key of a stream."""
 
 
 class SecureSum(Form):

@@ -28,7 +28,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 EXIT_GOOD, EXIT_USAGE, EXIT_BROKEN = 0, 2, 5
 MAX_BYTES = 2**28
-"""Largest file that is read."""
 
 FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "": ("identities",),

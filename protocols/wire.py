@@ -30,7 +30,6 @@ MESSAGE_TYPES: dict[int, type[Message]] = dict(
         if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
     )
 )
-"""Every type of message by its number."""
 
 PACKET_FORM = "pate-fed/1/packet"
 """The form that a framework's container of bytes names where it carries a packet."""

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pate_fed.data.table_fit import TableFit
 
 _MOST_COLUMNS: Final = 30
-"""Columns whose ranges a terminal shows."""
 
 DigestArgument = Annotated[
     str | None, typer.Argument(metavar="[ID]", help="First digits of a listed id.")

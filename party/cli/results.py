@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from party.site.fetched_results import AnsweredRun
 
 MOST_ASKED = 20
-"""Newest runs of a list whose coordinator is asked whether there are results."""
 
 
 def results(

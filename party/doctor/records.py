@@ -26,7 +26,6 @@ _LARGE_DELTA = 0.1 * (1 + 1e-9)
 """delta times the number of patients from which the doctor warns."""
 
 SAMPLE = 500
-"""Rows of the sample that a teacher is trained on."""
 
 
 def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - checks look alike

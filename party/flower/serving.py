@@ -35,10 +35,8 @@ _PAUSES = 5.0, 60.0
 """Seconds before a SuperNode is started again: at first, and at most."""
 
 _LOOK_S = 5.0
-"""How long to wait for a coordinator that may be down."""
 
 COPIES_FILE = "audit-copies.json"
-"""File that remembers which audit records were copied elsewhere."""
 
 _log = logging.getLogger(__name__)
 

@@ -25,7 +25,6 @@ from pate_fed.wording import percent
 from protocols.errors import ProtocolError
 
 MOST_COLUMNS: Final = 60
-"""Columns whose ranges the page shows."""
 
 EXPLAINED: Final[Mapping[str, str]] = {
     "Federation": "The group of hospitals whose coordinator asks.",

@@ -33,7 +33,6 @@ from pate_fed.queries import QueryBatch
 from pate_fed.wording import percent
 
 Predict = Callable[..., NDArray[np.float64]]
-"""As `student_child.predictions`."""
 
 _Z = 1.959963984540054
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 MEMBERSHIPS_FOLDER = "memberships"
 CA_FILE = "ca.crt"
 NODE_KEYS = ("node.key", "node.secret")
-"""Files of the keys of a membership's node."""
 
 FIRST_PORT = 9094
 _SECRET_BYTES = 32

@@ -20,7 +20,6 @@ from pate_fed.errors import PateFedError
 from pate_fed.evaluation_task import EvaluationTask
 
 _TRY_AGAIN_S = 60.0
-"""How often a task that could not be made ready is tried again."""
 
 _log = logging.getLogger(__name__)
 
