@@ -188,19 +188,19 @@ def _list(opened: OpenSite, federation: str | None) -> Sequence[Request]:
         lines += [*_lines(request), ""]
     for one in waiting:
         if one not in in_full:
-            lines += [*_lines_of_pool_with_run(opened, one), ""]
+            lines += [
+                f"pool {one.digest.hex()}, asked {minute(one.asked_at)}",
+                f"  Federation  {opened.site.federation_of(one.coordinator)}",
+                "  Of          the run above: its public inputs. Approving or rejecting that run "
+                "approves",
+                "              or rejects this pool, too.",
+                "",
+            ]
     show(
         {"approvals": [_record(opened, one, read, tasks) for one in known]},
         lines or ["Nothing waits for a person."],
     )
     return list(read.values())
-
-
-def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
-    yield f"pool {pool.digest.hex()}, asked {minute(pool.asked_at)}"
-    yield f"  Federation  {opened.site.federation_of(pool.coordinator)}"
-    yield "  Of          the run above: its public inputs. Approving or rejecting that run approves"
-    yield "              or rejects this pool, too."
 
 
 def _lines(request: Request) -> Iterator[str]:

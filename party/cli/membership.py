@@ -35,7 +35,7 @@ from protocols.fingerprint_words import is_same, spoken
 from protocols.invitation import MAX_INVITATION_BYTES, Invitation
 
 if TYPE_CHECKING:
-    from party.doctor import Check
+    pass
 
 FEW_DAYS: Final = 30
 
@@ -123,11 +123,13 @@ def renew(
     also checks the membership. The exit code is 1 if a certificate expires within 30 days, or
     this hospital is not a member.
     """
+    from party.doctor import PartyProbes, check_network  # noqa: PLC0415 - keeps --help fast
+
     joined = open_site(site).membership(federation)
     membership = ask_membership(joined)
     ca = joined.ca_ends
     left = (ca - datetime.now(UTC)) // timedelta(days=1)
-    tls = _tls_check(joined)
+    tls = next(check for check in check_network(joined, PartyProbes()) if check.name == "tls")
     show(
         {
             "membership": joined.name,
@@ -257,12 +259,3 @@ def _said_where_the_way_ends(joined: SiteMembership, error: JoinError) -> JoinEr
         "Then join again with the same file: the keys that were made are kept",
         f"this: {found.said}",
     )
-
-
-# Standing ---------------------------------------------------------------------------------------
-
-
-def _tls_check(joined: SiteMembership) -> Check:
-    from party.doctor import PartyProbes, check_network  # noqa: PLC0415 - keeps --help fast
-
-    return next(check for check in check_network(joined, PartyProbes()) if check.name == "tls")

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from party.cli.terminal import DEFAULT_SITE, SiteOption, decider, tell
-from party.errors import JoinError, MembershipError
+from party.errors import JoinError, MembershipError, ResultsError
 from party.owner import OpenSite, open_records
 from party.site.joining import CoordinatorDoor
 from party.site.membership import SiteMembership
 from pate_fed.nodes import one_line
 from pate_fed.nodes.command_line import show
 from pate_fed.nodes.terminal import minute
+from pate_fed.run_folder import SEAL, refuse_existing
 
 if TYPE_CHECKING:
     from party.site.fetched_results import AnsweredRun
@@ -69,11 +70,11 @@ def _list(opened: OpenSite) -> None:
 
 
 def _state(opened: OpenSite, one: AnsweredRun) -> str:
-    from party.site.fetched_results import are_there  # noqa: PLC0415 - keeps --help fast
-
     try:
         with closing(CoordinatorDoor(_membership(opened, one), clock=time.time)) as door:
-            return "ready" if are_there(door, one.run) else "none yet"
+            return "none yet" if next(door.results_pieces(one.run, SEAL), None) is None else "ready"
+    except ResultsError:
+        return "none yet"
     except (JoinError, MembershipError) as error:
         return f"not known ({error.code}): {one_line(str(error))}"
 
@@ -82,7 +83,6 @@ def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None) -> None:
     from party.site.fetched_results import fetch_results  # noqa: PLC0415 - keeps --help fast
     from party.storage.site_audit_log import SiteAct  # noqa: PLC0415 - the same
     from pate_fed.nodes.audit_log import Fact  # noqa: PLC0415 - the same
-    from pate_fed.run_folder import refuse_existing  # noqa: PLC0415 - the same
 
     joined = _membership(opened, one)
     target = (out or Path(f"results-{one.run.hex()[:16]}")).absolute()

@@ -325,7 +325,11 @@ def _check(sitting: _Sitting) -> Iterator[str]:
                 yield f"{one.name} has other words: tell its people and the operator."
             else:
                 yield f"Check {one.name}: pate-party peers check"
-        yield from _not_there(sitting, membership)
+        with open_records(sitting.folder) as opened:
+            known = {*membership.peer_names, *(pin.name for pin in opened.records.pins())}
+        for name in sitting.answers.peers:
+            if normalized(name) not in known:
+                yield f"{name} is in the answers, and no member yet: pate-party setup"
 
 
 def _member(joined: SiteMembership) -> Membership | None:
@@ -354,14 +358,6 @@ def _member(joined: SiteMembership) -> Membership | None:
 def _unchecked(sitting: _Sitting, membership: Membership) -> list[PeerStanding]:
     with open_records(sitting.folder) as opened:
         return [one for one in standings(opened.records.pins(), membership) if one.pin is None]
-
-
-def _not_there(sitting: _Sitting, membership: Membership) -> Iterator[str]:
-    with open_records(sitting.folder) as opened:
-        known = {*membership.peer_names, *(pin.name for pin in opened.records.pins())}
-    for name in sitting.answers.peers:
-        if normalized(name) not in known:
-            yield f"{name} is in the answers, and no member yet: pate-party setup"
 
 
 _STEPS: Final[tuple[Callable[[_Sitting], Iterator[str]], ...]] = (_register, _decide, _check)

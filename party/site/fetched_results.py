@@ -111,14 +111,6 @@ def find_run(runs: Iterable[AnsweredRun], digits: str) -> AnsweredRun:
     return found[0]
 
 
-def are_there(door: ResultsDoor, run: bytes) -> bool:
-    """Tell whether the coordinator has results of a run for us."""
-    try:
-        return next(door.results_pieces(run, SEAL), None) is not None
-    except ResultsError:
-        return False
-
-
 def fetch_results(
     door: ResultsDoor,
     answered: AnsweredRun,
