@@ -34,7 +34,7 @@ from pate_fed.charges import RunLedger, charge_of
 from pate_fed.errors import InvalidParameterError, OutcomeCapError
 from pate_fed.mechanisms import InteractiveThresholdMax
 from pate_fed.opened_sums import open_sum
-from pate_fed.prices import charged_cost
+from pate_fed.prices import charged_price
 from pate_fed.queries import QueryBatch
 from pate_fed.releases import ABSTAIN, Outcome
 from pate_fed.terms import BatchTerms
@@ -568,7 +568,7 @@ class TestSumsAreForgotten:
 
         monkeypatch.setattr("coordinator.runs.labeling.deciding.open_sum", spy)
         if fails:
-            monkeypatch.setattr("pate_fed.mechanisms.noise.split_gaussian", failing)
+            monkeypatch.setattr("pate_fed.mechanisms.coordinator_noise.split_gaussian", failing)
         federation = ready()
         if fails:
             with pytest.raises(VoidBatchError):
@@ -661,7 +661,7 @@ class TestCapsAndBudget:
         # Exactly its price: nothing is left that a batch could be refused for.
         draft = Federation(terms={"mechanism": mechanism, "max_asks": 6}).run.terms
         federation = ready(
-            terms={"mechanism": mechanism, "max_asks": 6}, budget=charged_cost(draft, 0).epsilon
+            terms={"mechanism": mechanism, "max_asks": 6}, budget=charged_price(draft, 0).epsilon
         )
         for index in range(6):
             assert federation.ask(index).answered == 1
@@ -1154,7 +1154,7 @@ class TestBudgetsOfParties:
     ) -> None:
         federation = Federation()
         seat = federation.seat_of(place)
-        cost = charged_cost(federation.run.terms, seat).epsilon
+        cost = charged_price(federation.run.terms, seat).epsilon
         budgets = tuple(0.999 * cost if each == seat else 5.0 for each in range(3))
         federation.change_terms(budgets=budgets)
         with pytest.raises(PartyRefusedError) as refusal:

@@ -20,14 +20,14 @@ from pate_fed.charges import mechanism_of, noise_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
 from pate_fed.planning.outlook import evidence, outlook
-from pate_fed.prices import charged_cost, most_exposed, public_cost
+from pate_fed.prices import charged_price, most_exposed, public_price
 from pate_fed.report.ended_run import UsedRun, trust
 from pate_fed.terms import RunTerms
 from protocols.forms import FORMS
 
 
 @dataclass(frozen=True, slots=True)
-class ViewCost:
+class ViewPrice:
     """The cost of a run in somebody's view.
 
     Attributes:
@@ -40,7 +40,7 @@ class ViewCost:
 
 
 @dataclass(frozen=True, slots=True)
-class HospitalCost:
+class HospitalPrice:
     """The largest cost of a run for one hospital's units.
 
     Attributes:
@@ -53,7 +53,7 @@ class HospitalCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Quote:
+class RunPrice:
     """The cost of a run before it is asked for.
 
     Attributes:
@@ -68,15 +68,15 @@ class Quote:
 
     digest: str
     request: RunRequest
-    public: ViewCost
-    coordinator: ViewCost
+    public: ViewPrice
+    coordinator: ViewPrice
     delta: float
     unit: str
     neighbors: str
     preview: Preview | None
     outlook: str
     trust: str
-    hospitals: tuple[HospitalCost, ...]
+    hospitals: tuple[HospitalPrice, ...]
 
     @property
     def free_words(self) -> str:
@@ -84,7 +84,7 @@ class Quote:
         return free_words(self.request)
 
 
-def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
+def price_of_run(request: RunRequest, *, pool: NDArray[np.float64]) -> RunPrice:
     """Return the cost of a run at its caps, for the queries that are new: it cannot cost more.
 
     `pool` has its public rows; float64, shape (rows, features).
@@ -92,7 +92,7 @@ def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
     terms = request.terms
     seen = _preview(terms)
     most, public = most_exposed(terms)
-    return Quote(
+    return RunPrice(
         digest=hashlib.sha256(request.to_json().encode()).hexdigest(),
         request=request,
         public=_view(request, public),
@@ -104,10 +104,10 @@ def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
         outlook=_outlook(terms, seen, queries=len(request.queries), pool=pool),
         trust=trust(UsedRun(terms, FORMS[request.settings.form])),
         hospitals=tuple(
-            HospitalCost(
+            HospitalPrice(
                 party.name,
                 party.teachers,
-                public_cost(terms, seat).epsilon if request.new_queries else 0.0,
+                public_price(terms, seat).epsilon if request.new_queries else 0.0,
             )
             for seat, party in enumerate(request.parties)
         ),
@@ -131,22 +131,22 @@ def free_words(request: RunRequest) -> str:
     return f"{request.answered} of {len(request.queries)} rows are answered already: free"
 
 
-def _coordinators(request: RunRequest, seat: int) -> ViewCost:
+def _coordinators(request: RunRequest, seat: int) -> ViewPrice:
     terms = request.terms
     if terms.rule.at_parties:
-        return _view(request, charged_cost(terms, seat))
-    return ViewCost(
+        return _view(request, charged_price(terms, seat))
+    return ViewPrice(
         "the coordinator",
         None,
         "no number holds: it has the exact sums in memory until the release, and is trusted",
     )
 
 
-def _view(request: RunRequest, cost: FormalCost) -> ViewCost:
+def _view(request: RunRequest, cost: FormalCost) -> ViewPrice:
     if not request.new_queries:
-        return ViewCost(cost.holds_for, 0.0, "nothing is asked: every answer was released before")
+        return ViewPrice(cost.holds_for, 0.0, "nothing is asked: every answer was released before")
     epsilon = cost.epsilon if math.isfinite(cost.epsilon) else None
-    return ViewCost(cost.holds_for, epsilon, cost.method)
+    return ViewPrice(cost.holds_for, epsilon, cost.method)
 
 
 def _preview(terms: RunTerms) -> Preview | None:

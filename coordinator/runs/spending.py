@@ -37,7 +37,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class HospitalSpending:
     """The cost of runs for one hospital's units: epsilons and deltas add up.
 
     Attributes:
@@ -82,7 +82,7 @@ class Spending:
                 found[hospital].append(math.fsum(costs))
         return {hospital: math.fsum(costs) for hospital, costs in found.items()}
 
-    def by_hospital(self) -> list[Spent]:
+    def by_hospital(self) -> list[HospitalSpending]:
         """Return the spending for each hospital's units, the most first."""
         terms, groups = self.terms(), defaultdict[tuple[tuple[str, ...], str], list[Cost]](list)
         for number, share in self._queue.shares().items():
@@ -101,9 +101,9 @@ class Spending:
         )
 
 
-def _added_up(hospital: str, unit: str, totals: list[tuple[int, float, float]]) -> Spent:
+def _added_up(hospital: str, unit: str, totals: list[tuple[int, float, float]]) -> HospitalSpending:
     runs, epsilons, deltas = zip(*totals, strict=True)
-    return Spent(hospital, unit, sum(runs), math.fsum(epsilons), math.fsum(deltas))
+    return HospitalSpending(hospital, unit, sum(runs), math.fsum(epsilons), math.fsum(deltas))
 
 
 def _terms_in(text: str) -> Terms:

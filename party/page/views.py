@@ -83,7 +83,7 @@ def terms_of(request: Request) -> list[Term]:
 
 def waiting(opened: OpenSite) -> list[Request]:
     """Return the requests to decide next; a run includes its pool."""
-    pending = list(opened.records.approvals(ApprovalState.PENDING))
+    pending = list(opened.decisions.approvals(ApprovalState.PENDING))
     return [opened.request(one, fetch=False) for one in opened.to_decide(pending)]
 
 

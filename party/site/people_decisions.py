@@ -125,7 +125,7 @@ class Decided:
         return frozenset[bytes]().union(*self.approved_pools.values())
 
 
-class SiteRecords:
+class PeopleDecisions:
     """The decisions of a site's people, in its database; `state` has its pause and other notes.
 
     Every call raises `StorageError` where nothing can be read or stored; nothing is changed then.
@@ -187,8 +187,12 @@ class SiteRecords:
                     pinned_at=pin.at,
                 )
             )
-            checked = {"body": pin.body, "fingerprint": identity.fingerprint, "how": how}
-            facts = {"name": name, **checked}
+            facts: dict[str, Fact] = {
+                "name": name,
+                "body": pin.body,
+                "fingerprint": identity.fingerprint,
+                "how": how,
+            }
             self.state.record(connection, SiteAct.PIN_ADDED, facts, at=pin.at, by=by)
         return pin
 

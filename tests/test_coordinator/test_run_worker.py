@@ -45,7 +45,7 @@ from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import EntryState
 from pate_fed.data.new_task import make_task
 from pate_fed.errors import InvalidTermsError
-from pate_fed.mechanisms import DEPLOYED, SPECS
+from pate_fed.mechanisms import DEPLOYED_MECHANISMS, SPECS
 from pate_fed.query_sketches import sketch
 from pate_fed.report import read_run, render_summary
 from pate_fed.run_folder import EARLIER
@@ -119,10 +119,15 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
 
 @pytest.mark.slow
 @sampled()
-@pytest.mark.parametrize("mechanism", DEPLOYED)
+@pytest.mark.parametrize("mechanism", DEPLOYED_MECHANISMS)
 def test_every_mechanism_with_a_price_can_be_deployed(federation: Worked, mechanism: str) -> None:
     """All that release labels at one price per ask; `test_run_mechanisms` has more of some."""
-    assert set(SPECS) - set(DEPLOYED) == {"immutable", "counts", "confident", "interactive"}
+    assert set(SPECS) - set(DEPLOYED_MECHANISMS) == {
+        "immutable",
+        "counts",
+        "confident",
+        "interactive",
+    }
     values: dict[str, Any] = {
         "sigma1": 3.0,
         "sigma2": 3.0,

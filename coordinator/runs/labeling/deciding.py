@@ -17,10 +17,10 @@ from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.charges import mechanism_of, noise_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms import (
+    CoordinatorNoise,
     GaussianMax,
     HearsStudent,
     Mechanism,
-    NoisePlan,
     RandomBytes,
 )
 from pate_fed.opened_sums import open_noisy_sum, open_sum
@@ -109,7 +109,7 @@ class Decider:
         try:
             release = rule.release(
                 opened,
-                noise=NoisePlan(),
+                noise=CoordinatorNoise(),
                 random_bytes=self._noise_bytes,
                 max_answers=left.answers,
             )
