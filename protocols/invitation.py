@@ -133,7 +133,7 @@ def token_digest(token: bytes) -> bytes:
 
 
 def read_audit_head(frame: bytes, site: PublicIdentity) -> AuditHead:
-    """Read where a hospital's audit log stands, as it once signed it; else a `ProtocolError`."""
+    """Read where a hospital's audit log stands, as it signed that, or raise `ProtocolError`."""
     signed = wire.decode(frame)
     signed.verify(site)
     head = wire.expect(signed, AuditHead)

@@ -141,7 +141,7 @@ def write_shares(shares: Elements, *, out: NDArray[np.uint16]) -> None:
 
 
 def split_shares(joined: bytes) -> Elements:
-    """Read concatenated shares, strictly, else raise `WrongShareError`; see `write_shares`."""
+    """Read concatenated shares, strictly, or raise `WrongShareError`; see `write_shares`."""
     if len(joined) % SHARE_BYTES:
         raise WrongShareError(f"shares must have {SHARE_BYTES} bytes each", len(joined))
     words = np.frombuffer(joined, dtype=_WORD).reshape(-1, SECRET_WORDS + 1)

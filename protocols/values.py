@@ -28,7 +28,7 @@ def encode_value(value: Value) -> bytes:
 
 
 def decode_value(data: bytes) -> Any:
-    """Decode plain data, strictly, else raise `MalformedMessageError`; see `encode_value`."""
+    """Decode plain data, strictly, or raise `MalformedMessageError`; see `encode_value`."""
     value = loads(data)
     _require_plain(value)
     if encode_value(value) != data:
@@ -50,7 +50,7 @@ def digest(*pieces: Piece) -> bytes:
 
 
 def loads(data: bytes) -> Any:
-    """Read CBOR without tags, of bounded depth, else raise `MalformedMessageError`.
+    """Read CBOR without tags, of bounded depth, or raise `MalformedMessageError`.
 
     It need not be canonical.
     """

@@ -53,7 +53,7 @@ def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
 
 
 def task_for(terms: RunTerms, tasks: Mapping[bytes, PartyTask]) -> PartyTask:
-    """Return the task that a run asks about, ready and as its terms say; else a `RefusalError`."""
+    """Return the ready task that a run asks about, as its terms say, or raise `RefusalError`."""
     task = tasks.get(terms.pool_digest)
     if task is None:
         raise RefusalError(Reason.POOL, "teachers must be ready for the pool", "none")

@@ -47,7 +47,7 @@ def fetch_task(site: Site, door: PoolDoor, digest: bytes) -> AskedTask:
 
 
 def read_task(site: Site, digest: bytes) -> AskedTask:
-    """Return the kept task whose pool has this digest; `TaskError` if none, or its file changed."""
+    """Return the kept, unchanged task whose pool has this digest, or raise `TaskError`."""
     _require_digest(digest)
     with as_fault(TaskError, "the task's file must be readable"):
         content = read_regular(site.path("pools", digest.hex()), most_bytes=MAX_TASK_BYTES)
