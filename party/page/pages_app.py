@@ -142,9 +142,8 @@ class Pages:
         )
         return answer
 
-    def leave(self, request: Request) -> Response:
+    def leave(self, _: Request) -> Response:
         """End the session."""
-        del request
         self._sessions.close()
         return HTMLResponse(_template("left.html.j2").render())
 
@@ -231,9 +230,8 @@ class Pages:
             search=search,
         )
 
-    def export(self, request: Request) -> Response:
+    def export(self, _: Request) -> Response:
         """Send the whole audit log, checked, as a file of JSON lines."""
-        del request
         self._opened.log.verify()
         what = {"what": "audit log"}
         self._opened.decisions.state.note_taken(SiteAct.EXPORTED, what, by=self._by)
@@ -263,15 +261,13 @@ class Pages:
         self._opened.reject(approval, by=self._by, reason=reason, words=words)
         return RedirectResponse("decided", _SEE_OTHER)
 
-    def pause(self, request: Request) -> Response:
+    def pause(self, _: Request) -> Response:
         """Refuse every new batch from now on."""
-        del request
         self._opened.decisions.state.pause(by=self._by)
         return RedirectResponse("./", _SEE_OTHER)
 
-    def resume(self, request: Request) -> Response:
+    def resume(self, _: Request) -> Response:
         """Take part again."""
-        del request
         self._opened.decisions.state.resume(by=self._by)
         return RedirectResponse("./", _SEE_OTHER)
 
