@@ -6,7 +6,7 @@ y's, dealings and reveals. It never holds anything opened.
 
 A run begins with `SetupFinished`. Then come its plans, each as `PlanOpened`, in a form that
 survives drop-outs `PlanProposed` (once for a set, once to close the plan) and `PlanCertified`, then
-`SumOpened`, then `PlanSettled`, which may come sooner. At the end come `RunEnded`,
+`ContributionsFixed`, then `PlanSettled`, which may come sooner. At the end come `RunEnded`,
 `HeadsCollected` and `RunFinished`. `history` applies them, live and after a restart.
 """
 
@@ -27,14 +27,7 @@ Contributions: TypeAlias = tuple[Contribution | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class SetupFinished:
-    """Every party is ready: the run exists.
-
-    Attributes:
-        offer: Frame of the offer.
-        record: Frame of the run record.
-        confirmations: Each party's `Confirmations`.
-        ready: In which each party said that it is ready.
-    """
+    """Every party is ready: the run exists. All four are frames, of each party in seat order."""
 
     offer: bytes
     record: bytes
@@ -69,8 +62,8 @@ class PlanCertified:
 
 
 @dataclass(frozen=True, slots=True)
-class SumOpened:
-    """The sum of the open plan is about to be opened."""
+class ContributionsFixed:
+    """The contributions to the open plan are fixed: their sum is about to be opened."""
 
     contributions: Contributions
 
@@ -108,7 +101,7 @@ Step: TypeAlias = (
     | PlanOpened
     | PlanProposed
     | PlanCertified
-    | SumOpened
+    | ContributionsFixed
     | PlanSettled
     | RunEnded
     | HeadsCollected
@@ -119,7 +112,7 @@ _WORDS: dict[str, type[Any]] = {
     "plan": PlanOpened,
     "proposal": PlanProposed,
     "certificate": PlanCertified,
-    "opened": SumOpened,
+    "opened": ContributionsFixed,
     "settlement": PlanSettled,
     "closing": RunEnded,
     "heads": HeadsCollected,
@@ -174,11 +167,7 @@ def _digests_of(each: Contribution | None) -> list[bytes]:
 
 
 def step_from_record(record: list[Any]) -> Step:
-    """Read plain data back; the inverse of `step_to_record`.
-
-    Raises:
-        BrokenJournalError: it is no step.
-    """
+    """Read plain data back, the inverse of `step_to_record`; `BrokenJournalError` if it is none."""
     word, *values = record or [None]
     kind = _WORDS.get(word) if isinstance(word, str) else None
     if kind is None or len(values) != len(fields(kind)):

@@ -34,6 +34,7 @@ from protocols.messages import (
 from protocols.rounds.contribution import Contribution, entry_of
 from protocols.rounds.coordinator_journal import (
     Contributions,
+    ContributionsFixed,
     Frames,
     HeadsCollected,
     PlanCertified,
@@ -44,7 +45,6 @@ from protocols.rounds.coordinator_journal import (
     RunFinished,
     SetupFinished,
     Step,
-    SumOpened,
 )
 from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.seating import require_enough_heads, setup_digest
@@ -59,15 +59,9 @@ from protocols.wire import Signed
 class RunHistory:
     """The state of a run by its journal.
 
-    Attributes:
-        state: The message that the coordinator waits for.
-        heads: All parties' signed heads.
-        statements: The last statement of each party's journal counter, by fingerprint.
-        epoch: Epoch of the last plan.
-        plan: The open plan, if any.
-        settled: Every settled plan, in order.
-        closing: Frame of the closing; empty before it.
-        head_frames: Frames of the parties' heads, empty for a lost party; none before.
+    `statements` are the last ones of each party's journal counter, by fingerprint. `closing` is its
+    frame, empty before it, `head_frames` those of the parties' heads, empty for a lost party; none
+    before.
     """
 
     state: CoordinatorState
@@ -149,11 +143,7 @@ class StepRules:
         return run
 
     def apply(self, run: RunHistory | None, step: Step) -> RunHistory:
-        """Return the run after a step; None before its setup.
-
-        Raises:
-            ProtocolError: the step does not follow, or a signature is wrong.
-        """
+        """Return the run after a step, which must follow; None before its setup."""
         if isinstance(step, SetupFinished):
             _require("a journal must have one setup", run is None)
             return self._setup(step)
@@ -166,7 +156,7 @@ class StepRules:
                 return self._proposed(run, step)
             case PlanCertified():
                 return self._certified(run, step)
-            case SumOpened():
+            case ContributionsFixed():
                 return self._opened(run, step)
             case PlanSettled():
                 return self._settled(run, step)
@@ -249,7 +239,7 @@ class StepRules:
         require_certificate(certificate, identities=self.parties, threshold=threshold)
         return replace(run, plan=replace(plan, certificate_frame=step.certificate))
 
-    def _opened(self, run: RunHistory, step: SumOpened) -> RunHistory:
+    def _opened(self, run: RunHistory, step: ContributionsFixed) -> RunHistory:
         plan = _open_plan(run)
         _require("a sum must be opened once", not plan.opened)
         opened = self._contributions(step.contributions)
@@ -392,7 +382,6 @@ def newest(known: Mapping[bytes, Signed], signed: Mapping[bytes, Signed]) -> dic
 
 
 def _with_verdict(transcript: Transcript, certificate: Certificate) -> Transcript:
-    """Add a certified verdict, with the signatures that prove it."""
     digest = wire.digest_of(certificate.verdict)
     signed = zip(certificate.signers, certificate.signatures, strict=True)
     signatures = tuple(EntrySignature(signer, digest, signature) for signer, signature in signed)

@@ -51,13 +51,13 @@ from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from protocols.rounds.contribution import Contribution
 from protocols.rounds.coordinator_journal import (
+    ContributionsFixed,
     PlanCertified,
     PlanOpened,
     PlanProposed,
     PlanSettled,
     RunEnded,
     Step,
-    SumOpened,
 )
 from tests.support import postgres
 from tests.support.database_victim import (
@@ -88,7 +88,7 @@ STEPS = [
     PlanOpened(b"p" * 40),
     PlanProposed(b"s" * 50, SENT),
     PlanCertified(b"v" * 60),
-    SumOpened(SENT),
+    ContributionsFixed(SENT),
     RunEnded(b"c" * 99),
 ]
 OpenDatabase = Callable[..., Database]
@@ -625,14 +625,6 @@ class TestFederation:
     """Whole runs whose coordinator dies and comes back from its database alone."""
 
     @sampled()
-    @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in BatchStage])
-    def test_a_coordinator_that_dies_at_each_stage_goes_on(
-        self, tmp_path: Path, open_database: OpenDatabase, stage: BatchStage
-    ) -> None:
-        url = f"sqlite:///{tmp_path / 'coordinator.db'}"
-        self._live(open_database(url, is_new=True), tmp_path, stage)
-
-    @sampled()
     def test_a_coordinator_on_postgresql_goes_on(self, database: Database, tmp_path: Path) -> None:
         self._live(database, tmp_path, BatchStage.CERTIFIED)
 
@@ -763,7 +755,7 @@ class TestTogether:
         self.fail_after(federation, BatchStage.DECIDED, [2])
         federation.bury()
         federation.resume()
-        assert self.steps_of(federation)[-2:] == [PlanOpened, SumOpened]
+        assert self.steps_of(federation)[-2:] == [PlanOpened, ContributionsFixed]
         assert federation.coordinator_states == ["committed", "reserved"]
         assert [each.plan.batch for each in federation.run.round.settled] == [0]
         federation.run.finish()
