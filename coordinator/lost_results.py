@@ -16,7 +16,6 @@ import numpy as np
 from coordinator.database import FederationAct
 from coordinator.errors import RunQueueError, SetupError
 from coordinator.operator import Coordinator
-from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import Run, RunState
 from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.retraining import PublicInputs, give_student
@@ -41,7 +40,7 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
         RunStateError: its records in the database do not fit each other.
     """
     run = coordinator.queue.find(name)
-    results = results_of(coordinator.home, name)
+    results = coordinator.home.results(name)
     if results.is_dir():
         return False
     if not run.is_ended:
@@ -79,7 +78,7 @@ def give_student_to(
     pool, classes = task.pool.views, task.classes
     require_student(kind, task.kind, pool=pool, classes=classes, facts=LabelFacts())
     write_anew(coordinator, name)
-    folder = results_of(coordinator.home, name)
+    folder = coordinator.home.results(name)
     if not folder.is_dir():
         raise RunQueueError("a run that gets a student must have ended with labels", "none yet")
     _note_student(coordinator, name, kind)

@@ -67,12 +67,12 @@ class Monitor:
         self._probe = probe
         self._registry = CollectorRegistry()
         self._registry.register(cast(Collector, _Collector(probe)))
-        self._exchanges = Histogram(
+        self.note_exchange = Histogram(
             "pate_fed_exchange_seconds",
             "How long exchanges with all hospitals took.",
             registry=self._registry,
             buckets=_BUCKETS,
-        )
+        ).observe
         self._stopped = threading.Event()
         self._fault = ""
         self._port = listen(LOOPBACK, metrics_port, fault=ServiceError)
@@ -104,10 +104,6 @@ class Monitor:
             thread.join(_LEAVE_S)
         self._port.close()
         self._grpc.stop(_FAREWELL_S).wait()
-
-    def note_exchange(self, seconds: float) -> None:
-        """Note how long an exchange took."""
-        self._exchanges.observe(seconds)
 
     def _app(self) -> Starlette:
         answers = {"/healthz": self._alive, "/readyz": self._ready, "/metrics": self._metrics}

@@ -38,15 +38,13 @@ from coordinator.flower.superlink_child import flower_variables
 from coordinator.people import FederationBudget, People, Sessions
 from coordinator.runs.evaluating import AskedEvaluation, asked_evaluation
 from coordinator.runs.finished import FinishedRuns
-from coordinator.runs.open_run import results_of
 from coordinator.runs.pools import Pools
 from coordinator.runs.preflight import require_request
 from coordinator.runs.query_states import AskedQuery, query_states
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.spent import Spending
-from coordinator.runs.standings import HospitalStanding
-from coordinator.runs.standings import standings as standings_in
+from coordinator.runs.standings import HospitalStanding, standings_of
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
@@ -218,12 +216,12 @@ class Coordinator:
             label=label,
             classes=classes,
             ignored=ignored,
-            known=self.pools.schemas(),
+            known=list(self.pools.all().values()),
         )
 
     def knows(self, task: LearningTask) -> bool:
         """Tell whether a pool of this task was published."""
-        return any(one.digest == task.digest for one in self.pools.schemas())
+        return any(one.digest == task.digest for one in self.pools.all().values())
 
     def settings_of(self, given: Mapping[str, Any], *, source: str, label: str) -> RunSettings:
         """Return the settings that a person asks for, by names of `DEPLOYED`; None is open."""
@@ -273,7 +271,7 @@ class Coordinator:
             seed=seed,
             answered=answered,
         )
-        require_request(request, task, results_of(self.home, name))
+        require_request(request, task, self.home.results(name))
         digests = task.pool.ask(request.queries).digests
         elsewhere = self.answers.count_of_other_tasks(digests, task_digest=task.digest)
         if elsewhere:
@@ -292,7 +290,7 @@ class Coordinator:
             BudgetRuleError: the federation's budget does not hold it.
             See `require_chargeable`.
         """
-        require_request(request, task, results_of(self.home, request.name))
+        require_request(request, task, self.home.results(request.name))
         name, text = request.name, request.to_json()
         if self.home.path("runs", name).exists():
             raise RunRequestError("a run must have a name of its own", f"{name} again")
@@ -342,7 +340,7 @@ class Coordinator:
             RunDirectoryError: it has no public edition, or `agreed` names a stranger.
         """
         self.queue.find(name)
-        source = results_of(self.home, name)
+        source = self.home.results(name)
         if not source.is_dir():
             raise RunQueueError("a run that is exported must have ended with labels", "none yet")
         if os.path.lexists(out):
@@ -411,13 +409,18 @@ def standings(
     coordinator: Coordinator, runs: Collection[Run]
 ) -> dict[str, tuple[HospitalStanding, ...]]:
     """Return where each hospital of some runs stands, by the run's name; the same for all doors."""
-    return standings_in(
-        coordinator.queue,
-        runs,
-        terms=coordinator.spending.terms(),
-        parties=coordinator.members(),
-        now=utc_now(),
-    )
+    terms, parties = coordinator.spending.terms(), coordinator.members()
+    answers = coordinator.queue.hospitals.answers([run.number for run in runs])
+    return {
+        run.name: standings_of(
+            dict(zip(terms[run.number].fingerprints, terms[run.number].hospitals, strict=True)),
+            is_ended=run.is_ended,
+            parties=parties,
+            answers=answers[run.number],
+            now=utc_now(),
+        )
+        for run in runs
+    }
 
 
 def evaluation_of(

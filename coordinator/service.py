@@ -35,18 +35,16 @@ from coordinator.flower.runtime import forget_delivered
 from coordinator.flower.superlink_child import SuperLinkChild
 from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet
-from coordinator.runs.endings import said
+from coordinator.runs.later_steps import said
 from coordinator.runs.queue import PAUSE, Run, RunState
 from coordinator.runs.stages import BatchStage, OnStage, pass_by
 from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import Transport
 from coordinator.runs.worker import RunWorker
-from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import RandomBytes
-from pate_fed.nodes import facts, place_of, take_lock
+from pate_fed.nodes import facts, take_lock
 from pate_fed.nodes.forwarding import Forwarder
 from pate_fed.nodes.ports import listen
-from protocols.errors import ProtocolError
 
 EXCHANGE_S: Final = 300.0
 """Longest exchange."""
@@ -430,9 +428,6 @@ def _passes(error: BaseException | None) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """Name an error: one of ours by its code, another by kind and place, never by its text."""
-    if isinstance(error, CoordinatorError | ProtocolError | PateFedError):
-        return said(error)
     if isinstance(error, httpx.HTTPError):  # from within Flower's grid
-        return said(SuperLinkError("the SuperLink must answer", type(error).__name__))
-    return f"PF-490: {place_of(error)}"
+        error = SuperLinkError("the SuperLink must answer", type(error).__name__)
+    return said(error)

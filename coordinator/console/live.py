@@ -13,10 +13,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from coordinator.console.access import Cookies, Visit, visit_of
+from coordinator.console.access import Cookies, Visit, finding, visit_of
 from coordinator.console.rendering import part
 from coordinator.console.runs import facts_of
-from coordinator.errors import ConsoleError, CoordinatorError, DatabaseError, RunQueueError
+from coordinator.errors import ConsoleError, CoordinatorError, DatabaseError
 from coordinator.runs.queue import Run
 
 router = APIRouter()
@@ -54,10 +54,8 @@ async def events(request: Request) -> Response:
     """Send a run's changes as they come, until it ends."""
     visit, streams = visit_of(request), request.app.state.streams
     name = request.path_params["run"]
-    try:
+    with finding():
         await run_in_threadpool(visit.coordinator.queue.find, name)
-    except RunQueueError as error:
-        raise ConsoleError(error.must, error.got, status=404) from error
     if streams.open >= MOST_STREAMS:
         raise ConsoleError("close another page of a run first", "too many", status=503)
     return StreamingResponse(_stream(request, visit, streams, name), media_type="text/event-stream")

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coordinator import operator
-from coordinator.console.access import Visit, visit_of
+from coordinator.console.access import Visit, finding, visit_of
 from coordinator.console.forms import number_of, optional_text
 from coordinator.console.rendering import page, step_line
-from coordinator.errors import ConsoleError, RunQueueError
+from coordinator.errors import ConsoleError
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState
 
@@ -49,7 +49,8 @@ def one_run(request: Request) -> Response:
     """Show a run."""
     visit = visit_of(request)
     name = request.path_params["run"]
-    found = _find(visit, name)
+    with finding():
+        found = visit.coordinator.queue.find(name)
     record = json.loads(visit.coordinator.queue.request(name))
     return page(
         request,
@@ -164,18 +165,13 @@ def place_of(query: QueryParams) -> int | None:
     return int(text)
 
 
-def _find(visit: Visit, name: str) -> Run:
-    try:
-        return visit.coordinator.queue.find(name)
-    except RunQueueError as error:
-        raise ConsoleError(error.must, error.got, status=404) from error
-
-
 def _order(request: Request, give: Callable[[Coordinator, str], Run]) -> Response:
     visit = visit_of(request)
-    found = _find(visit, request.path_params["run"])
-    give(visit.coordinator, found.name)
-    return RedirectResponse(f"/runs/{found.name}", 303)
+    name = request.path_params["run"]
+    with finding():
+        visit.coordinator.queue.find(name)
+    give(visit.coordinator, name)
+    return RedirectResponse(f"/runs/{name}", 303)
 
 
 def _costs_of(coordinator: Coordinator, name: str) -> dict[str, object]:

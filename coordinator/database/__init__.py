@@ -5,7 +5,7 @@ Apart from Flower's: the data that must not be lost are here, and here alone.
 
 from coordinator.database.answers import Answer, ReleasedAnswers
 from coordinator.database.audit_log import Actor, FederationAct, FederationAuditLog
-from coordinator.database.engine import Database, in_utc
+from coordinator.database.engine import Database
 from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.run_journal import SqlCoordinatorJournal, unclosed_setups
 from coordinator.database.run_store import RunStore
@@ -46,6 +46,5 @@ __all__ = [
     "RunStore",
     "SessionRow",
     "SqlCoordinatorJournal",
-    "in_utc",
     "unclosed_setups",
 ]

@@ -10,7 +10,7 @@ from datetime import date, datetime
 from sqlalchemy import Connection, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
-from coordinator.database.engine import Database, in_utc
+from coordinator.database.engine import Database
 from coordinator.database.schema import AttemptRow, RunBatchRow, RunRow, RunStepRow
 from coordinator.errors import RunDamagedError, RunLockedError
 
@@ -156,8 +156,7 @@ class RunAttempt:
     def begun_on(self) -> date:
         """Return the day, in UTC, on which it was made."""
         with self.transaction() as connection:
-            begun: datetime = connection.scalars(_BEGUN, {"attempt": self.attempt}).one()
-        return in_utc(begun).date()
+            return connection.scalars(_BEGUN, {"attempt": self.attempt}).one().date()
 
     def run_id(self) -> bytes:
         """Return the id under which it was set up; empty before it was."""

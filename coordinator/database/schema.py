@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
 from sqlalchemy import (
     BigInteger,
     DateTime,
+    Dialect,
     Double,
     ForeignKey,
     Index,
@@ -16,12 +17,24 @@ from sqlalchemy import (
     LargeBinary,
     String,
     Text,
+    TypeDecorator,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from pate_fed.nodes.database import AuditColumns
 
-Moment = DateTime(timezone=True)
+
+class Moment(TypeDecorator[datetime]):
+    """A time in UTC: SQLite keeps no zone, and the written time was UTC."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - all of them
+        """See `TypeDecorator.process_result_value`."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class CoordinatorRow(DeclarativeBase):

@@ -8,7 +8,7 @@ the SuperLink. A wrong, a used and an expired token get the same answer.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from coordinator.database import ENDED, Database, InvitationRow, MemberRow, RunRow, in_utc
+from coordinator.database import ENDED, Database, InvitationRow, MemberRow, RunRow
 from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.federation.home import FederationHome
 from pate_fed.votes import MAX_TOTAL_VOTES
@@ -68,20 +68,22 @@ class NodeDoor(Protocol):
     def unregister(self, node_id: int) -> None:
         """Put a node out."""
 
-    def nodes(self) -> Sequence[NodeInside]:
+    def nodes(self) -> list[NodeAtLink]:
         """Return all nodes that were let in and not put out."""
 
 
-class NodeInside(Protocol):
-    """A node that was let in: `coordinator.flower.runtime.NodeAtLink` is one."""
+@dataclass(frozen=True, slots=True)
+class NodeAtLink:
+    """A node as the SuperLink knows it.
 
-    @property
-    def node_id(self) -> int:
-        """Flower's number for it."""
+    Attributes:
+        public_key: Its EC key, PEM.
+        status: "registered", "online" or "offline".
+    """
 
-    @property
-    def public_key(self) -> bytes:
-        """Its EC key, PEM."""
+    node_id: int
+    public_key: bytes
+    status: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,9 @@ class Enrollment:
         """Return all invitations, oldest first."""
         with self._database.session() as session:
             rows = session.scalars(select(InvitationRow).order_by(InvitationRow.made_at)).all()
-            return [_invitation(row) for row in rows]
+            return [
+                MadeInvitation(row.party, row.made_at, row.expires_at, row.used_at) for row in rows
+            ]
 
     def parties(self) -> list[EnrolledParty]:
         """Return all hospitals that ever asked, by name."""
@@ -322,7 +326,7 @@ class Enrollment:
                 if not again or invitation.used_at is None:
                     raise _refused()
             else:
-                if invitation.used_at is not None or in_utc(invitation.expires_at) <= now:
+                if invitation.used_at is not None or invitation.expires_at <= now:
                     raise _refused()
                 # The key is not proven: otherwise a hospital could name another one's node.
                 same_node = select(MemberRow).where(MemberRow.node_key == request.node_key.decode())
@@ -466,19 +470,14 @@ def _party(row: MemberRow) -> EnrolledParty:
         PublicIdentity(row.identity_key),
         row.state,
         None if row.node_id is None else int(row.node_id),
-        in_utc(row.requested_at),
+        row.requested_at,
         row.teachers,
-        None if row.seen_at is None else in_utc(row.seen_at),
+        row.seen_at,
         row.clock_skew_s,
         row.version or "",
-        None if row.away_since is None else in_utc(row.away_since),
-        None if row.away_at is None else in_utc(row.away_at),
+        row.away_since,
+        row.away_at,
     )
-
-
-def _invitation(row: InvitationRow) -> MadeInvitation:
-    used_at = None if row.used_at is None else in_utc(row.used_at)
-    return MadeInvitation(row.party, in_utc(row.made_at), in_utc(row.expires_at), used_at)
 
 
 def _records_of(row: MemberRow) -> int:

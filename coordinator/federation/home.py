@@ -263,6 +263,10 @@ class FederationHome:
         """Return the path of one of its files."""
         return self.folder.joinpath(*parts)
 
+    def results(self, run: str) -> Path:
+        """Return the path of a run's directory, present or future."""
+        return self.path("runs", run, "results")
+
     # Calls ------------------------------------------------------------------------------------
 
     def require_secrets(self) -> None:

@@ -43,7 +43,7 @@ class RunFiles:
         name = self._name_of(run_id)
         if known is None or name is None:
             raise _none()
-        folder = self._home.path("runs", name, "results")
+        folder = self._home.results(name)
         try:
             with open_regular(folder / TRANSCRIPT) as transcript:
                 first = transcript.readline(_MOST_IDENTITIES)

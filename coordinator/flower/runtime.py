@@ -15,7 +15,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -50,6 +49,7 @@ from flwr.superlink.grid import HttpGrid, http_grid
 
 from coordinator.errors import SuperLinkError
 from coordinator.federation.admin_key import KEY_HEADER, key_of
+from coordinator.federation.enrollment import NodeAtLink
 
 _STUB = {
     "pyproject.toml": b"""[project]
@@ -85,20 +85,6 @@ def stub() -> bytes:
     """Return the bytes uploaded in place of an app: always the same."""
     content, _ = build_fab_from_files(_STUB)
     return content
-
-
-@dataclass(frozen=True, slots=True)
-class NodeAtLink:
-    """A node as the SuperLink knows it.
-
-    Attributes:
-        public_key: Its EC key, PEM.
-        status: "registered", "online" or "offline".
-    """
-
-    node_id: int
-    public_key: bytes
-    status: str
 
 
 class SuperLinkClient:

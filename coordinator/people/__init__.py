@@ -2,8 +2,7 @@
 
 from coordinator.people.budget import AGREEING, PROPOSING, BudgetProposal, FederationBudget
 from coordinator.people.openid import Attempt, Provider
-from coordinator.people.people import People, Person, SetupCode
-from coordinator.people.roles import Role
+from coordinator.people.people import People, Person, Role, SetupCode
 from coordinator.people.sessions import ABSOLUTE, IDLE, Session, Sessions
 
 __all__ = [

@@ -23,11 +23,9 @@ from coordinator.database import (
     FederationAct,
     FederationBudgetRow,
     PersonRow,
-    in_utc,
 )
 from coordinator.errors import BudgetRuleError
-from coordinator.people.people import Tell
-from coordinator.people.roles import Role
+from coordinator.people.people import Role, Tell
 
 CONSOLE: Final = "console"
 """Origin of the acts of people who have signed in."""
@@ -117,7 +115,7 @@ class FederationBudget:
             person = self._require_person(session, AGREEING)
             if person.name.casefold() == row.changed_by.casefold():
                 raise BudgetRuleError("a second person must agree", "the one who proposed it")
-            settled = in_utc(person.changed_at) + SETTLED_AFTER
+            settled = person.changed_at + SETTLED_AFTER
             if settled > self._clock():
                 raise BudgetRuleError(
                     "who agrees must have had their role and access for a day",
@@ -174,7 +172,7 @@ class FederationBudget:
 
     def _open(self, session: Session) -> FederationBudgetRow | None:
         row = session.scalars(_NEWEST.where(FederationBudgetRow.state == _PROPOSED)).first()
-        is_open = row is not None and in_utc(row.changed_at) + PROPOSAL_LIFETIME > self._clock()
+        is_open = row is not None and row.changed_at + PROPOSAL_LIFETIME > self._clock()
         return row if is_open else None
 
     def _withdraw(self, session: Session) -> bool:
@@ -188,7 +186,7 @@ class FederationBudget:
 
     @staticmethod
     def _shown(row: FederationBudgetRow) -> BudgetProposal:
-        until = in_utc(row.changed_at) + PROPOSAL_LIFETIME
+        until = row.changed_at + PROPOSAL_LIFETIME
         return BudgetProposal(row.number, row.epsilon, row.changed_by, row.reason, until)
 
 

@@ -23,7 +23,6 @@ from coordinator.database import (
     RunRow,
     RunState,
     RunStepRow,
-    in_utc,
 )
 from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.runs.hospitals import RunHospitals
@@ -39,14 +38,7 @@ _log = logging.getLogger(__name__)
 class Progress:
     """How far a run is: counts and released values alone; `queries` is 0 before it is first noted.
 
-    Attributes:
-        asked: Those that were looked at, of released batches.
-        refused: Queries released without an answer.
-        from_store: Answers drawn in earlier runs, at no cost.
-        void: Void batches, of all setups.
-        epsilon: Most that it may cost.
-        share: Share of its queries that is charged or held.
-        tests_delta: Delta that tests of stability used.
+    `coordinator.monitoring` tells each number.
     """
 
     queries: int = 0
@@ -300,7 +292,7 @@ class RunQueue:
             row = _row(session, name)
             if row.waiting_since is None:
                 row.waiting_since = now
-            return in_utc(row.waiting_since)
+            return row.waiting_since
 
     def end_wait(self, name: str) -> None:
         """Note that a run waits for nobody any more."""
@@ -425,8 +417,8 @@ def _runs(session: Session, found: Select[*tuple[Any, ...]]) -> list[Run]:
             reason=row.reason,
             is_begun=row.is_begun,
             progress=Progress(**json.loads(row.progress)),
-            created_at=in_utc(row.created_at),
-            updated_at=in_utc(row.updated_at),
+            created_at=row.created_at,
+            updated_at=row.updated_at,
         )
         for row in session.execute(found)
     ]

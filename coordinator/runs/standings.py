@@ -5,7 +5,7 @@ It joins what the hospital said with what the federation knows: who is a member,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -13,8 +13,6 @@ from typing import Final
 from coordinator.errors import SuspendedError
 from coordinator.federation.enrollment import INSIDE, EnrolledParty
 from coordinator.runs.hospitals import HospitalAnswer, HospitalState
-from coordinator.runs.queue import Run, RunQueue
-from coordinator.runs.spent import Terms
 
 QUIET: Final = timedelta(minutes=10)
 """A hospital that asked nothing for so long is away: it asks about once a minute."""
@@ -67,31 +65,6 @@ class HospitalStanding:
             "decision": None if self.decision is None else self.decision.value,
             "decided_at": _stated(self.decided_at),
         }
-
-
-def standings(
-    queue: RunQueue,
-    runs: Collection[Run],
-    *,
-    terms: Mapping[int, Terms],
-    parties: Iterable[EnrolledParty],
-    now: datetime,
-) -> dict[str, tuple[HospitalStanding, ...]]:
-    """Return where the hospitals of some runs stand, by the run's name; in the order of names.
-
-    `terms` are those of all runs, by number; `parties` all hospitals that ever asked to join.
-    """
-    answers, known = queue.hospitals.answers([run.number for run in runs]), list(parties)
-    return {
-        run.name: standings_of(
-            dict(zip(terms[run.number].fingerprints, terms[run.number].hospitals, strict=True)),
-            is_ended=run.is_ended,
-            parties=known,
-            answers=answers[run.number],
-            now=now,
-        )
-        for run in runs
-    }
 
 
 def offline_since(party: EnrolledParty, *, now: datetime) -> datetime | None:

@@ -29,11 +29,12 @@ from coordinator.errors import (
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
 from coordinator.runs.agreement import Agreement, id_at_hospitals, refusal_in, refused
-from coordinator.runs.endings import end_of, ending, said
+from coordinator.runs.endings import end_of, ending
 from coordinator.runs.interim import predictions_for
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
-from coordinator.runs.open_run import OpenRun, earlier_answers, is_closed, results_of
+from coordinator.runs.later_steps import said
+from coordinator.runs.open_run import OpenRun, earlier_answers, is_closed
 from coordinator.runs.preflight import require_request
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_task
@@ -275,9 +276,10 @@ class RunWorker:
                 f"The run was set up {MOST_FRUITLESS} times in a row without a result."
             )
             return False
-        lost_by = run.left_out.fingerprint_of(error.party)
+        fingerprints = {one.name: one.identity.fingerprint for one in run.members}
+        lost_by = fingerprints.get(error.party, b"")
         if lost_by and run.attempt.lost_by(lost_by) + 1 >= MOST_LOST:
-            run.left_out.note(f"lost the run {MOST_LOST} times without a result", [error.party])
+            run.left_out[error.party] = f"lost the run {MOST_LOST} times without a result"
             return False
         run.give_up(said(error), lost_by=lost_by)
         self._waits.wait(run.request.name, f"set up anew: {said(error)}", 0.0)
@@ -406,7 +408,7 @@ class RunWorker:
             fresh = [index for index in left if index not in run.refused]
             # A refused query may have been open elsewhere: in the end it is tried once more.
             batch = tuple((fresh or left)[:size][: labeling.left.asks])
-            if labeling.is_over or run.left_out.ends(run.form) or not batch:
+            if labeling.is_over or (run.left_out and not run.form.survives_dropouts) or not batch:
                 return stopped_by
             if labeling.round.closing.frame:  # an earlier life was about to set it up anew
                 return stopped_by or _lost("a hospital")
@@ -505,7 +507,7 @@ class RunWorker:
             members,
             attempt,
             self._with,
-            results=results_of(self._home, run.name),
+            results=self._home.results(run.name),
             earlier=earlier_answers(request, task.pool, attempt.database),
             home=self._home,
         )
@@ -534,7 +536,8 @@ def _note_void(run: OpenRun, error: VoidBatchError) -> None:
     run.last_void = said(error)
     run.warnings.append(f"A batch is void: {error}")
     if isinstance(error, SpoiledBatchError) and error.parties:
-        run.left_out.note(f"spoiled a batch ({'; '.join(error.named)})", error.parties)
+        reason = f"spoiled a batch ({'; '.join(error.named)})"
+        run.left_out |= dict.fromkeys(error.parties, reason)
 
 
 def _require_known_answers(run: OpenRun) -> None:

@@ -15,7 +15,7 @@ from coordinator.errors import DatabaseError, RunStateError
 from coordinator.runs import results
 from coordinator.runs.evaluating import write_evaluation
 from coordinator.runs.interim import teach
-from coordinator.runs.later_steps import NO_STUDENT, told
+from coordinator.runs.later_steps import NO_STUDENT, said
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.results import EarlierSetup
 from pate_fed.data.task import LearningTask
@@ -93,7 +93,7 @@ def write_or_note(run: OpenRun) -> list[str]:
         if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
             raise
         again = f"`pate-fed export {run.request.name}` tries again"
-        return [f"its results could not be written: {told(error)}; {again}"]
+        return [f"its results could not be written: {said(error)}; {again}"]
 
 
 def tries_of(run: OpenRun) -> Path:

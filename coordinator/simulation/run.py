@@ -18,7 +18,7 @@ from coordinator.simulation.federation import SimulatedFederation
 from coordinator.simulation.hospitals import yardsticks
 from coordinator.simulation.labeling import label
 from coordinator.simulation.near_quota import near_notes
-from coordinator.simulation.outcome import Progress, Simulation, Stages, Tell, kept, say_nothing
+from coordinator.simulation.outcome import Progress, Simulation, Stages, Tell, kept
 from coordinator.simulation.rounds import EarlierRounds, free_name
 from pate_fed.data import Dataset, DatasetKind
 from pate_fed.planning import RunSettings
@@ -40,7 +40,7 @@ def simulate(
     out: Path,
     *,
     progress: Progress,
-    tell: Tell = say_nothing,
+    tell: Tell = lambda _: None,
     after: Path | None = None,
 ) -> Simulation:
     """Run a whole federation on this machine and write its run directory, a new one.

@@ -31,7 +31,6 @@ from coordinator.operator import Coordinator
 from coordinator.people import Role
 from coordinator.people.one_time_codes import code_at
 from coordinator.runs.hospitals import HospitalAnswer
-from coordinator.runs.open_run import results_of
 from pate_fed.nodes.audit_log import AuditEntry
 from pate_fed.report import RunDirectory
 from pate_fed.rule import Caps, Rule
@@ -231,7 +230,7 @@ def newest_acts(
 
 def add_results(coordinator: Coordinator, run: str) -> None:
     """Results of a run, made up."""
-    out = results_of(coordinator.home, run)
+    out = coordinator.home.results(run)
     out.parent.mkdir(mode=0o700, parents=True)
     settings = {name: one for name, one in sample_settings().items() if name != "seed"}
     with RunDirectory.open_new(out) as directory:

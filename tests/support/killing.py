@@ -155,7 +155,6 @@ class MortalFederation(Federation):
         self.journal = SqlCoordinatorJournal(self._attempt)
 
     def _disconnect(self) -> None:
-        self.journal.close()
         self.database.close()
 
     def _open_results(self, ledger: RunLedger) -> RunStore:

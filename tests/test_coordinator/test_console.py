@@ -597,7 +597,7 @@ class TestUploads:
         add_runs(fresh, "first", hospitals=("North",))
         add_results(fresh, "first")
         for name in ("notes.txt", "student/patients.csv"):  # put there by whoever
-            fresh.finished.folder("first").joinpath(name).write_text("Jane Doe", "utf-8")
+            fresh.home.results("first").joinpath(name).write_text("Jane Doe", "utf-8")
         client = browser(fresh, Role.AUDITOR)
         answer = client.get("/runs/first/results/public-edition.zip")
         assert answer.status_code == 200

@@ -367,13 +367,6 @@ class TestTakingOver:
         release_next(newer, 1)
         assert list(newer.releases()) == [0, 1]
 
-    def test_a_closed_journal_writes_nothing(self, run: RunAttempt) -> None:
-        journal = SqlCoordinatorJournal(run)
-        journal.close()
-        with pytest.raises(RunLockedError):
-            journal.append(STEPS[0])
-        assert SqlCoordinatorJournal(run).steps() == ()
-
 
 class TestSteps:
     def test_they_are_there_again_in_order(self, run: RunAttempt, runs: RunQueue) -> None:

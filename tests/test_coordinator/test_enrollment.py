@@ -22,12 +22,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from coordinator.database import Database
 from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.federation import enrollment_app
-from coordinator.federation.enrollment import Enrollment
+from coordinator.federation.enrollment import Enrollment, NodeAtLink
 from coordinator.federation.enrollment_app import MAX_BODY_BYTES, PREFIX, build
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.federation.rate_limit import RateLimit
 from coordinator.federation.run_files import RunFiles
-from coordinator.flower.runtime import NodeAtLink
 from protocols import wire
 from protocols.enrollment import CLOCK_SKEW_S, Invitation
 from protocols.errors import (

@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy import delete
 
 from coordinator.database.schema import AnswerRow
-from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.quote import Quote, price_line, quote_of
 from coordinator.runs.request import RunRequest, source_of
@@ -99,7 +98,7 @@ def test_a_run_states_no_other_number_than_its_quote(federation: Worked) -> None
     assert run.progress.from_store == FIRST
     assert run.progress.epsilon == found.public.epsilon
     assert run.progress.share == pytest.approx(1.0)
-    privacy = read_run(results_of(federation.coordinator.home, "second")).privacy
+    privacy = read_run(federation.coordinator.home.results("second")).privacy
     assert privacy.runs[-1].epsilon == found.public.epsilon
     assert quote(federation, draft(federation, ALL)).public.epsilon == 0.0
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.federation.enrollment import NodeAtLink
 from coordinator.federation.home import FederationHome
-from coordinator.flower.runtime import NodeAtLink
 from coordinator.flower.superlink import arguments
 from coordinator.flower.superlink_child import SuperLinkChild
 from coordinator.operator import Coordinator
