@@ -31,7 +31,6 @@ from coordinator.federation.enrollment import (
     USUAL_TEACHERS,
     EnrolledParty,
     Enrollment,
-    MadeInvitation,
 )
 from coordinator.federation.home import LOOPBACK, FederationHome, utc_now
 from coordinator.flower.superlink_child import flower_variables
@@ -122,14 +121,6 @@ class Coordinator:
             self._tell(FederationAct.INVITED, made.party, before, _facts_of_party(self, party))
         return made
 
-    def invitations(self) -> list[MadeInvitation]:
-        """Return all invitations that were made, in the order in which they were."""
-        return self.enrollment.invitations()
-
-    def members(self) -> list[EnrolledParty]:
-        """Return all hospitals that ever asked, in the order of their names."""
-        return self.enrollment.parties()
-
     def approve(self, party: str, *, words: str, teachers: int | None = None) -> EnrolledParty:
         """Make a hospital a member, or correct a member's number of teachers from the next run on.
 
@@ -137,7 +128,7 @@ class Coordinator:
         let in once one does.
         """
         party = normalized(party)
-        states = {one.state: one for one in self.members() if one.name == party}
+        states = {one.state: one for one in self.enrollment.parties() if one.name == party}
         known = states.get("requested") or states.get("member")
         if known is None or (known.state == "member" and teachers is None):
             got = f"{party}, whose state is {' and '.join(states)}"
@@ -225,7 +216,7 @@ class Coordinator:
 
     def settings_of(self, given: Mapping[str, Any], *, source: str, label: str) -> RunSettings:
         """Return the settings that a person asks for, by names of `DEPLOYED`; None is open."""
-        members = sum(one.state == "member" for one in self.members())
+        members = sum(one.state == "member" for one in self.enrollment.parties())
         return RunSettings.of({
             **given,
             **{"data": "csv", "data_file": Path(source), "label": label},
@@ -250,7 +241,7 @@ class Coordinator:
             RunRequestError: a query was answered in a run of another task.
             See `RunRequest.make`, and `require_chargeable`.
         """
-        members = [one for one in self.members() if one.state == "member"]
+        members = [one for one in self.enrollment.parties() if one.state == "member"]
         if select == "all" and settings.caps.max_asks is None:
             caps = replace(settings.caps, max_asks=len(task.pool.distinct))
             settings = replace(settings, caps=caps)
@@ -409,7 +400,7 @@ def standings(
     coordinator: Coordinator, runs: Collection[Run]
 ) -> dict[str, tuple[HospitalStanding, ...]]:
     """Return where each hospital of some runs stands, by the run's name; the same for all doors."""
-    terms, parties = coordinator.spending.terms(), coordinator.members()
+    terms, parties = coordinator.spending.terms(), coordinator.enrollment.parties()
     answers = coordinator.queue.hospitals.answers([run.number for run in runs])
     return {
         run.name: standings_of(
@@ -443,7 +434,7 @@ def evaluation_of(
         settings,
         name=name or f"{run}.evaluation",
         by=by,
-        members=[one for one in coordinator.members() if one.state == "member"],
+        members=[one for one in coordinator.enrollment.parties() if one.state == "member"],
         patience_s=patience_s,
     )
 
@@ -488,8 +479,8 @@ def _move(
 
 def _present(coordinator: Coordinator, name: str) -> EnrolledParty | None:
     """Return the hospital that has a name now."""
-    found = (one for one in coordinator.members() if one.name == name and one.state != "revoked")
-    return next(found, None)
+    found = (one for one in coordinator.enrollment.parties() if one.name == name)
+    return next((one for one in found if one.state != "revoked"), None)
 
 
 def _facts_of_party(coordinator: Coordinator, party: str) -> dict[str, Fact]:
@@ -504,7 +495,7 @@ def _facts_of_party(coordinator: Coordinator, party: str) -> dict[str, Fact]:
         return {**facts, "teachers": known.teachers} if known.state == "member" else facts
     open_until = [
         one.expires_at.isoformat(timespec="seconds")
-        for one in coordinator.invitations()
+        for one in coordinator.enrollment.invitations()
         if one.party == party and one.is_open(now=utc_now())
     ]
     return {"state": "invited", "until": open_until[-1]} if open_until else {}

@@ -276,7 +276,7 @@ class Service:
 
         def members() -> dict[str, int]:
             counts = dict.fromkeys(("requested", "member", "suspended", "revoked"), 0)
-            for one in coordinator.members():
+            for one in coordinator.enrollment.parties():
                 counts[one.state] += 1
             return counts
 

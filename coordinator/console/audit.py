@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from coordinator.console.access import finding, visit_of
-from coordinator.console.rendering import page, step_line
-from coordinator.console.runs import PAGE, PLOT, place_of
+from coordinator.console.rendering import page, step_plot
+from coordinator.console.runs import PAGE, place_of
 from coordinator.errors import BrokenAuditLogError, ConsoleError
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import ENDED
@@ -101,15 +101,7 @@ def vote_leak(request: Request) -> Response:
 def _plot(curve: Sequence[Step]) -> dict[str, object]:
     """Return a plot of the attacker's mean error, in percent, over the answers they get."""
     points = [(math.log10(one.asks), 100 * one.mean_error) for one in curve]
-    width, height = PLOT
-    most = max(error for _, error in points) or 1.0
-    return {
-        "line": step_line(points, width=width, height=height, most=1.1 * most),
-        "most": most,
-        "last": f"{curve[-1].asks:,}",
-        "width": width,
-        "height": height,
-    }
+    return step_plot(points, last=f"{curve[-1].asks:,}")
 
 
 def _lines(coordinator: Coordinator) -> Iterator[str]:

@@ -217,7 +217,7 @@ def _shown(request: Request, visit: Visit, quote: Quote, *, note: str) -> Respon
 
 
 def _choices(coordinator: Coordinator) -> dict[str, Any]:
-    members = [one for one in coordinator.members() if one.state == "member"]
+    members = [one for one in coordinator.enrollment.parties() if one.state == "member"]
     return {
         "pools": [(digest.hex(), schema) for digest, schema in coordinator.pools.all().items()],
         "members": members,

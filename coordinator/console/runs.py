@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from coordinator import operator
 from coordinator.console.access import Visit, finding, visit_of
 from coordinator.console.forms import number_of, optional_text
-from coordinator.console.rendering import page, step_line
+from coordinator.console.rendering import page, step_plot
 from coordinator.errors import ConsoleError
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState
@@ -23,8 +23,6 @@ from coordinator.runs.queue import Run, RunState
 router = APIRouter()
 
 PAGE: Final = 50
-PLOT: Final = (640.0, 220.0)
-"""Width and height of a plot."""
 
 
 @router.get("/runs")
@@ -102,7 +100,7 @@ def privacy(request: Request) -> Response:
         budget=coordinator.budget.epsilon(),
         most_used=max(coordinator.spending.committed().values(), default=0.0),
         proposal=coordinator.budget.proposal(),
-        plot=_plot(list(enumerate(totals, start=1))),
+        plot=_plot(totals),
         of_run=_costs_of(coordinator, chosen) if chosen else None,
     )
 
@@ -183,16 +181,7 @@ def _costs_of(coordinator: Coordinator, name: str) -> dict[str, object]:
     return {"name": name, "privacy": record.privacy}
 
 
-def _plot(points: list[tuple[int, float]]) -> dict[str, object] | None:
+def _plot(totals: list[float]) -> dict[str, object] | None:
     """Return a plot of epsilons; None if nothing was charged."""
-    if not any(value for _, value in points):
-        return None
-    width, height = PLOT
-    most = max(value for _, value in points)
-    return {
-        "line": step_line(points, width=width, height=height, most=1.1 * most),
-        "most": most,
-        "last": points[-1][0],
-        "width": width,
-        "height": height,
-    }
+    points = list(enumerate(totals, start=1))
+    return step_plot(points, last=str(len(totals))) if any(totals) else None

@@ -78,11 +78,6 @@ class Quote:
     trust: str
     hospitals: tuple[HospitalCost, ...]
 
-    @property
-    def free_words(self) -> str:
-        """The line that says how many queries cost nothing; empty if there are none."""
-        return free_words(self.request)
-
 
 def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
     """Return the cost of a run at its caps, for the queries that are new: it cannot cost more.
@@ -118,17 +113,10 @@ def price_line(request: RunRequest) -> str:
     """Say the largest cost of a run in one line, before it is asked for."""
     epsilon = wording.epsilon_text(request.epsilon)
     delta = wording.delta_text(request.terms.delta)
-    free = free_words(request)
+    free = request.free_words
     return f"the run costs at most epsilon {epsilon} at delta {delta}" + (
         f"; {free}" if free else ""
     )
-
-
-def free_words(request: RunRequest) -> str:
-    """Say how many queries of a run cost nothing; empty if there are none."""
-    if not request.answered:
-        return ""
-    return f"{request.answered} of {len(request.queries)} rows are answered already: free"
 
 
 def _coordinators(request: RunRequest, seat: int) -> ViewCost:

@@ -186,6 +186,13 @@ class RunRequest:
         return len(self.queries) - self.answered
 
     @property
+    def free_words(self) -> str:
+        """How many of its queries cost nothing, in words; empty if there are none."""
+        if not self.answered:
+            return ""
+        return f"{self.answered} of {len(self.queries)} rows are answered already: free"
+
+    @property
     def priced(self) -> RunRequest:
         """The same request with the cost of its terms, or none where nothing is asked."""
         return replace(self, epsilon=run_cost(self.terms).epsilon if self.new_queries else 0.0)

@@ -151,7 +151,7 @@ def add_runs(
     queries: int = 60,
 ) -> None:
     """Runs that are there, in one state; of a name's newest hospital, or of one that is unknown."""
-    known = {one.name: one.identity.fingerprint for one in coordinator.members()}
+    known = {one.name: one.identity.fingerprint for one in coordinator.enrollment.parties()}
     parties = [
         (name, known.get(name, hashlib.sha256(name.encode()).digest())) for name in hospitals
     ]
@@ -256,7 +256,7 @@ def seeded(coordinator: Coordinator) -> None:
     for state in RunState:
         reason = waits if state is RunState.WAITING else ""
         add_runs(coordinator, f"is-{state.value}", hospitals=three, state=state, reason=reason)
-    party = {one.name: one.identity.fingerprint for one in coordinator.members()}
+    party = {one.name: one.identity.fingerprint for one in coordinator.enrollment.parties()}
     answers = {
         party["North"]: HospitalAnswer("PF-322", NOW),
         party[HOSTILE]: HospitalAnswer("PF-328", NOW, f"{HOSTILE} {'x' * 200}"),

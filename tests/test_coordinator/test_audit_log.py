@@ -145,7 +145,8 @@ class TestActs:
         coordinator = federation.coordinator
         database = Path(coordinator.home.database_url.removeprefix("sqlite:///"))
         out, run = tmp_path / "labels", coordinator.queue.find("first")
-        invitations, members = coordinator.invitations(), coordinator.members()
+        enrollment = coordinator.enrollment
+        invitations, members = enrollment.invitations(), enrollment.parties()
         coordinator.home.results("first").mkdir(parents=True)
         tampered(database, lambda file: file.execute("DROP TABLE audit"))
         for act in (
@@ -158,7 +159,7 @@ class TestActs:
         ):
             with pytest.raises(DatabaseError):
                 act()
-        assert (coordinator.invitations(), coordinator.members()) == (invitations, members)
+        assert (enrollment.invitations(), enrollment.parties()) == (invitations, members)
         assert coordinator.queue.all() == [run]
         assert not out.exists()
 

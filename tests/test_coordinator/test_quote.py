@@ -59,8 +59,8 @@ def test_a_run_of_answered_rows_alone_is_free(federation: Worked) -> None:
     found = quote(federation, request)
     assert (request.answered, request.epsilon, found.public.epsilon) == (FIRST, 0.0, 0.0)
     assert [one.epsilon for one in found.hospitals] == [0.0] * 3
-    assert re.findall(r"\d+", found.free_words) == [str(FIRST)] * 2
-    assert price_line(request).endswith(found.free_words)
+    assert re.findall(r"\d+", found.request.free_words) == [str(FIRST)] * 2
+    assert price_line(request).endswith(found.request.free_words)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_a_name_that_is_part_of_another_is_another_hospital(coordinator: Coordin
         state=RunState.WAITING,
         reason="waits for the people of Nordost [PF-322]",
     )
-    by_name = {one.name: one.identity.fingerprint for one in coordinator.members()}
+    by_name = {one.name: one.identity.fingerprint for one in coordinator.enrollment.parties()}
     answers = {by_name["Nordost"]: HospitalAnswer("PF-322"), by_name["Ost"]: HospitalAnswer()}
     coordinator.queue.hospitals.note_answers("first", answers)
     run = coordinator.queue.find("first")
@@ -162,7 +162,7 @@ def test_a_hospital_that_came_again_under_its_name_has_a_standing_of_its_own(
 ) -> None:
     add_hospitals(coordinator, "North")
     add_runs(coordinator, "first", hospitals=("North",), state=RunState.WAITING)
-    [old] = coordinator.members()
+    [old] = coordinator.enrollment.parties()
     coordinator.queue.hospitals.note_answers("first", {old.identity.fingerprint: HospitalAnswer()})
     coordinator.revoke("North")
     add_hospitals(coordinator, "North")
@@ -187,7 +187,7 @@ def test_all_doors_show_the_same_of_every_hospital_at_once(
     names = ("East", "North", "South", "West")
     add_hospitals(coordinator, *names)
     add_runs(coordinator, "first", hospitals=names, state=RunState.WAITING)
-    party = {one.name: one.identity.fingerprint for one in coordinator.members()}
+    party = {one.name: one.identity.fingerprint for one in coordinator.enrollment.parties()}
     coordinator.queue.hospitals.note_answers(
         "first",
         {
@@ -235,7 +235,7 @@ def test_all_doors_show_the_same_of_every_hospital_at_once(
 def test_following_a_run_tells_each_hospital_that_moves_once(coordinator: Coordinator) -> None:
     add_hospitals(coordinator, "North", "South")
     add_runs(coordinator, "first", hospitals=("North", "South"), state=RunState.WAITING)
-    party = {one.name: one.identity.fingerprint for one in coordinator.members()}
+    party = {one.name: one.identity.fingerprint for one in coordinator.enrollment.parties()}
     steps: list[Callable[[], object]] = [
         lambda: coordinator.queue.hospitals.note_answers(
             "first", {party["North"]: HospitalAnswer("PF-322", EARLIER)}
