@@ -20,12 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from coordinator.database import Actor, Database, FederationAct, FederationAuditLog, ReleasedAnswers
-from coordinator.errors import (
-    EnrollmentError,
-    RunQueueError,
-    RunRequestError,
-    SuperLinkError,
-)
+from coordinator.errors import EnrollmentError, RunQueueError, RunRequestError, SuperLinkError
 from coordinator.federation.enrollment import (
     INVITATION_LIFETIME,
     USUAL_TEACHERS,

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import typer
 
-from coordinator.cli.console import (
-    RegistryChoice,
-    single_threaded_kernels,
-)
+from coordinator.cli.console import RegistryChoice, single_threaded_kernels
 from coordinator.cli.options import Given, takes
 from coordinator.errors import UsageError
 from coordinator.runs.run_options import deployed_forms

@@ -21,11 +21,7 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from coordinator.database.answers import members_digest
 from coordinator.database.ledger_rows import read_ledger, write_ledger
 from coordinator.database.run_attempt import RunAttempt
-from coordinator.database.schema import (
-    AnswerRow,
-    RunBatchRow,
-    SkippedRow,
-)
+from coordinator.database.schema import AnswerRow, RunBatchRow, SkippedRow
 from coordinator.database.statements import Statements
 from coordinator.errors import RunDamagedError
 from pate_fed.accounting import Outcomes

@@ -20,23 +20,13 @@ from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
 from coordinator.runs import results
 from coordinator.runs.open_run import OpenRun
-from coordinator.runs.request import (
-    EvaluationRequest,
-    RunRequest,
-    read_learning_task,
-)
+from coordinator.runs.request import EvaluationRequest, RunRequest, read_learning_task
 from pate_fed import wording
 from pate_fed.charging import noise_of
 from pate_fed.data.task import LearningTask
 from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import InvalidSettingError, InvalidTaskError
-from pate_fed.evaluation import (
-    CLASS,
-    PLACE_S,
-    START_S,
-    CertaintyBins,
-    EvaluationPlan,
-)
+from pate_fed.evaluation import CLASS, PLACE_S, START_S, CertaintyBins, EvaluationPlan
 from pate_fed.evaluation_task import STUDENT_FILES, EvaluationTask, groups_by, places_by
 from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
 from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
@@ -45,12 +35,7 @@ from pate_fed.record.manifest import EvaluatedRun
 from pate_fed.record.metrics import OutcomeCounts
 from pate_fed.record.privacy import EvaluationPrice, WithLabels
 from pate_fed.report import FinishedRun, RunDirectory, read_run
-from pate_fed.report.held_out import (
-    answered_by_group,
-    half_width,
-    held_out_price,
-    held_out_scores,
-)
+from pate_fed.report.held_out import answered_by_group, half_width, held_out_price, held_out_scores
 from pate_fed.report.run_directory import digests_of
 from pate_fed.run_folder import LABELS, SEAL, SETTINGS, STUDENT
 from pate_fed.stored_models import SKOPS_FILE

@@ -21,10 +21,7 @@ from coordinator.runs.results import EarlierSetup
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.regular_files import read_regular
-from pate_fed.report.warning_words import (
-    earlier_warnings,
-    setup_warnings,
-)
+from pate_fed.report.warning_words import earlier_warnings, setup_warnings
 from pate_fed.run_folder import forget_unfinished
 from protocols.rounds import CoordinatorRound
 

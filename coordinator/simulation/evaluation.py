@@ -15,24 +15,14 @@ from pate_fed import wording
 from pate_fed.data import Dataset, Inputs, Records
 from pate_fed.data.preprocessing import TablePreprocessing
 from pate_fed.errors import InvalidSettingError, InvalidTaskError, TooFewRecordsError
-from pate_fed.evaluation import (
-    CLASS,
-    CertaintyBins,
-    EvaluationPlan,
-    Grouping,
-)
+from pate_fed.evaluation import CLASS, CertaintyBins, EvaluationPlan, Grouping
 from pate_fed.evaluation_task import groups_by, places_by
 from pate_fed.planning import RunSettings
 from pate_fed.record import Privacy
 from pate_fed.record.metrics import EvaluationScores, OutcomeCounts
 from pate_fed.record.privacy import EvaluationPrice, WithLabels
 from pate_fed.releases import ABSTAIN
-from pate_fed.report.held_out import (
-    answered_by_group,
-    half_width,
-    held_out_price,
-    held_out_scores,
-)
+from pate_fed.report.held_out import answered_by_group, half_width, held_out_price, held_out_scores
 from pate_fed.students import Student
 from protocols.secure_sum import run_secure_sum
 from protocols.sums import SUMS

@@ -13,12 +13,7 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.errors import (
-    PartyFailedError,
-    PartyRefusedError,
-    RunDamagedError,
-    RunEndedError,
-)
+from coordinator.errors import PartyFailedError, PartyRefusedError, RunDamagedError, RunEndedError
 from coordinator.runs.labeling.blame import traced_row_words
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Failures, Messenger, require_no

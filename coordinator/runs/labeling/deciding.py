@@ -17,13 +17,7 @@ from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.charging import mechanism_of, noise_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.federation import RunTerms
-from pate_fed.mechanisms import (
-    GaussianMax,
-    HearsStudent,
-    Mechanism,
-    NoisePlan,
-    RandomBytes,
-)
+from pate_fed.mechanisms import GaussianMax, HearsStudent, Mechanism, NoisePlan, RandomBytes
 from pate_fed.opened_sums import open_noisy_sum, open_sum
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import NoisyHistogram, SummedHistogram
