@@ -16,14 +16,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from coordinator.database import Actor, Database, FederationAct, FederationAuditLog, ReleasedAnswers
-from coordinator.errors import EnrollmentError, RunQueueError, RunRequestError, SuperLinkError
+from coordinator.errors import RunQueueError, RunRequestError, SuperLinkError
 from coordinator.federation.enrollment import (
     INVITATION_LIFETIME,
-    USUAL_TEACHERS,
     EnrolledParty,
     Enrollment,
 )
@@ -47,7 +47,6 @@ from pate_fed.nodes.owner_files import as_fault
 from pate_fed.planning import RunSettings
 from pate_fed.planning.evaluating import EvaluationSettings
 from protocols.enrollment import Invitation
-from protocols.fingerprint_words import WORDS, heard_words, is_same
 from protocols.forms import usual_form
 from protocols.party_names import normalized
 from protocols.suites import DEFAULT_SUITE
@@ -55,6 +54,7 @@ from protocols.suites import DEFAULT_SUITE
 if TYPE_CHECKING:
     from coordinator.flower.runtime import SuperLinkClient
 
+T = TypeVar("T")
 PATIENCE_S: Final = 24 * 3600.0
 _log = logging.getLogger(__name__)
 
@@ -110,49 +110,18 @@ class Coordinator:
 
     def invite(self, party: str, *, lifetime: timedelta = INVITATION_LIFETIME) -> Invitation:
         """Make an invitation; see `Enrollment.invite`."""
-        with self._database.as_one():
-            before = _facts_of_party(self, party)
-            made = self.enrollment.invite(party, lifetime=lifetime)
-            self._tell(FederationAct.INVITED, made.party, before, _facts_of_party(self, party))
-        return made
+        make = partial(self.enrollment.invite, lifetime=lifetime)
+        return self._act(FederationAct.INVITED, party, make)
 
     def approve(self, party: str, *, words: str, teachers: int | None = None) -> EnrolledParty:
-        """Make a hospital a member, or correct a member's number of teachers from the next run on.
+        """Make a hospital a member; see `Enrollment.approve`.
 
-        A new member has the usual number where none is given. Where no service runs, its node is
-        let in once one does.
+        Where no service runs, its node is let in once one does.
         """
-        party = normalized(party)
-        states = {one.state: one for one in self.enrollment.parties() if one.name == party}
-        known = states.get("requested") or states.get("member")
-        if known is None or (known.state == "member" and teachers is None):
-            got = f"{party}, whose state is {' and '.join(states)}"
-            raise EnrollmentError(
-                "a hospital must have asked to join; a member's number of teachers is corrected "
-                "by --teachers",
-                got if states else f"none called {party}",
-            )
-        fingerprint = known.identity.fingerprint
-        if len(heard_words(words)) != WORDS:
-            raise EnrollmentError(
-                f"the words must be {WORDS}, as their people read them aloud",
-                f"{len(heard_words(words))} of them",
-            )
-        if not is_same(fingerprint, words):
-            raise EnrollmentError(
-                "the words must be those of the request: `pate-fed members` shows them",
-                "others: do not approve, somebody may stand in between",
-            )
-        with self._database.as_one():
-            before = _facts_of_party(self, party)
-            approved = self.enrollment.approve(
-                party,
-                fingerprint=fingerprint,
-                teachers=USUAL_TEACHERS if teachers is None else teachers,
-            )
-            self._tell(FederationAct.APPROVED, party, before, _facts_of_party(self, party))
+        make = partial(self.enrollment.approve, words=words, teachers=teachers)
+        approved = self._act(FederationAct.APPROVED, party, make)
         self._settle()
-        return _present(self, party) or approved
+        return _present(self, approved.name) or approved
 
     def revoke(self, party: str) -> EnrolledParty | None:
         """Revoke a hospital, reject its request, or withdraw its invitation.
@@ -358,6 +327,15 @@ class Coordinator:
 
     # The audit log ----------------------------------------------------------------------------
 
+    def _act(self, act: FederationAct, party: str, move: Callable[[str], T]) -> T:
+        """Do something with a hospital, and tell it."""
+        party = normalized(party)
+        with self._database.as_one():
+            before = _facts_of_party(self, party)
+            done = move(party)
+            self._tell(act, party, before, _facts_of_party(self, party))
+        return done
+
     def _order(self, act: FederationAct, name: str, give: Callable[[str], Run]) -> Run:
         """Give an order to a run, and tell it."""
         with self._database.as_one():
@@ -383,12 +361,12 @@ def suspend(coordinator: Coordinator, party: str) -> EnrolledParty:
 
     See `Enrollment.suspend`.
     """
-    return _move(coordinator, FederationAct.SUSPENDED, party, coordinator.enrollment.suspend)
+    return coordinator._act(FederationAct.SUSPENDED, party, coordinator.enrollment.suspend)
 
 
 def reinstate(coordinator: Coordinator, party: str) -> EnrolledParty:
     """Let a suspended hospital take part again; see `Enrollment.reinstate`."""
-    return _move(coordinator, FederationAct.REINSTATED, party, coordinator.enrollment.reinstate)
+    return coordinator._act(FederationAct.REINSTATED, party, coordinator.enrollment.reinstate)
 
 
 def standings(
@@ -459,17 +437,6 @@ def _let_act(coordinator: Coordinator, actor: Actor) -> None:
     random = secrets.token_bytes
     coordinator.people = People(database, random_bytes=random, clock=utc_now, tell=tell)
     coordinator.budget = FederationBudget(database, clock=utc_now, actor=actor, tell=tell)
-
-
-def _move(
-    coordinator: Coordinator, act: FederationAct, party: str, move: Callable[[str], EnrolledParty]
-) -> EnrolledParty:
-    party = normalized(party)
-    with coordinator._database.as_one():
-        before = _facts_of_party(coordinator, party)
-        moved = move(party)
-        coordinator._tell(act, party, before, _facts_of_party(coordinator, party))
-    return moved
 
 
 def _present(coordinator: Coordinator, name: str) -> EnrolledParty | None:

@@ -409,7 +409,6 @@ def _tell_of_members(
 
 
 def _lock(home: FederationHome) -> int:
-    """Take the lock of the folder."""
     try:
         return take_lock(home.path(LOCK_FILE))
     except BlockingIOError as error:

@@ -276,7 +276,6 @@ def _table(party: EnrolledParty) -> dict[str, object]:
 
 
 def _invited(coordinator: Coordinator, party: str) -> MadeInvitation | None:
-    """Return a hospital's open invitation, if there is one."""
     found = (
         one
         for one in coordinator.enrollment.invitations()

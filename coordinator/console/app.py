@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from asyncio import Semaphore
 from collections.abc import Collection
 from functools import cache
 from typing import Final
@@ -70,7 +71,7 @@ def make_app(coordinator: Coordinator, *, is_secure: bool) -> FastAPI:
     app.state.coordinator = coordinator
     app.state.cookies = Cookies(is_secure)
     app.state.sign_ins = RateLimit(SIGN_INS_PER_MINUTE, clock=time.monotonic)
-    app.state.streams = live.Streams()
+    app.state.streams = Semaphore(live.MOST_STREAMS)
     app.state.openid = openid.OpenId(coordinator.home)
     for kind in (CoordinatorError, PateFedError, ProtocolError):
         app.add_exception_handler(kind, _refused)

@@ -208,7 +208,7 @@ def _shown(request: Request, visit: Visit, quote: Quote, *, note: str) -> Respon
     used, budget = visit.coordinator.spending.committed(), visit.coordinator.budget.epsilon()
     left = {
         one.name: None if budget is None else max(0.0, budget - used.get(one.name, 0.0))
-        for one in quote.hospitals
+        for one in quote.request.parties
     }
     values: dict[str, Any] = {"quote": quote, "note": note, "used": used, "left": left}
     if "hx-request" in request.headers:

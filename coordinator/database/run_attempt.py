@@ -44,17 +44,10 @@ _LAST_RELEASED = (
     .where(RunBatchRow.run == bindparam("run"), RunBatchRow.release.is_not(None))
     .scalar_subquery()
 )
-_FRUITLESS = (
-    select(func.count())
-    .select_from(AttemptRow)
-    .where(AttemptRow.run == bindparam("run"), AttemptRow.number > _LAST_RELEASED)
-    .where(_WAS_SET_UP)
-)
-_LOST_BY = (
-    select(func.count())
-    .select_from(AttemptRow)
-    .where(AttemptRow.run == bindparam("run"), AttemptRow.number >= _LAST_RELEASED)
-    .where(AttemptRow.lost_by == bindparam("party"))
+_COUNT = select(func.count()).select_from(AttemptRow).where(AttemptRow.run == bindparam("run"))
+_FRUITLESS = _COUNT.where(AttemptRow.number > _LAST_RELEASED, _WAS_SET_UP)
+_LOST_BY = _COUNT.where(
+    AttemptRow.number >= _LAST_RELEASED, AttemptRow.lost_by == bindparam("party")
 )
 
 

@@ -31,6 +31,7 @@ from protocols.enrollment import (
     read_audit_head,
     token_digest,
 )
+from protocols.fingerprint_words import WORDS, heard_words, is_same
 from protocols.identity import PublicIdentity
 from protocols.membership import (
     MOST_OPEN_RUNS,
@@ -194,28 +195,38 @@ class Enrollment:
             rows = session.scalars(select(MemberRow).order_by(MemberRow.name)).all()
             return [_party(row) for row in rows]
 
-    def approve(
-        self, party: str, *, fingerprint: bytes, teachers: int = USUAL_TEACHERS
-    ) -> EnrolledParty:
-        """Make a hospital a member, after its fingerprint was compared by telephone.
+    def approve(self, party: str, *, words: str, teachers: int | None = None) -> EnrolledParty:
+        """Make a hospital a member, whose people read these words aloud; `settle` lets its node in.
 
-        `settle` lets its node in. For a member it corrects the number of teachers; that holds from
-        the next run on.
+        For a member it corrects the number of teachers; that holds from the next run on. A new
+        member has `USUAL_TEACHERS` where none is given.
         """
-        if not 1 <= teachers <= MAX_TOTAL_VOTES:
+        if teachers is not None and not 1 <= teachers <= MAX_TOTAL_VOTES:
             raise EnrollmentError("a hospital must have at least one teacher", teachers)
         party = normalized(party)
         with self._database.session() as session:
-            row = self._member_called(session, party)
-            if row is None:
-                raise EnrollmentError("a hospital must have asked to join", f"none called {party}")
-            if row.fingerprint != fingerprint:
+            rows = session.scalars(select(MemberRow).where(MemberRow.name == party)).all()
+            row = next((one for one in rows if one.state in ("requested", "member")), None)
+            if row is None or (row.state == "member" and teachers is None):
+                states = " and ".join(dict.fromkeys(one.state for one in rows))
                 raise EnrollmentError(
-                    "both must read the same words aloud", "others: do not approve"
+                    "a hospital must have asked to join; a member's number of teachers is "
+                    "corrected by --teachers",
+                    f"{party}, whose state is {states}" if rows else f"none called {party}",
+                )
+            if len(heard_words(words)) != WORDS:
+                raise EnrollmentError(
+                    f"the words must be {WORDS}, as their people read them aloud",
+                    f"{len(heard_words(words))} of them",
+                )
+            if not is_same(row.fingerprint, words):
+                raise EnrollmentError(
+                    "the words must be those of the request: `pate-fed members` shows them",
+                    "others: do not approve, somebody may stand in between",
                 )
             if row.state == "requested":
                 row.state, row.approved_at = "member", self._clock()
-            row.teachers = teachers
+            row.teachers = teachers or USUAL_TEACHERS
             return _party(row)
 
     def revoke(self, party: str) -> EnrolledParty | None:

@@ -40,19 +40,6 @@ class ViewCost:
 
 
 @dataclass(frozen=True, slots=True)
-class HospitalCost:
-    """The largest cost of a run for one hospital's units.
-
-    Attributes:
-        epsilon: That cost, at most the run's.
-    """
-
-    name: str
-    teachers: int
-    epsilon: float
-
-
-@dataclass(frozen=True, slots=True)
 class Quote:
     """The cost of a run before it is asked for.
 
@@ -62,6 +49,7 @@ class Quote:
         neighbors: The two cases that are compared.
         preview: Expected share of queries that get a label, and of labels that are right, on
             simulated votes; None where nobody can say.
+        epsilons: Largest cost for the units of each hospital of the request, in its order.
         outlook: Whether the student is likely to beat a hospital's own model; empty where nobody
             can say.
     """
@@ -76,7 +64,7 @@ class Quote:
     preview: Preview | None
     outlook: str
     trust: str
-    hospitals: tuple[HospitalCost, ...]
+    epsilons: tuple[float, ...]
 
 
 def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
@@ -98,13 +86,9 @@ def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
         preview=seen,
         outlook=_outlook(terms, seen, queries=len(request.queries), pool=pool),
         trust=trust(UsedRun(terms, FORMS[request.settings.form])),
-        hospitals=tuple(
-            HospitalCost(
-                party.name,
-                party.teachers,
-                public_cost(terms, seat).epsilon if request.new_queries else 0.0,
-            )
-            for seat, party in enumerate(request.parties)
+        epsilons=tuple(
+            public_cost(terms, seat).epsilon if request.new_queries else 0.0
+            for seat in range(len(request.parties))
         ),
     )
 

@@ -30,8 +30,8 @@ class HospitalStanding:
         state: What the run has of it, or misses.
         since: When it decided, was asked, or was last heard; None where nobody knows.
         code: Public code of its refusal, or of its suspension; empty if there is none.
-        decision: What it said when it was asked last; None before. It differs from `state` where
-            the hospital went away after that, or was suspended.
+        answer: What it said when it was asked last; None before. Its decision differs from `state`
+            where the hospital went away after that, or was suspended.
     """
 
     fingerprint: bytes
@@ -39,9 +39,7 @@ class HospitalStanding:
     state: HospitalState
     since: datetime | None = None
     code: str = ""
-    words: str = ""
-    decision: HospitalState | None = None
-    decided_at: datetime | None = None
+    answer: HospitalAnswer | None = None
 
     @property
     def said(self) -> str:
@@ -49,10 +47,11 @@ class HospitalStanding:
         said = _dated(self.state, self.since)
         if self.code:
             said += f" [{self.code}]"
-        if self.decision not in (None, self.state):
-            assert self.decision is not None
-            said += f"; before that {_dated(self.decision, self.decided_at)}"
-        return f"{said}: “{self.words}”" if self.words else said
+        if self.answer is None:
+            return said
+        if self.answer.decision is not self.state:
+            said += f"; before that {_dated(self.answer.decision, self.answer.decided_at)}"
+        return f"{said}: “{self.answer.words}”" if self.answer.words else said
 
     def as_table(self) -> dict[str, object]:
         """Return the values that `status` shows."""
@@ -61,9 +60,9 @@ class HospitalStanding:
             "state": self.state.value,
             "since": _stated(self.since),
             "code": self.code,
-            "words": self.words,
-            "decision": None if self.decision is None else self.decision.value,
-            "decided_at": _stated(self.decided_at),
+            "words": self.answer.words if self.answer else "",
+            "decision": self.answer.decision.value if self.answer else None,
+            "decided_at": _stated(self.answer.decided_at) if self.answer else None,
         }
 
 
@@ -119,18 +118,10 @@ def _standing(
     is_ended: bool,
     now: datetime,
 ) -> HospitalStanding:
-    decision = None if answer is None else answer.decision
-    decided_at = None if answer is None else answer.decided_at
-    standing = HospitalStanding(
-        fingerprint,
-        name,
-        decision or HospitalState.NOT_ASKED,
-        decided_at,
-        "" if answer is None else answer.code,
-        "" if answer is None else answer.words,
-        decision,
-        decided_at,
-    )
+    standing = HospitalStanding(fingerprint, name, HospitalState.NOT_ASKED)
+    if answer is not None:
+        said, at = answer.decision, answer.decided_at
+        standing = HospitalStanding(fingerprint, name, said, at, answer.code, answer)
     if is_ended:
         return standing
     state, since, code = _obstacle(known, now=now)

@@ -142,7 +142,6 @@ class RunWorker:
     # Steps ------------------------------------------------------------------------------------
 
     def _go_on(self, run: OpenRun) -> None:
-        """Do the work that is possible now."""
         name = run.request.name
         if run.is_unbegun and self._queue.find(name).state is RunState.STOPPING:
             self._stop(run, "by the operator, before it began")
@@ -337,37 +336,23 @@ class RunWorker:
         transport: Transport,
         sleep: Callable[[float], None],
     ) -> LabelingRun | None:
-        """Offer a run to all its hospitals."""
         try:
             labeling = run.begun(transport, sleep)
             labeling.set_up()
-        except PartyRefusedError as error:
-            run.give_up(said(error))
-            if error.cause not in UP_TO_PEOPLE:
-                self._end_unoffered(run, error)
-                return None
-            self._wait_for_hospitals(  # one that agreed a moment ago
-                run,
-                f"waits for the people of {error.party} [{error.cause}]; "
-                f"the run's id there: {id_at_hospitals(run)}",
-            )
-            return None
-        except (SetupError, PartyFailedError) as error:
-            run.give_up(said(error))
-            # Who was restarted in the middle of the setup knows nothing of it: it is offered anew.
-            is_for_good = isinstance(error, PartyFailedError) and not (
-                error.is_silent or error.cause == UnexpectedMessageError.code
-            )
-            if is_for_good:
-                self._end_unoffered(run, error)
-                return None
-            self._wait_for_hospitals(run, said(error), error)
-            return None
         except (RunStateError, DatabaseError):
             raise
         except (ProtocolError, PateFedError, CoordinatorError) as error:
             run.give_up(said(error))
-            self._end_unoffered(run, error)
+            if not _may_pass(error):
+                self._end_unoffered(run, error)
+            elif isinstance(error, PartyRefusedError):  # one that agreed a moment ago
+                self._wait_for_hospitals(
+                    run,
+                    f"waits for the people of {error.party} [{error.cause}]; "
+                    f"the run's id there: {id_at_hospitals(run)}",
+                )
+            else:
+                self._wait_for_hospitals(run, said(error), error)
             return None
         return labeling
 
@@ -517,6 +502,16 @@ class RunWorker:
         self._queue.note(run.request.name, run.progress)
 
 
+def _may_pass(error: Exception) -> bool:
+    """Tell whether an offer that failed may go through later."""
+    if isinstance(error, PartyRefusedError):
+        return error.cause in UP_TO_PEOPLE
+    if isinstance(error, PartyFailedError):
+        # Who was restarted in the middle of the setup knows nothing of it: it is offered anew.
+        return error.is_silent or error.cause == UnexpectedMessageError.code
+    return isinstance(error, SetupError)
+
+
 def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | None:
     """Return why no batch of a run will be answered any more, if that is so."""
     for name, code in unready.items():
@@ -574,5 +569,4 @@ def lack_of_room(run: OpenRun) -> str:
 
 
 def _has_lost_keys(error: Exception | None) -> bool:
-    """Return whether a hospital has lost a run since that was set up."""
     return isinstance(error, PartyRefusedError) and error.cause in _LOST

@@ -58,7 +58,7 @@ def test_a_run_of_answered_rows_alone_is_free(federation: Worked) -> None:
     request = draft(federation, FIRST)
     found = quote(federation, request)
     assert (request.answered, request.epsilon, found.public.epsilon) == (FIRST, 0.0, 0.0)
-    assert [one.epsilon for one in found.hospitals] == [0.0] * 3
+    assert found.epsilons == (0.0,) * 3
     assert re.findall(r"\d+", found.request.free_words) == [str(FIRST)] * 2
     assert price_line(request).endswith(found.request.free_words)
 
@@ -78,7 +78,7 @@ def test_only_new_rows_cost_something(federation: Worked, changed: dict[str, Any
     assert found.public.epsilon is not None
     whole = run_cost(with_other(request.terms, **dict.fromkeys(CAPS, ALL)))
     assert 0 < found.public.epsilon == request.epsilon < whole.epsilon
-    assert [one.epsilon for one in found.hospitals] == [request.epsilon] * 3
+    assert found.epsilons == (request.epsilon,) * 3
 
 
 def test_a_budget_is_spent_on_new_rows_alone(federation: Worked) -> None:

@@ -112,7 +112,6 @@ class LabelingRun:
     def _agree(
         self, job: LabelingJob, *, meter: MakeMeter | None
     ) -> tuple[RunTerms, RunStore, Roster]:
-        """Make the objects of a round: the terms, their mechanism, store and roster."""
         seated = in_seat_order(job.members)
         terms = job.terms(seated)
         self._decider = Decider(terms, noise_bytes=job.noise_bytes, meter=meter)
@@ -120,7 +119,6 @@ class LabelingRun:
         return terms, store, Roster(seated, store.statements.frames())
 
     def _compose(self, context: RunContext) -> None:
-        """Put the parts of a run together, around its round."""
         self._context = context
         self.terms = context.terms
         self.round = context.round
