@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final, cast
 
 import grpc
@@ -79,7 +80,7 @@ class Monitor:
         self._web = server_of(self._app(), limit_concurrency=None)
         self._threads = [
             threading.Thread(target=target, name="monitoring", daemon=True)
-            for target in (self._serve, self._follow)
+            for target in (partial(self._web.run, sockets=[self._port]), self._follow)
         ]
         self._health = health.HealthServicer()
         self._grpc = grpc.server(ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
@@ -137,9 +138,6 @@ class Monitor:
 
     def _metrics(self) -> Response:
         return Response(generate_latest(self._registry), headers={"Content-Type": _CONTENT_TYPE})
-
-    def _serve(self) -> None:
-        self._web.run(sockets=[self._port])
 
     def _follow(self) -> None:
         while not self._stopped.is_set():

@@ -72,9 +72,9 @@ def query_states(
     database: Database, request: RunRequest, *, task: LearningTask
 ) -> list[AskedQuery]:
     """Return the state of each query of a run, in the order of the pool."""
-    known = {
-        place: AskedQuery(place, QueryState.OPEN) for place in request.queries
-    } | _of_earlier_runs(database, request, task)
+    known = {place: AskedQuery(place, QueryState.OPEN) for place in request.queries}
+    for place, answer in earlier_answers(request, task.pool, database).items():
+        known[place] = _drawn(place, answer.label, run=answer.run, names=request.class_names)
     with database.transaction() as connection:
         number = connection.scalar(select(RunRow.number).where(RunRow.name == request.name))
         for row in connection.execute(select(SkippedRow).where(SkippedRow.run == number)):
@@ -83,16 +83,6 @@ def query_states(
         for asked in _of_batches(connection, number, request):
             known[asked.place] = asked
     return [known[place] for place in sorted(known)]
-
-
-def _of_earlier_runs(
-    database: Database, request: RunRequest, task: LearningTask
-) -> dict[int, AskedQuery]:
-    answers = earlier_answers(request, task.pool, database)
-    return {
-        place: _drawn(place, answer.label, run=answer.run, names=request.class_names)
-        for place, answer in answers.items()
-    }
 
 
 def _of_batches(

@@ -72,28 +72,29 @@ class Spending:
         """Return by hospital the epsilon of its runs that are open or have charged anything."""
         # In this order: a run that ends meanwhile counts too much, and never too little.
         open_runs, shares = self._queue.open_numbers(), self._queue.shares()
-        total = defaultdict[str, float](float)
-        for one in self._spent(run for run, share in shares.items() if share or run in open_runs):
+        terms, total = self.terms(), defaultdict[str, float](float)
+        for one in _spent(terms[run] for run, share in shares.items() if share or run in open_runs):
             total[one.hospital] += one.epsilon
         return dict(total)
 
     def by_hospital(self) -> list[Spent]:
         """Return the spending for each hospital's units, the most first."""
-        found = self._spent(run for run, share in self._queue.shares().items() if share)
+        terms, shares = self.terms(), self._queue.shares()
+        found = _spent(terms[run] for run, share in shares.items() if share and run in terms)
         return sorted(found, key=lambda one: (-one.epsilon, one.hospital))
 
-    def _spent(self, runs: Iterable[int]) -> list[Spent]:
-        numbers = list(runs)
-        terms, groups = self.terms(), defaultdict[tuple[tuple[str, ...], str], list[Cost]](list)
-        for of in map(terms.__getitem__, numbers):
-            groups[of.hospitals, of.unit].append((of.epsilon, of.delta))
-        found = defaultdict[tuple[str, str], list[tuple[int, float, float]]](list)
-        for (hospitals, unit), costs in groups.items():  # mostly the same hospitals
-            epsilons, deltas = zip(*costs, strict=True)
-            total = len(costs), math.fsum(epsilons), math.fsum(deltas)
-            for hospital in hospitals:
-                found[hospital, unit].append(total)
-        return [_added_up(hospital, unit, totals) for (hospital, unit), totals in found.items()]
+
+def _spent(runs: Iterable[Terms]) -> list[Spent]:
+    groups = defaultdict[tuple[tuple[str, ...], str], list[Cost]](list)
+    for of in runs:
+        groups[of.hospitals, of.unit].append((of.epsilon, of.delta))
+    found = defaultdict[tuple[str, str], list[tuple[int, float, float]]](list)
+    for (hospitals, unit), costs in groups.items():  # mostly the same hospitals
+        epsilons, deltas = zip(*costs, strict=True)
+        total = len(costs), math.fsum(epsilons), math.fsum(deltas)
+        for hospital in hospitals:
+            found[hospital, unit].append(total)
+    return [_added_up(hospital, unit, totals) for (hospital, unit), totals in found.items()]
 
 
 def _added_up(hospital: str, unit: str, totals: list[tuple[int, float, float]]) -> Spent:

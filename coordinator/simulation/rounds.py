@@ -90,10 +90,6 @@ class Before:
         except BudgetExhaustedError as error:
             raise self._of_all_rounds(error) from error
 
-    def with_whole_budgets(self, settings: RunSettings) -> RunSettings:
-        """Return resolved settings as `run.toml` has them: with the budgets of all rounds."""
-        return replace(settings, party_epsilons=self.budgets) if self.budgets else settings
-
     def used_runs(self, names: tuple[str, ...], members: tuple[Member, ...]) -> list[UsedRun]:
         """Return the earlier rounds as runs whose labels are used, hospitals in the seats' order.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -123,7 +124,7 @@ def _written(
         privacy=privacy,
         student=student,
         preprocessing=dataset.preprocessing,
-        settings=before.with_whole_budgets(settings),
+        settings=replace(settings, party_epsilons=before.budgets) if before.budgets else settings,
         others={"earlier": federation.rounds.rounds},
         partition=federation.manifest,
         # All of a simulation is made on one machine: its seal proves nothing to others.

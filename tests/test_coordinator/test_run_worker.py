@@ -30,7 +30,7 @@ from coordinator.errors import (
     RunQueueError,
     RunRequestError,
 )
-from coordinator.federation.enrollment import NodeInside
+from coordinator.federation.enrollment import NodeAtLink
 from coordinator.operator import Coordinator
 from coordinator.runs.labeling import deciding
 from coordinator.runs.open_run import RUN_LIFETIME_S
@@ -270,8 +270,8 @@ class Door:
     def unregister(self, node_id: int) -> None:
         """Nobody is put out."""
 
-    def nodes(self) -> tuple[NodeInside, ...]:
-        return ()
+    def nodes(self) -> list[NodeAtLink]:
+        return []
 
 
 @sampled()

@@ -50,14 +50,18 @@ class SilenceError(Exception):
 
 
 class Messenger:
-    """Carries a run's frames to its parties, and gives their answers to the round."""
+    """Carries a run's frames to its parties, and gives their answers to the round.
+
+    Attributes:
+        words: Of the vectors that answers may hold now.
+    """
 
     def __init__(self, context: RunContext) -> None:
         self._transport = context.job.transport
         self._round = context.round
         self._roster = context.roster
         self._on_stage = context.job.on_stage
-        self._words = 0
+        self.words = 1
         self._unheard = context.round.unheard()
 
     def exchange(self, frames: Mapping[bytes, list[bytes]]) -> Failures:
@@ -162,10 +166,6 @@ class Messenger:
         for told in self._unheard.values():
             told.append(settlement)
 
-    def expect_vectors(self, words: int) -> None:
-        """Allow answers as long as vectors of this many words need."""
-        self._words = words
-
     def read(self, answer: bytes | Silence) -> list[bytes]:
         """Return the frames of an answer.
 
@@ -175,12 +175,8 @@ class Messenger:
         """
         if isinstance(answer, Silence):
             raise SilenceError(answer.code)
-        return wire.unpack(answer, max_bytes=self._max_answer_bytes)
-
-    @property
-    def _max_answer_bytes(self) -> int:
-        words = max(self._words, 1)
-        return max(SETUP_ANSWER_BYTES, 4 * words + 8 * 1024 + self._round.batch.most_share_bytes)
+        batch_bytes = 4 * self.words + 8 * 1024 + self._round.batch.most_share_bytes
+        return wire.unpack(answer, max_bytes=max(SETUP_ANSWER_BYTES, batch_bytes))
 
     def _failed(self, seat: bytes, error: ProtocolError) -> PartyFailedError:
         """Put the party's name to a fault in its message."""

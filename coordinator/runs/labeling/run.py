@@ -120,7 +120,6 @@ class LabelingRun:
 
     def _compose(self, context: RunContext) -> None:
         self._context = context
-        self.terms = context.terms
         self.round = context.round
         self.members = context.roster.members
         self.not_heard: tuple[str, ...] = ()
@@ -135,6 +134,11 @@ class LabelingRun:
         )
 
     # Public facts -------------------------------------------------------------------------------
+
+    @property
+    def terms(self) -> RunTerms:
+        """Its terms."""
+        return self._context.terms
 
     @property
     def names_by_node(self) -> dict[int, str]:
