@@ -125,7 +125,9 @@ def test_a_standing_says_what_a_run_has_of_a_hospital(
 def test_who_went_offline_after_a_decision_has_both() -> None:
     away = party("North", seen_at=NOW - 2 * QUIET)
     found = standing(away, HospitalAnswer("", EARLIER))
-    assert (found.state, found.decision, found.decided_at) == (
+    said = found.answer
+    assert said is not None
+    assert (found.state, said.decision, said.decided_at) == (
         HospitalState.OFFLINE,
         HospitalState.APPROVED,
         EARLIER,
@@ -339,7 +341,7 @@ def test_a_run_that_has_begun_waits_for_a_hospital_that_rejects_it_and_says_so(
     run = federation.work()
     assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
     assert (seen[0].state, seen[0].code) == (HospitalState.REJECTED, "PF-328")
-    assert (seen[0].since, seen[0].words) == (EARLIER, "no longer")
+    assert (seen[0].since, seen[0].answer.words) == (EARLIER, "no longer")
     federation.coordinator.close()
 
 
@@ -415,7 +417,7 @@ def test_hospitals_decide_in_parallel_while_one_is_off_and_it_is_asked_once_it_i
         began = time.time()
         found = wait_for(federation, North="approved", South="offline", West="rejected")
         west = found["West"]
-        assert (west.code, west.words) == ("PF-328", "Ethikkommission")
+        assert (west.code, west.answer.words) == ("PF-328", "Ethikkommission")
         assert west.since is not None
         assert abs(west.since.timestamp() - began) < 60
         assert "secret" not in json.dumps([one.as_table() for one in found.values()])
