@@ -21,7 +21,7 @@ from benchmarks.bars import Bar, Figure, cpu_seconds, report
 from coordinator.simulation.near_quota import within_quota
 from pate_fed.accounting.gaussian_dp import gdp_epsilon
 from pate_fed.audit import Answers, Noise, Target, normalized_error, rebuild_votes
-from pate_fed.audit.findings import price
+from pate_fed.audit.audit_case import price
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.lab.canary import canary_audit, releases_of
 from pate_fed.lab.gradient_descent import descend

@@ -34,7 +34,7 @@ from pate_fed.mechanisms.preview import simulated_votes
 from pate_fed.partition import partition_records
 from pate_fed.students import LabelFacts, Lesson, select_queries, train_student
 from pate_fed.teachers import make_ensemble
-from pate_fed.teachers.choice import shares_out
+from pate_fed.teachers.teacher_choice import shares_out
 from pate_fed.votes import count_votes
 
 DELTA = 1e-5

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from party.flower.serving import serve
 from party.service import PartyService
-from party.site.folder import Site
 from party.site.party_task import Vote
+from party.site.site import Site
 from pate_fed.data.task import LearningTask
 from pate_fed.queries import QueryBatch
 

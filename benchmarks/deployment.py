@@ -32,12 +32,12 @@ import numpy as np
 from benchmarks.bars import Bar, Figure, arguments, report
 from benchmarks.secure_sum import BYTES
 from coordinator.federation.home import FederationHome
-from coordinator.flower.app import GridTransport
+from coordinator.flower.server_app import GridTransport
 from coordinator.operator import Coordinator
 from coordinator.runs.request import source_of
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import Site
-from party.site.records import SiteRecords, Subject
+from party.site.joining import CoordinatorDoor
+from party.site.people_decisions import SiteRecords, Subject
+from party.site.site import Site
 from party.site.tasks import fetch_task
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask

@@ -19,7 +19,7 @@ from pate_fed.accounting import gdp_epsilon
 from pate_fed.accounting.composition import labels_epsilon
 from pate_fed.accounting.conversion import convert_at_orders, epsilon_at_order
 from pate_fed.accounting.label_bounds import label_rdp
-from pate_fed.accounting.ledger import order_for_life
+from pate_fed.accounting.privacy_ledger import order_for_life
 
 EPSILON, DELTA, LABELS = 5.0, 1e-5, 40
 LIFETIMES = (1, 10, 100)

@@ -18,9 +18,9 @@ from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState
 from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.retraining import PublicInputs, give_student
-from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import NoTransport
 from coordinator.runs.worker import RunWorker
+from coordinator.runs.worker_resources import WorkerResources
 from coordinator.runs.write_up import write_up
 from pate_fed.report import FinishedRun
 
@@ -49,7 +49,7 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
         coordinator.home,
         coordinator.queue,
         parties=coordinator.enrollment.parties,
-        surroundings=WorkerResources(
+        resources=WorkerResources(
             open_transport=lambda _: nullcontext(NoTransport()),
             random_bytes=secrets.token_bytes,
             noise_bytes=secrets.token_bytes,

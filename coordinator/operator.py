@@ -30,14 +30,14 @@ from coordinator.federation.enrollment import (
 from coordinator.federation.home import LOOPBACK, FederationHome, utc_now
 from coordinator.flower.superlink_child import flower_variables
 from coordinator.people import FederationBudget, People, Sessions
-from coordinator.runs.evaluating import AskedEvaluation, asked_evaluation
+from coordinator.runs.asked_evaluation import AskedEvaluation, asked_evaluation
 from coordinator.runs.finished import FinishedRuns
 from coordinator.runs.pools import Pools
 from coordinator.runs.preflight import require_request
 from coordinator.runs.query_states import AskedQuery, query_states
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_learning_task
-from coordinator.runs.spent import Spending
+from coordinator.runs.spending import Spending
 from coordinator.runs.standings import HospitalStanding, standings_of
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
@@ -45,14 +45,14 @@ from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes.audit_log import Fact, Facts
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.planning import RunSettings
-from pate_fed.planning.evaluating import EvaluationSettings
-from protocols.enrollment import Invitation
+from pate_fed.planning.evaluation_settings import EvaluationSettings
 from protocols.forms import usual_form
+from protocols.invitation import Invitation
 from protocols.party_names import normalized
 from protocols.suites import DEFAULT_SUITE
 
 if TYPE_CHECKING:
-    from coordinator.flower.runtime import SuperLinkClient
+    from coordinator.flower.superlink_client import SuperLinkClient
 
 T = TypeVar("T")
 PATIENCE_S: Final = 24 * 3600.0
@@ -140,7 +140,7 @@ class Coordinator:
     def superlink(self) -> SuperLinkClient:
         """Return a connection to the SuperLink; the first call tells whether one runs."""
         # Flower takes a second to load, and most of an operator's commands need none of it.
-        from coordinator.flower.runtime import SuperLinkClient  # noqa: PLC0415
+        from coordinator.flower.superlink_client import SuperLinkClient  # noqa: PLC0415
 
         be_quiet(self.home)
         return SuperLinkClient(
@@ -199,7 +199,7 @@ class Coordinator:
         patience_s: float = PATIENCE_S,
         seed: int = 0,
     ) -> RunRequest:
-        """Fill in a run, and store nothing: `coordinator.runs.quote` has its cost.
+        """Fill in a run, and store nothing: `coordinator.runs.run_price` has its cost.
 
         Raises:
             RunRequestError: a query was answered in a run of another task.

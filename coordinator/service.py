@@ -30,17 +30,17 @@ from coordinator.errors import (
 from coordinator.federation.certificates import days_left, end_of, is_pair
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import LOCK_FILE, LOOPBACK, SETTINGS_FILE, FederationHome, utc_now
-from coordinator.flower.app import GridTransport
-from coordinator.flower.runtime import forget_delivered
+from coordinator.flower.server_app import GridTransport
 from coordinator.flower.superlink_child import SuperLinkChild
+from coordinator.flower.superlink_client import forget_delivered
 from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet
 from coordinator.runs.later_steps import said
 from coordinator.runs.queue import PAUSE, Run, RunState
 from coordinator.runs.stages import BatchStage, OnStage, pass_by
-from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import Transport
 from coordinator.runs.worker import RunWorker
+from coordinator.runs.worker_resources import WorkerResources
 from pate_fed.mechanisms import RandomBytes
 from pate_fed.nodes import facts, take_lock
 from pate_fed.nodes.forwarding import Forwarder
@@ -105,7 +105,7 @@ class Service:
             home,
             coordinator.queue,
             parties=coordinator.enrollment.parties,
-            surroundings=WorkerResources(
+            resources=WorkerResources(
                 open_transport=self._open_transport,
                 random_bytes=secrets.token_bytes,
                 noise_bytes=noise_bytes,

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from party.errors import MembershipError, fault_of
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import DATABASE_FILE, Site
+from party.site.joining import CoordinatorDoor
+from party.site.site import DATABASE_FILE, Site
 from pate_fed.accounting import PrivacyLedger
 
 if TYPE_CHECKING:
     from party.decision.proposals import Request, RunProposal
-    from party.decision.spending import RunSpending
+    from party.decision.run_spending import RunSpending
     from party.site.document_child import AskedTask
-    from party.site.records import Approval, SiteRecords
+    from party.site.people_decisions import Approval, SiteRecords
     from party.site.status_file import Status
     from party.site.task_review import TaskReview
     from party.storage import PartyDatabase, SentLog, SiteAuditLog
@@ -55,7 +55,7 @@ class OpenSite:
 
     def decided_rules(self) -> set[str]:
         """Return the names of the rules that somebody here has set."""
-        from party.storage.audit_log import SiteAct  # noqa: PLC0415 - keeps --help fast
+        from party.storage.site_audit_log import SiteAct  # noqa: PLC0415 - keeps --help fast
 
         return {
             str(record.facts["rule"])
@@ -75,7 +75,7 @@ class OpenSite:
         Raises:
             BrokenAuditLogError: somebody changed the log.
         """
-        from party.decision.spending import spending_by_run  # noqa: PLC0415 - keeps --help fast
+        from party.decision.run_spending import spending_by_run  # noqa: PLC0415 - keeps --help fast
         from party.storage import RunCosts, charges_of  # noqa: PLC0415
 
         ledger = self.ledger()
@@ -201,7 +201,7 @@ class OpenSite:
             Fault: it has a fault: this hospital could not answer.
             TeachersError, DataError: teachers cannot be trained: nothing is approved.
         """
-        from party.site.records import require_decision  # noqa: PLC0415 - keeps --help fast
+        from party.site.people_decisions import require_decision  # noqa: PLC0415 - keeps --help fast
         from party.site.training import ready_teachers  # noqa: PLC0415 - slow to load
         from pate_fed.data.task import LearningTask  # noqa: PLC0415 - the same
 
@@ -254,7 +254,7 @@ class OpenSite:
 
     def _pool_of(self, approval: Approval, task: AskedTask) -> tuple[Approval, ...]:
         """Return the pool to approve with a run, unless it is approved."""
-        from party.site.records import Subject  # noqa: PLC0415 - keeps --help fast
+        from party.site.people_decisions import Subject  # noqa: PLC0415 - keeps --help fast
 
         if approval.subject is Subject.POOL:
             return ()
@@ -310,7 +310,7 @@ def open_records(folder: Path, *, origin: str = COMMAND_LINE) -> Iterator[OpenSi
 @contextmanager
 def opened_records(site: Site, *, origin: str = COMMAND_LINE) -> Iterator[OpenSite]:
     """Open the database of a folder."""
-    from party.site.records import SiteRecords  # noqa: PLC0415 - keeps --help fast
+    from party.site.people_decisions import SiteRecords  # noqa: PLC0415 - keeps --help fast
     from party.storage import SentLog, SiteAuditLog  # noqa: PLC0415
 
     with site.open_database() as database:

@@ -31,10 +31,10 @@ from party.errors import (
     fault_of,
 )
 from party.site.erasure import require_finished
-from party.site.folder import SETTINGS_FILE, Site
 from party.site.membership import SiteMembership
+from party.site.people_decisions import Decided, SiteRecords
 from party.site.ready_tasks import ReadyTasks, VoteOf
-from party.site.records import Decided, SiteRecords
+from party.site.site import SETTINGS_FILE, Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import LiveStatus, Status
 from party.storage import Journal, LedgerStore, SentLog, SiteAuditLog
@@ -115,7 +115,7 @@ class PartyService:
             self._records = SiteRecords(self._database, clock=self._clock)
             self.audit = SiteAuditLog(self._database)
             self.sent = SentLog(self._database)
-            self.audit.verify(heads=self._records.standing.witness())
+            self.audit.verify(heads=self._records.state.witness())
             self._decisions = DecisionLog(
                 self.audit,
                 self._records,
@@ -123,8 +123,8 @@ class PartyService:
                 asks_about_runs=self._asks_about_runs,
             )
             # Of the settings in use: the file may have changed since.
-            self._records.standing.note_settings(file=site.settings_digest)
-            self._records.standing.note_table(settings.data.digest)
+            self._records.state.note_settings(file=site.settings_digest)
+            self._records.state.note_table(settings.data.digest)
             self._decided = self._records.decided()
             self._tasks.load(self._decided.pools, train=True)
             for membership in site.current:
@@ -232,7 +232,7 @@ class PartyService:
                 number=decided.contradicted_at,
             )
         if decided.halted_at:
-            self._records.standing.note_halt(decided.halted_at)
+            self._records.state.note_halt(decided.halted_at)
         changes = [self._adopt(one, decided) for one in self._nodes.values()]
         if any(changes):
             tasks = len(decided.pools & self._tasks.by_pool.keys())
@@ -253,7 +253,7 @@ class PartyService:
             self._settings_fault = fault_of(error).code
             return
         if data != self._site.settings.data:
-            self._records.standing.note_table(data.digest)
+            self._records.state.note_table(data.digest)
             self._site = replace(self._site, settings=replace(self._site.settings, data=data))
             self._tasks.use(self._site)
             self._tasks.load(self._decided.pools, train=False)

@@ -103,10 +103,8 @@ class EvaluationPlan:
     """What is counted, and the noise; fixed before anybody counts.
 
     Attributes:
-        groupings: At least one.
         sigma: Standard deviation of the noise in each count, in patients.
         epsilon: At `delta`, for a reader of the noisy counts.
-        delta: In (0, 1).
         unit_patients: Most held-out patients of one privacy unit: 1 where the unit is a patient.
     """
 
@@ -185,11 +183,6 @@ class EvaluationPlan:
         The number of these patients is private. So a hospital has a public number of places for
         them, and the last column of each row counts the places that it left free.
 
-        Args:
-            places: As for `counts`.
-            right: As for `counts`.
-            slots: Number of places, at least as many as patients.
-
         Returns:
             A row for each grouping; int64, shape (groupings, columns), every row sums to `slots`.
 
@@ -205,11 +198,7 @@ class EvaluationPlan:
         return rows
 
     def counts_in(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the counts in summed noisy rows, in the order of `counts`; shape (width,).
-
-        Raises:
-            InvalidParameterError: rows of another shape.
-        """
+        """Return the counts in summed noisy rows, in the order of `counts`; shape (width,)."""
         if rows.shape != (len(self.groupings), self.columns):
             raise InvalidParameterError("there must be a row for each grouping", rows.shape)
         groupings = zip(rows, self.groupings, strict=True)
@@ -223,9 +212,6 @@ class EvaluationPlan:
         Args:
             counts: Int64, shape (width,). Secret.
             random_bytes: Source of the noise.
-
-        Raises:
-            InvalidParameterError: another number of counts.
         """
         if counts.shape != (self.width,):
             raise InvalidParameterError(f"there must be {self.width} counts", counts.shape)
@@ -256,12 +242,6 @@ def share_interval(
     It holds all shares p whose score right - p (right + wrong) is within 1.96 standard deviations
     of 0: those of n draws, n p (1 - p), and of the noise, (1 - p)^2 and p^2 times its variances.
     Without noise it is Wilson's interval. Noise that hides all patients gives 0 to 1.
-
-    Args:
-        right: Noisy count.
-        wrong: Noisy count.
-        right_variance: Of its noise, at least 0.
-        wrong_variance: Of its noise, at least 0.
 
     Source:
         Wilson 1927. https://doi.org/10.1080/01621459.1927.10502953. Fieller 1954, for the noise

@@ -92,9 +92,6 @@ class EvaluationTask:
     def groupings(self, schema: TaskSchema) -> tuple[Grouping, ...]:
         """Return the groups that patients are counted in: all that is not public is the table.
 
-        Args:
-            schema: Of the task.
-
         Raises:
             InvalidTaskError: a column is none of the task's, or the schema is another's.
         """
@@ -212,13 +209,7 @@ def groups_by(schema: ReadsColumns, column: str) -> tuple[str, ...]:
 def places_by(
     schema: ReadsColumns, column: str, features: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Return the group of each input by the features of a column: what the student sees of it.
-
-    Args:
-        schema: Of the task.
-        column: One that it reads.
-        features: Float64, shape (inputs, features).
-    """
+    """Return the group of each input by the features of a column: what the student sees of it."""
     widths = [
         len(one.categories) if isinstance(one, CategoryEncoder) else 1
         for one in schema.encoder.encoders

@@ -80,7 +80,6 @@ def open_noisy_sum(
 
     Raises:
         InvalidVotesError: the number of words is wrong.
-        InvalidParameterError: `total_votes` or `row_sum_bound` is out of its range.
         RowSumError: some row is off by more; the batch is void.
     """
     if not 0 <= row_sum_bound < 2**31:

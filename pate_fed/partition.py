@@ -43,10 +43,7 @@ class Partition:
     """Who holds which private records.
 
     Attributes:
-        parties: Number of parties.
-        teachers_per_party: Number of teachers of each party.
         shards: One per teacher, by party and then teacher.
-        party_names: One name per party.
     """
 
     parties: int
@@ -167,11 +164,6 @@ def build_manifest(records: Records, partition: Partition, *, key: bytes) -> Par
     Ids and contents enter only under HMAC-SHA256 with a secret key, so that nobody can find out
     by trial whether a patient took part.
 
-    Args:
-        records: The private records.
-        partition: Which teacher holds which of them.
-        key: Secret of this run, at least `MIN_KEY_BYTES` bytes.
-
     Raises:
         DisjointnessError: a unit or record is with two teachers, or a record with none.
         InvalidParameterError: the key is too short.
@@ -198,12 +190,6 @@ def verify_manifest(
     manifest: PartitionProof, records: Records, partition: Partition, *, key: bytes
 ) -> None:
     """Check that records and partition are those that a manifest was built from.
-
-    Args:
-        manifest: From `build_manifest`.
-        records: The private records.
-        partition: Which teacher holds which of them.
-        key: The key it was built with.
 
     Raises:
         DisjointnessError: the partition is invalid, or differs from the manifest.

@@ -85,9 +85,6 @@ class QueryPool:
     def ask(self, indices: tuple[int, ...]) -> QueryBatch:
         """Pick the inputs of one round.
 
-        Args:
-            indices: Positions in the pool, none twice; order is kept.
-
         Raises:
             InvalidParameterError: an index is outside the pool or comes twice.
         """

@@ -85,9 +85,6 @@ def sketch(
         rows: The public row of each; None in a rehearsal.
         key: Secret from which signs and names follow, the same for all sketches that are compared;
             at most 64 bytes. Empty for the published signs.
-
-    Raises:
-        InvalidParameterError: not 2 axes, no features, or a value that is not finite.
     """
     values = np.asarray(inputs, dtype=np.float64)
     if values.ndim != 2 or not values.shape[1] or not np.isfinite(values).all():
@@ -111,9 +108,6 @@ def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArra
 
     Returns:
         One claim for each that is asked; shape (asked,).
-
-    Raises:
-        InvalidParameterError: `distance` is out of its range.
     """
     _require_distance(distance)
     near = _near_inputs(asked[:, _INPUT], known[:, _INPUT], distance)
@@ -127,16 +121,10 @@ def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArra
 def near_known(asked: Sketches, known: Sketches, *, distance: float) -> NDArray[np.bool_]:
     """Tell which known queries lie close to one that is asked.
 
-    Args:
-        asked: Sketches of some queries; best few, since each is compared with all known ones.
-        known: Sketches of queries that were answered before.
-        distance: As for `near_queries`.
+    Best for few asked ones, since each is compared with all known ones.
 
     Returns:
         One claim for each that is known; shape (known,).
-
-    Raises:
-        InvalidParameterError: `distance` is out of its range.
     """
     near = np.zeros(len(known), dtype=np.bool_)
     for places in neighbors(asked, known, distance=distance):
@@ -147,13 +135,7 @@ def near_known(asked: Sketches, known: Sketches, *, distance: float) -> NDArray[
 def neighbors(asked: Sketches, known: Sketches, *, distance: float) -> Iterator[NDArray[np.int64]]:
     """Return, for each query that is asked, the positions of known ones that lie close to it.
 
-    Args:
-        asked: Sketches of some queries; best few, since each is compared with all known ones.
-        known: Sketches of the queries that they are compared with.
-        distance: As for `near_queries`.
-
-    Raises:
-        InvalidParameterError: `distance` is out of its range.
+    Best for few asked ones, since each is compared with all known ones.
     """
     _require_distance(distance)
     as_rows = near_rows(asked[:, _ROW], known[:, _ROW], distance=distance)

@@ -23,10 +23,6 @@ MOST_BYTES: Final = 2**28
 def open_regular(path: Path, *, most_bytes: int = MOST_BYTES) -> io.BufferedReader:
     """Open a file for reading.
 
-    Args:
-        path: The file, or a link to one.
-        most_bytes: Largest size.
-
     Raises:
         OSError: it cannot be opened, is no regular file, or is larger.
     """

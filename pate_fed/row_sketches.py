@@ -80,13 +80,7 @@ def no_rows(count: int) -> RowSketches:
 def near_rows(
     asked: RowSketches, known: RowSketches, *, distance: float
 ) -> Iterator[NDArray[np.int64]]:
-    """Return, for each row that is asked, the positions of known rows that lie close to it.
-
-    Args:
-        asked: Sketches of some rows.
-        known: Sketches of the rows that they are compared with.
-        distance: T, at least 0, at most 1/2.
-    """
+    """Return, for each row that is asked, the positions of known rows that lie close to it."""
     tables = list(_tables(known))
     apart = distance / 2 + _ROUNDING
     for one in asked:

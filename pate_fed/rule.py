@@ -56,11 +56,7 @@ class Rule:
         return self.noise_place == "parties"
 
     def shares(self, parties: int) -> int | None:
-        """Return the honest noise shares that have to suffice; None with a coordinator's noise.
-
-        Args:
-            parties: All that add noise.
-        """
+        """Return the honest noise shares that have to suffice; None with a coordinator's noise."""
         if not self.at_parties:
             return None
         return honest_shares(parties, colluders=self.colluders or 0, dropouts=self.dropouts or 0)

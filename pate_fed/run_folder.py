@@ -69,10 +69,6 @@ def refuse_existing(path: str | os.PathLike[str]) -> None:
 def whole_folder(target: Path, finish: Callable[[Path, Path], None]) -> Iterator[Path]:
     """Yield a hidden folder beside a place, and put it there at the end if nothing failed.
 
-    Args:
-        target: The place; missing parents are made.
-        finish: `publish` or `exchange`.
-
     Raises:
         RunDirectoryError: it cannot be written, or the place is taken.
     """

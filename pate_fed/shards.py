@@ -75,12 +75,6 @@ def deal_to_teachers(
 ) -> list[Shard]:
     """Deal a hospital's records to its teachers, whole privacy units at a time.
 
-    Args:
-        units: Positions of each unit's records.
-        teachers: How many.
-        rng: The lot.
-        party: Place of the hospital in a partition.
-
     Returns:
         One shard for each teacher.
 
@@ -100,10 +94,6 @@ def deal_to_teachers(
 
 def require_disjoint(records: Records, shards: Iterable[Shard]) -> None:
     """Check that every record is with one teacher, and a unit's records are with the same one.
-
-    Args:
-        records: The private records.
-        shards: Of all teachers.
 
     Raises:
         DisjointnessError: a unit or record is with two teachers, or a record with none.

@@ -46,10 +46,7 @@ def count(number: float) -> str:
 def epsilon_text(epsilon: float | None, *, absent: str = "no number", padded: bool = False) -> str:
     """Format an epsilon with three decimals, rounded up: never less than it is.
 
-    Args:
-        epsilon: The number, or None for none.
-        absent: The text if there is none.
-        padded: Keep zeros at the end, as in a column of numbers.
+    `padded` keeps zeros at the end, as in a column of numbers.
     """
     if epsilon is None:
         return absent

@@ -219,9 +219,9 @@ def _compiled_once() -> Iterator[None]:
 
 
 _FLOOR = {
-    *("accounting_ledger", "audit_log", "charging", "database", "delta_for_tests", "guard"),
+    *("accounting_privacy_ledger", "audit_log", "charges", "database", "delta_for_tests", "guard"),
     *("federation_evaluation", "journal", "node", "nodes_audit_log", "restart", "run_queue"),
-    *("run_scope", "sent", "spending", "storage", "store"),
+    *("run_scope", "sent", "run_spending", "storage", "store"),
     *("rounds_blame", "rounds_coordinator", "rounds_inquiry", "rounds_opening", "rounds_party"),
     *("rounds_resumed", "rounds_states"),
 }

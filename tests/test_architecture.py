@@ -123,8 +123,8 @@ class TestImports:
         others = {
             "pate_fed/regular_files.py",
             "protocols/transcript_verifier.py",  # runs alone; it checks the file itself
-            "party/doctor/surroundings.py",  # the kernel's own word
-            "party/page/app.py",  # files of the package
+            "party/doctor/probes.py",  # the kernel's own word
+            "party/page/pages_app.py",  # files of the package
             "pate_fed/nodes/checks.py",  # the same
             "coordinator/console/rendering.py",  # the same
         }
@@ -160,11 +160,11 @@ class TestImports:
     def test_flower_is_met_where_it_may_be(self) -> None:
         met = {path.as_posix() for path in SOURCES if "flwr" in str(imported_by(path))}
         assert met == {
-            "party/flower/app.py",
-            "party/flower/runtime.py",
+            "party/flower/client_app.py",
+            "party/flower/executor.py",
             "party/flower/supernode.py",
-            "coordinator/flower/app.py",
-            "coordinator/flower/runtime.py",
+            "coordinator/flower/server_app.py",
+            "coordinator/flower/superlink_client.py",
             "coordinator/flower/superlink.py",
             "coordinator/flower/local_grid.py",
             "coordinator/simulation/engines.py",
@@ -193,6 +193,23 @@ def _imports_late(node: ast.stmt) -> bool:
     return isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
 
 
+FACES = (
+    *("coordinator/cli", "coordinator/console", "party/cli", "party/page"),
+    *("coordinator/doctor", "party/doctor", "pate_fed/lab/experiments"),
+)
+"""Packages that show or check a thing: their modules bear its name, which a user types, too."""
+
+SHARED_NAMES = {
+    "__init__": "Python's",
+    "__main__": "Python's",
+    "errors": "each package has its own, in one tree",
+    "at_coordinator": "the coordinator's end of each phase of `protocols.rounds`",
+    "at_party": "a party's end of each phase",
+    "service": "the program of each node, as its command and its unit call it",
+}
+"""Names of several modules, each with the reason."""
+
+
 class TestNames:
     def test_no_class_name_stands_twice(self) -> None:
         places: dict[str, list[str]] = {}
@@ -201,6 +218,23 @@ class TestNames:
                 if isinstance(node, ast.ClassDef):
                     places.setdefault(node.name, []).append(path.as_posix())
         assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+    def test_no_module_name_stands_twice(self) -> None:
+        places: dict[str, list[str]] = {}
+        for path in SOURCES:
+            if (
+                not any(path.is_relative_to(face) for face in FACES)
+                and path.stem not in SHARED_NAMES
+            ):
+                places.setdefault(path.stem, []).append(path.as_posix())
+        assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+    def test_no_face_has_two_modules_of_a_name_and_each_shared_name_is_shared(self) -> None:
+        for face in FACES:
+            names = Counter(path.stem for path in SOURCES if path.is_relative_to(face))
+            assert {name for name, count in names.items() if count > 1} <= {"__init__"}, face
+        everywhere = Counter(path.stem for path in SOURCES)
+        assert all(everywhere[name] > 1 for name in SHARED_NAMES)
 
 
 class TestModules:

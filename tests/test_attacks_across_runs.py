@@ -24,7 +24,7 @@ import pytest
 from sqlalchemy import func, select
 
 from party.storage import Journal
-from party.storage.schema import SiteRow
+from party.storage.site_schema import SiteRow
 from protocols import wire
 from protocols.errors import HistoryError, KeyConfirmationError
 from protocols.masked import MaskedSum
@@ -42,8 +42,8 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.rounds import RunNote
-from protocols.rounds.journal import MOST_UNSERVED
 from protocols.rounds.opening import at_coordinator as opening
+from protocols.rounds.round_journal import MOST_UNSERVED
 from protocols.values import encode_value
 from tests.support.hostile import (
     Patch,

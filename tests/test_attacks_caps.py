@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.errors import CoordinatorError
-from pate_fed.charging import RunLedger
+from pate_fed.charges import RunLedger
 from pate_fed.releases import ABSTAIN, Outcome
 from protocols import wire
 from protocols.messages import Settlement

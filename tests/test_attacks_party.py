@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from coordinator.errors import PartyFailedError, SetupError, VoidBatchError
-from pate_fed.charging import noise_of
+from pate_fed.charges import noise_of
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.queries import QueryBatch
 from protocols import wire

@@ -22,10 +22,10 @@ from party.decision import guard as guard_module
 from party.decision.agreed_run import AgreedRun
 from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
-from party.site.dataset import add
-from party.site.folder import Site
+from party.site.own_table import add
 from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
+from party.site.site import Site
 from party.site.tasks import party_task
 from party.site.training import folder_of, ready_teachers, teachers_digest
 from party.storage import Journal, PartyDatabase
@@ -34,8 +34,8 @@ from party.storage.query_journal import (
     QueryJournal,
     SketchedQueries,
 )
-from pate_fed.federation import NO_TASK
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE
+from pate_fed.terms import NO_TASK
 from pate_fed.votes import TeacherWeights
 from protocols import transcript_verifier, wire
 from protocols.errors import HistoryError, RefusedError
@@ -59,7 +59,7 @@ from protocols.rounds import (
     verdicts,
 )
 from protocols.rounds.batch import at_party
-from protocols.rounds.journal import MOST_UNSERVED
+from protocols.rounds.round_journal import MOST_UNSERVED
 from protocols.rounds.setup import at_party as setup
 from protocols.transcript import EntrySignature, HeadsRecord, transcript_lines
 from protocols.transcript_verifier import render_check, verify_transcript

@@ -30,8 +30,8 @@ import httpx
 import pytest
 
 from coordinator.runs.queue import Run
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import Site
+from party.site.joining import CoordinatorDoor
+from party.site.site import Site
 from pate_fed.data.new_task import make_task
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity

@@ -14,15 +14,15 @@ import pytest
 import typer
 
 from coordinator.cli import app as coordinator_app
-from coordinator.cli.console import LINE as COORDINATOR_LINE
+from coordinator.cli.terminal import LINE as COORDINATOR_LINE
 from coordinator.errors import CoordinatorError
 from party.cli import app as party_app
-from party.cli.console import LINE as PARTY_LINE
 from party.cli.policy import RULES, SETTINGS
+from party.cli.terminal import LINE as PARTY_LINE
 from party.errors import PartyError, Reason, RefusalError
-from party.site.folder import SiteSettings
 from party.site.membership import MembershipSettings
 from party.site.policy import Policy
+from party.site.site import SiteSettings
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.data.stored_preprocessing import write_preprocessing
 from pate_fed.errors import PateFedError

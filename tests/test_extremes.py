@@ -2,7 +2,7 @@
 
 Places come from the messages' fields, from the records that the code writes, and from settings as
 it would write them: a new field is tried without a word here. `tests.support.extremes` has the
-values; `test_pricing_bounds` prices what the ranges allow.
+values; `test_price_bounds` prices what the ranges allow.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from coordinator.errors import CoordinatorError
 from coordinator.federation.home import FROM_ENVIRONMENT, PREFIX, FederationSettings
 from coordinator.runs.request import RequestedParty, RunRequest, source_of
 from party.errors import PartyError, SiteError
-from party.site.folder import SiteSettings
 from party.site.membership import MembershipSettings
 from party.site.policy import Rules
+from party.site.site import SiteSettings
 from party.site.status_file import FederationStatus, Status, read_status
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.accounting.events import (
@@ -38,12 +38,12 @@ from pate_fed.accounting.outcome_caps import OutcomeLedger
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.data import DataSource
 from pate_fed.errors import PateFedError
-from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.nodes import read_settings, record_of, with_environment
-from pate_fed.planning.evaluating import EvaluationSettings
+from pate_fed.planning.evaluation_settings import EvaluationSettings
 from pate_fed.record import File, Manifest, Metrics, Privacy
 from pate_fed.releases import NoisyRelease
 from pate_fed.report import read_run
+from pate_fed.terms import BatchTerms, RunTerms
 from protocols import wire
 from protocols.errors import ProtocolError
 from protocols.fields import field_types

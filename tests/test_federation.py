@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import party.flower.app
+import party.flower.client_app
 from coordinator.errors import (
     PartyFailedError,
     PartyRefusedError,
@@ -24,20 +24,20 @@ from coordinator.errors import (
     SpoiledBatchError,
     VoidBatchError,
 )
-from coordinator.flower.app import GridTransport
 from coordinator.flower.local_grid import LocalGrid
+from coordinator.flower.server_app import GridTransport
 from coordinator.runs.labeling.messenger import SETUP_ANSWER_BYTES
 from coordinator.runs.transport import Silence
 from party.errors import Reason
-from pate_fed.accounting import GaussianMaxEvent, LaplaceMaxEvent, Outcomes, formal
-from pate_fed.charging import RunLedger, charge_of
+from pate_fed.accounting import GaussianMaxEvent, LaplaceMaxEvent, Outcomes, formal_cost
+from pate_fed.charges import RunLedger, charge_of
 from pate_fed.errors import InvalidParameterError, OutcomeCapError
-from pate_fed.federation import BatchTerms
 from pate_fed.mechanisms import InteractiveThresholdMax
 from pate_fed.opened_sums import open_sum
-from pate_fed.pricing import charged_cost
+from pate_fed.prices import charged_cost
 from pate_fed.queries import QueryBatch
 from pate_fed.releases import ABSTAIN, Outcome
+from pate_fed.terms import BatchTerms
 from pate_fed.votes import SummedHistogram, TeacherWeights
 from protocols import wire
 from protocols.identity import SigningIdentity
@@ -821,7 +821,7 @@ class TestOverFlower:
     def over_grid(self, *, down: set[int], **changed: Any) -> Federation:
 
         def network(nodes: list[LyingNode]) -> GridTransport:
-            app = party.flower.app.build(lambda partition: nodes[partition])
+            app = party.flower.client_app.build(lambda partition: nodes[partition])
             grid = LocalGrid(
                 app, nodes=len(nodes), workers=2, is_down=lambda partition: partition in down
             )
@@ -979,15 +979,15 @@ class TestPrices:
         self, mechanism: str, options: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         seen: list[int] = []
-        composed = formal.labels_epsilon
+        composed = formal_cost.labels_epsilon
 
         def noted(options: int, sigma: float, **of_run: Any) -> float:
             seen.append(options)
             return composed(options, sigma, **of_run)
 
-        for cached in (formal.labels_cost, formal._composed):
+        for cached in (formal_cost.labels_cost, formal_cost._composed):
             cached.cache_clear()
-        monkeypatch.setattr(formal, "labels_epsilon", noted)
+        monkeypatch.setattr(formal_cost, "labels_epsilon", noted)
         # Less than readers of the counts would cost, so that the exact price is looked at.
         federation = Federation(
             terms={"classes": 2, "mechanism": mechanism, "budgets": (2.6, 2.6, 2.6)}

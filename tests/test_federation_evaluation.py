@@ -22,10 +22,10 @@ from pate_fed.accounting import (
     event_public_rdp,
 )
 from pate_fed.errors import InvalidParameterError, InvalidTermsError
-from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.releases import NoisyRelease
-from pate_fed.report.held_out import held_out_scores
+from pate_fed.report.held_out_scores import held_out_scores
+from pate_fed.terms import RunTerms
 from protocols.messages import MaskedVector
 from protocols.values import decode_value, encode_value
 from tests.support.evaluated import PLACES, SCHEMA, SIGMA, Evaluated, patients, plan_of, task_of

@@ -13,7 +13,7 @@ from coordinator.runs.labeling.collecting import GRACE_S
 from coordinator.runs.transport import Silence
 from party.decision.run_account import RunAccount
 from party.errors import Reason, RefusalError, StorageError
-from pate_fed.federation import MOST_VOID_BATCHES
+from pate_fed.terms import MOST_VOID_BATCHES
 from protocols import wire
 from protocols.errors import KeyReuseError, LateMessageError, RestoredJournalError, WrongStateError
 from protocols.fields import Message
@@ -30,7 +30,7 @@ from protocols.messages import (
     Verdict,
 )
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound, bound_on
-from protocols.rounds.journal import MOST_UNSERVED
+from protocols.rounds.round_journal import MOST_UNSERVED
 from tests.support.federation import (
     Answer,
     Federation,

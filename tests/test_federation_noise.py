@@ -31,13 +31,13 @@ from pate_fed.accounting import (
     label_rdp,
 )
 from pate_fed.accounting.conversion import epsilon_at_order
-from pate_fed.charging import RunLedger, charge_of, noise_of
+from pate_fed.charges import RunLedger, charge_of, noise_of
 from pate_fed.errors import InvalidParameterError
-from pate_fed.federation import BatchTerms
 from pate_fed.mechanisms import DistributedNoise, RandomBytes, keyed_stream
 from pate_fed.opened_sums import open_noisy_sum
 from pate_fed.queries import QueryBatch
 from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.terms import BatchTerms
 from pate_fed.votes import NoiseShare, NoisyHistogram, TeacherWeights
 from protocols import wire
 from protocols.messages import Refusal, RunRecord

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from party.errors import PartyError
 from pate_fed.errors import PateFedError
-from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.query_sketches import SKETCH_BYTES, from_bytes, sketch, to_bytes
 from pate_fed.releases import NoisyRelease
+from pate_fed.terms import BatchTerms, RunTerms
 from protocols import wire
 from protocols.dealing import Dealt, deal, disclose, read_disclosure
 from protocols.envelope import SealingKey, open_shares, seal, seal_shares
@@ -33,7 +33,7 @@ from protocols.identity import PublicIdentity
 from protocols.masked import MaskedSum
 from protocols.messages import BlameRequest, Certificate, Plan, ShareBundle, Verdict, VerdictMacs
 from protocols.rounds import PartyState, PlanClaim
-from protocols.rounds.journal import MOST_UNSERVED
+from protocols.rounds.round_journal import MOST_UNSERVED
 from protocols.rounds.verdicts import take_proof
 from protocols.shamir import elements_to_secrets
 from protocols.suites import SUITES

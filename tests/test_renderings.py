@@ -159,7 +159,7 @@ class TestPages:
                 name = page.partition("?d")[0].replace("?check=1", "-checked") or "to-decide"
                 hold(f"hospital-{name}", words_of(owner.get(page).text, whole=not page), names)
         monkeypatch.setattr(
-            "party.site.enrollment.CoordinatorDoor.fetch_pool",
+            "party.site.joining.CoordinatorDoor.fetch_pool",
             lambda self, digest: hospitals.task.to_bytes(),
         )
         go_offline(monkeypatch)

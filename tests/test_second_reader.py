@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.terms import BatchTerms, RunTerms
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.envelope import SealingKey

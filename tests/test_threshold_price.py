@@ -24,7 +24,7 @@ from scipy.stats import beta, chi2
 from pate_fed.accounting import distributed_label_rdp, label_rdp, threshold_bit_rdp
 from pate_fed.accounting.distributed_law import share_sigma
 from pate_fed.accounting.events import GaussianMaxEvent
-from pate_fed.accounting.formal import labels_cost
+from pate_fed.accounting.formal_cost import labels_cost
 from pate_fed.mechanisms import NoisePlan, ThresholdMax, keyed_stream, make_mechanism, sampling
 from pate_fed.mechanisms.sampling import split_gaussian
 from pate_fed.releases import ABSTAIN, NoisyRelease

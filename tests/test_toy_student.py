@@ -16,7 +16,7 @@ from tests.support.toy_student import CentersStudent
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one line: it stands in `pate_fed.students.choice` for a real one."""
+    """The one line: it stands in `pate_fed.students.student_choice` for a real one."""
     monkeypatch.setitem(STUDENTS, CentersStudent.name, CentersStudent)
 
 

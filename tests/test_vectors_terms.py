@@ -11,10 +11,10 @@ import pytest
 
 from coordinator.runs.labeling.deciding import digest_of_predictions
 from pate_fed.errors import InvalidTermsError
-from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
 from pate_fed.rule import Caps, Rule
+from pate_fed.terms import BatchTerms, RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols.errors import MalformedMessageError
 from protocols.values import decode_value, encode_value

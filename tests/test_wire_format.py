@@ -13,9 +13,9 @@ import pytest
 from coordinator.runs.labeling import deciding
 from pate_fed import public_rows, queries, releases
 from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
-from pate_fed.federation import BatchTerms, RunTerms
 from pate_fed.mechanisms import SPECS
 from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.terms import BatchTerms, RunTerms
 from protocols import dealing, envelope, pair_keys, shamir
 from protocols.fields import VERDICT_MAC_BYTES
 from protocols.masked import MaskedSum

@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import typer
 
-from coordinator.cli.console import LINE, single_threaded_kernels
 from coordinator.cli.options import Given, takes
+from coordinator.cli.terminal import LINE, single_threaded_kernels
 from coordinator.errors import UsageError
 from pate_fed.errors import InvalidAnswersError, RunDirectoryError
 from pate_fed.nodes.command_line import EXIT_INPUT, show
@@ -121,7 +121,7 @@ def audit(  # noqa: PLR0917 - one argument per option
     --membership; or --tags.
     """
     single_threaded_kernels()
-    from pate_fed.audit import findings  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.audit import audit_case  # noqa: PLC0415 - keeps --help fast
     from pate_fed.rule import Rule  # noqa: PLC0415 - the same
 
     if tags:
@@ -166,7 +166,7 @@ def audit(  # noqa: PLR0917 - one argument per option
             _keep(run, leak)
     if out is not None:
         _write(out, leak)
-    show(leak.as_json(), findings.render(leak).splitlines())
+    show(leak.as_json(), audit_case.render(leak).splitlines())
 
 
 def _compare(tags: list[Path], *, is_alone: bool) -> None:
@@ -254,23 +254,23 @@ def _of_votes(
 ) -> Audit:
     import numpy as np  # noqa: PLC0415 - keeps --help fast
 
-    from pate_fed.audit import Target, findings  # noqa: PLC0415 - the same
+    from pate_fed.audit import Target, audit_case  # noqa: PLC0415 - the same
     from pate_fed.data.vote_file import load_vote_counts  # noqa: PLC0415 - the same
 
     mechanism = _made(rule)
     target = Target.of(mechanism.parameters())
-    rows = findings.spread_rows(load_vote_counts(path))
+    rows = audit_case.spread_rows(load_vote_counts(path))
     asks = means["answers"]
     if asks is None and means["epsilon"] is not None:
-        paid = findings.asks_within(mechanism, epsilon=means["epsilon"], delta=means["delta"])
+        paid = audit_case.asks_within(mechanism, epsilon=means["epsilon"], delta=means["delta"])
         asks = max(paid, 1)
-    case = findings.AuditCase(
+    case = audit_case.AuditCase(
         rows, target, 10_000 if asks is None else asks, neighbors=near, error=error
     )
-    found = findings.find(case, np.random.default_rng(seed))
+    found = audit_case.find(case, np.random.default_rng(seed))
     return found.changed(
         ways=tuple(
-            way.changed(epsilon=findings.price(mechanism, way.asks, delta=means["delta"]))
+            way.changed(epsilon=audit_case.price(mechanism, way.asks, delta=means["delta"]))
             for way in found.ways
         )
     )
@@ -279,7 +279,7 @@ def _of_votes(
 def _of_run(
     path: Path, votes: Path | None, answers: int | None, *, near: int, error: float, seed: int
 ) -> Audit:
-    from coordinator.runs.vote_leak import leak_of_run  # noqa: PLC0415 - keeps --help fast
+    from coordinator.runs.run_leak import leak_of_run  # noqa: PLC0415 - keeps --help fast
     from pate_fed.data.vote_file import load_vote_counts  # noqa: PLC0415 - the same
 
     counts = None if votes is None else load_vote_counts(votes)
@@ -326,7 +326,7 @@ def _canary(
     trials: int, rule: Rule, *, teachers: int = 21, queries: int = 4, delta: float, seed: int
 ) -> tuple[dict[str, object], list[str]]:
     """Return the bound on epsilon as JSON, and in words."""
-    from pate_fed.audit.findings import price  # noqa: PLC0415 - the same
+    from pate_fed.audit.audit_case import price  # noqa: PLC0415 - the same
     from pate_fed.lab.canary import (  # noqa: PLC0415 - keeps --help fast
         MOST_ROWS,
         audit_mechanism,
@@ -376,16 +376,16 @@ def _membership(
     """Return the attack's success as JSON, and in words."""
     import numpy as np  # noqa: PLC0415 - keeps --help fast
 
-    from pate_fed.audit import findings  # noqa: PLC0415 - the same
+    from pate_fed.audit import audit_case  # noqa: PLC0415 - the same
     from pate_fed.data import DataSource, load_dataset  # noqa: PLC0415 - the same
-    from pate_fed.lab.experiments.membership import STUDENT, shadow_models  # noqa: PLC0415 - the same
-    from pate_fed.lab.membership import membership_audit  # noqa: PLC0415 - the same
+    from pate_fed.lab.experiments.membership_inference import STUDENT, shadow_models  # noqa: PLC0415 - the same
+    from pate_fed.lab.membership_inference import membership_audit  # noqa: PLC0415 - the same
     from pate_fed.lab.sacro_report import sacro_report  # noqa: PLC0415 - the same
     from pate_fed.version import __version__  # noqa: PLC0415 - the same
 
     if not LEAST_MODELS <= models <= MOST_MODELS:
         raise UsageError(f"--membership must be in {LEAST_MODELS}..{MOST_MODELS}", models)
-    claim = findings.price(rule, queries, delta=delta)
+    claim = audit_case.price(rule, queries, delta=delta)
     data = load_dataset(DataSource("digits"), rng=np.random.default_rng(seed))
     recipe = {"teachers": teachers, "queries": queries}
     shadows = shadow_models(data, rule, models=models, seed=seed, **recipe)

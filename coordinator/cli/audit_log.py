@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.cli.console import DEFAULT_HOME, HomeOption, open_coordinator
+from coordinator.cli.terminal import DEFAULT_HOME, HomeOption, open_coordinator
 from coordinator.errors import UsageError
 from pate_fed.nodes.audit_commands import (
     HeadOption,

@@ -6,7 +6,6 @@ import typer
 
 from coordinator.cli.audit import audit
 from coordinator.cli.audit_log import audit_log_app
-from coordinator.cli.console import DEFAULT_HOME, LINE, HomeOption
 from coordinator.cli.cost import account, plan
 from coordinator.cli.evaluate import evaluate
 from coordinator.cli.federation import (
@@ -27,6 +26,7 @@ from coordinator.cli.reproduce import reproduce
 from coordinator.cli.results import export_student, predict, report, student, transcript_app
 from coordinator.cli.runs import export, pause, resume, run, serve, status, stop
 from coordinator.cli.simulate import simulate
+from coordinator.cli.terminal import DEFAULT_HOME, LINE, HomeOption
 from pate_fed.nodes import exit_code, lines_of_checks, table_of_checks
 from pate_fed.nodes.command_line import show
 

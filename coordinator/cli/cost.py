@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import typer
 
-from coordinator.cli.console import RegistryChoice, single_threaded_kernels
 from coordinator.cli.options import Given, takes
+from coordinator.cli.terminal import RegistryChoice, single_threaded_kernels
 from coordinator.errors import UsageError
 from coordinator.runs.run_options import deployed_forms
 from pate_fed.errors import InvalidSettingError
@@ -75,12 +75,12 @@ def account(
     private, for the operator only.
     """
     single_threaded_kernels()
-    from coordinator.cli import account as pricing  # noqa: PLC0415 - keeps --help fast
+    from coordinator.cli import account as account_module  # noqa: PLC0415 - keeps --help fast
     from pate_fed.lab.compare import render_comparison  # noqa: PLC0415 - the same
     from pate_fed.rule import Rule  # noqa: PLC0415 - the same
 
-    found = pricing.account(
-        pricing.AccountRequest(
+    found = account_module.account(
+        account_module.AccountRequest(
             votes=votes,
             rows=_rows(rows),
             rule=Rule(**fields_of("rule", given)),
@@ -190,7 +190,7 @@ def plan(
 
 
 def _outlook(inputs: NDArray[np.float64], found: QueryPlan, *, records: int | None) -> Outlook:
-    from pate_fed.planning.worth import evidence, outlook  # noqa: PLC0415
+    from pate_fed.planning.outlook import evidence, outlook  # noqa: PLC0415
 
     best = found["best"]
     answers = max(1, round(best["expected_answered"]))

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.cli.console import (
+from coordinator.cli.options import Detach, Given, Patience, takes
+from coordinator.cli.runs import RunName, followed, progress_line
+from coordinator.cli.terminal import (
     DEFAULT_HOME,
     HomeOption,
     open_coordinator,
     single_threaded_kernels,
 )
-from coordinator.cli.options import Detach, Given, Patience, takes
-from coordinator.cli.runs import RunName, followed, progress_line
 from coordinator.errors import RunEndedError
 from pate_fed import wording
 from pate_fed.nodes.command_line import show
@@ -67,7 +67,7 @@ def evaluate(
     from coordinator import operator  # noqa: PLC0415 - keeps --help fast
     from coordinator.runs.request import MOST_PATIENCE_S  # noqa: PLC0415 - the same
     from pate_fed.errors import InvalidSettingError  # noqa: PLC0415
-    from pate_fed.planning.evaluating import EvaluationSettings  # noqa: PLC0415
+    from pate_fed.planning.evaluation_settings import EvaluationSettings  # noqa: PLC0415
 
     if not 0 < patience * 3600 <= MOST_PATIENCE_S:
         raise InvalidSettingError("--patience must be above 0, and at most a year", patience)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.cli.console import (
+from coordinator.cli.terminal import (
     DEFAULT_HOME,
     HomeOption,
     open_coordinator,

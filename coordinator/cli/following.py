@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from coordinator.runs.hospitals import HospitalState
 from coordinator.runs.queue import Run, RunQueue, RunState
+from coordinator.runs.run_hospitals import HospitalState
 from coordinator.runs.standings import HospitalStanding
 
 _POLL_S: Final = 0.5

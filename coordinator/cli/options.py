@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, get_args, get_origin
 import click
 import typer
 
-from coordinator.cli.console import (
+from coordinator.cli.terminal import (
     RegistryChoice,
     data_sources,
     numbers,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from coordinator.cli.console import (
+from coordinator.cli.terminal import (
     DEFAULT_HOME,
     HomeOption,
     RegistryChoice,

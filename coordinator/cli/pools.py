@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.console import DEFAULT_HOME, HomeOption, open_coordinator
+from coordinator.cli.terminal import DEFAULT_HOME, HomeOption, open_coordinator
 from pate_fed.nodes.command_line import Commands, show
 
 pool_app = Commands("The public queries and their states.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.cli.console import RegistryChoice, single_threaded_kernels
+from coordinator.cli.terminal import RegistryChoice, single_threaded_kernels
 from coordinator.errors import UsageError
 from pate_fed.nodes.command_line import show
 

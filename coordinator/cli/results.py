@@ -8,7 +8,7 @@ from typing import Annotated
 import click
 import typer
 
-from coordinator.cli.console import (
+from coordinator.cli.terminal import (
     DEFAULT_HOME,
     LINE,
     Agreed,

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import typer
 
-from coordinator.cli.console import (
+from coordinator.cli.options import Detach, Given, Patience, takes
+from coordinator.cli.people import kept_console
+from coordinator.cli.terminal import (
     DEFAULT_HOME,
     Agreed,
     HomeOption,
@@ -19,8 +21,6 @@ from coordinator.cli.console import (
     open_coordinator,
     single_threaded_kernels,
 )
-from coordinator.cli.options import Detach, Given, Patience, takes
-from coordinator.cli.people import kept_console
 from coordinator.errors import RunEndedError, UsageError
 from coordinator.runs.run_options import DEPLOYED, QUERIES
 from pate_fed.errors import InvalidSettingError
@@ -152,8 +152,8 @@ def run(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from coordinator.federation.readiness import readiness, what_is_missing  # noqa: PLC0415
-    from coordinator.runs.quote import price_line  # noqa: PLC0415
     from coordinator.runs.request import MOST_PATIENCE_S  # noqa: PLC0415
+    from coordinator.runs.run_price import price_line  # noqa: PLC0415
 
     if not 0 < patience * 3600 <= MOST_PATIENCE_S:
         raise InvalidSettingError("--patience must be above 0, and at most a year", patience)

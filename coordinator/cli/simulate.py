@@ -12,8 +12,8 @@ from typing import Annotated, Final
 import typer
 from click.core import ParameterSource
 
-from coordinator.cli.console import progress, single_threaded_kernels
 from coordinator.cli.options import Given, takes
+from coordinator.cli.terminal import progress, single_threaded_kernels
 from coordinator.errors import UsageError
 from pate_fed.errors import RunDirectoryError
 from pate_fed.nodes import Format
@@ -60,7 +60,7 @@ def _read_earlier(context: typer.Context, path: Path | None) -> Path | None:
     """Take what all rounds share as defaults, before other options are read."""
     if path is None:
         return None
-    from coordinator.simulation.rounds import KEPT, simulation_record  # noqa: PLC0415 - fast --help
+    from coordinator.simulation.earlier_runs import KEPT, simulation_record  # noqa: PLC0415 - fast --help
 
     found = simulation_record(path).settings.as_json()
     context.default_map = _as_options({key: found[key] for key in KEPT if key in found})

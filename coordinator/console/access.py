@@ -17,7 +17,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
-from coordinator.console.forms import MOST_FIELDS, MOST_FORM_BYTES
+from coordinator.console.form_input import MOST_FIELDS, MOST_FORM_BYTES
 from coordinator.errors import ConsoleError, RunQueueError
 from coordinator.operator import Coordinator
 from coordinator.people import AGREEING, PROPOSING, Role, Session

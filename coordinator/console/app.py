@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from coordinator.console import (
-    audit,
+    audit_log,
     hospitals,
     live,
     new_run,
@@ -29,7 +29,7 @@ from coordinator.console import (
     signing,
 )
 from coordinator.console.access import Cookies, guard, require_complete
-from coordinator.console.forms import most_bytes
+from coordinator.console.form_input import most_bytes
 from coordinator.console.rendering import page, static_file
 from coordinator.errors import ConsoleError, CoordinatorError, DatabaseError, InternalError
 from coordinator.federation.rate_limit import RateLimit
@@ -41,7 +41,18 @@ from protocols.errors import ProtocolError
 SIGN_INS_PER_MINUTE: Final = 10
 """Of one address: tries to sign in, or to set up an account."""
 
-_PAGES: Final = (overview, hospitals, runs, new_run, live, results, audit, people, signing, openid)
+_PAGES: Final = (
+    overview,
+    hospitals,
+    runs,
+    new_run,
+    live,
+    results,
+    audit_log,
+    people,
+    signing,
+    openid,
+)
 
 
 def build(

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from coordinator import operator
 from coordinator.console.access import visit_of
-from coordinator.console.forms import number_of, text_of
+from coordinator.console.form_input import number_of, text_of
 from coordinator.console.rendering import page
 from coordinator.errors import ConsoleError
 from coordinator.federation.certificates import days_left, end_of

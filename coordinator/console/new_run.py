@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coordinator.console.access import Visit, visit_of
-from coordinator.console.forms import (
+from coordinator.console.form_input import (
     MOST_ROWS,
     MOST_UPLOAD_BYTES,
     file_of,
@@ -29,13 +29,13 @@ from coordinator.console.rendering import page
 from coordinator.console.words import TERMS
 from coordinator.errors import ConsoleError
 from coordinator.operator import Coordinator
-from coordinator.runs.quote import Quote, quote_of
 from coordinator.runs.request import MOST_PATIENCE_S, RunRequest
 from coordinator.runs.run_options import DEPLOYED
+from coordinator.runs.run_price import Quote, quote_of
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.data.task import LearningTask
-from pate_fed.federation import MOST_PURPOSE
 from pate_fed.options import Option
+from pate_fed.terms import MOST_PURPOSE
 
 router = APIRouter()
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coordinator.console.access import visit_of
-from coordinator.console.forms import optional_text, text_of
+from coordinator.console.form_input import optional_text, text_of
 from coordinator.console.rendering import page
 from coordinator.errors import ConsoleError
 from coordinator.people import Role, SetupCode

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from coordinator import operator
 from coordinator.console.access import Visit, finding, visit_of
-from coordinator.console.forms import number_of, optional_text
+from coordinator.console.form_input import number_of, optional_text
 from coordinator.console.rendering import page, step_plot
 from coordinator.errors import ConsoleError
 from coordinator.operator import Coordinator

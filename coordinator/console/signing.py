@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coordinator.console.access import visit_of
-from coordinator.console.forms import text_of
+from coordinator.console.form_input import text_of
 from coordinator.console.rendering import give_cookie, page
 from coordinator.errors import ConsoleError, PersonError
 from coordinator.federation.connections import origin_of

@@ -4,12 +4,9 @@ Apart from Flower's: the data that must not be lost are here, and here alone.
 """
 
 from coordinator.database.answers import Answer, ReleasedAnswers
-from coordinator.database.audit_log import Actor, FederationAct, FederationAuditLog
-from coordinator.database.engine import Database
-from coordinator.database.run_attempt import RunAttempt
-from coordinator.database.run_journal import SqlCoordinatorJournal, unclosed_setups
-from coordinator.database.run_store import RunStore
-from coordinator.database.schema import (
+from coordinator.database.federation_audit_log import Actor, FederationAct, FederationAuditLog
+from coordinator.database.federation_database import Database
+from coordinator.database.federation_schema import (
     ENDED,
     AttemptRow,
     CoordinatorRow,
@@ -23,6 +20,9 @@ from coordinator.database.schema import (
     RunStepRow,
     SessionRow,
 )
+from coordinator.database.run_attempt import RunAttempt
+from coordinator.database.run_journal import SqlCoordinatorJournal, unclosed_setups
+from coordinator.database.run_store import RunStore
 
 __all__ = [
     "ENDED",

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import BindParameter, bindparam, func, select
 
-from coordinator.database.engine import Database
-from coordinator.database.schema import AnswerRow, RunRow
+from coordinator.database.federation_database import Database
+from coordinator.database.federation_schema import AnswerRow, RunRow
 from pate_fed.nodes.database import parts_of
 
 _SOME: BindParameter[bytes] = bindparam("queries", expanding=True)

@@ -11,10 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select
 
-from coordinator.database.schema import RunCapsRow, RunEntryRow
+from coordinator.database.federation_schema import RunCapsRow, RunEntryRow
 from coordinator.errors import RunDamagedError
 from pate_fed.accounting import OutcomeLedger
-from pate_fed.charging import RunLedger
+from pate_fed.charges import RunLedger
 from pate_fed.errors import LedgerError
 from pate_fed.nodes.database import put
 

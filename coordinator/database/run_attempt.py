@@ -10,8 +10,8 @@ from datetime import date, datetime
 from sqlalchemy import Connection, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
-from coordinator.database.engine import Database
-from coordinator.database.schema import AttemptRow, RunBatchRow, RunRow, RunStepRow
+from coordinator.database.federation_database import Database
+from coordinator.database.federation_schema import AttemptRow, RunBatchRow, RunRow, RunStepRow
 from coordinator.errors import RunDamagedError, RunLockedError
 
 _WAS_SET_UP = select(RunStepRow.attempt).where(RunStepRow.attempt == AttemptRow.number).exists()

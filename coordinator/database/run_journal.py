@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, insert, select
 
+from coordinator.database.federation_schema import RunStepRow
 from coordinator.database.run_attempt import RunAttempt
-from coordinator.database.schema import RunStepRow
 from coordinator.errors import RunDamagedError
 from protocols.errors import ProtocolError
 from protocols.rounds import CoordinatorJournal

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from coordinator.database.answers import members_digest
+from coordinator.database.federation_schema import AnswerRow, RunBatchRow, SkippedRow
 from coordinator.database.ledger_rows import read_ledger, write_ledger
 from coordinator.database.run_attempt import RunAttempt
-from coordinator.database.schema import AnswerRow, RunBatchRow, SkippedRow
 from coordinator.database.statements import Statements
 from coordinator.errors import RunDamagedError
 from pate_fed.accounting import Outcomes
-from pate_fed.charging import RunLedger
+from pate_fed.charges import RunLedger
 from pate_fed.errors import PateFedError
 from pate_fed.nodes.database import put
 from pate_fed.queries import QueryPool

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, select
 
+from coordinator.database.federation_schema import StatementRow
 from coordinator.database.run_attempt import RunAttempt
-from coordinator.database.schema import StatementRow
 from pate_fed.nodes.database import put
 from protocols import wire
 from protocols.errors import ProtocolError

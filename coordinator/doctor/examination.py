@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from coordinator.doctor.federation_state import check_hospitals, check_invitations, check_runs
 from coordinator.doctor.folder import (
     check_ca,
     check_certificate,
@@ -16,8 +17,7 @@ from coordinator.doctor.folder import (
     check_secret,
 )
 from coordinator.doctor.machine import check_database, check_disk, check_service
-from coordinator.doctor.standing import check_hospitals, check_invitations, check_runs
-from coordinator.doctor.surroundings import CoordinatorProbes
+from coordinator.doctor.probes import CoordinatorProbes
 from coordinator.errors import HomeError
 from coordinator.federation.home import SETTINGS_FILE, FederationHome
 from coordinator.operator import Coordinator

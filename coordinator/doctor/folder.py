@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from coordinator.doctor.surroundings import CoordinatorProbes
+from coordinator.doctor.probes import CoordinatorProbes
 from coordinator.errors import CertificateError, HomeError
 from coordinator.federation.certificates import (
     days_left,

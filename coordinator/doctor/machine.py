@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from coordinator.database import Database
-from coordinator.doctor.surroundings import CoordinatorProbes
+from coordinator.doctor.probes import CoordinatorProbes
 from coordinator.errors import CertificateError, CoordinatorError, DatabaseVersionError, HomeError
 from coordinator.federation.certificates import read_certificate
 from coordinator.federation.home import DATABASE_FILE, LOOPBACK, SETTINGS_FILE, FederationHome

@@ -24,16 +24,16 @@ from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.federation.home import FederationHome
 from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols import wire
-from protocols.enrollment import (
+from protocols.fingerprint_words import WORDS, heard_words, is_same
+from protocols.identity import PublicIdentity
+from protocols.invitation import (
     CLOCK_SKEW_S,
     TOKEN_BYTES,
     Invitation,
     read_audit_head,
     token_digest,
 )
-from protocols.fingerprint_words import WORDS, heard_words, is_same
-from protocols.identity import PublicIdentity
-from protocols.membership import (
+from protocols.membership_messages import (
     MOST_OPEN_RUNS,
     AuditHead,
     JoinRequest,
@@ -57,7 +57,7 @@ USUAL_TEACHERS = 10
 
 
 class NodeDoor(Protocol):
-    """Lets nodes in and puts them out: `coordinator.flower.runtime.SuperLinkClient` is one."""
+    """Lets nodes in and puts them out, as `coordinator.flower.superlink_client` does."""
 
     def register(self, public_key: bytes, *, name: str) -> int:
         """Let a node in, and return its number."""

@@ -28,7 +28,7 @@ from coordinator.federation.rate_limit import RateLimit
 from coordinator.federation.run_files import RunFiles
 from pate_fed.regular_files import open_regular
 from protocols.errors import ProtocolError
-from protocols.membership import PoolQuery, ResultsQuery
+from protocols.membership_messages import PoolQuery, ResultsQuery
 
 PREFIX = "/v1/fleet/pate-fed/"
 MAX_BODY_BYTES = 16 * 1024

@@ -25,8 +25,8 @@ from pate_fed.nodes.owner_files import as_fault, make_folder
 from pate_fed.nodes.ports import LAST_PORT, host_and_port, is_host
 from pate_fed.nodes.settings_file import settings_text
 from pate_fed.regular_files import open_regular
-from protocols.enrollment import certificate_fingerprint, federation_fingerprint
 from protocols.identity import SigningIdentity
+from protocols.invitation import certificate_fingerprint, federation_fingerprint
 from protocols.party_names import NAME_RULE, is_party_name, normalized
 
 SCHEMA_VERSION = 1

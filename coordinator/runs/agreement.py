@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from coordinator.errors import PartyRefusedError
-from coordinator.runs.hospitals import HospitalAnswer
 from coordinator.runs.labeling import LabelingRun, Member, in_seat_order, tolerated
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE, code_of
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.queue import RunQueue
+from coordinator.runs.run_hospitals import HospitalAnswer
 from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.waits import RunWaits
 from protocols import wire

@@ -82,7 +82,7 @@ class FinishedRuns:
 
     def leak(self, name: str) -> Audit:
         """Return the vote leak of a run, on made-up votes: nothing of it is private."""
-        from coordinator.runs.vote_leak import leak_of_run  # noqa: PLC0415 - takes a second
+        from coordinator.runs.run_leak import leak_of_run  # noqa: PLC0415 - takes a second
 
         self.read(name)
         return leak_of_run(self._home.results(name))

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from coordinator.database import Answer, RunStore
 from coordinator.database.run_store import BatchState
-from pate_fed.charging import mechanism_of
+from pate_fed.charges import mechanism_of
 from pate_fed.mechanisms import HearsStudent
 from pate_fed.releases import ABSTAIN, Outcome
-from pate_fed.report.tables import Answers
+from pate_fed.report.ended_run import Answers
 
 _VOID: Final = (BatchState.VOID, BatchState.FREED)
 

@@ -27,16 +27,16 @@ from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_
 from coordinator.runs.later_steps import another_student
 from coordinator.runs.queue import Progress
 from coordinator.runs.request import RunRequest
-from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import NoTransport, Traffic, Transport
+from coordinator.runs.worker_resources import WorkerResources
 from pate_fed.accounting import Outcomes, event_additive_delta
-from pate_fed.charging import RunLedger, lifelong_charge
+from pate_fed.charges import RunLedger, lifelong_charge
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.federation import RunTerms
 from pate_fed.queries import QueryPool
 from pate_fed.releases import Outcome
-from pate_fed.report.tables import UsedRun
+from pate_fed.report.ended_run import UsedRun
+from pate_fed.terms import RunTerms
 from protocols.errors import UnfinishedSetupError
 from protocols.forms import DEPLOYED_FORMS, FORMS
 from protocols.identity import SigningIdentity

@@ -9,8 +9,8 @@ from enum import StrEnum
 from sqlalchemy import Connection, select
 
 from coordinator.database import Database, RunRow
+from coordinator.database.federation_schema import RunBatchRow, SkippedRow
 from coordinator.database.run_store import BatchState
-from coordinator.database.schema import RunBatchRow, SkippedRow
 from coordinator.runs.open_run import earlier_answers
 from coordinator.runs.request import RunRequest
 from pate_fed.data.task import LearningTask

@@ -25,7 +25,7 @@ from coordinator.database import (
     RunStepRow,
 )
 from coordinator.errors import RunQueueError, RunRequestError
-from coordinator.runs.hospitals import RunHospitals
+from coordinator.runs.run_hospitals import RunHospitals
 from pate_fed.nodes import facts
 
 __all__ = ["ENDED", "PAUSE", "Run", "RunQueue", "RunState"]

@@ -24,14 +24,14 @@ from pate_fed.data.preprocessing import exactly
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTaskError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
-from pate_fed.federation import RUN_NAME, RunTerms, is_run_name
 from pate_fed.mechanisms import DEPLOYED
 from pate_fed.nodes import checked, record_of
 from pate_fed.planning import RunSettings, resolve_for, terms_of
-from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
+from pate_fed.planning.evaluation_settings import EvaluationSettings, EvaluationShape
 from pate_fed.planning.fine_noise import require_fine_noise
-from pate_fed.pricing import run_cost
+from pate_fed.prices import run_cost
 from pate_fed.regular_files import read_regular
+from pate_fed.terms import RUN_NAME, RunTerms, is_run_name
 from protocols.forms import FORMS
 
 SCHEMA_VERSION = 1

@@ -29,8 +29,8 @@ from pate_fed.report import (
     render_model_card,
     render_report,
 )
+from pate_fed.report.ended_run import EndedRun, UsedRun, metrics_table, privacy_table
 from pate_fed.report.run_directory import SentPacket, digests_of
-from pate_fed.report.tables import EndedRun, UsedRun, metrics_table, privacy_table
 from pate_fed.report.warning_words import end_warnings, party_warnings, slack_warnings
 from pate_fed.run_folder import ANNEXES, EARLIER, MODEL_CARD, REPORT, SEAL, STUDENT
 from pate_fed.version import __version__

@@ -161,7 +161,7 @@ def _trained(
 def _facts_of(record: FinishedRun, inputs: PublicInputs) -> LabelFacts:
     """Return the facts that the run's own student had."""
     from pate_fed.students import LabelFacts  # noqa: PLC0415 - takes seconds
-    from pate_fed.teachers.choice import shares_out  # noqa: PLC0415 - the same
+    from pate_fed.teachers.teacher_choice import shares_out  # noqa: PLC0415 - the same
 
     settings = record.settings
     shared_out = shares_out(settings.class_balance or "auto", inputs.kind)

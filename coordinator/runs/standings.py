@@ -12,7 +12,7 @@ from typing import Final
 
 from coordinator.errors import SuspendedError
 from coordinator.federation.enrollment import INSIDE, EnrolledParty
-from coordinator.runs.hospitals import HospitalAnswer, HospitalState
+from coordinator.runs.run_hospitals import HospitalAnswer, HospitalState
 
 QUIET: Final = timedelta(minutes=10)
 """A hospital that asked nothing for so long is away: it asks about once a minute."""

@@ -13,7 +13,7 @@ from coordinator.runs.labeling import Member
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.queue import PAUSE, RunQueue, RunState
 from coordinator.runs.request import RunRequest
-from coordinator.runs.surroundings import WorkerResources
+from coordinator.runs.worker_resources import WorkerResources
 
 _LOOK_S: Final = 1.0
 """While waiting, how often to look whether the operator wants something else."""
@@ -35,11 +35,11 @@ class RunWaits:
         queue: RunQueue,
         *,
         parties: Callable[[], list[EnrolledParty]],
-        surroundings: WorkerResources,
+        resources: WorkerResources,
     ) -> None:
         self._queue = queue
         self._parties = parties
-        self._with = surroundings
+        self._with = resources
 
     def enter(self, name: str, state: RunState, reason: str = "") -> None:
         """Say where a run stands."""

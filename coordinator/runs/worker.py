@@ -30,7 +30,7 @@ from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
 from coordinator.runs.agreement import Agreement, id_at_hospitals, refusal_in, refused
 from coordinator.runs.endings import end_of, ending
-from coordinator.runs.interim import predictions_for
+from coordinator.runs.interim_student import predictions_for
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
 from coordinator.runs.later_steps import said
@@ -38,9 +38,9 @@ from coordinator.runs.open_run import OpenRun, earlier_answers, is_closed
 from coordinator.runs.preflight import require_request
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_task
-from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import NoTransport, Transport, WatchedTransport
 from coordinator.runs.waits import RunWaits
+from coordinator.runs.worker_resources import WorkerResources
 from coordinator.runs.write_up import Write, write_or_note
 from pate_fed.errors import BudgetExhaustedError, PateFedError, RunDirectoryError
 from pate_fed.planning.budgets import budget_share, tightest_cost
@@ -82,14 +82,14 @@ class RunWorker:
         queue: RunQueue,
         *,
         parties: Callable[[], list[EnrolledParty]],
-        surroundings: WorkerResources,
+        resources: WorkerResources,
         write: Write = write_or_note,
     ) -> None:
         self._home = home
         self._queue = queue
-        self._with = surroundings
+        self._with = resources
         self._write = write
-        self._waits = RunWaits(queue, parties=parties, surroundings=surroundings)
+        self._waits = RunWaits(queue, parties=parties, resources=resources)
         self._agreement = Agreement(queue, self._waits)
 
     def work(self, run: Run) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 from coordinator.database import SqlCoordinatorJournal
 from coordinator.errors import DatabaseError, RunStateError
 from coordinator.runs import results
-from coordinator.runs.evaluating import write_evaluation
-from coordinator.runs.interim import teach
+from coordinator.runs.asked_evaluation import write_evaluation
+from coordinator.runs.interim_student import teach
 from coordinator.runs.later_steps import NO_STUDENT, said
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.results import EarlierSetup

@@ -8,7 +8,7 @@ import numpy as np
 
 from coordinator.runs.retraining import PublicInputs, give_student
 from coordinator.simulation.chance import Chance
-from coordinator.simulation.rounds import simulation_record
+from coordinator.simulation.earlier_runs import simulation_record
 from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.errors import InvalidDataError, RunDirectoryError
 from pate_fed.options import OPTIONS, fields_of

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Final
 
-from coordinator.flower import app as server_side
+from coordinator.flower import server_app as server_side
 from coordinator.flower.local_grid import LocalGrid
 from coordinator.runs.transport import Transport
-from coordinator.simulation.hospitals import HospitalsBlueprint
-from party.flower import app as client_side
+from coordinator.simulation.simulated_hospitals import HospitalsBlueprint
+from party.flower import client_app as client_side
 from pate_fed.errors import InvalidSettingError, MissingExtraError
 from pate_fed.nodes import QUIET_FLOWER
 

@@ -15,14 +15,14 @@ from coordinator.runs.labeling import Member
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.stages import BatchStage
-from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import NoTransport, Transport
 from coordinator.runs.waits import RunWaits
 from coordinator.runs.worker import RunWorker
+from coordinator.runs.worker_resources import WorkerResources
 from coordinator.simulation.engines import run_engine
-from coordinator.simulation.federation import SimulatedFederation
-from coordinator.simulation.hospitals import HospitalsBlueprint
 from coordinator.simulation.outcome import Stages
+from coordinator.simulation.simulated_federation import SimulatedFederation
+from coordinator.simulation.simulated_hospitals import HospitalsBlueprint
 from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.planning.fine_noise import require_fine_noise
 from protocols.identity import SigningIdentity
@@ -75,7 +75,7 @@ class _Worker(RunWorker):
             None,
             RunQueue(Database.in_memory(), clock=utc_now),
             parties=lambda: enrolled,
-            surroundings=WorkerResources(
+            resources=WorkerResources(
                 open_transport=open_transport,
                 random_bytes=secrets.token_bytes,
                 noise_bytes=federation.chance.noise(),

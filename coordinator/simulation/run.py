@@ -8,27 +8,27 @@ from pathlib import Path
 
 import pate_fed.lab.mechanisms  # noqa: F401 - a simulation may use each of them
 from coordinator.runs import results
-from coordinator.runs.interim import teach
+from coordinator.runs.interim_student import teach
 from coordinator.runs.later_steps import attempt
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.preflight import require_chargeable, untrained_teachers
-from coordinator.simulation import notes
+from coordinator.simulation import simulation_notes
+from coordinator.simulation.earlier_runs import EarlierRuns, free_name
 from coordinator.simulation.engines import require_engine
-from coordinator.simulation.evaluation import PrivateEvaluation
-from coordinator.simulation.federation import SimulatedFederation
-from coordinator.simulation.hospitals import yardsticks
 from coordinator.simulation.labeling import label
 from coordinator.simulation.near_quota import near_notes
 from coordinator.simulation.outcome import Progress, Simulation, Stages, Tell, kept
-from coordinator.simulation.rounds import EarlierRounds, free_name
+from coordinator.simulation.private_evaluation import PrivateEvaluation
+from coordinator.simulation.simulated_federation import SimulatedFederation
+from coordinator.simulation.simulated_hospitals import yardsticks
 from pate_fed.data import Dataset, DatasetKind
 from pate_fed.planning import RunSettings
 from pate_fed.record import Privacy
 from pate_fed.record.manifest import SplitKeys
 from pate_fed.record.metrics import EvaluationScores, Quality, StudentScores
 from pate_fed.record.privacy import EvaluationPrice
+from pate_fed.report.ended_run import Truth
 from pate_fed.report.scores import scores_of
-from pate_fed.report.tables import Truth
 from pate_fed.run_folder import refuse_existing
 from pate_fed.students import Student
 from protocols.forms import FORMS
@@ -58,7 +58,7 @@ def simulate(
     refuse_existing(out)
     kind: DatasetKind = "table" if settings.data.is_table else "image"
     require_chargeable(settings, kind=kind, pool=None, classes=0, place=out)  # before all work
-    rounds = EarlierRounds() if after is None else EarlierRounds.read(after)
+    rounds = EarlierRuns() if after is None else EarlierRuns.read(after)
     rounds.require_same(settings)
     name = _RUN if after is None else free_name(out, rounds.rounds)
     stages = Stages(progress)
@@ -79,11 +79,11 @@ def _written(
     settings, dataset, before = federation.settings, federation.dataset, federation.before
     missing = list[str]()
     run.warnings += [
-        *notes.public_patients(settings, dataset),
+        *simulation_notes.public_patients(settings, dataset),
         *federation.notes,
-        *notes.large_delta(settings, dataset, federation.rounds.number),
+        *simulation_notes.large_delta(settings, dataset, federation.rounds.number),
         *federation.rounds.raised(before),
-        *notes.known_prevalence(settings, federation.facts),
+        *simulation_notes.known_prevalence(settings, federation.facts),
         *near_notes(federation.left_out),
     ]
     with stages.timed("student"):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from party.cli.audit import audit_app
-from party.cli.console import LINE
+from party.cli.audit_log import audit_app
 from party.cli.decisions import approve, reject
 from party.cli.evaluation import evaluation
 from party.cli.machine import doctor, service_app
@@ -16,6 +15,7 @@ from party.cli.records import data_app
 from party.cli.results import results
 from party.cli.setup import schema, setup
 from party.cli.status import status
+from party.cli.terminal import LINE
 
 app, main = LINE.app, LINE.main
 

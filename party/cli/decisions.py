@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from party.cli.console import (
+from party.cli.terminal import (
     DEFAULT_SITE,
     ByOption,
     FederationOption,
@@ -24,11 +24,11 @@ from party.owner import OpenSite, open_records
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes.command_line import prints_json, show
-from pate_fed.nodes.console import minute
+from pate_fed.nodes.terminal import minute
 
 if TYPE_CHECKING:
     from party.decision.proposals import Request
-    from party.site.records import Approval
+    from party.site.people_decisions import Approval
     from pate_fed.data.table_fit import TableFit
 
 _MOST_COLUMNS: Final = 30

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, SiteOption
+from party.cli.terminal import DEFAULT_SITE, SiteOption
 from party.errors import TaskError
 from party.owner import open_site
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
@@ -14,7 +14,7 @@ from pate_fed.nodes.command_line import show
 from pate_fed.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from party.site.folder import Site
+    from party.site.site import Site
 
 
 def evaluation(

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, SiteOption
 from party.cli.systemd import DEFAULT_UNIT, ServiceUnit
+from party.cli.terminal import DEFAULT_SITE, SiteOption
 from party.owner import open_site
-from party.site.folder import Site
+from party.site.site import Site
 from pate_fed.nodes import lines_of_checks, table_of_checks
 from pate_fed.nodes.command_line import Commands, show
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from cryptography import x509
 
-from party.cli.console import DEFAULT_SITE, FederationOption, SiteOption, ask, decider, tell
+from party.cli.terminal import DEFAULT_SITE, FederationOption, SiteOption, ask, decider, tell
 from party.errors import (
     JoinError,
     JournalLockedError,
@@ -23,18 +23,18 @@ from party.errors import (
     WordsDifferError,
 )
 from party.owner import open_site, opened_records
-from party.site.enrollment import CoordinatorDoor, ask_membership, require_way_out
-from party.site.folder import SETTINGS_FILE, Site
+from party.site.joining import CoordinatorDoor, ask_membership, require_way_out
 from party.site.membership import CA_FILE, SiteMembership
+from party.site.site import SETTINGS_FILE, Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
 from pate_fed.nodes.command_line import EXIT_FAILED, show
-from pate_fed.nodes.console import minute
 from pate_fed.nodes.owner_files import as_fault
+from pate_fed.nodes.terminal import minute
 from pate_fed.regular_files import open_regular, read_regular
-from protocols.enrollment import MAX_INVITATION_BYTES, Invitation
 from protocols.errors import InvitationError
 from protocols.fingerprint_words import is_same, spoken
+from protocols.invitation import MAX_INVITATION_BYTES, Invitation
 
 if TYPE_CHECKING:
     from party.doctor import Check
@@ -86,7 +86,7 @@ def join(
             joined.site.leave(joined.name)
         raise
     with opened_records(joined.site) as opened:
-        opened.records.standing.note_joined(
+        opened.records.state.note_joined(
             joined.name,
             federation=joined.fingerprint_of_federation,
             identity=joined.identity.public,
@@ -172,7 +172,7 @@ def leave(
     try:
         with opened_records(opened) as noted:
             noted.database.become_node()  # a node that runs has the keys in its memory
-            noted.records.standing.note_left(one.name, by=decider(None))
+            noted.records.state.note_left(one.name, by=decider(None))
     except JournalLockedError:
         raise
     except PartyError as error:  # leaving must not fail

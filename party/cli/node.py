@@ -11,13 +11,13 @@ from typing import Any
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, ByOption, SiteOption, decider
 from party.cli.policy import require_lifetime_decided
 from party.cli.records import finished
+from party.cli.terminal import DEFAULT_SITE, ByOption, SiteOption, decider
 from party.errors import NotReadyError
 from party.owner import open_records, open_site, opened_records
-from party.site.folder import Site
 from party.site.membership import SiteMembership
+from party.site.site import Site
 from pate_fed.nodes import QUIET_FLOWER, facts, write_logs_as_json
 from pate_fed.nodes.command_line import EXIT_DONE, show
 from pate_fed.wording import epsilon_text, percent, room_words
@@ -75,7 +75,7 @@ def resume(
 
 def budget(site: SiteOption = DEFAULT_SITE) -> None:
     """Show the used share of the budget for life, and each run's epsilon and share."""
-    from party.tables import budget_table  # noqa: PLC0415 - keeps --help fast
+    from party.people_tables import budget_table  # noqa: PLC0415 - keeps --help fast
 
     with open_records(site) as opened:
         table = budget_table(opened)
@@ -138,7 +138,7 @@ def _quieten(site: Site) -> None:
 def _set_pause(folder: Path, *, is_paused: bool, by: str | None) -> None:
     who = decider(by)
     with open_records(folder) as opened:
-        decide = opened.records.standing.pause if is_paused else opened.records.standing.resume
+        decide = opened.records.state.pause if is_paused else opened.records.state.resume
         decide(by=who)
     state = "paused: it refuses every new batch" if is_paused else "taking part again"
     show(

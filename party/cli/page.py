@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, ByOption, SiteOption, decider, tell
+from party.cli.terminal import DEFAULT_SITE, ByOption, SiteOption, decider, tell
 from party.owner import PAGE, open_records
 from pate_fed.nodes.command_line import show
-from pate_fed.nodes.console import minute
+from pate_fed.nodes.terminal import minute
 
 
 def page(
@@ -37,7 +37,7 @@ def sent(
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
     """List what left this hospital: each message with its bytes, digest, time and meaning."""
-    from party.tables import sent_table  # noqa: PLC0415 - keeps --help fast
+    from party.people_tables import sent_table  # noqa: PLC0415 - keeps --help fast
 
     with open_records(site) as opened:
         table = sent_table(opened, most=last)

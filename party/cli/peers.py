@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from party.cli.console import (
+from party.cli.terminal import (
     DEFAULT_SITE,
     ByOption,
     FederationOption,
@@ -20,12 +20,12 @@ from party.cli.console import (
 )
 from party.errors import JoinError, NotConfirmedError, PinError, WordsDifferError
 from party.owner import OpenSite, open_records
-from party.site.enrollment import ask_membership
+from party.site.joining import ask_membership
 from party.site.peers import PeerStanding, named_by, require_compared, standings
 from pate_fed.nodes import one_line
 from pate_fed.nodes.command_line import Commands, show
 from protocols.fingerprint_words import spoken
-from protocols.membership import Membership
+from protocols.membership_messages import Membership
 from protocols.party_names import normalized
 
 peers_app = Commands("The other hospitals, and who checked them.")

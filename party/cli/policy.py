@@ -9,12 +9,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, ByOption, FederationOption, SiteOption, decider
+from party.cli.terminal import DEFAULT_SITE, ByOption, FederationOption, SiteOption, decider
 from party.errors import NotConfirmedError, PartyUsageError, RecordError
 from party.owner import OpenSite, open_records, open_site
-from party.site.folder import SETTINGS_FILE, Site, SiteSettings
 from party.site.membership import MembershipSettings
 from party.site.policy import Rules
+from party.site.site import SETTINGS_FILE, Site, SiteSettings
 from pate_fed.nodes import meanings, schema_of, typed_in
 from pate_fed.nodes.command_line import Commands, show
 from pate_fed.regular_files import read_regular
@@ -116,7 +116,7 @@ def set_rules(
             saved = step.save(step.settings)
             digest = hashlib.sha256(read_regular(saved.path(SETTINGS_FILE))).digest()
             before = _words(_value(opened.site, name, federation))
-            opened.records.standing.note_rule(name, value, file=digest, by=who, before=before)
+            opened.records.state.note_rule(name, value, file=digest, by=who, before=before)
     now = {name: _value(site_now, name, federation) for name in typed}
     show(
         {"rules": now, "by": who},

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, ByOption, SiteOption, decider
+from party.cli.terminal import DEFAULT_SITE, ByOption, SiteOption, decider
 from party.owner import open_records, open_site, opened_records
-from party.site.folder import DATABASE_FILE, Site
+from party.site.site import DATABASE_FILE, Site
 from pate_fed.errors import InvalidParameterError
 from pate_fed.nodes.command_line import Commands, show
 from pate_fed.regular_files import read_regular
@@ -34,15 +34,15 @@ def add(
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
     """Register the teachers' table. Nothing of it leaves this machine."""
-    from party.site import dataset  # noqa: PLC0415 - keeps --help fast
+    from party.site import own_table  # noqa: PLC0415 - keeps --help fast
     from party.site.training import of_another_table  # noqa: PLC0415 - the same
     from party.storage import has_node  # noqa: PLC0415 - the same
 
-    changed, summary = dataset.add(
+    changed, summary = own_table.add(
         finished(open_site(site)), file, label=label, patient_id=patient_id
     )
     with opened_records(changed) as opened:
-        opened.records.standing.note_table(summary.digest, by=decider(None))
+        opened.records.state.note_table(summary.digest, by=decider(None))
     refused, is_running = of_another_table(changed), has_node(changed.path(DATABASE_FILE))
     hidden = f"fewer than {summary.floor}, or hidden beside such a count"
     show(
@@ -103,7 +103,7 @@ def remove(
     """
     from party.site import erasure  # noqa: PLC0415 - keeps --help fast
     from party.storage import SiteAuditLog  # noqa: PLC0415 - the same
-    from party.storage.audit_log import sign_head  # noqa: PLC0415 - the same
+    from party.storage.site_audit_log import sign_head  # noqa: PLC0415 - the same
 
     who = decider(by)
     with open_records(site) as opened:
@@ -168,13 +168,13 @@ def tags(
         ) from error
     if out.exists():
         raise InvalidParameterError("--out must be a new file", str(out))
-    from party.storage.audit_log import SiteAct  # noqa: PLC0415 - keeps --help fast
+    from party.storage.site_audit_log import SiteAct  # noqa: PLC0415 - keeps --help fast
 
     joined = finished(open_site(site))
     found = patient_tags(joined, name=name, key=key)
     with opened_records(joined) as opened:
         what = {"what": "patient tags", "to": str(out)}
-        opened.records.standing.note_taken(SiteAct.EXPORTED, what, by=decider(None))
+        opened.records.state.note_taken(SiteAct.EXPORTED, what, by=decider(None))
     write_file(out, (json.dumps(found, indent=2) + "\n").encode())
     teachers = sum(len(one) for one in found["tasks"].values())
     show(
@@ -199,7 +199,7 @@ def finished(site: Site) -> Site:
 def _is_run_open(site: Site, coordinators: frozenset[bytes]) -> bool:
     """Ask coordinators whether a run of theirs is open; one that is silent may have one."""
     from party.errors import JoinError  # noqa: PLC0415 - keeps --help fast
-    from party.site.enrollment import ask_membership  # noqa: PLC0415 - the same
+    from party.site.joining import ask_membership  # noqa: PLC0415 - the same
 
     for one in site.current:
         if one.coordinator.fingerprint in coordinators:

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from party.cli.console import DEFAULT_SITE, SiteOption, decider, tell
+from party.cli.terminal import DEFAULT_SITE, SiteOption, decider, tell
 from party.errors import JoinError, MembershipError
 from party.owner import OpenSite, open_records
-from party.site.enrollment import CoordinatorDoor
+from party.site.joining import CoordinatorDoor
 from party.site.membership import SiteMembership
 from pate_fed.nodes import one_line
 from pate_fed.nodes.command_line import show
-from pate_fed.nodes.console import minute
+from pate_fed.nodes.terminal import minute
 
 if TYPE_CHECKING:
-    from party.site.results import AnsweredRun
+    from party.site.fetched_results import AnsweredRun
 
 MOST_ASKED = 20
 """Newest runs of a list whose coordinator is asked whether there are results."""
@@ -40,7 +40,7 @@ def results(
     Every file is checked against the coordinator's seal and the transcript that this hospital
     signed. A mismatch keeps nothing.
     """
-    from party.site.results import answered_runs, find_run  # noqa: PLC0415 - keeps --help fast
+    from party.site.fetched_results import answered_runs, find_run  # noqa: PLC0415 - keeps --help fast
 
     with open_records(site) as opened:
         if run is None:
@@ -50,8 +50,8 @@ def results(
 
 
 def _list(opened: OpenSite) -> None:
-    from party.site.results import answered_runs  # noqa: PLC0415 - keeps --help fast
-    from party.tables import runs_table  # noqa: PLC0415 - the same
+    from party.people_tables import runs_table  # noqa: PLC0415 - the same
+    from party.site.fetched_results import answered_runs  # noqa: PLC0415 - keeps --help fast
 
     asked = list(answered_runs(opened.log.entries()))[-MOST_ASKED:]
     states = {one.run.hex(): _state(opened, one) for one in asked}
@@ -71,7 +71,7 @@ def _list(opened: OpenSite) -> None:
 
 def _state(opened: OpenSite, one: AnsweredRun) -> str:
     """Return "ready" or "none yet", or the reason why that is not known."""
-    from party.site.results import are_there  # noqa: PLC0415 - keeps --help fast
+    from party.site.fetched_results import are_there  # noqa: PLC0415 - keeps --help fast
 
     try:
         with closing(_door(_membership(opened, one))) as door:
@@ -81,8 +81,8 @@ def _state(opened: OpenSite, one: AnsweredRun) -> str:
 
 
 def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None) -> None:
-    from party.site.results import fetch_results  # noqa: PLC0415 - keeps --help fast
-    from party.storage.audit_log import SiteAct  # noqa: PLC0415 - the same
+    from party.site.fetched_results import fetch_results  # noqa: PLC0415 - keeps --help fast
+    from party.storage.site_audit_log import SiteAct  # noqa: PLC0415 - the same
     from pate_fed.nodes.audit_log import Fact  # noqa: PLC0415 - the same
     from pate_fed.run_folder import refuse_existing  # noqa: PLC0415 - the same
 
@@ -90,7 +90,7 @@ def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None) -> None:
     target = (out or Path(f"results-{one.run.hex()[:16]}")).absolute()
     refuse_existing(target)
     taken: dict[str, Fact] = {"run": one.run, "to": str(target)}
-    opened.records.standing.note_taken(SiteAct.RESULTS_FETCHED, taken, by=decider(None))
+    opened.records.state.note_taken(SiteAct.RESULTS_FETCHED, taken, by=decider(None))
     with closing(_door(joined)) as door:
         verdict = fetch_results(
             door,

@@ -14,7 +14,13 @@ from typing import Annotated, Final
 import click
 import typer
 
-from party.cli.console import (
+from party.cli.machine import show_examination
+from party.cli.membership import join, read_invitation
+from party.cli.peers import add as add_peer
+from party.cli.peers import check_in_one_sitting
+from party.cli.policy import LIFETIME_RULES, MEANINGS, RULES, set_rules
+from party.cli.records import add as add_table
+from party.cli.terminal import (
     DEFAULT_SITE,
     ByOption,
     SiteOption,
@@ -23,25 +29,19 @@ from party.cli.console import (
     is_attended,
     tell,
 )
-from party.cli.machine import show_examination
-from party.cli.membership import join, read_invitation
-from party.cli.peers import add as add_peer
-from party.cli.peers import check_in_one_sitting
-from party.cli.policy import LIFETIME_RULES, MEANINGS, RULES, set_rules
-from party.cli.records import add as add_table
 from party.errors import JoinError, NotConfirmedError, PartyError, PartyUsageError
 from party.owner import open_records, open_site
-from party.site.enrollment import ask_membership
-from party.site.folder import SCHEMA_VERSION, SETTINGS_FILE, SiteSettings
+from party.site.joining import ask_membership
 from party.site.membership import SiteMembership
 from party.site.peers import PeerStanding, standings
 from party.site.policy import Rules
+from party.site.site import SCHEMA_VERSION, SETTINGS_FILE, SiteSettings
 from pate_fed.data.csv_file import read_csv
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import one_line, printable, read_settings, schema_of
 from pate_fed.nodes.command_line import EXIT_FAILED, print_json
 from protocols.fingerprint_words import spoken
-from protocols.membership import Membership
+from protocols.membership_messages import Membership
 from protocols.party_names import normalized
 
 ANSWERS_VERSION: Final = 1
@@ -221,7 +221,7 @@ def _join(sitting: _Sitting, invite: Path | None) -> None:
 
 def _has_joined(folder: Path, invite: Path) -> bool:
     """Tell whether the invitation's coordinator took our request, by our record."""
-    from party.storage.audit_log import SiteAct  # noqa: PLC0415 - keeps --help fast
+    from party.storage.site_audit_log import SiteAct  # noqa: PLC0415 - keeps --help fast
 
     coordinator = read_invitation(invite).coordinator
     with open_records(folder) as opened:

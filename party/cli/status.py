@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from party.cli.console import DEFAULT_SITE, SiteOption
+from party.cli.terminal import DEFAULT_SITE, SiteOption
 from party.errors import JoinError, NodeStartError, PartyError
 from party.owner import open_site, opened_records, state_of_node
-from party.site.enrollment import ask_membership
-from party.site.folder import Site
+from party.site.joining import ask_membership
 from party.site.membership import SiteMembership
+from party.site.site import Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FederationStatus, Status, read_status
 from pate_fed.nodes import one_line
 from pate_fed.nodes.command_line import show
-from pate_fed.nodes.console import minute
+from pate_fed.nodes.terminal import minute
 from protocols.fingerprint_words import spoken
-from protocols.membership import Membership
+from protocols.membership_messages import Membership
 
 if TYPE_CHECKING:
     from party.doctor import Check
@@ -235,7 +235,7 @@ def _decided(site: Site) -> tuple[int | None, tuple[str, float] | None]:
     """Return how many peers were checked, and who paused the site and when."""
     try:
         with opened_records(site) as opened:
-            return len(opened.records.pins()), opened.records.standing.paused()
+            return len(opened.records.pins()), opened.records.state.paused()
     except PartyError:  # the troubles name the database's fault
         return None, None
 

@@ -11,11 +11,11 @@ from party.decision.run_account import RunAccount
 from party.errors import Reason, RefusalError, StorageError
 from party.site.party_task import PartyTask, task_for
 from party.storage.journal import Journal
-from party.storage.ledger import LedgerStore
+from party.storage.ledger_store import LedgerStore
 from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import Outcomes
-from pate_fed.federation import MOST_ASKED, RunTerms
 from pate_fed.queries import QueryBatch
+from pate_fed.terms import MOST_ASKED, RunTerms
 from protocols.messages import RunInquiry, RunRecord, Settlement
 from protocols.rounds import ANY_SET, PlanClaim, SetBound
 from protocols.run_scope import RunScope

@@ -17,9 +17,9 @@ from party.decision.decisions import (
 from party.decision.federation_node import FederationNode
 from party.decision.refusals import Refusals
 from party.errors import Reason, RefusalError, TooManyPendingError
-from party.site.records import Approval, ApprovalState, SiteRecords, Subject
+from party.site.people_decisions import Approval, ApprovalState, SiteRecords, Subject
 from party.storage import SiteAuditLog
-from pate_fed.federation import RunTerms
+from pate_fed.terms import RunTerms
 from protocols.run_scope import RunScope
 from protocols.values import decode_value
 

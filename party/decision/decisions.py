@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from party.errors import Reason
-from party.storage.audit_log import SiteAct
-from pate_fed.federation import RunTerms
+from party.storage.site_audit_log import SiteAct
 from pate_fed.nodes.audit_log import Fact
+from pate_fed.terms import RunTerms
 from protocols.run_scope import RunScope
 
 

@@ -13,7 +13,7 @@ from party.errors import (
     RefusalError,
     StorageError,
 )
-from party.site.records import Approval, ApprovalState
+from party.site.people_decisions import Approval, ApprovalState
 from pate_fed.errors import PateFedError
 from protocols.errors import ProtocolError
 from protocols.run_scope import RunScope

@@ -12,16 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from party.decision.node import PartyNode
-from party.site.enrollment import CoordinatorDoor
+from party.site.joining import CoordinatorDoor
 from party.site.membership import SiteMembership
-from party.site.records import SiteRecords
+from party.site.people_decisions import SiteRecords
 from party.site.status_file import FederationStatus
 from party.storage import SiteAuditLog
-from party.storage.audit_log import sign_head
+from party.storage.site_audit_log import sign_head
 from pate_fed.nodes import KeptChild
-from protocols.enrollment import read_audit_head
 from protocols.identity import PublicIdentity
-from protocols.membership import Membership
+from protocols.invitation import read_audit_head
+from protocols.membership_messages import Membership
 
 _log = logging.getLogger(__name__)
 
@@ -130,9 +130,9 @@ class FederationNode:
         last = read_audit_head(audit_head, self.membership.identity.public)
         if self._audit.goes_on_from(last.records, last.head):
             self.found_head = hashlib.sha256(audit_head).digest()
-        elif not self._records.standing.witness():
+        elif not self._records.state.witness():
             _log.error("the audit log does not go on from its last signed head")
-            self._records.standing.note_witness(last.records, last.head)
+            self._records.state.note_witness(last.records, last.head)
 
     def __repr__(self) -> str:
         return f"FederationNode({self.membership.name})"

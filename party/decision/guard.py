@@ -26,7 +26,7 @@ from pate_fed.accounting import (
     PrivacyLedger,
     event_additive_delta,
 )
-from pate_fed.charging import RunLedger, lifelong_charge, noise_of
+from pate_fed.charges import RunLedger, lifelong_charge, noise_of
 from pate_fed.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
@@ -34,11 +34,11 @@ from pate_fed.errors import (
     OutcomeCapError,
     UnsupportedEventError,
 )
-from pate_fed.federation import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.mechanisms import DEPLOYED
-from pate_fed.pricing import charged_cost, is_within_budget
+from pate_fed.prices import charged_cost, is_within_budget
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
+from pate_fed.terms import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols.errors import KeyReuseError, MalformedMessageError
 from protocols.forms import FORMS

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from party.decision.agreed_run import AgreedRun, OpenBatch
-from party.decision.ballots import OwnVotes
 from party.decision.decisions import (
     BatchAccepted,
     BatchRefused,
@@ -23,11 +22,12 @@ from party.decision.decisions import (
 )
 from party.decision.faults import Decided, Faults, reason_for
 from party.decision.guard import Guard
+from party.decision.own_votes import OwnVotes
 from party.decision.settlements import Settlements
 from party.errors import Reason
 from party.site.party_task import PartyTask
 from party.storage.journal import Journal
-from party.storage.ledger import LedgerStore
+from party.storage.ledger_store import LedgerStore
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import InvalidParameterError, PateFedError
 from protocols import wire

@@ -8,7 +8,7 @@ from typing import Final
 from party.decision.proposals import Cost, Request
 from party.errors import fault_line
 from party.site.document_child import AskedTask
-from party.site.records import Subject
+from party.site.people_decisions import Subject
 from party.site.task_review import TaskReview
 from pate_fed.data.flat_columns import NEARLY_ALL, FlatColumn
 from pate_fed.data.task import LearningTask

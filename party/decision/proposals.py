@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from party.errors import ApprovalError, Fault, fault_of
 from party.site.document_child import AskedTask
-from party.site.folder import Site
 from party.site.peers import Pin
-from party.site.records import Approval, Subject
+from party.site.people_decisions import Approval, Subject
+from party.site.site import Site
 from party.site.task_review import TaskReview
 from pate_fed.accounting import FormalCost, PrivacyLedger, event_additive_delta
 from pate_fed.accounting.costs import neighbors
-from pate_fed.charging import whole_charge
+from pate_fed.charges import whole_charge
 from pate_fed.evaluation import neighbors_of
-from pate_fed.federation import RunTerms
-from pate_fed.pricing import charged_cost
+from pate_fed.prices import charged_cost
+from pate_fed.terms import RunTerms
 from protocols.values import decode_value
 
 

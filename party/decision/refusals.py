@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from party.storage import SiteAuditLog
-from party.storage.audit_log import SiteAct
+from party.storage.site_audit_log import SiteAct
 from pate_fed.nodes.audit_log import Facts
 from protocols.values import digest_of_values
 

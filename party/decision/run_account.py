@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Self
 
 from party.site.policy import is_small
-from party.storage.ledger import LedgerStore, RunCharges
+from party.storage.ledger_store import LedgerStore, RunCharges
 from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
-from pate_fed.charging import RunLedger, lifelong_charge, outcomes_of
+from pate_fed.charges import RunLedger, lifelong_charge, outcomes_of
 from pate_fed.errors import InvalidTermsError
-from pate_fed.federation import RunTerms
 from pate_fed.releases import NoisyRelease
+from pate_fed.terms import RunTerms
 from protocols.messages import Settlement
 from protocols.rounds import PlanClaim
 from protocols.values import decode_value

@@ -10,9 +10,9 @@ from party.decision.faults import Faults
 from party.decision.run_account import RunAccount
 from party.errors import StorageError
 from party.storage.journal import Journal
-from party.storage.ledger import LedgerStore
+from party.storage.ledger_store import LedgerStore
 from pate_fed.errors import PateFedError
-from pate_fed.federation import MOST_VOID_BATCHES
+from pate_fed.terms import MOST_VOID_BATCHES
 from protocols.messages import Settlement
 from protocols.rounds import PartyRound, PlanClaim
 

@@ -2,7 +2,7 @@
 
 from party.doctor.examination import LOCAL_NAMES, examine, examine_standing
 from party.doctor.network import check_network
-from party.doctor.surroundings import PartyProbes
+from party.doctor.probes import PartyProbes
 from pate_fed.nodes import FAIL, OK, WARN, Check, exit_code
 
 __all__ = [

@@ -14,8 +14,9 @@ from party.doctor.machine import (
     check_versions,
 )
 from party.doctor.network import check_network
+from party.doctor.probes import PartyProbes
 from party.doctor.records import check_columns, check_data, check_teacher
-from party.doctor.standing import (
+from party.doctor.site_state import (
     check_certificate,
     check_database,
     check_membership,
@@ -24,13 +25,12 @@ from party.doctor.standing import (
     check_storing,
     check_tasks,
 )
-from party.doctor.surroundings import PartyProbes
 from party.errors import JoinError
-from party.site.folder import Site
 from party.site.membership import SiteMembership
+from party.site.site import Site
 from pate_fed.nodes import FAIL, Check, made_checks
 from pate_fed.nodes.checks import Finding
-from protocols.membership import Membership
+from protocols.membership_messages import Membership
 
 _SiteChecks = tuple[tuple[str, Callable[[Site, PartyProbes], Finding]], ...]
 _MembershipChecks = tuple[tuple[str, Callable[[SiteMembership, PartyProbes], Finding]], ...]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from party.doctor.surroundings import PartyProbes
-from party.site.folder import DATABASE_FILE, IDENTITY_KEY, Site
+from party.doctor.probes import PartyProbes
 from party.site.membership import MEMBERSHIPS_FOLDER, NODE_KEYS, SiteMembership
+from party.site.site import DATABASE_FILE, IDENTITY_KEY, Site
 from party.site.status_file import FILE, known_status
 from pate_fed.nodes import GIB, check_owner_only, check_room, unlocked_libraries
 from pate_fed.nodes.checks import Finding, fail, ok, warn

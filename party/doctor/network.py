@@ -19,7 +19,7 @@ from functools import partial
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from party.doctor.surroundings import PartyProbes
+from party.doctor.probes import PartyProbes
 from party.errors import JoinError
 from party.site.membership import CA_FILE, SiteMembership, place_of
 from party.site.proxy import Proxy, proxy_to

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from party.doctor.surroundings import PartyProbes
+from party.doctor.probes import PartyProbes
 from party.errors import DataChangedError, DataError, PartyError
-from party.site.dataset import read_registered
-from party.site.folder import Site
-from party.site.records import SiteRecords
+from party.site.own_table import read_registered
+from party.site.people_decisions import SiteRecords
+from party.site.site import Site
 from party.site.tasks import read_task
 from pate_fed.data.columns import canonical_cells, read_column, sorted_names
 from pate_fed.data.csv_file import CsvTable

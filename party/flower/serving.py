@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from party.errors import JoinError, NodeStartError
-from party.flower.app import build
-from party.flower.runtime import LOOPBACK, Executor, quiet_environment, supernode_command
+from party.flower.client_app import build
+from party.flower.executor import LOOPBACK, Executor, quiet_environment, supernode_command
 from party.service import PartyService
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import Site
+from party.site.joining import CoordinatorDoor
 from party.site.membership import SiteMembership, place_of
 from party.site.proxy import proxy_to
+from party.site.site import Site
 from pate_fed.nodes import KeptChild
 from pate_fed.nodes.forwarding import Forwarder
 

@@ -76,7 +76,7 @@ class Pace:
 
 
 def main() -> None:
-    """Run it with the arguments of the command line, which `party.flower.runtime` makes.
+    """Run it with the arguments of the command line, which `party.flower.executor` makes.
 
     At an answer that it does not know, Flower's loop only logs an error and returns, while other
     threads of Flower live on. So the process ends here, and another is started.

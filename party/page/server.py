@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 
 from party.errors import PageError
 from party.owner import OpenSite
-from party.page.app import ENTER, build
+from party.page.pages_app import ENTER, build
 from party.page.session import PageSessions
 from pate_fed.nodes.ports import in_brackets, is_loopback, listen
 from pate_fed.nodes.web import server_of

@@ -15,12 +15,12 @@ from party.errors import ApprovalError, PartyError, TaskError, fault_line
 from party.owner import OpenSite
 from party.site.document_child import read_document
 from party.site.evaluations import own_scores, task_of
-from party.site.records import ApprovalState, Subject
+from party.site.people_decisions import ApprovalState, Subject
 from party.site.tasks import read_task
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
-from pate_fed.nodes.console import minute
+from pate_fed.nodes.terminal import minute
 from pate_fed.regular_files import open_regular, read_regular
 from pate_fed.wording import percent
 from protocols.errors import ProtocolError

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from party.errors import DataChangedError, ErasureError, TeachersError
-from party.site.dataset import examine, file_digest, read_registered
-from party.site.folder import Site
-from party.site.held_out import is_held_out
-from party.site.standing import require_somebody
+from party.site.held_out_patients import is_held_out
+from party.site.own_table import examine, file_digest, read_registered
+from party.site.site import Site
+from party.site.site_state import require_somebody
 from party.site.tasks import read_task
 from party.site.training import (
     SHARES_FILE,
@@ -38,7 +38,7 @@ from party.site.training import (
     write_folder,
 )
 from party.storage import PartyDatabase, SiteAuditLog
-from party.storage.audit_log import SiteAct
+from party.storage.site_audit_log import SiteAct
 from pate_fed.cells import plain
 from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
 from pate_fed.data.dataset import Records

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from party.errors import DataError, TaskError
-from party.site.dataset import read_registered
-from party.site.folder import Site
-from party.site.held_out import held_out
+from party.site.held_out_patients import held_out
+from party.site.own_table import read_registered
 from party.site.party_task import Evaluation, PartyTask
+from party.site.site import Site
 from party.site.student_child import predictions
 from party.site.tasks import read_learning_task
 from party.site.training import load_teachers, require_current, require_label

@@ -28,12 +28,12 @@ from party.errors import SiteError
 from pate_fed.nodes import read_named, write_named
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.nodes.ports import LAST_PORT, host_and_port
-from protocols.enrollment import Invitation, certificate_fingerprint, federation_fingerprint
 from protocols.errors import MalformedMessageError
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.invitation import Invitation, certificate_fingerprint, federation_fingerprint
 
 if TYPE_CHECKING:
-    from party.site.folder import Site
+    from party.site.site import Site
 
 MEMBERSHIPS_FOLDER = "memberships"
 CA_FILE = "ca.crt"

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from party.errors import Reason, RefusalError
-from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
+from pate_fed.terms import NO_TASK, RunTerms
 
 Vote = Callable[[QueryBatch], NDArray[np.int64]]
 """Teachers' votes on a batch: classes, shape (teachers, queries)."""

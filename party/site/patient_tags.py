@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from party.errors import TeachersError
-from party.site.folder import Site
+from party.site.site import Site
 from party.site.training import SHARES_FILE, read_files, read_manifest
 from pate_fed.audit.tags import tag_shares
 

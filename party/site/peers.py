@@ -2,7 +2,7 @@
 
 The coordinator's list of members is hearsay: it may have invented a peer, to be left alone with one
 hospital's votes. A peer counts once our people compared its words with its own people, on a line
-that the coordinator does not control, and wrote down how. `party.site.records` keeps that.
+that the coordinator does not control, and wrote down how. `party.site.people_decisions` keeps that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from party.errors import PinError, WordsDifferError
 from protocols.fingerprint_words import is_same
 from protocols.identity import PublicIdentity
-from protocols.membership import Membership
+from protocols.membership_messages import Membership
 from protocols.party_names import normalized
 
 MOST_LETTERS = 200

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
-from pate_fed.accounting.formal import ROUNDING_ROOM
+from pate_fed.accounting.formal_cost import ROUNDING_ROOM
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.cells import folded, plain
 from pate_fed.mechanisms import DEPLOYED

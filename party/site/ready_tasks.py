@@ -9,8 +9,8 @@ from concurrent.futures import Future
 
 from party.errors import PartyError, TaskError
 from party.site.evaluations import ready_evaluation
-from party.site.folder import Site
 from party.site.party_task import PartyTask, Vote
+from party.site.site import Site
 from party.site.student_child import predictions
 from party.site.tasks import party_task, read_task
 from party.site.training import load_teachers, ready_teachers, teachers_digest

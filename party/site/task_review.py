@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from party.errors import DataError, Fault, PartyError
-from party.site.dataset import read_registered
 from party.site.document_child import AskedTask
 from party.site.evaluations import held_out_records, task_of
-from party.site.folder import Site
+from party.site.own_table import read_registered
+from party.site.site import Site
 from party.site.training import folder_of, require_current, require_label, taught_records
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.flat_columns import FlatColumn, flat_columns

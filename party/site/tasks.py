@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from party.errors import TaskError
 from party.site.document_child import AskedTask, read_document, require_readable
-from party.site.folder import Site
 from party.site.party_task import PartyTask
+from party.site.site import Site
 from pate_fed.data.task import MAX_TASK_BYTES, LearningTask
 from pate_fed.nodes import write_file
 from pate_fed.nodes.owner_files import as_fault

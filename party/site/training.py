@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from party.errors import DataError, TeachersError
-from party.site.dataset import read_registered, require_unchanged
-from party.site.folder import Site
-from party.site.held_out import taught
+from party.site.held_out_patients import taught
+from party.site.own_table import read_registered, require_unchanged
+from party.site.site import Site
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask

@@ -3,18 +3,18 @@
 SQLite, in one file that nobody else reads. Nothing in it is a vote or a key.
 """
 
-from party.storage.audit_log import SiteAuditLog
-from party.storage.engine import PartyDatabase, has_node
 from party.storage.journal import Journal
-from party.storage.ledger import (
+from party.storage.ledger_store import (
     LedgerStore,
     charges_in,
     charges_of,
     is_budget_fixed,
     read_ledger,
 )
-from party.storage.run_costs import RunCosts
+from party.storage.party_database import PartyDatabase, has_node
+from party.storage.run_prices import RunCosts
 from party.storage.sent import SentLog
+from party.storage.site_audit_log import SiteAuditLog
 
 __all__ = [
     "Journal",

@@ -23,7 +23,6 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.sql.dml import ReturningDelete
 
 from party.errors import JournalDamagedError
-from party.storage.engine import PartyDatabase
 from party.storage.journal_rows import (
     as_journal,
     claim_of,
@@ -36,8 +35,9 @@ from party.storage.journal_rows import (
     transaction,
     write_many,
 )
+from party.storage.party_database import PartyDatabase
 from party.storage.query_journal import QueryJournal
-from party.storage.schema import (
+from party.storage.site_schema import (
     ClaimRow,
     JournalRow,
     PartyRunRow,
@@ -48,7 +48,7 @@ from party.storage.schema import (
 from pate_fed.nodes.database import put
 from protocols.errors import KeyReuseError
 from protocols.rounds import PlanClaim, RoundJournal, RunNote
-from protocols.rounds.journal import MOST_UNSERVED
+from protocols.rounds.round_journal import MOST_UNSERVED
 
 _KEY_BYTES = _SKETCH_KEY_BYTES = 32
 

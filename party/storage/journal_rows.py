@@ -14,8 +14,8 @@ from party.errors import (
     StorageDamagedError,
     StorageError,
 )
-from party.storage.engine import PartyDatabase
-from party.storage.schema import JournalRow, PlanRow
+from party.storage.party_database import PartyDatabase
+from party.storage.site_schema import JournalRow, PlanRow
 from pate_fed.nodes.database import put
 from protocols.errors import RestoredJournalError
 from protocols.rounds import PlanClaim, SetBound

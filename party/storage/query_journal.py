@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from sqlalchemy import BindParameter, Connection, bindparam, func, insert, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from party.storage.engine import PartyDatabase
 from party.storage.journal_rows import (
     claim_of,
     note_plan,
@@ -24,7 +23,8 @@ from party.storage.journal_rows import (
     transaction,
     write_many,
 )
-from party.storage.schema import ClaimRow, PlanRow, SketchRow
+from party.storage.party_database import PartyDatabase
+from party.storage.site_schema import ClaimRow, PlanRow, SketchRow
 from pate_fed.nodes.database import parts_of
 from pate_fed.query_sketches import (
     Sketches,

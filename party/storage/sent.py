@@ -15,10 +15,10 @@ from typing import Any, Final
 from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.dialects.sqlite import insert
 
-from party.storage.engine import PartyDatabase
-from party.storage.schema import SentRow
+from party.storage.party_database import PartyDatabase
+from party.storage.site_schema import SentRow
 from protocols import wire
-from protocols.membership import PoolQuery, ResultsQuery
+from protocols.membership_messages import PoolQuery, ResultsQuery
 
 MOST_A_DAY: Final = 500
 """Rows of one day, kind and coordinator before the rest is counted in one."""

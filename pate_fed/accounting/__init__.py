@@ -1,4 +1,16 @@
-"""The cost of a release: events, accountant, ledger, statement."""
+"""The cost of a release: events, accountant, ledger, statement.
+
+These arguments mean the same in all functions of `pate_fed`, if none says otherwise:
+
+- `counts`: votes, whole numbers; shape (queries, classes), at least 2 classes
+- `delta`: in (0, 1)
+- `gamma`: inverse scale of Laplace noise in each count, per vote; above 0
+- `orders`: Renyi orders, each above 1; shape (orders,)
+- `sigma`: standard deviation of the total noise in each count, in votes; above 0
+- `weight`: votes that one neighboring change can move; above 0
+
+Costs are in nats. `ranges` lists the range of each number.
+"""
 
 from pate_fed.accounting.accountant import RenyiAccountant
 from pate_fed.accounting.conversion import (
@@ -49,8 +61,8 @@ from pate_fed.accounting.label_bounds import (
     label_rdp,
     threshold_bit_rdp,
 )
-from pate_fed.accounting.ledger import LedgerEntry, PrivacyLedger, order_for_life
 from pate_fed.accounting.outcome_caps import NO_OUTCOMES, OutcomeEntry, OutcomeLedger, Outcomes
+from pate_fed.accounting.privacy_ledger import LedgerEntry, PrivacyLedger, order_for_life
 from pate_fed.accounting.reservations import Entry, EntryState
 
 __all__ = [

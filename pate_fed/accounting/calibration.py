@@ -25,9 +25,6 @@ def most_queries(
 
     Returns:
         A number from 0 to `most` with `cost(number) <= budget` (0 costs nothing).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
     """
     positive("budget", budget)
     low, high = 0, whole("most", most) + 1

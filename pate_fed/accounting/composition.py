@@ -85,9 +85,6 @@ def labels_epsilon(
         delta: In (0, 1).
         weight: Votes that one neighboring change can move in each ask.
 
-    Raises:
-        InvalidParameterError: an argument is out of its range (`can_be_composed`).
-
     Source:
         docs/explanation/composition.md.
     """

@@ -51,8 +51,6 @@ class ConvertedEpsilon:
     """The best epsilon that a curve gives.
 
     Attributes:
-        epsilon: At least 0.
-        order: Renyi order at which it was reached.
         is_at_edge: Whether that is the first or last order looked at: a warning, as orders
             beyond might give less.
     """
@@ -72,9 +70,6 @@ def convert_at_orders(
         orders: Orders above 1, ascending; shape (orders,).
         delta: In (0, 1).
         method: "mironov", or "cks", which is never worse from order 1.01 on.
-
-    Raises:
-        InvalidParameterError: an argument is out of its range, or shapes differ.
     """
     known, values = renyi_orders(orders), np.asarray(rdp, dtype=np.float64)
     if values.shape != known.shape or not (values >= 0).all():
@@ -86,26 +81,12 @@ def convert_at_orders(
 
 
 def epsilon_at_order(rdp: float, order: float, *, delta: float) -> float:
-    """Convert RDP at one order that was fixed beforehand, by CKS.
-
-    Args:
-        rdp: In nats, at least 0.
-        order: Above 1.
-        delta: In (0, 1).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
-    """
+    """Convert RDP at one order that was fixed beforehand, by CKS."""
     return convert_at_orders([rdp], [order], delta=delta, method="cks").epsilon
 
 
 def rdp_within(epsilon: float, order: float, *, delta: float) -> float:
     """Return the most RDP at one order that `epsilon_at_order` converts to at most `epsilon`.
-
-    Args:
-        epsilon: Above 0.
-        order: Above 1.
-        delta: In (0, 1).
 
     Returns:
         In nats; negative or 0 where this order allows no such epsilon.
@@ -120,9 +101,6 @@ def convert_curve(curve: RdpCurve, *, delta: float, method: ConversionMethod) ->
         curve: A valid RDP bound at every order above 1.
         delta: In (0, 1).
         method: As in `convert_at_orders`.
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
     """
     orders = DENSE_ORDERS
     best = convert_at_orders(curve(orders), orders, delta=delta, method=method)
@@ -143,15 +121,8 @@ def convert_costly_curve(
     Any order gives a valid epsilon; with a quarter of the values it is the same to 1e-6 where
     epsilon has one minimum over the orders, which such curves have.
 
-    Args:
-        curve: As in `convert_curve`.
-        delta: In (0, 1).
-        method: As in `convert_at_orders`.
-        likely: About the same curve, quick to compute and not proved: it finds the order, and
-            `curve` is computed there alone.
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
+    `likely` is about the same curve, quick to compute and not proved: it finds the order, and
+    `curve` is computed there alone.
     """
     if likely is not None:
         found = convert_costly_curve(likely, delta=delta, method=method)

@@ -24,7 +24,7 @@ ROWS_RDP_METHOD: Final = (
 RUNS_METHOD: Final = (
     "sum over all runs whose labels are used: their epsilons and their deltas add up"
 )
-ROUNDS_METHOD: Final = (
+SERIES_METHOD: Final = (
     "RDP of all rounds at their caps, at an order fixed before the first round, converted by CKS"
 )
 PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer"'
@@ -37,8 +37,6 @@ class FormalCost:
     """A guarantee that holds for every data set.
 
     Attributes:
-        epsilon: At the delta that it was computed for.
-        method: How it was computed, in words.
         holds_for: Against whom it protects, in words.
         order: Renyi order at which it was found; None where it came without.
     """
@@ -56,9 +54,6 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
         unit: The privacy unit.
         weight: Votes that one unit can move: those of one teacher for "record", those of all
             teachers of a hospital for "party".
-
-    Raises:
-        InvalidParameterError: the unit is unknown, or the weight does not fit it.
     """
     if unit == "record" and weight >= 1:
         votes = "" if weight == 1 else f" with each of its {weight} votes"
@@ -88,9 +83,6 @@ class PerInstanceCost:
     """Cost of a release given its votes. Private: it may not be published.
 
     Attributes:
-        epsilon: At the delta that was asked for.
-        order: Renyi order at which it was reached.
-        method: How it was computed, in words.
         is_at_edge: Whether the order was the grid's first or last: a warning.
     """
 

@@ -73,9 +73,6 @@ def rows_epsilon(sigma: float, shares: int, *, rows: int, delta: float, weight: 
     Returns:
         Epsilon, rounded up: infinite where no bound is known, for k far above sigma^2 and for
         delta below 1e-280.
-
-    Raises:
-        InvalidParameterError: an argument is out of its range, or shares are too narrow.
     """
     count, moved = whole("rows", rows), whole("weight", weight)
     share_sigma(sigma, shares), probability("delta", delta)

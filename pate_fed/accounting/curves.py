@@ -37,16 +37,11 @@ from pate_fed.errors import UnsupportedEventError
 def event_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
     """Bound the RDP of an event, for all votes.
 
-    Args:
-        event: The release, past or planned.
-        orders: Renyi orders, each above 1; shape (orders,).
-
     Returns:
         RDP at each order, in nats; shape (orders,).
 
     Raises:
         UnsupportedEventError: the table has no curve for the event.
-        InvalidParameterError: an order is not above 1.
     """
     del orders
     raise UnsupportedEventError("an event must have an RDP curve", type(event).__name__)

@@ -49,9 +49,6 @@ def distributed_label_rdp(
 
     Returns:
         RDP at each order, in nats, at most `distributed_row_rdp`; shape (orders,).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range, or shares are too narrow.
     """
     grid = renyi_orders(orders)
     cap = distributed_row_rdp(grid, sigma=sigma, shares=shares, weight=weight)

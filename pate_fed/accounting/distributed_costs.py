@@ -34,9 +34,6 @@ def distributed_labels_cost(event: DistributedEvent, *, delta: float) -> FormalC
     Args:
         event: The event at the caps of the whole run: `Mechanism.worst_case_event`.
         delta: In (0, 1).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
     """
     # An observer of labels alone sees no more than the rows' reader; one of counts sees as much.
     rows = replace(rows_cost(event, delta=delta), holds_for=PUBLIC_VIEW)
@@ -52,15 +49,7 @@ def distributed_labels_cost(event: DistributedEvent, *, delta: float) -> FormalC
 
 @lru_cache(maxsize=1024)
 def rows_cost(event: DistributedEvent, *, delta: float) -> FormalCost:
-    """Compute the formal cost for the opener of the rows, with the colluders allowed for.
-
-    Args:
-        event: As for `distributed_labels_cost`.
-        delta: In (0, 1).
-
-    Raises:
-        InvalidParameterError: `delta` is out of its range.
-    """
+    """Compute the formal cost for the opener of the rows, with the colluders allowed for."""
     charged = charged_rows_cost(event, delta=delta)
     epsilon = rows_epsilon(
         event.sigma,
@@ -79,13 +68,6 @@ def charged_rows_cost(event: DistributedEvent, *, delta: float) -> FormalCost:
     """Compute what the same rows take from a budget, at the Renyi order that is best for them.
 
     Ledgers add up divergences at one order, so they need this much, which is more than `rows_cost`.
-
-    Args:
-        event: As for `distributed_labels_cost`.
-        delta: In (0, 1).
-
-    Raises:
-        InvalidParameterError: `delta` is out of its range.
     """
     rows = convert_curve(lambda orders: event_rdp(event, orders), delta=delta, method="cks")
     return FormalCost(rows.epsilon, ROWS_RDP_METHOD, _reader_of_rows(event), order=rows.order)

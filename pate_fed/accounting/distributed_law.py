@@ -63,10 +63,6 @@ def honest_shares(parties: int, *, colluders: int, dropouts: int) -> int:
 def share_sigma(sigma: float, shares: int) -> float:
     """Return sigma / sqrt(shares), rounded up: each share has at least its part of the variance.
 
-    Args:
-        sigma: Of the sum, in votes; above 0.
-        shares: Number of shares, between 1 and `MOST_SHARES`.
-
     Raises:
         InvalidParameterError: an argument is out of its range, or a share would be narrower than
             `LEAST_SHARE_VARIANCE`.
@@ -85,11 +81,7 @@ def share_sigma(sigma: float, shares: int) -> float:
 
 
 def checked_shares(shares: int) -> int:
-    """Return a number of shares between 1 and `MOST_SHARES`.
-
-    Raises:
-        InvalidParameterError: it is not.
-    """
+    """Return a number of shares between 1 and `MOST_SHARES`."""
     if not 1 <= whole("shares", shares) <= MOST_SHARES:
         raise InvalidParameterError(f"shares must be between 1 and {MOST_SHARES}", shares)
     return int(shares)
@@ -97,10 +89,6 @@ def checked_shares(shares: int) -> int:
 
 def closeness(sigma: float, shares: int) -> float:
     """Bound |ln| of the ratio of the sum's law to that of one discrete Gaussian (tau).
-
-    Args:
-        sigma: Of the sum, in votes; above 0.
-        shares: Number of shares, at least 1.
 
     Source:
         Kairouz, Liu, Steinke 2021, Theorem 1. https://arxiv.org/abs/2102.06387
@@ -131,12 +119,7 @@ def shape_of_sum(sigma: float, shares: int) -> NDArray[np.float64]:
 
 
 def shape_range(sigma: float, shares: int) -> tuple[float, float]:
-    """Bound how much the logs of g differ: between neighbors, and between any two numbers.
-
-    Args:
-        sigma: Of the sum, in votes.
-        shares: Between 1 and `MOST_SHARES`.
-    """
+    """Bound how much the logs of g differ: between neighbors, and between any two numbers."""
     tau = closeness(sigma, shares)
     if tau <= _FLAT:
         return 2 * tau, 2 * tau
@@ -176,9 +159,6 @@ def distributed_row_rdp(
 
     Returns:
         2 d(k) at each order, rounded up, in nats; at least order k^2 / sigma^2; shape (orders,).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range, or shares are too narrow.
     """
     grid, moved = renyi_orders(orders), whole("weight", weight)
     share_sigma(sigma, shares)

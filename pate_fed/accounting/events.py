@@ -175,11 +175,7 @@ class StableGaussianMaxEvent(PrivacyEvent):
 
 @dataclass(frozen=True, slots=True)
 class ImmutableMaxEvent(PrivacyEvent):
-    """Some labels that are the exact plurality, noise or not (NZC): no finite epsilon holds.
-
-    Attributes:
-        asks: Queries looked at, at least 0.
-    """
+    """Some labels that are the exact plurality, noise or not (NZC): no finite epsilon holds."""
 
     record_name: ClassVar[str] = "immutable-max/1"
 

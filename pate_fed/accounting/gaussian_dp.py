@@ -79,9 +79,6 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
     Args:
         mu: At least 0 and at most 1e6.
         epsilon: At least 0, finite.
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
     """
     if not 0 <= mu <= LARGEST_MU:
         raise InvalidParameterError(f"mu must be between 0 and {LARGEST_MU:g}", mu)
@@ -103,15 +100,7 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest epsilon at which a mu-GDP release has at most this delta, rounded up.
-
-    Args:
-        mu: At least 0 and at most 1e6.
-        delta: In (0, 1).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
-    """
+    """Return the smallest epsilon at which a mu-GDP release has at most this delta, rounded up."""
     from scipy.optimize import brentq  # noqa: PLC0415 - every command would wait for it
 
     log_delta = math.log(probability("delta", delta))
@@ -132,10 +121,6 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 @lru_cache(maxsize=256)
 def gdp_mu(epsilon: float, delta: float) -> float:
     """Return the largest mu at which a mu-GDP release is (epsilon, delta)-private, rounded down.
-
-    Args:
-        epsilon: Above 0, finite.
-        delta: In (0, 1).
 
     Raises:
         InvalidParameterError: an argument is out of its range, or mu would exceed 1e6.

@@ -48,16 +48,8 @@ def label_rdp(orders: ArrayLike, *, sigma: float, weight: float = 1.0) -> NDArra
     classes to any others, or appear or vanish where the number of votes is not released. The
     noise is continuous Gaussian, fresh for every label.
 
-    Args:
-        orders: Renyi orders, each above 1; shape (orders,).
-        sigma: Standard deviation of the total noise in each count, in votes; above 0.
-        weight: Votes that one neighboring change can move; above 0.
-
     Returns:
         RDP at each order, in nats, at most order weight^2 / sigma^2; shape (orders,).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
     """
     return _label_rdp(renyi_orders(orders), _ratio(sigma, weight), is_proved=True)
 
@@ -77,16 +69,8 @@ def threshold_bit_rdp(
     Guarantee: as for `label_rdp`. It covers every check of a noisy number that a neighboring
     change moves by at most `weight`.
 
-    Args:
-        orders: Renyi orders, each above 1; shape (orders,).
-        sigma: Standard deviation of the noise in the check, in votes; above 0.
-        weight: Votes that one neighboring change can move; above 0.
-
     Returns:
         RDP at each order, in nats, at most order weight^2 / (2 sigma^2); shape (orders,).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
     """
     return _bit_rdp(renyi_orders(orders), _ratio(sigma, weight), is_proved=True)
 
@@ -113,9 +97,6 @@ def label_level_epsilon(
         delta: In (0, 1).
         expected: Expected numbers of asks and answers instead of the event's, not whole: then the
             result is an analysis that reproduces papers, not a guarantee.
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
     """
     check = None
     if isinstance(event, ConfidentGaussianMaxEvent):

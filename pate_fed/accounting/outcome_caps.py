@@ -101,11 +101,7 @@ class OutcomeLedger(Reservations[Outcomes]):
     def worst_case(self, queries: int) -> Outcomes:
         """Return the most that a batch may give if it stops at the caps by itself.
 
-        Args:
-            queries: Of the batch, at least 0.
-
         Raises:
-            InvalidParameterError: `queries` is not a whole number of at least 0.
             OutcomeCapError: it has more queries than may still be asked.
         """
         asks_left = self.caps.asks - self.asks

@@ -28,9 +28,6 @@ def pure_dp_rdp(
     Returns:
         RDP in nats; shape (orders,).
 
-    Raises:
-        InvalidParameterError: an argument is out of its range.
-
     Source:
         Bun, Steinke 2016, Proposition 3.3. https://arxiv.org/abs/1605.02065
         Papernot et al. 2017, Theorem 2, for "paper".

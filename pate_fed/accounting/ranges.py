@@ -24,8 +24,6 @@ class Range:
     """The numbers from one to another; never nan.
 
     Attributes:
-        least: Smallest number.
-        most: Largest number.
         is_open: Whether all numbers below `most` are inside, and `most` is not.
     """
 
@@ -106,11 +104,7 @@ range of each entry. Noise is in votes, at most as much as can be drawn.
 
 
 def in_range(name: str, value: float) -> float:
-    """Return a number of `RANGES` that is inside, as a float.
-
-    Raises:
-        InvalidParameterError: it is not.
-    """
+    """Return a number of `RANGES` that is inside, as a float."""
     if rule := RANGES[name].broken_rule(value):
         raise InvalidParameterError(f"{name} must be {rule}", shown(value))
     return float(value)
@@ -134,11 +128,7 @@ def broken_ranges(value: Any) -> Iterator[tuple[str, str, float]]:
 
 
 def require_ranges(value: Any) -> None:
-    """Check every number of a dataclass that has a range.
-
-    Raises:
-        InvalidParameterError: one is out of it.
-    """
+    """Check every number of a dataclass that has a range."""
     for name, _, number in broken_ranges(value):
         in_range(name, number)
 
@@ -155,22 +145,14 @@ _LARGEST: Final = float(np.finfo(np.float64).max)
 
 
 def positive(name: str, value: float) -> float:
-    """Return `value` if it is a finite number above 0.
-
-    Raises:
-        InvalidParameterError: it is not.
-    """
+    """Return `value` if it is a finite number above 0."""
     if not 0 < value <= _LARGEST:
         raise InvalidParameterError(f"{name} must be finite and above 0", shown(value))
     return float(value)
 
 
 def probability(name: str, value: float) -> float:
-    """Return `value` if it lies strictly between 0 and 1.
-
-    Raises:
-        InvalidParameterError: it does not.
-    """
+    """Return `value` if it lies strictly between 0 and 1."""
     if not 0 < value < 1:
         raise InvalidParameterError(f"{name} must be in (0, 1)", value)
     return float(value)
@@ -179,8 +161,7 @@ def probability(name: str, value: float) -> float:
 def whole(name: str, value: int) -> int:
     """Return `value` if it is an integer of at least 0.
 
-    Raises:
-        InvalidParameterError: it is not; `True` and 3.0 are not.
+    Neither `True` nor 3.0 is one.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
         raise InvalidParameterError(f"{name} must be a whole number of at least 0", value)
@@ -188,11 +169,7 @@ def whole(name: str, value: int) -> int:
 
 
 def renyi_orders(orders: ArrayLike) -> NDArray[np.float64]:
-    """Return Renyi orders as float64, shape (orders,).
-
-    Raises:
-        InvalidParameterError: there is no order, or one is not finite and above 1.
-    """
+    """Return Renyi orders as float64, shape (orders,)."""
     # Integer orders would truncate results computed in their type.
     checked = _numbers(orders)
     if checked is None:

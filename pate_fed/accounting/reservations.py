@@ -80,11 +80,7 @@ class Entry(Generic[T]):
 
 
 def require_distinct(entries: tuple[Entry[T], ...]) -> None:
-    """Refuse entries of which two have one name.
-
-    Raises:
-        LedgerError: a name comes twice.
-    """
+    """Refuse entries of which two have one name."""
     if len({entry.entry_id for entry in entries}) != len(entries):
         raise LedgerError("every entry must have a name of its own")
 
@@ -105,11 +101,6 @@ class Reservations(Generic[T]):
 
     def commit(self, entry_id: str, spent: T, release_digest: bytes) -> Self:
         """Count a release; the rest of its reservation is free again.
-
-        Args:
-            entry_id: An open reservation.
-            spent: The release, in no component more than was reserved.
-            release_digest: `NoisyRelease.digest`, 32 bytes.
 
         Raises:
             LedgerError: it is too small, or the digest has another length.

@@ -33,12 +33,7 @@ MOST_ASKS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A mechanism, as an attacker meets it.
-
-    Attributes:
-        noise: Of each count.
-        check: The threshold; None where every query is answered.
-    """
+    """A mechanism, as an attacker meets it."""
 
     noise: Noise
     check: ThresholdCheck | None = None
@@ -64,13 +59,7 @@ class Target:
         return cls(noise, ThresholdCheck(_number(mechanism, "vote_threshold"), sigma))
 
     def ask(self, votes: NDArray[np.int64], *, asks: int, rng: np.random.Generator) -> Answers:
-        """Ask a query with these votes again and again.
-
-        Args:
-            votes: Counts; shape (classes,).
-            asks: How often, at least 1.
-            rng: Draws the answers.
-        """
+        """Ask a query with these votes again and again."""
         if whole("asks", asks) < 1:
             raise InvalidParameterError("asks must be at least 1", asks)
         counts = np.asarray(votes, dtype=np.float64)
@@ -104,12 +93,7 @@ def leak_error(
 ) -> float:
     """Return the mean normalized error of an attacker who asks this often.
 
-    Args:
-        votes: Counts of one query; shape (classes,).
-        target: The mechanism.
-        asks: How often the query is asked.
-        repeats: Attacks to take the mean of, at least 1.
-        rng: Draws the answers.
+    The error is the mean of `repeats` attacks.
     """
     teachers, errors = int(votes.sum()), []
     for _ in range(repeats):
@@ -129,18 +113,8 @@ def asks_for_error(
 ) -> int | None:
     """Return how often an attacker must ask to be this exact on average.
 
-    Args:
-        votes: Counts of one query; shape (classes,).
-        target: The mechanism.
-        error: Normalized error to reach, in (0, 1).
-        rng: Draws the answers.
-        most: Most asks to try.
-
     Returns:
         The number, to about ten percent; None where more than `most` would be needed.
-
-    Raises:
-        InvalidParameterError: `error` is out of its range.
     """
     if not 0 < error < 1:
         raise InvalidParameterError("the error must be in (0, 1)", error)

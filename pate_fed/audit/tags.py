@@ -17,11 +17,7 @@ HASH: Final = "HMAC-SHA256, key shared by the hospitals"
 def tag_shares(
     shares: Mapping[str, Sequence[Sequence[str]]], *, party: str, key: bytes
 ) -> dict[str, Any]:
-    """Return a hospital's tags, for `json.dumps`.
-
-    Raises:
-        InvalidParameterError: the key is too short.
-    """
+    """Return a hospital's tags, for `json.dumps`."""
     if len(key) < LEAST_KEY_BYTES:
         raise InvalidParameterError(f"the key must have {LEAST_KEY_BYTES} bytes", len(key))
     return {

@@ -62,10 +62,6 @@ class ThresholdCheck:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the logs of all outcomes' chances and their slopes; see `win_chances`.
 
-        Args:
-            votes: Counts; shape (classes,).
-            noise: Of each count.
-
         Returns:
             Of each class, then of "no answer": shapes (classes + 1,) and (classes + 1, classes).
         """
@@ -143,7 +139,6 @@ class LeakedVotes:
             its error says.
         settled_by: What settles the sum of the votes, which no label frequencies can tell:
             "teachers", "refusals", or "both".
-        steps: Steps of the search.
         converged: Whether its last step was below a hundredth of a vote.
     """
 
@@ -161,9 +156,6 @@ def normalized_error(found: ArrayLike, votes: ArrayLike) -> float:
     """Return the share of votes that have to move: sum |found - votes| / (2 sum votes).
 
     The normalized L1 error of the paper and of its released code.
-
-    Raises:
-        InvalidParameterError: other shapes, or no votes.
     """
     there, true = np.asarray(found, dtype=np.float64), np.asarray(votes, dtype=np.float64)
     if there.shape != true.shape or true.ndim != 1 or true.sum() <= 0:

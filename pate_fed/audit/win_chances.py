@@ -50,12 +50,7 @@ _LOG_SQRT_TWO_PI: Final = 0.5 * math.log(2 * math.pi)
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The noise that is added to each count before the largest is released.
-
-    Attributes:
-        sigma: Its standard deviation, in votes; finite, above 0.
-        law: Gaussian, or Laplace.
-    """
+    """The noise that is added to each count before the largest is released."""
 
     sigma: float
     law: Law = "gaussian"
@@ -87,10 +82,6 @@ def chances_and_slopes(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return how likely each class wins, and the derivatives by the counts.
 
-    Args:
-        votes: As for `win_chances`.
-        noise: As for `win_chances`.
-
     Returns:
         Chances, shape (classes,); and the derivative of chance k by count j, shape (classes,
         classes), symmetric.
@@ -105,11 +96,7 @@ def log_outcomes(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the log of each outcome's chance, and its derivatives by the counts.
 
-    Args:
-        votes: As for `win_chances`.
-        noise: As for `win_chances`.
-        vote_threshold: Noisy top count from which there is an answer, in votes; None where there
-            always is one.
+    `vote_threshold` is None where there always is an answer.
 
     Returns:
         Logs of the chances of the classes, and of "no answer" where there is a threshold; shape

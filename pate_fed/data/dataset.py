@@ -116,10 +116,8 @@ class Dataset:
     the public pool or depends on no data, never on private records.
 
     Attributes:
-        name: The user's name for it.
         kind: "image" or "table": which models suit it.
         class_names: Names of classes 0, 1, ...; public schema.
-        private: Records of the hospitals.
         pool: The public inputs to ask about. Their labels exist in simulations only: to score with,
             and for a table to know how common each class is where the user does not say.
         test: Public records that measure accuracy and are used for nothing else.

@@ -46,7 +46,6 @@ class FlatColumn:
     """A column in which nearly all own rows are one feature. For the hospital's people alone.
 
     Attributes:
-        column: Its name.
         share: Share of the rows that become this feature, among those with a value.
         why: "beyond": all lie beyond the range that the public rows give; "crushed": the public
             rows are spread so widely that these fall together; "unknown": their categories are none

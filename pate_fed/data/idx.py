@@ -22,10 +22,6 @@ _UNSIGNED_BYTES = 0x08
 def read_idx(path: Path, *, axes: int) -> NDArray[np.uint8]:
     """Read an idx file of unsigned bytes, plain or gzipped.
 
-    Args:
-        path: The file.
-        axes: Number of axes that it must have: 3 for images, 1 for labels.
-
     Returns:
         uint8 array with `axes` axes.
 

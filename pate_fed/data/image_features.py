@@ -53,7 +53,6 @@ class ImageEncoder:
 
     Attributes:
         shape: Height, width and channels of an image.
-        projection: Of descriptions on the pool's principal components.
     """
 
     shape: tuple[int, int, int]
@@ -93,13 +92,6 @@ def fit_projection(public: NDArray[np.floating], *, components: int) -> Projecti
 
     The sign of each axis is fixed (its largest entry is positive), so that the same inputs give
     the same features.
-
-    Args:
-        public: Public inputs; shape (n, inputs).
-        components: How many axes; at most `inputs`.
-
-    Raises:
-        InvalidParameterError: more components than inputs, or none.
     """
     if not 1 <= components <= public.shape[1]:
         raise InvalidParameterError(

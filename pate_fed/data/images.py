@@ -112,10 +112,7 @@ def load_npz_images(path: Path, *, name: str, rng: np.random.Generator) -> Datas
     these are the private images, the pool and the test. Or it holds `images` and `labels`, which
     are split 60/25/15.
 
-    Args:
-        path: The archive.
-        name: Name of the data set.
-        rng: Decides the split of an archive that has none.
+    `rng` decides the split of an archive that has none.
 
     Raises:
         UnreadableFileError: no archive of such arrays.
@@ -193,13 +190,6 @@ def image_dataset(
     class_names: tuple[str, ...] | None = None,
 ) -> Dataset:
     """Encode three parts with features learned from the pool.
-
-    Args:
-        name: Name of the data set.
-        private: Images of the hospitals.
-        pool: Images that may be asked about.
-        test: Images to measure with.
-        class_names: Names of the classes; None for those of a known name, or their numbers.
 
     Raises:
         InvalidDataError: a part is empty, or images or labels do not fit together.

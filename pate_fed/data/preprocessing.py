@@ -81,12 +81,7 @@ class TablePreprocessing(Preprocessing):
         return Inputs(self.encoder.apply(columns, np.arange(len(text.lines), dtype=np.int64)))
 
     def cells(self, text: CsvTable) -> list[tuple[Cell, ...]]:
-        """Return the cells of its columns, each in its one form, without units.
-
-        Raises:
-            MissingColumnError: a column is absent.
-            InvalidCellError: a cell of a column of numbers is none, or has another unit.
-        """
+        """Return the cells of its columns, each in its one form, without units."""
         return [
             _cells_for(text, name, encoder)
             for name, encoder in zip(self.columns, self.encoder.encoders, strict=True)

@@ -95,9 +95,7 @@ class DataSource:
 def load_dataset(source: DataSource, *, rng: np.random.Generator) -> Dataset:
     """Load a data set, split it and preprocess it with statistics of its public pool.
 
-    Args:
-        source: The data set to load.
-        rng: Decides the split where the data set has none of its own.
+    `rng` decides the split where the data set has none of its own.
 
     Raises:
         InvalidDataError: or one of its kinds, if the files cannot be used.

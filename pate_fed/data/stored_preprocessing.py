@@ -23,11 +23,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ImagePreprocessing(Preprocessing):
-    """How images become features.
-
-    Attributes:
-        encoder: Fitted on the pool.
-    """
+    """How images become features."""
 
     kind: ClassVar[DatasetKind] = "image"
 
@@ -56,13 +52,7 @@ class ImagePreprocessing(Preprocessing):
 def write_preprocessing(
     directory: Path, preprocessing: Preprocessing, *, class_names: Sequence[str]
 ) -> None:
-    """Write the way from raw records to inputs, and the names of the classes.
-
-    Args:
-        directory: Made if absent.
-        preprocessing: The way.
-        class_names: Names of classes 0, 1, ...
-    """
+    """Write the way from raw records to inputs, and the names of the classes."""
     directory.mkdir(parents=True, exist_ok=True)
     described = {
         "schema_version": SCHEMA_VERSION,

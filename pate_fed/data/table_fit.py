@@ -40,8 +40,6 @@ class ColumnFit:
     """A column of the task in the own table.
 
     Attributes:
-        name: Its name.
-        kind: "number" or "category".
         public: Its cells in the public pool, in words.
         own: Its own cells, in words; empty where it cannot be read.
         remarks: Doubts about it, in words; it can be read all the same.

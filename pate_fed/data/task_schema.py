@@ -121,9 +121,7 @@ class TaskSchema:
     def encode(self, text: CsvTable, *, patient_column: str | None) -> Records:
         """Read a hospital's table as everybody does.
 
-        Args:
-            text: The table.
-            patient_column: Column that says whose a row is; None: each row is a patient of its own.
+        Without `patient_column` each row is a patient of its own.
 
         Raises:
             MissingColumnError: a column of the task, or the patient's, is absent.
@@ -398,9 +396,5 @@ def canonical_json(fields: object) -> bytes:
 
 
 def refuse_constant(name: str) -> None:
-    """Refuse NaN and infinities, which Python's JSON would read.
-
-    Raises:
-        ValueError: always.
-    """
+    """Refuse NaN and infinities, which Python's JSON would read."""
     raise ValueError(name)

@@ -32,7 +32,6 @@ def load_vote_counts(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
         Counts; int64, shape (queries, classes); every row sums to the number of teachers.
 
     Raises:
-        UnreadableFileError: there is no such file, or it is no plain NumPy array.
         InvalidParameterError: there are no such rows.
         InvalidVotesError: counts that are negative, not whole, too large, of fewer than two
             classes, or whose rows sum to different numbers of votes.
@@ -48,15 +47,10 @@ def load_vote_counts(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
 def load_predictions(path: Path, *, rows: tuple[int, int] | None = None) -> NDArray[np.float64]:
     """Load a student's chances of each class from a NumPy file.
 
-    Args:
-        path: A `.npy` file; shape (queries, classes).
-        rows: As in `load_vote_counts`: both files have the same queries.
-
     Returns:
         Finite numbers, shape (queries, classes); the mechanism checks their range and sums.
 
     Raises:
-        UnreadableFileError: there is no such file, or it is no plain NumPy array.
         InvalidParameterError: there are no such rows, or it is no table of finite numbers.
     """
     raw = load_array(path)
@@ -76,7 +70,6 @@ def load_outcomes(path: Path) -> NDArray[np.int64]:
         path: A `.npy` file of whole numbers; shape (answers,).
 
     Raises:
-        UnreadableFileError: there is no such file, or it is no plain NumPy array.
         InvalidAnswersError: the answers are no whole numbers on one axis.
     """
     raw = load_array(path)

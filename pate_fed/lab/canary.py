@@ -44,10 +44,8 @@ class CanaryAudit:
     """Findings of a canary audit.
 
     Attributes:
-        epsilon: Lower bound on epsilon; 0 where the worlds could not be told apart.
         found: Share of trials with the canary that the attack recognized.
         alarms: Share of trials without it in which the attack saw one.
-        trials: Trials of each world that were measured.
     """
 
     epsilon: float
@@ -71,16 +69,7 @@ def epsilon_lower_bound(
 ) -> float:
     """Return what epsilon must be at least, by the exact intervals of Clopper and Pearson.
 
-    Args:
-        found: Trials with the canary that were recognized.
-        alarms: Trials without it that were taken for such.
-        trials: With the canary.
-        delta: Of the claim, in (0, 1).
-        confidence: Chance at least with which the bound holds, in (0, 1).
-        others: Trials without it; None for as many.
-
-    Raises:
-        InvalidParameterError: a number is out of its range.
+    `others` are the trials without the canary, as many where it is None.
     """
     probability("delta", delta)
     risk = (1 - probability("confidence", confidence)) / 2
@@ -96,13 +85,7 @@ def epsilon_lower_bound(
 
 
 def clopper_pearson(cases: int, trials: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the exact interval of a share, of Clopper and Pearson.
-
-    Args:
-        cases: In 0..trials.
-        trials: At least 1.
-        confidence: Chance at least with which the interval holds the share, in (0, 1).
-    """
+    """Return the exact interval of a share, of Clopper and Pearson."""
     risk = (1 - probability("confidence", confidence)) / 2
     if not 0 <= cases <= trials or not trials:
         raise InvalidParameterError("cases must be in 0..trials", f"{cases} of {trials}")
@@ -129,7 +112,6 @@ def canary_audit(
         confidence: Chance at least with which the bound holds.
 
     Raises:
-        InvalidParameterError: other shapes, too few trials, or a number out of its range.
         InvalidAnswersError: the mechanism released another number of outcomes than rows.
     """
     here, there = (np.asarray(one, dtype=np.int64) for one in (with_canary, without))
@@ -152,11 +134,7 @@ def canary_audit(
 def audit_mechanism(
     mechanism: Mechanism, *, teachers: int, queries: int, trials: int, delta: float, seed: bytes
 ) -> CanaryAudit:
-    """Tell the worlds of `neighboring_worlds` by a mechanism's labels, noise at the coordinator.
-
-    Raises:
-        InvalidParameterError: a number is out of its range.
-    """
+    """Tell the worlds of `neighboring_worlds` by a mechanism's labels, noise at the coordinator."""
     here, there = neighboring_worlds(teachers, queries=queries)
     release = releases_of(mechanism, keyed_stream(seed, tag="canary audit"))
     return canary_audit(release, here, there, trials=trials, delta=delta)
@@ -165,11 +143,7 @@ def audit_mechanism(
 def neighboring_worlds(
     teachers: int, *, queries: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the counts of two classes with and without a canary: it breaks the closest votes.
-
-    Raises:
-        InvalidParameterError: a number is too small.
-    """
+    """Return the counts of two classes with and without a canary: it breaks the closest votes."""
     if whole("teachers", teachers) < 1 or whole("queries", queries) < 1:
         raise InvalidParameterError("a canary must have teachers and queries")
     less, more = teachers // 2, teachers - teachers // 2

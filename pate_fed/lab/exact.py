@@ -64,9 +64,6 @@ def exact_threshold_rdp(
 
     Returns:
         RDP in nats; shape (queries, orders).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
     """
     grid = renyi_orders(orders)
     margin = threshold_margin(maxima, vote_threshold=vote_threshold, sigma=sigma)
@@ -100,10 +97,6 @@ def exact_epsilon(
         vote_threshold: Noisy top count from which a query was answered; None for plain GNMax.
         offsets: Public whole numbers to subtract from the counts: for the check alone where it has
             noise of its own, otherwise for the label, too; shape (queries, classes). None for none.
-
-    Raises:
-        InvalidVotesError: no teachers can have cast `counts`.
-        InvalidParameterError: another argument is out of its range.
     """
     votes, weight = vote_counts(counts), int(event.weight)
     if weight != event.weight:
@@ -336,11 +329,6 @@ def _grid(
 
     They begin `reach` below halfway to the farthest class, which is where a class that is far
     behind wins, if it does; and end `reach` above the top.
-
-    Args:
-        shifted: Counts less the top count, in sigmas; shape (rows, kinds).
-        cuts: The threshold less the top count, in sigmas; shape (rows,). None for none.
-        reach: How far the grid goes beyond, in sigmas.
 
     Returns:
         Both of shape (rows, points); one row for all without cuts.

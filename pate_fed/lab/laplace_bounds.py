@@ -27,16 +27,8 @@ _ROWS = 1 << 12
 def laplace_log_q(counts: ArrayLike, *, gamma: float) -> NDArray[np.float64]:
     """Bound, in logs, the chance that the noisy winner of LNMax is not the plurality.
 
-    Args:
-        counts: Votes; whole numbers, shape (queries, classes), at least 2 classes.
-        gamma: Inverse scale of the Laplace noise in each count, per vote; above 0.
-
     Returns:
         Upper bound on log q, at most log(1 - 1/classes); shape (queries,).
-
-    Raises:
-        InvalidVotesError: no teachers can have cast `counts`.
-        InvalidParameterError: `gamma` is not above 0.
 
     Source:
         Papernot et al. 2017, Lemma 4. https://arxiv.org/abs/1610.05755
@@ -65,19 +57,8 @@ def laplace_rdp(
     public code asks for q < 1/2 instead, which is not enough: the bound then need not grow with q,
     and may be the log of a negative number.
 
-    Args:
-        counts: Votes; whole numbers, shape (queries, classes).
-        orders: Renyi orders, each above 1; shape (orders,).
-        gamma: Inverse scale of the Laplace noise in each count, per vote; above 0.
-        weight: Votes that one neighboring change can move.
-        pure_bound: As in `pure_dp_rdp`.
-
     Returns:
         RDP in nats, at most that of the pure bound; shape (queries, orders).
-
-    Raises:
-        InvalidVotesError: no teachers can have cast `counts`.
-        InvalidParameterError: another argument is out of its range.
 
     Source:
         Papernot et al. 2017, Theorem 3 and Lemma 4. https://arxiv.org/abs/1610.05755

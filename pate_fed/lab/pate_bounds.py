@@ -53,10 +53,6 @@ def gnmax_log_q(
     Returns:
         Upper bound on log q, at most log(1 - 1/outcomes); shape (queries,).
 
-    Raises:
-        InvalidVotesError: no teachers can have cast `counts`.
-        InvalidParameterError: another argument is out of its range.
-
     Source:
         Papernot et al. 2018, Proposition 7, by a union bound over the other outcomes. A threshold
         is one more option, whose count has no noise.
@@ -85,17 +81,7 @@ def gnmax_log_q(
 def threshold_log_q(
     maxima: ArrayLike, *, vote_threshold: float, sigma: float
 ) -> NDArray[np.float64]:
-    """Return the log of the chance of the check's less likely outcome.
-
-    Args:
-        maxima: Largest count of each query, in votes; shape (queries,).
-        vote_threshold: Noisy top count from which a query is answered.
-        sigma: Standard deviation of the noise in the check, in votes; above 0.
-
-    Raises:
-        InvalidVotesError: a top count is not whole, or there is not one axis.
-        InvalidParameterError: `sigma` is not above 0, or the threshold is not finite.
-    """
+    """Return the log of the chance of the check's less likely outcome."""
     margin = threshold_margin(maxima, vote_threshold=vote_threshold, sigma=sigma)
     return np.asarray(scipy.special.log_ndtr(-np.abs(margin)))
 
@@ -103,12 +89,7 @@ def threshold_log_q(
 def threshold_margin(
     maxima: ArrayLike, *, vote_threshold: float, sigma: float
 ) -> NDArray[np.float64]:
-    """Return by how many sigmas each maximum exceeds the threshold; shape (queries,).
-
-    Raises:
-        InvalidVotesError: a top count is not whole, or there is not one axis.
-        InvalidParameterError: `sigma` is not above 0, or the threshold is not finite.
-    """
+    """Return by how many sigmas each maximum exceeds the threshold; shape (queries,)."""
     noise = positive("sigma", sigma)
     return _threshold_margin(top_counts(maxima), vote_threshold=vote_threshold, sigma=noise)
 
@@ -131,15 +112,8 @@ def without_offsets(
 ) -> NDArray[np.int64]:
     """Return counts without what a student expects of them.
 
-    Args:
-        votes: Whole counts, from `vote_counts`; shape (queries, classes).
-        offsets: Public whole numbers to subtract; same shape. None for none.
-
     Returns:
         Counts of either sign; shape (queries, classes).
-
-    Raises:
-        InvalidParameterError: the offsets are not whole, or of another shape.
     """
     if offsets is None:
         return votes
@@ -166,9 +140,6 @@ def threshold_rdp(
 
     Returns:
         RDP in nats, at most order weight^2 / (2 sigma^2); shape (queries, orders).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
     """
     log_q = threshold_log_q(maxima, vote_threshold=vote_threshold, sigma=sigma)
     noise = math.sqrt(2) * sigma / positive("weight", weight)
@@ -199,10 +170,6 @@ def gnmax_total_rdp(
 
     Returns:
         RDP in nats; shape (orders,).
-
-    Raises:
-        InvalidVotesError: no teachers can have cast `counts`.
-        InvalidParameterError: another argument is out of its range.
     """
     log_q = gnmax_log_q(counts, sigma=sigma, vote_threshold=vote_threshold, offsets=offsets)
     noise = sigma / positive("weight", weight)
@@ -217,11 +184,7 @@ def threshold_total_rdp(
     sigma: float,
     weight: float = 1.0,
 ) -> NDArray[np.float64]:
-    """Sum `threshold_rdp` over the queries, without holding it; shape (orders,).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
-    """
+    """Sum `threshold_rdp` over the queries, without holding it; shape (orders,)."""
     log_q = threshold_log_q(maxima, vote_threshold=vote_threshold, sigma=sigma)
     noise = math.sqrt(2) * sigma / positive("weight", weight)
     return total_rdp_from_log_q(log_q, orders, sigma=noise)
@@ -234,9 +197,6 @@ def total_rdp_from_log_q(
 
     Returns:
         RDP in nats; shape (orders,).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
     """
     checked, grid = _checked_log_q(log_q), renyi_orders(orders)
     each = np.ones(len(checked)) if shares is None else np.asarray(shares, dtype=np.float64)
@@ -271,16 +231,8 @@ def rdp_from_log_q(log_q: ArrayLike, orders: ArrayLike, *, sigma: float) -> NDAr
 
     Elsewhere, and where it is larger, order / sigma^2 is returned.
 
-    Args:
-        log_q: Upper bounds on log q, at most 0, minus infinity for q = 0; shape (queries,).
-        orders: Renyi orders, each above 1; shape (orders,).
-        sigma: Above 0.
-
     Returns:
         RDP in nats; shape (queries, orders).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
 
     Source:
         Papernot et al. 2018, Theorem 6, with mu2 = sigma sqrt(ln 1/q) and mu1 = mu2 + 1.

@@ -16,7 +16,6 @@ from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.accounting.curves import event_approximate_rdp, event_rdp
 from pate_fed.accounting.ranges import probability, vote_counts
 from pate_fed.errors import InvalidParameterError
-from pate_fed.federation import RunTerms
 from pate_fed.lab.laplace_bounds import laplace_rdp
 from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax
 from pate_fed.lab.mechanisms.noisy_counts import NoisyCounts
@@ -30,6 +29,7 @@ from pate_fed.mechanisms import (
     ThresholdMax,
 )
 from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.terms import RunTerms
 
 
 def instance_rdp(
@@ -43,13 +43,6 @@ def instance_rdp(
     """Bound the RDP of a release given its votes, as the papers do. The result is private.
 
     A mechanism without such a bound has the one that holds for all votes.
-
-    Args:
-        rule: The mechanism that made the release.
-        counts: Votes of the queries looked at; shape (queries, classes).
-        outcomes: `Outcome` of each, answered or refused; shape (queries,).
-        orders: Renyi orders, each above 1; shape (orders,).
-        weight: Votes that one neighboring change can move.
 
     Returns:
         RDP in nats of all of them together; shape (orders,).
@@ -100,11 +93,6 @@ class PerInstanceMeter:
     """Adds a run's cost up batch by batch, so that no batch's votes need to be kept.
 
     Private, as the cost itself.
-
-    Args:
-        mechanism: The rule of the run.
-        delta: In (0, 1).
-        weight: Votes that one neighboring change can move.
     """
 
     def __init__(self, mechanism: Mechanism, *, delta: float, weight: float = 1.0) -> None:
@@ -123,14 +111,7 @@ class PerInstanceMeter:
     ) -> None:
         """Add a batch.
 
-        Args:
-            counts: Its votes; shape (queries, classes).
-            release: The release of that batch.
-            rule: The rule of this batch, where it differs from the run's by public predictions.
-
-        Raises:
-            InvalidVotesError: no teachers can have cast `counts`.
-            InvalidParameterError: shapes differ.
+        The rule of a batch may differ from the run's by public predictions.
         """
         votes = vote_counts(counts)
         if len(votes) != len(release):

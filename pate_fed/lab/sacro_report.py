@@ -18,7 +18,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pate_fed.lab.membership import MembershipAudit
+from pate_fed.lab.membership_inference import MembershipAudit
 
 ATTACK: Final = "LiRA Attack"
 _P_THRESHOLD: Final = 0.05
@@ -47,16 +47,8 @@ def sacro_report(
 ) -> dict[str, object]:
     """Return a report as SACRO-ML writes it, for `json.dumps`.
 
-    Args:
-        audit: The audit.
-        log_id: Unique name of this report.
-        log_time: Its time, as ``dd/mm/yyyy HH:MM:SS``.
-        made_by: Name and version of this program: it stands where SACRO-ML names its own.
-        models: Number of shadow models.
-        target_model: Name of the attacked kind of model.
-        parameters: How it was trained.
-        claim: Claimed epsilon; infinite where nothing is claimed.
-        delta: Of the claim.
+    The time reads ``dd/mm/yyyy HH:MM:SS``; `made_by`, name and version of this program, stands
+    where SACRO-ML names its own. A claim of infinity claims nothing.
     """
     measured = _instance(audit)
     spread = _null_spread(measured["n_pos_test_examples"], measured["n_neg_test_examples"])

@@ -90,8 +90,6 @@ class InstanceCost:
     """The cost of a run on its votes at one order, and how far that can move. Private.
 
     Attributes:
-        order: Renyi order, that of the plan.
-        rdp: In nats, at this order.
         local_sensitivities: A(0), A(1), ... of `rdp`; shape (distances,).
     """
 
@@ -106,18 +104,9 @@ class InstanceCost:
 def gnss_rdp(order: float, *, beta: float, sigma_ss: float, margin: float = 0.0) -> float:
     """Return the RDP of releasing f(D) with noise sigma_ss SS_beta(D), raised by a margin.
 
-    Args:
-        order: Renyi order, above 1.
-        beta: Above 0, with order (1 - e^(-2 beta)) < 1: beyond it the divergence is infinite.
-        sigma_ss: Noise in units of the smooth sensitivity, above 0.
-        margin: Standard deviations by which the released number is raised, at least 0.
-
     Returns:
         The exact supremum of the divergence over all means and scales that smooth sensitivity
         allows (an upper bound on it where the margin is not 0), in nats.
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
     """
     order = float(renyi_orders([order])[0])
     positive("beta", beta)
@@ -160,7 +149,6 @@ def instance_cost(
             Interactive-GNMax; shape (queries, classes). None for none.
 
     Raises:
-        InvalidVotesError: this many teachers cannot have cast `counts`.
         InvalidParameterError: the conditions do not hold, or an argument is out of its range.
     """
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)
@@ -189,11 +177,7 @@ def instance_cost(
 
 
 def expected_epsilon(cost: InstanceCost, plan: SanitizingPlan, *, delta: float) -> float:
-    """Return the average result of a release. Private, unless the votes are simulated.
-
-    Raises:
-        InvalidParameterError: `delta` is out of its range, or the cost is at another order.
-    """
+    """Return the average result of a release. Private, unless the votes are simulated."""
     total = cost.rdp + plan.margin * _noise_sigma(cost, plan) + plan.rdp
     return convert_at_orders([total], [plan.order], delta=delta, method="cks").epsilon
 
@@ -206,16 +190,10 @@ def choose_plan(
 ) -> SanitizingPlan:
     """Choose order, beta and sigma_ss for votes that are public or simulated.
 
-    Args:
-        costs: The costs of such votes, at one order or several.
-        delta: In (0, 1).
-        chosen_from: Kind of the votes behind `costs`; the run's own are no choice.
+    `chosen_from` is the kind of the votes behind `costs`: the run's own are no choice.
 
     Returns:
         The plan of the smallest expected epsilon, on a grid.
-
-    Raises:
-        InvalidParameterError: there is no cost, or an argument is out of its range.
     """
     if not costs:
         raise InvalidParameterError("there must be a cost at one order at least")

@@ -60,10 +60,6 @@ class SmoothSetting:
     """The parameters of a GNMax label's smooth sensitivity, besides the votes. All public.
 
     Attributes:
-        sigma: Standard deviation of the total noise in each count, in votes; above 0.
-        classes: Number of classes, at least 2.
-        order: Renyi order, above 1.
-        teachers: Votes per query, at least 1.
         weight: Votes that one neighboring change can move, a whole number of at least 1.
     """
 
@@ -135,11 +131,6 @@ def capped_rdp(log_q: Floats, setting: SmoothSetting, *, log_q0: float) -> Float
     """Return beta: the bound below the crossover, order weight^2 / sigma^2 from there on.
 
     It is valid wherever `rdp_from_log_q` is, and never smaller.
-
-    Args:
-        log_q: Upper bounds on log q, at most 0; any shape.
-        setting: Public parameters.
-        log_q0: Crossover, from `smooth_conditions`.
     """
     is_below = log_q < log_q0
     x = np.sqrt(-np.where(is_below, log_q, log_q0))

@@ -54,15 +54,7 @@ _BLOCK = 1 << 19
 
 
 def smooth_sensitivity(local_sensitivities: ArrayLike, *, beta: float) -> float:
-    """Return max over d of e^(-beta d) A(d).
-
-    Args:
-        local_sensitivities: A(0), A(1), ...; shape (distances,).
-        beta: Above 0.
-
-    Raises:
-        InvalidParameterError: `beta` is not above 0, or the list is not of numbers of at least 0.
-    """
+    """Return max over d of e^(-beta d) A(d)."""
     listed = np.asarray(local_sensitivities, dtype=np.float64)
     if listed.ndim != 1 or not listed.size or not (listed >= 0).all():
         raise InvalidParameterError("local sensitivities must be at least 0, on one axis")
@@ -77,11 +69,6 @@ def distances(teachers: int, weight: int = 1) -> int:
 
 def gnmax_local_sensitivities(counts: ArrayLike, setting: SmoothSetting) -> Floats:
     """Bound the local sensitivity of each label's cost at every distance from its votes.
-
-    Args:
-        counts: Votes; whole numbers, each row summing to `setting.teachers`; shape
-            (queries, classes).
-        setting: Public parameters.
 
     Returns:
         A(d) in nats, for d = 0, 1, ...; shape (queries, `distances(teachers, weight)`).
@@ -108,18 +95,8 @@ def total_gnmax_local_sensitivities(
 ) -> Floats:
     """Add up the lists of many labels without holding all of them.
 
-    Args:
-        counts: As in `gnmax_local_sensitivities`.
-        setting: Public parameters.
-        shares: Weight of each query, at least 0; 1 for a label that was released. Shape (queries,);
-            None for 1 each.
-
     Returns:
         Sum of A(d) over the queries, in nats; shape (distances,).
-
-    Raises:
-        InvalidVotesError: as `gnmax_local_sensitivities`.
-        InvalidParameterError: as there, or the shares do not fit.
     """
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)
     weights = shares_of(shares, len(votes))
@@ -156,10 +133,6 @@ def threshold_local_sensitivities(
 
     Returns:
         A(d) in nats; shape (queries, `distances(teachers, weight)`).
-
-    Raises:
-        InvalidVotesError: a top count is not a whole number in that range.
-        InvalidParameterError: another argument is out of its range.
     """
     if lowest >= teachers:
         raise InvalidParameterError("lowest must be below the number of teachers", lowest)
@@ -193,10 +166,6 @@ def two_class_local_sensitivities(
 
     Returns:
         A(d) in nats; shape (queries, `distances(n, weight)`).
-
-    Raises:
-        InvalidVotesError: not two classes, or rows that do not sum to n.
-        InvalidParameterError: `weight` is not at least 1.
     """
     teachers = len(cost_of_class0) - 1
     votes = votes_of(counts, teachers=teachers, classes=2)
@@ -209,17 +178,8 @@ def two_class_label_costs(*, sigma: float, order: float, teachers: int, weight: 
 
     That is the largest Renyi divergence, in either direction, to any vote one unit away.
 
-    Args:
-        sigma: Standard deviation of the total noise in each count, in votes; above 0.
-        order: Renyi order, above 1.
-        teachers: Votes per query n, at least 1.
-        weight: Votes that one neighboring change can move, at least 1.
-
     Returns:
         RDP in nats; shape (n + 1,).
-
-    Raises:
-        InvalidParameterError: an argument is out of its range.
     """
     setting = SmoothSetting(sigma, 2, order, teachers, weight)
     gaps: Floats = 2.0 * np.arange(setting.teachers + 1, dtype=np.float64) - setting.teachers
@@ -254,11 +214,7 @@ def local_sensitivity_at(
 
 
 def votes_of(counts: ArrayLike, *, teachers: int, classes: int) -> Counts:
-    """Return vote counts of this many teachers and classes as int64.
-
-    Raises:
-        InvalidVotesError: they are not, or `vote_counts` refuses them.
-    """
+    """Return vote counts of this many teachers and classes as int64."""
     votes = vote_counts(counts)
     if votes.shape[1] != classes:
         raise InvalidVotesError(f"counts must have {classes} classes", votes.shape[1])
@@ -268,11 +224,7 @@ def votes_of(counts: ArrayLike, *, teachers: int, classes: int) -> Counts:
 
 
 def shares_of(shares: ArrayLike | None, queries: int) -> Floats:
-    """Return the weight of each query, 1 each for None.
-
-    Raises:
-        InvalidParameterError: another number of them, or one below 0.
-    """
+    """Return the weight of each query, 1 each for None."""
     if shares is None:
         return np.ones(queries)
     checked = np.asarray(shares, dtype=np.float64)

@@ -8,6 +8,7 @@ from pate_fed.mechanisms.discrete_sampling import (
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Mechanism, Size, Spec
+from pate_fed.mechanisms.mechanism_words import NOBODY_IS_PROTECTED
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noise_shares import ROW_SUM_FALSE_ALARM, DistributedNoise
 from pate_fed.mechanisms.noisy_max import NoisyMax
@@ -29,7 +30,6 @@ from pate_fed.mechanisms.sampling import (
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax, StableMax
 from pate_fed.mechanisms.tallies import Tallies
 from pate_fed.mechanisms.threshold_max import InteractiveThresholdMax, ThresholdMax
-from pate_fed.mechanisms.words import NOBODY_IS_PROTECTED
 
 __all__ = [
     "CONFIDENCE",

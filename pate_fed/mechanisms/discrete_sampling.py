@@ -64,34 +64,17 @@ def sample_discrete_gaussian(
 
     Returns:
         Noise in votes; int64 of this shape.
-
-    Raises:
-        InvalidParameterError: `sigma` is out of its range, or the source gives too few bytes.
     """
     return _draw(_table(positive("sigma", sigma)), shape, random_bytes)
 
 
 def largest_draw(sigma: float) -> int:
-    """Return the largest value that a draw can have, on either side of 0.
-
-    Args:
-        sigma: In votes; above 0.
-
-    Raises:
-        InvalidParameterError: `sigma` is out of its range.
-    """
+    """Return the largest value that a draw can have, on either side of 0."""
     return _largest(positive("sigma", sigma))
 
 
 def discrete_variation_bound(sigma: float) -> float:
-    """Bound the total variation distance between a draw and its ideal law.
-
-    Args:
-        sigma: In votes; above 0.
-
-    Raises:
-        InvalidParameterError: `sigma` is out of its range.
-    """
+    """Bound the total variation distance between a draw and its ideal law."""
     return (2 * _largest(positive("sigma", sigma)) + 2) * 2.0**-_BITS
 
 

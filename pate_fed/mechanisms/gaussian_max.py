@@ -31,10 +31,10 @@ from pate_fed.mechanisms.mechanism import (
     require_shares,
     whole_votes,
 )
+from pate_fed.mechanisms.mechanism_words import pick
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
-from pate_fed.mechanisms.words import pick
 from pate_fed.releases import NoisyRelease
 from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
@@ -88,10 +88,6 @@ class GaussianMax(NoisyMax):
 
     def label(self, noisy: NoisyHistogram, *, max_answers: int) -> NoisyRelease:
         """Decide on every row that was opened with the parties' noise in it.
-
-        Args:
-            noisy: The opened rows of a batch.
-            max_answers: Answers that are left, at least as many as rows.
 
         Raises:
             InvalidParameterError: the coordinator is to add the noise, more rows were opened than

@@ -16,10 +16,10 @@ from pate_fed.accounting.events import LaplaceMaxEvent, PrivacyEvent
 from pate_fed.accounting.ranges import in_range
 from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
 from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
+from pate_fed.mechanisms.mechanism_words import pick
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
-from pate_fed.mechanisms.words import pick
 from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 

@@ -115,9 +115,6 @@ class Mechanism(ABC):
             noise: Who adds the noise.
             random_bytes: Source of the noise; fresh bytes for every draw.
             max_answers: Answers after which the rest of the batch is not asked, at least 0.
-
-        Raises:
-            InvalidParameterError: the cap is not a whole number of at least 0.
         """
 
     @abstractmethod
@@ -134,16 +131,7 @@ class Mechanism(ABC):
         """
 
     def worst_case_event(self, asks: int, answers: int, *, weight: float = 1.0) -> PrivacyEvent:
-        """Return the event of at most so many asks and answers: the one to reserve.
-
-        Args:
-            asks: Cap on queries looked at.
-            answers: Cap on labels released; more than `asks` cannot happen.
-            weight: As for `event`.
-
-        Raises:
-            InvalidParameterError: a cap is not a whole number of at least 0.
-        """
+        """Return the event of at most so many asks and answers: the one to reserve."""
         return self.event(asks, min(whole("asks", asks), whole("answers", answers)), weight=weight)
 
     @abstractmethod
@@ -177,12 +165,6 @@ def require_noise_here(shares: int | None) -> None:
 
 def require_opened(noisy: NoisyHistogram, *, most: int, sigma: float, shares: int | None) -> None:
     """Check rows that were opened with the parties' noise in them.
-
-    Args:
-        noisy: The rows.
-        most: Rows that the caps allow.
-        sigma: Noise that was promised, in votes.
-        shares: Of the mechanism.
 
     Raises:
         InvalidParameterError: the coordinator is to add the noise, more rows were opened than the
@@ -225,9 +207,6 @@ def assemble_release(
 
     Returns:
         A release that is independent of all queries after the last one looked at.
-
-    Raises:
-        InvalidParameterError: the cap is not a whole number of at least 0.
     """
     answers_before: NDArray[np.int64] = np.cumsum(passed) - passed
     asked = answers_before < whole("max_answers", max_answers)

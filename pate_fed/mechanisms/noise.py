@@ -37,16 +37,7 @@ class NoisePlan:
     def perturb(
         self, summed: SummedHistogram, *, sigma: float, random_bytes: RandomBytes
     ) -> NoisyHistogram:
-        """Add fresh noise to every count.
-
-        Args:
-            summed: Exact counts.
-            sigma: Standard deviation of the noise in each count, in votes; above 0.
-            random_bytes: Source of the noise.
-
-        Raises:
-            InvalidParameterError: `sigma` is out of its range.
-        """
+        """Add fresh noise to every count."""
         shape = summed.counts.shape
         noise, rest = split_gaussian(shape, sigma=sigma, random_bytes=random_bytes)
         return NoisyHistogram(_added(summed.counts, noise), sigma, rest)
@@ -64,19 +55,8 @@ class NoisePlan:
 
         The noisy top count itself never leaves.
 
-        Args:
-            summed: Exact counts.
-            vote_threshold: From which a query passes, in votes.
-            sigma: Standard deviation of the noise, in votes; above 0.
-            random_bytes: Source of the noise.
-            offsets: Public whole numbers to subtract from the counts first; shape (queries,
-                classes).
-
         Returns:
             Shape (queries,).
-
-        Raises:
-            InvalidParameterError: `sigma` is out of its range, or `offsets` are of another shape.
         """
         counts = summed.counts
         if offsets is not None:
@@ -106,9 +86,6 @@ class NoisePlan:
             random_bytes: Source of the noise.
             boost: Votes added to the largest count first. Anything but 0 voids differential
                 privacy: for the comparison in `immutable_max` only.
-
-        Raises:
-            InvalidParameterError: `gamma` is out of its range.
         """
         counts = summed.counts
         noise = sample_laplace(counts.shape, gamma=gamma, random_bytes=random_bytes)

@@ -74,10 +74,6 @@ class DistributedNoise:
     def of(cls, rule: Rule, parties: int) -> Self:
         """Divide the noise of a rule.
 
-        Args:
-            rule: With noise at the parties.
-            parties: All that add noise.
-
         Raises:
             InvalidParameterError: the coordinator adds the noise, or it cannot be divided so.
         """
@@ -98,16 +94,8 @@ class DistributedNoise:
     def draw(self, queries: int, classes: int, *, random_bytes: RandomBytes) -> NoiseShare:
         """Draw one party's share, fresh for one plan.
 
-        Args:
-            queries: Rows.
-            classes: Columns.
-            random_bytes: The operating system's secure source, or a keyed stream in a simulation.
-
         Returns:
             Independent discrete Gaussians, each within `variation` of its ideal law.
-
-        Raises:
-            InvalidParameterError: the source gives too few bytes.
         """
         shape = (whole("queries", queries), whole("classes", classes))
         counts = sample_discrete_gaussian(shape, sigma=self.share_sigma, random_bytes=random_bytes)
@@ -124,9 +112,6 @@ class DistributedNoise:
 
         Args:
             senders: |U|, the parties whose vectors the sum holds; n - d to n.
-
-        Raises:
-            InvalidParameterError: this number of senders is impossible.
         """
         if not self.parties - self.dropouts <= whole("senders", senders) <= self.parties:
             raise InvalidParameterError(
@@ -157,9 +142,6 @@ class DistributedNoise:
 
         Returns:
             The smallest whole bound with Q 2 e^(-b^2 / (2 s^2)) at most `false_alarm`, in votes.
-
-        Raises:
-            InvalidParameterError: an argument is out of its range.
         """
         if min(whole("queries", queries), whole("classes", classes)) < 1:
             raise InvalidParameterError("queries and classes must be at least 1")
@@ -169,9 +151,6 @@ class DistributedNoise:
 
     def require_room(self, total_votes: int) -> None:
         """Check that no sum can leave the ring's signed range, for any draw.
-
-        Args:
-            total_votes: Votes that all parties together cast per query.
 
         Raises:
             InvalidParameterError: votes and the largest possible noise reach 2^31.

@@ -51,15 +51,7 @@ class NoisyMax(Mechanism):
         return self.decide(noisy, max_answers=max_answers)
 
     def decide(self, noisy: NoisyHistogram, *, max_answers: int) -> NoisyRelease:
-        """Answer with the largest noisy count, or refuse, in order until the last allowed answer.
-
-        Args:
-            noisy: Counts with their noise.
-            max_answers: Answers after which the rest of the batch is not asked, at least 0.
-
-        Raises:
-            InvalidParameterError: the cap is not a whole number of at least 0.
-        """
+        """Answer with the largest noisy count, or refuse, until the last allowed answer."""
         winners = noisy_winners(noisy)
         passed = self._is_answered(noisy, winners)
         return assemble_release(winners, passed, max_answers=max_answers)

@@ -35,9 +35,6 @@ class StudentPredictions:
             probabilities: The student's chance of each class; shape (queries, classes), rows that
                 sum to 1 but for 1e-6.
             total_votes: Votes that all parties together cast per query, at least 1.
-
-        Raises:
-            InvalidParameterError: an argument is out of its range.
         """
         chances = np.array(probabilities, dtype=np.float64)
         if chances.ndim != 2 or chances.shape[1] < 2 or not (chances >= 0).all():
@@ -55,10 +52,6 @@ class StudentPredictions:
 
     def require_fit(self, shape: tuple[int, ...], *, total_votes: int | None = None) -> None:
         """Refuse counts that they were not made for.
-
-        Args:
-            shape: Of the counts: queries, classes.
-            total_votes: On each query, where known.
 
         Raises:
             InvalidParameterError: they are for others.
@@ -95,9 +88,6 @@ class HearsStudent:
     def reinforced_labels(self, release: NoisyRelease) -> NDArray[np.int64]:
         """Put a confident student's own labels where teachers gave none. Looks at no votes.
 
-        Args:
-            release: Of the batch that the predictions are for.
-
         Returns:
             Released labels, the student's own where a query was refused and the student's chance
             of it is at least `confidence`, `ABSTAIN` elsewhere; shape (queries,).
@@ -120,11 +110,7 @@ class HearsStudent:
 
 
 def checked_confidence(confidence: float) -> float:
-    """Return a confidence between 0 and 1.
-
-    Raises:
-        InvalidParameterError: it is out of its range.
-    """
+    """Return a confidence between 0 and 1."""
     if not 0 <= confidence <= 1:
         raise InvalidParameterError("confidence must be between 0 and 1", confidence)
     return confidence

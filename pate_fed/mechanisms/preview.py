@@ -27,12 +27,7 @@ _SPREAD: Final = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The behavior of a mechanism on simulated votes.
-
-    Attributes:
-        answer_rate: Share of queries that are answered.
-        accuracy: Share of the answers that are right.
-    """
+    """The behavior of a mechanism on simulated votes."""
 
     answer_rate: float
     accuracy: float

@@ -63,9 +63,6 @@ def sample_gaussian(
 
     Returns:
         Noise in votes, within 9.2 sigma; float64 of this shape.
-
-    Raises:
-        InvalidParameterError: `sigma` is out of its range, or the source gives too few bytes.
     """
     return split_gaussian(shape, sigma=sigma, random_bytes=random_bytes)[0]
 
@@ -75,10 +72,7 @@ def split_gaussian(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Draw independent Gaussian noise, in two parts.
 
-    Args:
-        shape: As for `sample_gaussian`, like the other arguments and the errors.
-        sigma: See there.
-        random_bytes: See there.
+    Arguments and errors are those of `sample_gaussian`.
 
     Returns:
         The result of `sample_gaussian`, and the rest of each draw: between -`GRID` / 2 and `GRID` /
@@ -98,11 +92,7 @@ def split_gaussian(
 
 
 def total_variation_bound(sigma: float) -> float:
-    """Bound the total variation distance between a draw and an ideal Gaussian, rounded alike.
-
-    Args:
-        sigma: Standard deviation, in votes; above 0.
-    """
+    """Bound the total variation distance between a draw and an ideal Gaussian, rounded alike."""
     # Each boundary of a cell lies off by at most 1.5e-16 + 9e-16 |z|; times the density, summed
     # over all boundaries, sigma / GRID times its mean 8.7e-16. The words add 2^-64 for each
     # of 18.4 sigma / GRID boundaries, the cut at 9.2 sigma 2^-64.
@@ -123,9 +113,6 @@ def sample_laplace(
 
     Returns:
         Noise in votes, within 44.4 / gamma; float64 of this shape.
-
-    Raises:
-        InvalidParameterError: `gamma` is out of its range, or the source gives too few bytes.
     """
     if positive("gamma", gamma) < 1 / LARGEST_SIGMA:
         raise InvalidParameterError(f"gamma must be at least {1 / LARGEST_SIGMA:g}", gamma)
@@ -137,11 +124,7 @@ def sample_laplace(
 
 
 def laplace_variation_bound(gamma: float) -> float:
-    """Bound the total variation distance between a draw and ideal Laplace noise, rounded alike.
-
-    Args:
-        gamma: Inverse scale, per vote; above 0.
-    """
+    """Bound the total variation distance between a draw and ideal Laplace noise, rounded alike."""
     # In units of 1 / gamma a boundary z of a cell lies off by at most 1.2e-16 + 4.5e-16 |z|: the
     # tail and its log, the log's own rounding, the division. Times the density e^-|z| / 2,
     # summed over all boundaries; the words add 2^-64 for each of 2 * 44.4 / (gamma GRID).

@@ -36,9 +36,9 @@ from pate_fed.mechanisms.mechanism import (
     Spec,
     assemble_release,
 )
+from pate_fed.mechanisms.mechanism_words import number
 from pate_fed.mechanisms.noise import NoisePlan, stable_distance
 from pate_fed.mechanisms.sampling import RandomBytes, sample_gaussian, sample_laplace
-from pate_fed.mechanisms.words import number
 from pate_fed.releases import ABSTAIN, NoisyRelease
 from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
@@ -121,14 +121,8 @@ class StableMax(Mechanism):
     def answer_chances(self, counts: ArrayLike) -> NDArray[np.float64]:
         """Return the chance that each query is answered, given its votes. Private.
 
-        Args:
-            counts: Votes; shape (queries, classes).
-
         Returns:
             Shape (queries,); but for the noise's grid of 1/64.
-
-        Raises:
-            InvalidVotesError: no teachers can have cast `counts`.
         """
         stable_for = stable_distance(vote_counts(counts), unit_votes=self.unit_votes)
         return self.chance_above(np.asarray(stable_for - self.bar, dtype=np.float64))

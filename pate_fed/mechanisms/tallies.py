@@ -19,7 +19,7 @@ from pate_fed.mechanisms.mechanism import (
     require_opened,
     whole_votes,
 )
-from pate_fed.mechanisms.words import number
+from pate_fed.mechanisms.mechanism_words import number
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram

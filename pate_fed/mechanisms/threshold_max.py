@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pate_fed.accounting.ranges import in_range
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
+from pate_fed.mechanisms.mechanism_words import noise_added, number
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.predictions import (
     CONFIDENCE,
@@ -27,7 +28,6 @@ from pate_fed.mechanisms.predictions import (
     checked_confidence,
 )
 from pate_fed.mechanisms.sampling import RandomBytes
-from pate_fed.mechanisms.words import noise_added, number
 from pate_fed.releases import NoisyRelease
 from pate_fed.rule import Rule
 from pate_fed.votes import NoisyHistogram, SummedHistogram
@@ -41,13 +41,10 @@ class ThresholdMax(GaussianMax):
     Guarantee:
         As for GNMax with the same noise, for all votes and thresholds, and at both places of the
         noise; an ask without an answer costs the same. With noise at the parties a run is priced
-        like its rows in the public's view, too (`pate_fed.pricing`). Revealed: for each query
+        like its rows in the public's view, too (`pate_fed.prices`). Revealed: for each query
         asked, a label or "no answer"; never the noisy count. The threshold is public, and may
         follow from earlier releases. Two classes are priced as three options, because "no answer"
         is the third.
-
-    Attributes:
-        vote_threshold: Noisy top count from which a query is answered, in votes; finite.
     """
 
     name: ClassVar[str] = "threshold"

@@ -12,14 +12,6 @@ from pate_fed.nodes.checks import (
     table_of_checks,
     unlocked_libraries,
 )
-from pate_fed.nodes.console import (
-    Format,
-    error_line,
-    one_line,
-    place_of,
-    printable,
-    wants_json,
-)
 from pate_fed.nodes.kept_child import KeptChild, wait_for_parent_to_end
 from pate_fed.nodes.logs import JsonFormatter, facts, log_line, pass_on, write_logs_as_json
 from pate_fed.nodes.machine import GIB, check_owner_only, check_room, free_disk
@@ -41,6 +33,14 @@ from pate_fed.nodes.settings_file import (
     schema_of,
     typed_in,
     with_environment,
+)
+from pate_fed.nodes.terminal import (
+    Format,
+    error_line,
+    one_line,
+    place_of,
+    printable,
+    wants_json,
 )
 
 __all__ = [

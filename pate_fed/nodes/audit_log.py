@@ -56,8 +56,6 @@ class AuditEntry:
     Attributes:
         number: From 1.
         at: When, Unix time in milliseconds.
-        act: Its kind, one of the node's.
-        facts: Its facts.
     """
 
     number: int
@@ -88,10 +86,6 @@ class AuditEntry:
     @classmethod
     def from_bytes(cls, body: bytes, acts: type[StrEnum]) -> AuditEntry:
         """Read the bytes of `to_bytes`.
-
-        Args:
-            body: The bytes.
-            acts: Kinds of the node's acts.
 
         Raises:
             MalformedMessageError: it is no entry.

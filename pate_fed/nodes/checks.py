@@ -95,13 +95,7 @@ def made_check(name: str, check: Callable[[], Finding]) -> Check:
 def made_checks(
     checks: Iterable[tuple[str, Callable[[T, Around], Finding]]], looked_at: T, around: Around
 ) -> Iterator[Check]:
-    """Make checks by name; one that finds a fault does not stop the rest.
-
-    Args:
-        checks: Name and check of each.
-        looked_at: The argument of each check.
-        around: The world around it.
-    """
+    """Make checks by name; one that finds a fault does not stop the rest."""
     for name, check in checks:
         yield made_check(name, partial(check, looked_at, around))
 

@@ -18,7 +18,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from pate_fed.errors import CodedError, said
-from pate_fed.nodes.console import (
+from pate_fed.nodes.logs import log_line
+from pate_fed.nodes.terminal import (
     Format,
     error_line,
     one_line,
@@ -26,7 +27,6 @@ from pate_fed.nodes.console import (
     printable,
     wants_json,
 )
-from pate_fed.nodes.logs import log_line
 from pate_fed.version import __version__
 from protocols.errors import ProtocolError
 
@@ -61,12 +61,7 @@ class _Showing(TyperCommand):
 
 
 class Commands(typer.Typer):
-    """Commands under one name.
-
-    Args:
-        about: Their purpose, for the help.
-        settings: Of the program as a whole.
-    """
+    """Commands under one name."""
 
     def __init__(self, about: str, **settings: Any) -> None:
         super().__init__(
@@ -123,9 +118,6 @@ class CommandLine:
         internal: Makes the error of a fault of this program, or of an interrupt.
         interrupt: Rule and value of the error after Ctrl-C.
         code_of: Returns the public code of an error.
-
-    Attributes:
-        app: Takes the commands.
     """
 
     def __init__(

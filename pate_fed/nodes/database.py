@@ -310,10 +310,7 @@ def parts_of(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
 def put(connection: Connection, table: type[DeclarativeBase], *rows: Mapping[str, object]) -> None:
     """Add rows; where a key is known, change these columns of its row.
 
-    Args:
-        connection: A transaction.
-        table: Their table.
-        rows: All of the same columns.
+    All rows have the same columns.
     """
     if rows:
         statement = _put(table, tuple(rows[0]), connection.dialect.name)

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from pate_fed.errors import InvalidSettingError
-from pate_fed.nodes.console import one_line, place_of
 from pate_fed.nodes.owner_files import OWNER_ONLY, write_file
+from pate_fed.nodes.terminal import one_line, place_of
 from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
 
 if TYPE_CHECKING:
@@ -83,11 +83,7 @@ Deliver = Callable[[Sequence[Mapping[str, Any]]], tuple[int, str]]
 class Forwarder:
     """Copies a log's new entries, again and again.
 
-    Args:
-        settings: Where to.
-        log: The log.
-        places: File that remembers the last copied entry of each target.
-        program: Name of this program in syslog.
+    The file `places` remembers the last copied entry of each target.
     """
 
     def __init__(self, settings: Forwarding, log: AuditLog, *, places: Path, program: str) -> None:
@@ -152,13 +148,7 @@ def as_line(table: Mapping[str, object]) -> str:
 
 
 def syslog_message(table: Mapping[str, object], *, program: str, host: str) -> bytes:
-    """Return an entry as one message of RFC 5424; one that is too long loses its texts.
-
-    Args:
-        table: The entry.
-        program: APP-NAME.
-        host: HOSTNAME.
-    """
+    """Return an entry as one message of RFC 5424; one that is too long loses its texts."""
     kind = re.sub(r"[^a-z0-9]+", "-", str(table["act"]).lower())[:32] or "-"
     head = f"<{_PRIORITY}>1 {table['at']} {host} {program} - {kind} - "
     short = {name: value for name, value in table.items() if name != "body"}

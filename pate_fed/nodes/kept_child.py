@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from pate_fed.nodes.console import place_of
 from pate_fed.nodes.logs import pass_on, write_logs_as_json
 from pate_fed.nodes.owner_files import OWNER_ONLY
+from pate_fed.nodes.terminal import place_of
 
 _END_S: Final = 20.0
 _LAST_WORDS_S: Final = 5.0
@@ -48,7 +48,6 @@ class KeptChild:
             longest pause.
 
     Attributes:
-        starts: How often it was started.
         ends: How often it ended by itself.
         ended_with: Its last exit code.
     """
@@ -194,11 +193,7 @@ class KeptChild:
 
 
 def become_child(ours: str) -> None:
-    """Be a kept child that logs as its parent does, and is told to end when the parent has ended.
-
-    Args:
-        ours: The package whose lines are all kept.
-    """
+    """Log as the parent does, and be told to end when the parent has ended."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # our parent blocks signals
     write_logs_as_json(ours)
     end_with_parent()

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pate_fed.nodes.console import place_of
+from pate_fed.nodes.terminal import place_of
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
@@ -98,25 +98,14 @@ def facts(event: str, **known: str | float) -> Mapping[str, object]:
 
 
 def log_line(message: str, *, level: int, **known: str) -> str:
-    """Return one log line, for a process without a log yet.
-
-    Args:
-        message: The text of the line.
-        level: As `logging` numbers it.
-        known: See `facts`.
-    """
+    """Return one log line, for a process without a log yet."""
     record = logging.LogRecord("pate_fed", level, "", 0, message, None, None)
     record.facts = known
     return JsonFormatter().format(record)
 
 
 def pass_on(line: str, *, said_by: str) -> None:
-    """Write down a line that a child of this process printed: a log line of its own as it is.
-
-    Args:
-        line: One line.
-        said_by: The child's name.
-    """
+    """Write down a line that a child of this process printed: a log line of its own as it is."""
     try:
         is_json = isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
@@ -132,9 +121,6 @@ def write_logs_as_json(ours: str) -> None:
 
     So are Python's warnings and uncaught exceptions. Of Flower's and other libraries only warnings
     are kept. Call it after loading them: Flower brings a handler of its own.
-
-    Args:
-        ours: The package whose lines are all kept.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())

@@ -19,12 +19,7 @@ OWNER_ONLY: Final = 0o600
 
 @contextmanager
 def as_fault(fault: Callable[[str, object], Exception], must: str) -> Iterator[None]:
-    """Report an `OSError` of the body by a node's error, in the system's words.
-
-    Args:
-        fault: Makes the error.
-        must: The rule.
-    """
+    """Report an `OSError` of the body by a node's error, in the system's words."""
     try:
         yield
     except OSError as error:
@@ -35,11 +30,6 @@ def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
     """Write or replace a file, and wait until it is on disk.
 
     A crash leaves the old file or the new one, and perhaps an unfinished hidden one.
-
-    Args:
-        path: Where.
-        pieces: Its content, one after another.
-        mode: Who may read and write it.
 
     Raises:
         OSError: it cannot be written; the old file is unchanged.
@@ -63,11 +53,6 @@ def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
 
 def make_folder(folder: Path, *, exists: str, fault: Callable[[str, object], Exception]) -> None:
     """Make a node's folder, its owner's alone.
-
-    Args:
-        folder: Where.
-        exists: The rule of the fault where it is there already.
-        fault: Makes the error.
 
     Raises:
         Exception: a `fault`: it is there, or cannot be made.

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pate_fed.nodes.console import place_of
+from pate_fed.nodes.terminal import place_of
 
 LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -142,13 +142,6 @@ async def read_form(
 ) -> FormData:
     """Read a form that a page of ours sent: well-formed, each field once.
 
-    Args:
-        request: The request.
-        most_fields: Most fields.
-        most_bytes: Most bytes of one field.
-        files: Most uploaded files.
-        fault: Makes the error.
-
     Raises:
         Exception: a `fault`: it is malformed, or another website sent it.
         HTTPException: it has too many parts.
@@ -206,12 +199,7 @@ def templates(package: str, **filters: Callable[..., Any]) -> jinja2.Environment
 
 
 def server_of(app: ASGIApp, **more: Any) -> uvicorn.Server:
-    """Return a server of an app.
-
-    Args:
-        app: The app.
-        more: Of `uvicorn.Config`.
-    """
+    """Return a server of an app."""
     config = {
         "access_log": False,  # addresses of pages hold secrets and names
         "log_config": None,  # the log of the process is all

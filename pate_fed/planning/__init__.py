@@ -3,8 +3,8 @@
 from pate_fed.planning.defaults import DEFAULTS, usual_mechanism
 from pate_fed.planning.plan import PlanRequest, plan
 from pate_fed.planning.resolving import resolve, resolve_for, terms_of
-from pate_fed.planning.settings import RunSettings
-from pate_fed.planning.sums import SumForm, Sums, advised_sum
+from pate_fed.planning.run_settings import RunSettings
+from pate_fed.planning.sum_advice import SumForm, Sums, advised_sum
 
 __all__ = [
     "DEFAULTS",

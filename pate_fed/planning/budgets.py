@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 
 from pate_fed.accounting import PrivacyLedger, event_additive_delta, gdp_mu
-from pate_fed.accounting.formal import ROUNDING_ROOM
-from pate_fed.charging import whole_charge
-from pate_fed.federation import RunTerms
-from pate_fed.pricing import are_counts_seen, charged_cost
+from pate_fed.accounting.formal_cost import ROUNDING_ROOM
+from pate_fed.charges import whole_charge
+from pate_fed.prices import are_counts_seen, charged_cost
+from pate_fed.terms import RunTerms
 
 
 def budget_share(terms: RunTerms) -> float:
-    """Return the largest share of its budget that a run costs any party, above 1 if too much.
-
-    Args:
-        terms: The run's.
-    """
+    """Return the largest share of its budget that a run costs any party, above 1 if too much."""
     return max(cost / budget for cost, budget in _costs_and_budgets(terms))
 
 
@@ -39,9 +35,6 @@ def share_for_life(terms: RunTerms) -> float:
     A ledger for life adds up at an order that was fixed at a hospital's first start, so it holds a
     little less than a run may cost.
 
-    Args:
-        terms: The run's.
-
     Returns:
         Above 1 where a hospital that never took part in a run could not pay for it.
     """
@@ -63,8 +56,7 @@ def likely_noise(terms: RunTerms) -> float:
 
     Labels need four fifths of the noise that counts do, which exact Gaussian composition gives.
 
-    Args:
-        terms: The run's; its noise does not matter here.
+    The noise in `terms` does not matter here.
     """
     moved = max(
         terms.unit_votes_at(seat) / gdp_mu(budget, terms.delta)

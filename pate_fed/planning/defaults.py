@@ -17,12 +17,7 @@ EVALUATION_EPSILON: Final = 1.0
 
 
 def usual_mechanism(data: str = "csv", *, may_refuse: bool = False) -> str:
-    """Return the default mechanism.
-
-    Args:
-        data: Name of the data set.
-        may_refuse: Whether the user asked for a threshold.
-    """
+    """Return the default mechanism."""
     return next(iter(SPECS)) if may_refuse else DEFAULTS[data].mechanism
 
 
@@ -37,8 +32,6 @@ class Defaults:
         parties: Number of parties where the data name no hospitals.
         teachers: Teachers per party; None to divide `TEACHERS_IN_ALL`.
         queries: Most queries asked; fewer if the budget affords fewer.
-        mechanism: The default one.
-        select: Way to choose queries.
         fills_budget: Whether noise is as small as the budget affords for all queries.
         parameters: Of mechanisms, by name, for this many teachers.
         at_parties: The same with noise at the parties.

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 
-from pate_fed.charging import noise_of
+from pate_fed.charges import noise_of
 from pate_fed.errors import InvalidSettingError
-from pate_fed.federation import RunTerms
 from pate_fed.mechanisms.sampling import laplace_variation_bound, total_variation_bound
+from pate_fed.terms import RunTerms
 
 
 def delta_slack(terms: RunTerms, *, epsilon: float) -> float | None:
     """Bound the delta that the computer's noise, almost the ideal one, could add.
-
-    Args:
-        terms: The run's.
-        epsilon: The formal one.
 
     Returns:
         (1 + e^epsilon) times the total variation distance of all draws together; None where

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Final, TypedDict
 
 from pate_fed.accounting import FormalCost, distributed_row_rdp, neighbors
-from pate_fed.charging import noise_of
+from pate_fed.charges import noise_of
 from pate_fed.errors import InvalidParameterError, NarrowNoiseError
-from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import DistributedNoise, make_mechanism
 from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
 from pate_fed.planning.budgets import likely_noise
 from pate_fed.planning.planner import Planner
-from pate_fed.pricing import charged_cost, public_cost
+from pate_fed.prices import charged_cost, public_cost
 from pate_fed.rule import Rule
+from pate_fed.terms import RunTerms
 
 MOST_QUERIES: Final = 10_000
 """More queries than anybody plans."""
@@ -75,13 +75,7 @@ class BestOffer(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A threshold and its noise, with as many queries as they afford.
-
-    Attributes:
-        planner: The federation and its budget, with the offered rule.
-        queries: How many.
-        seen: The mechanism's behavior on simulated votes.
-    """
+    """A threshold and its noise, with as many queries as they afford."""
 
     planner: Planner
     queries: int

@@ -15,8 +15,8 @@ from pate_fed.errors import InvalidParameterError, InvalidSettingError, UnfitSum
 from pate_fed.mechanisms.preview import ASSUMED_ACCURACY
 from pate_fed.planning.offers import BestOffer, best_offer
 from pate_fed.planning.planner import Planner
-from pate_fed.planning.settings import RunSettings
-from pate_fed.planning.sums import SumAdvice, SumForm, Sums, advised_sum
+from pate_fed.planning.run_settings import RunSettings
+from pate_fed.planning.sum_advice import SumAdvice, SumForm, Sums, advised_sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,6 @@ class PlanRequest:
     Attributes:
         settings: Parties, teachers, unit, budgets; a threshold, its open parameters to be chosen;
             at most so many queries.
-        classes: Number of classes.
         teacher_accuracy: Assumed share of teachers that are right on an average query.
         expected_dropouts: Hospitals that may be lost in a batch, at the worst.
         form: Secure sum; None for the one that fits.
@@ -61,7 +60,7 @@ class PlanRequest:
 
 
 class Outlook(TypedDict):
-    """Whether the answers are likely to teach a student; see `pate_fed.planning.worth`."""
+    """Whether the answers are likely to teach a student; see `pate_fed.planning.outlook`."""
 
     evidence: float
     says: str
@@ -90,10 +89,6 @@ class QueryPlan(TypedDict):
 
 def plan(request: PlanRequest, *, sums: Sums) -> QueryPlan:
     """Find the queries that a budget affords.
-
-    Args:
-        request: The federation, its budget, and who adds the noise.
-        sums: Forms of the secure sum that may be advised.
 
     Raises:
         BudgetExhaustedError: not a single query.

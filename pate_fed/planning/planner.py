@@ -12,12 +12,12 @@ from typing import Final, Self
 from pate_fed.accounting.calibration import most_queries
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, InvalidSettingError
-from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.options import option_of
 from pate_fed.planning.budgets import budget_share, likely_noise, share_for_life, tightest_cost
-from pate_fed.planning.settings import RunSettings
-from pate_fed.planning.sums import SumForm, divided
+from pate_fed.planning.run_settings import RunSettings
+from pate_fed.planning.sum_advice import SumForm, divided
 from pate_fed.rule import Caps, Rule
+from pate_fed.terms import NO_TASK, RunTerms
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 
 _NOISE_STEP: Final = 0.002
@@ -30,7 +30,6 @@ class Planner:
 
     Attributes:
         settings: With an entry for each hospital in every list.
-        classes: Number of classes.
         form: The secure sum; None where none fits, which noise at the parties needs.
         for_life: Whether the hospitals' ledgers for life must hold the run, too.
     """
@@ -124,10 +123,6 @@ class Planner:
 
     def affordable(self, most: int, *, first: float = math.inf) -> int:
         """Return how many queries the budgets afford at the worst, at most `most`.
-
-        Args:
-            most: Largest number to consider.
-            first: About the number that is expected, to look at first.
 
         Raises:
             BudgetExhaustedError: not a single one.

@@ -12,7 +12,6 @@ from typing import Any
 from pate_fed.accounting.costs import PrivacyUnit
 from pate_fed.data import Dataset
 from pate_fed.errors import InvalidSettingError
-from pate_fed.federation import MOST_ASKED, NO_TASK, RunTerms
 from pate_fed.mechanisms import Size
 from pate_fed.partition import PartitionScheme, units_by_hospital
 from pate_fed.planning.defaults import (
@@ -24,20 +23,15 @@ from pate_fed.planning.defaults import (
     Defaults,
 )
 from pate_fed.planning.planner import Planner
-from pate_fed.planning.settings import RunSettings
-from pate_fed.planning.sums import Sums, require_enough
+from pate_fed.planning.run_settings import RunSettings
+from pate_fed.planning.sum_advice import Sums, require_enough
 from pate_fed.queries import QueryPool
 from pate_fed.rule import Caps, Rule
+from pate_fed.terms import MOST_ASKED, NO_TASK, RunTerms
 
 
 def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums, asked: int = 0) -> RunSettings:
     """Fill in all open settings, once the data are known.
-
-    Args:
-        settings: The user's settings.
-        dataset: The records, split.
-        sums: Forms of the secure sum.
-        asked: Distinct inputs of the pool that earlier rounds asked.
 
     Raises:
         InvalidSettingError: more queries than the pool has.
@@ -49,18 +43,7 @@ def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums, asked: int =
 def resolve_for(
     settings: RunSettings, teachers: tuple[int, ...], *, pool: int, classes: int, sums: Sums
 ) -> RunSettings:
-    """Fill in all open settings, for existing hospitals.
-
-    Args:
-        settings: The user's settings.
-        teachers: Of each of them.
-        pool: Distinct public inputs.
-        classes: Number of classes.
-        sums: Forms of the secure sum.
-
-    Raises:
-        See `resolve`.
-    """
+    """Fill in all open settings, for existing hospitals."""
     require_enough(len(teachers), form=settings.form, sums=sums)
     usual_unit: PrivacyUnit = "party" if set(teachers) == {1} else "record"
     settled = replace(
@@ -83,16 +66,7 @@ def terms_of(
     sums: Sums,
     task_digest: bytes = NO_TASK,
 ) -> RunTerms:
-    """Return the terms of a run, hospitals in the data's order.
-
-    Args:
-        settings: Its settings, resolved.
-        name: The run's name.
-        classes: Number of classes.
-        pool_digest: Of the query pool, 32 bytes.
-        sums: Forms of the secure sum.
-        task_digest: Of the task document, 32 bytes; a simulation has none.
-    """
+    """Return the terms of a run, hospitals in the data's order."""
     planner = Planner.of(settings, classes, sums[settings.form])
     terms = planner.terms(settings.caps.max_asks or 0)
     return replace(terms, name=name, pool_digest=pool_digest, task_digest=task_digest)

@@ -29,7 +29,7 @@ class Parameters(RecordTable):
     test_delta: Annotated[Share | None, About("of `stable-*`", "yes")] = None
 
 
-class RoundSettings(Parameters):
+class OwnSettings(Parameters):
     """Those that each round of a simulation has of its own."""
 
     queries: Annotated[int | None, About("how many", "yes")] = None
@@ -43,13 +43,13 @@ class RoundSettings(Parameters):
     party_epsilons: Annotated[Numbers | None, About("budgets hospital by hospital", "no")] = None
 
 
-class EarlierRound(RoundSettings):
+class EarlierRun(OwnSettings):
     """A round before this one."""
 
     run: Annotated[str, About("its name", "no")]
 
 
-class Settings(RoundSettings):
+class Settings(OwnSettings):
     """Content of `run.toml`: the [options](command-line.md#pate-fed-simulate) that apply."""
 
     FILE = SETTINGS
@@ -88,7 +88,7 @@ class Settings(RoundSettings):
     classes: Annotated[Texts, About("of a deployed run: their names", "yes")] = ()
     seed: Annotated[int | None, About("of a rehearsal with predictable noise", "no")] = None
     purpose: Annotated[str, About("as it was stated", "yes")] = ""
-    earlier: Annotated[tuple[EarlierRound, ...], About("rounds before this one", "no")] = ()
+    earlier: Annotated[tuple[EarlierRun, ...], About("rounds before this one", "no")] = ()
 
     def as_text(self) -> str:
         """Return the content of its file."""

@@ -16,9 +16,7 @@ from pate_fed.report.run_directory import FinishedRun
 def public_record(run: FinishedRun, *, agreed: Collection[str] = ()) -> FinishedRun:
     """Return the content of a run's public edition.
 
-    Args:
-        run: The run.
-        agreed: Hospitals that agreed to be named; the others get numbers.
+    The hospitals in `agreed` agreed to be named; the others get numbers.
 
     Raises:
         RunDirectoryError: the run protects nobody, or a seed makes its noise predictable; or

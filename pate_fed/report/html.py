@@ -148,11 +148,7 @@ def _manifest_rows(manifest: Manifest) -> dict[str, object]:
 
 
 def plain_page(notes: Sequence[str]) -> str:
-    """Return a page in place of one that could not be rendered; it needs no template.
-
-    Args:
-        notes: What could not be made of the run.
-    """
+    """Return a page in place of one that could not be rendered; it needs no template."""
     lines = "".join(f"<li>{escape(note)}</li>\n" for note in notes)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Run</title></head>\n'

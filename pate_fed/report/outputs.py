@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pate_fed.record.privacy import Output
 
 if TYPE_CHECKING:
-    from pate_fed.report.tables import UsedRun
+    from pate_fed.report.ended_run import UsedRun
 
 POST_PROCESSING: Final = (
     "The student learns from the released labels and public inputs only. Computing anything from "

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pate_fed import wording
 from pate_fed.planning.offers import BestOffer, PartyPrice, Price
 from pate_fed.planning.plan import QueryPlan
-from pate_fed.planning.sums import SumAdvice
+from pate_fed.planning.sum_advice import SumAdvice
 from pate_fed.report.plots import price_plot, standalone
 
 

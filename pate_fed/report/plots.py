@@ -62,10 +62,8 @@ def accuracy_plot(
 ) -> str:
     """Draw accuracies as bars with intervals; the first, the student's, in the strong color.
 
-    Args:
-        bars: Name, share from 0 to 1 or None for "not measured", and its interval or None.
-        majority: Share of the most common class, a level line; None for none.
-        summary: The picture's content in words, for those who cannot see it.
+    A bar is a name, a share from 0 to 1 (None for "not measured") and its interval or None. The
+    share of the most common class, `majority`, is a level line.
     """
     with _own_settings("accuracy"):
         figure, (axes,) = _figure(height=0.45 * len(bars) + 0.62, left=1.72, columns=1)
@@ -95,9 +93,7 @@ def accuracy_plot(
 def classes_plot(rows: Sequence[tuple[str, int, int]], *, summary: str) -> str:
     """Draw answered and refused queries of each class, stacked.
 
-    Args:
-        rows: Class name, answered, refused; at most `MAX_CLASSES` are drawn, in this order.
-        summary: The picture's content in words, for those who cannot see it.
+    A row is a class name, answered and refused queries; at most `MAX_CLASSES` are drawn.
     """
     rows = rows[:MAX_CLASSES]
     columns = -(-len(rows) // _CLASSES_PER_COLUMN)
@@ -134,10 +130,7 @@ def classes_plot(rows: Sequence[tuple[str, int, int]], *, summary: str) -> str:
 def price_plot(points: Sequence[tuple[float, float]], *, budget: float, summary: str) -> str:
     """Draw the cost of runs over the answers that they expect.
 
-    Args:
-        points: Expected answers and epsilon, ascending.
-        budget: Epsilon that may not be exceeded.
-        summary: The picture's content in words, for those who cannot see it.
+    A point is a number of expected answers and its epsilon; they ascend.
     """
     with _own_settings("price"):
         figure, (axes,) = _figure(height=3.6, left=0.75, columns=1, bottom=0.62)
@@ -158,10 +151,7 @@ def results_plot(
 ) -> str:
     """Draw what was measured, one panel for each measure: mean, and the range over seeds.
 
-    Args:
-        points: Measure, series, place along the axis (None for a level line) and values.
-        axis: What the axis shows.
-        summary: The picture's content in words, for those who cannot see it.
+    A point is a measure, a series, a place along the axis (None for a level line) and values.
     """
     measures = list(dict.fromkeys(point[0] for point in points))
     with _own_settings("results"):
@@ -184,12 +174,7 @@ def results_plot(
 
 
 def leak_plot(curve: Sequence[Step], *, summary: str) -> str:
-    """Draw an audit's errors over the answers that an attacker gets.
-
-    Args:
-        curve: As in `audit.json`.
-        summary: The picture's content in words, for those who cannot see it.
-    """
+    """Draw an audit's errors over the answers that an attacker gets."""
     points = [
         (
             "error: share of votes in a wrong class",

@@ -28,11 +28,6 @@ def write_public_edition(
 ) -> None:
     """Write the public edition of a finished run.
 
-    Args:
-        run_dir: Its run directory.
-        out: New folder.
-        agreed: Hospitals that agreed to be named; the others get numbers.
-
     Raises:
         RunDirectoryError: the run has no public edition, `run_dir` is none, or `out` exists.
     """

@@ -26,12 +26,9 @@ class Accuracy(NamedTuple):
     """An accuracy with the two numbers without which it says little; None where unknown.
 
     Attributes:
-        name: Its model.
         share: How often it is right.
         interval: Of 95 %, Wilson.
         majority: Share of the most common class: what a constant answer has.
-        balanced: Balanced accuracy.
-        auc: Area under the curve.
     """
 
     name: str

@@ -89,9 +89,6 @@ class RunDirectory:
 
     Each file is written once. Its files are visible to others only when the block of `open_new`
     ends without an error.
-
-    Attributes:
-        folder: Path of the files until the end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -120,9 +117,6 @@ class RunDirectory:
     @contextmanager
     def open_in_place(cls, path: str | os.PathLike[str]) -> Iterator[Self]:
         """Write a finished run directory anew: the old one stays until the new one is whole.
-
-        Args:
-            path: Path of the finished directory.
 
         Raises:
             RunDirectoryError: there is none, or it cannot be written.
@@ -199,12 +193,7 @@ class RunDirectory:
         self._write_table(SENT, (_SENT_HEADER, *rows))
 
     def write_transcript(self, lines: Iterable[str], *, name: str = TRANSCRIPT) -> None:
-        """Write a transcript, one line each; a line has no line end of its own.
-
-        Args:
-            lines: Its lines.
-            name: Its file.
-        """
+        """Write a transcript, one line each; a line has no line end of its own."""
         self._write(name, "".join(f"{line}\n" for line in lines))
 
     def write_report(self, page: str) -> None:

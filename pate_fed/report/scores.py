@@ -92,10 +92,6 @@ def quality_of(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> Qualit
 def wilson_interval(right: int, records: int) -> tuple[float, float]:
     """Return the 95 % interval of a share.
 
-    Args:
-        right: How many were right.
-        records: Out of how many, at least 1.
-
     Source:
         Wilson 1927, Probable inference, the law of succession, and statistical inference.
         https://doi.org/10.1080/01621459.1927.10502953

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from pate_fed.federation import MOST_VOID_BATCHES, RunTerms
 from pate_fed.record import Privacy
 from pate_fed.record.privacy import Booked
+from pate_fed.terms import MOST_VOID_BATCHES, RunTerms
 
 
 def slack_warnings(privacy: Privacy) -> list[str]:

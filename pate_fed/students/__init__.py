@@ -1,6 +1,16 @@
 """Models that learn from released labels, and the choice of queries."""
 
-from pate_fed.students.choice import (
+from pate_fed.students.facts import LabelFacts
+from pate_fed.students.interim_chances import interim_chances
+from pate_fed.students.propagation import SpreadLabels, propagate_labels
+from pate_fed.students.query_selection import (
+    SELECTION_METHODS,
+    cluster_cores,
+    least_confident,
+    select_queries,
+)
+from pate_fed.students.student import Lesson, Student
+from pate_fed.students.student_choice import (
     IMAGE_STUDENTS,
     STUDENTS,
     choose_student,
@@ -10,16 +20,6 @@ from pate_fed.students.choice import (
     students_for,
     train_student,
 )
-from pate_fed.students.facts import LabelFacts
-from pate_fed.students.interim import interim_chances
-from pate_fed.students.propagation import SpreadLabels, propagate_labels
-from pate_fed.students.query_selection import (
-    SELECTION_METHODS,
-    cluster_cores,
-    least_confident,
-    select_queries,
-)
-from pate_fed.students.student import Lesson, Student
 from pate_fed.students.trained import TrainedStudent, load_student
 
 __all__ = [

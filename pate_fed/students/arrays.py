@@ -18,16 +18,12 @@ from pate_fed.students.model import ConstantModel, Model, SklearnModel
 from pate_fed.students.student import Student
 
 if TYPE_CHECKING:
-    from pate_fed.students.network import NetworkModel
+    from pate_fed.students.network_student import NetworkModel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArraysModel(Model):
-    """A model that is nothing but numbers, as a student's.
-
-    Attributes:
-        found: The numbers.
-    """
+    """A model that is nothing but numbers, as a student's."""
 
     form: ClassVar[str] = FORM
 

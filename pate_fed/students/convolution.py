@@ -205,10 +205,6 @@ def settled(net: ConvNet, images: Tensor) -> ConvNet:
     """Take what the network holds of its layers' means and spreads from these images alone.
 
     A network that saw generated images, too, would else scale real ones by a mixture of both.
-
-    Args:
-        net: The network; it changes.
-        images: Real ones; shape (n, channels, height, width).
     """
     layers = [layer for layer in net.layers if isinstance(layer, nn.BatchNorm2d)]
     usual = [layer.momentum for layer in layers]
@@ -234,12 +230,7 @@ def chances_of(net: ConvNet, images: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConvModel(Model):
-    """A trained convolutional network.
-
-    Attributes:
-        net: The network.
-        width: Filters of its first layer.
-    """
+    """A trained convolutional network."""
 
     form: ClassVar[str] = "convolution"
 

@@ -60,10 +60,6 @@ class LabelFacts:
         Where one of two classes is rare that would find few of the ill; then the shares lie between
         its prevalence and equal ones (0.3 + 0.4 times the prevalence), which is about where
         balanced accuracy is highest.
-
-        Args:
-            classes: Number of classes.
-            labels: Released labels; shape (labels,). None for those of equal shares.
         """
         if not self.shared_out:
             return None

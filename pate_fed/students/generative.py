@@ -68,14 +68,7 @@ class Generator(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Rivals:
-    """A generator, and the pool that it imitates.
-
-    Attributes:
-        generator: It.
-        optimizer: Of its weights.
-        pool: Public images; shape (n, channels, height, width).
-        chance: Draws noise and rows.
-    """
+    """A generator, and the pool that it imitates."""
 
     generator: Generator
     optimizer: torch.optim.Optimizer

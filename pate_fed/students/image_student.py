@@ -81,7 +81,6 @@ class TwoBatchStudent(ImageStudent):
     A form supplies the lesson of public images. The labeled ones teach by cross-entropy.
 
     Attributes:
-        steps: Number of steps.
         view: From where the labeled images are seen.
         smoothing: Share of each label that is spread over all classes.
         pool_batch: Public images at each step.

@@ -37,10 +37,6 @@ class Model(ABC):
     def read(cls, directory: Path, described: dict[str, object]) -> Model:
         """Read a model that `write` wrote to a student's folder; nothing in it is run.
 
-        Args:
-            directory: The folder.
-            described: The student's description, of a model of this form.
-
         Raises:
             RunDirectoryError: a file or fact is missing, damaged, or of something else.
         """
@@ -48,12 +44,7 @@ class Model(ABC):
 
 @dataclass(frozen=True, slots=True)
 class ConstantModel(Model):
-    """Always the same class: all that labels of one class can teach.
-
-    Attributes:
-        label: That class.
-        classes: Number of classes.
-    """
+    """Always the same class: all that labels of one class can teach."""
 
     form: ClassVar[str] = "constant"
 

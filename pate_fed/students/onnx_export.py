@@ -36,10 +36,6 @@ _TREES: Final = ("RandomForestClassifier", "HistGradientBoostingClassifier")
 def export_onnx(student: TrainedStudent, path: Path) -> tuple[str, ...]:
     """Write a student as one ONNX file; nothing in it is run on reading.
 
-    Args:
-        student: The student.
-        path: A new file.
-
     Returns:
         Names of its inputs, in order.
 

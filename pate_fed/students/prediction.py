@@ -57,11 +57,7 @@ def predict_file(
 ) -> PredictedLabels:
     """Let a student label a file.
 
-    Args:
-        directory: The student's folder.
-        rows: A CSV or Parquet file; for images a file, a folder or a .npz archive.
-        separator: Character between cells of a CSV file.
-        decimal: Sign before the decimals of its numbers.
+    Rows are a CSV or Parquet file; for images a file, a folder or a .npz archive.
 
     Raises:
         RunDirectoryError: the folder holds no student.

@@ -42,9 +42,6 @@ def select_queries(
     Returns:
         `count` distinct positions in the pool.
 
-    Raises:
-        InvalidParameterError: `count` or `method` is out of range.
-
     Source:
         Ng, Jordan, Weiss 2001, On spectral clustering: analysis and an algorithm.
         https://proceedings.neurips.cc/paper/2001/hash/801272ee79cfde7fa5960571fee36b9b
@@ -72,10 +69,6 @@ def least_confident(chances: NDArray[np.float64], count: int) -> NDArray[np.int6
 
     Guarantee: the student learned from released labels and public inputs, so the choice is free.
 
-    Args:
-        chances: Its chance of each class; float64, shape (inputs, classes).
-        count: How many; at most the number of inputs.
-
     Returns:
         Positions; int64, shape (count,).
 
@@ -94,10 +87,6 @@ def cluster_cores(
     Every input belongs to its nearest query; the core is the half of them that is nearest. A
     teacher that votes for the class it gives most of a core depends on its own records and public
     inputs alone, and casts one vote as before. So no price changes.
-
-    Args:
-        inputs: The public pool; float64, shape (inputs, features).
-        queries: Distinct positions in the pool.
 
     Returns:
         Positions of each query's core, itself among them, by the query's position.

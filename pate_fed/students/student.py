@@ -146,11 +146,7 @@ class Student(ABC):
         return np.asarray(self.chances(inputs).argmax(axis=1), dtype=np.int64)
 
     def save(self, directory: Path) -> None:
-        """Write the trained model to a folder, without pickle.
-
-        Raises:
-            InvalidParameterError: before `fit`.
-        """
+        """Write the trained model to a folder, without pickle."""
         model = self.model
         directory.mkdir(parents=True, exist_ok=True)
         description = {

@@ -18,19 +18,13 @@ from pate_fed.data.preprocessing import Preprocessing
 from pate_fed.data.stored_preprocessing import read_preprocessing
 from pate_fed.errors import RunDirectoryError
 from pate_fed.inputs import DatasetKind
-from pate_fed.students.choice import read_student
 from pate_fed.students.student import Student
+from pate_fed.students.student_choice import read_student
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedStudent:
-    """A student with the way from raw rows to its inputs.
-
-    Attributes:
-        student: The student.
-        preprocessing: The way.
-        class_names: Names of its classes.
-    """
+    """A student with the way from raw rows to its inputs."""
 
     student: Student
     preprocessing: Preprocessing
@@ -67,9 +61,6 @@ def load_student(directory: Path | str) -> TrainedStudent:
     """Read a student's folder. No code in it is run, but take it from people you trust.
 
     Compiled libraries follow the numbers of trees unchecked: a crafted folder can end the program.
-
-    Args:
-        directory: The folder `student` of a run directory.
 
     Raises:
         RunDirectoryError: a file is missing, damaged, or has content that a student never saves.

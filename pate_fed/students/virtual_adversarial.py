@@ -41,11 +41,6 @@ class AdversarialStudent(TwoBatchStudent):
 def smoothness(net: ConvNet, images: Tensor, generator: torch.Generator) -> Tensor:
     """Return how far chances can change nearby, and how unsure they are.
 
-    Args:
-        net: The network.
-        images: Public images; shape (n, channels, height, width).
-        generator: Draws the first direction.
-
     Returns:
         The divergence at the worst direction that one step of power iteration finds, plus 0.3
         times the mean entropy; a scalar.

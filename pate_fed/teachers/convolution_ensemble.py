@@ -39,10 +39,6 @@ class ConvolutionEnsemble(TeacherEnsemble):
 
     They repeat from their seed on one kind of device; another device rounds differently.
 
-    Args:
-        balance: How votes are shared out.
-        device: torch's name of the device that trains and votes, such as "cpu" or "cuda".
-
     Raises:
         InvalidParameterError: torch cannot use that device here.
     """

@@ -34,8 +34,6 @@ class ShardSize:
     """How much one teacher has to learn from.
 
     Attributes:
-        records: Records of its shard.
-        features: Features of each.
         is_ample: Whether they are many, and no class is rare among them (`own_shares`).
     """
 

@@ -49,10 +49,6 @@ class Voter:
 def own_shares(labels: NDArray[np.int64], *, classes: int) -> NDArray[np.float64] | None:
     """Return how common each class is among a teacher's records; shape (classes,).
 
-    Args:
-        labels: Of its records, one or more.
-        classes: Number of classes.
-
     Returns:
         None if fewer than `ENOUGH_RECORDS` say little about it, or if a class is rare: then votes
         that are as common as it is would hardly ever name it.
@@ -136,14 +132,7 @@ class TeacherEnsemble(ABC):
     def retrain(
         self, place: int, shard: Records, *, rng: np.random.Generator, public: Inputs | None = None
     ) -> None:
-        """Train one teacher anew on other records; every other teacher stays as it is.
-
-        Args:
-            place: Of the teacher, from 0.
-            shard: Its records, one or more.
-            rng: Seeds it.
-            public: The public pool; needed unless votes are natural.
-        """
+        """Train one teacher anew on other records; every other teacher stays as it is."""
         with one_thread():
             self._voters[place] = self._fit_one(shard, public, classes=self._classes, rng=rng)
 
@@ -175,9 +164,6 @@ class TeacherEnsemble(ABC):
         """Return all teachers as files, name to content, without pickle.
 
         Secret, like the records that they learned.
-
-        Raises:
-            InvalidParameterError: called before `fit`.
         """
         if not self._voters:
             raise InvalidParameterError("teachers must be trained before they are kept")

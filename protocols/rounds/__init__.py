@@ -16,9 +16,9 @@ from protocols.rounds.coordinator import CoordinatorRound
 from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal
 from protocols.rounds.history import unheard
 from protocols.rounds.inquiry.at_coordinator import read_run_answer
-from protocols.rounds.journal import RoundJournal, RunNote
 from protocols.rounds.party import PartyRound, Received
 from protocols.rounds.plans import OpenPlan, SettledPlan
+from protocols.rounds.round_journal import RoundJournal, RunNote
 from protocols.rounds.states import (
     COORDINATOR_TRANSITIONS,
     PARTY_TRANSITIONS,

@@ -12,7 +12,7 @@ from protocols import wire
 from protocols.errors import KeyReuseError, KeysGoneError
 from protocols.messages import Inquiry, Plan, SetProposal, Settlement, Verdict
 from protocols.rounds.bounds import PlanClaim
-from protocols.rounds.journal import RunNote
+from protocols.rounds.round_journal import RunNote
 from protocols.rounds.seating import SeatedRun
 from protocols.rounds.settlement import note_settled, proven_claim
 from protocols.rounds.verdicts import sign_verdict

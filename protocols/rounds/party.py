@@ -50,8 +50,8 @@ from protocols.rounds.blame.at_party import PartyBlame
 from protocols.rounds.bounds import ANY_SET, PlanClaim, SetBound
 from protocols.rounds.closing.at_party import PartyClosing
 from protocols.rounds.inquiry.at_party import PartyInquiry
-from protocols.rounds.journal import RoundJournal
 from protocols.rounds.lost_runs import LostRuns
+from protocols.rounds.round_journal import RoundJournal
 from protocols.rounds.seating import (
     COORDINATOR,
     LEAST_PARTIES,

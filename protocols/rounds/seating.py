@@ -11,7 +11,7 @@ from protocols.errors import BadSignatureError, TooFewHeadsError, UnexpectedMess
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import Ready, Refusal, RunRecord
 from protocols.pair_keys import PairRoots
-from protocols.rounds.journal import RoundJournal, RunNote
+from protocols.rounds.round_journal import RoundJournal, RunNote
 from protocols.secure_sum import SecureSum
 from protocols.transcript import Transcript
 from protocols.values import digest_of_values

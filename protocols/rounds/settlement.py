@@ -26,8 +26,8 @@ from protocols.forms import Form
 from protocols.identity import PublicIdentity
 from protocols.messages import Certificate, Refusal, Settlement, VectorHead, Verdict
 from protocols.rounds.bounds import PlanClaim
-from protocols.rounds.journal import RoundJournal
 from protocols.rounds.party_plan import PartyPlan
+from protocols.rounds.round_journal import RoundJournal
 from protocols.rounds.seating import COORDINATOR, SeatedRun, verify_handed_over
 from protocols.rounds.verdicts import require_certificate
 from protocols.wire import Signed

@@ -29,8 +29,8 @@ from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import Certificate, SetProposal, Verdict, VerdictMacs
 from protocols.pair_keys import PairRoots
 from protocols.rounds.bounds import SetBound
-from protocols.rounds.journal import RoundJournal
 from protocols.rounds.party_plan import PartyPlan
+from protocols.rounds.round_journal import RoundJournal
 from protocols.rounds.seating import COORDINATOR, SeatedRun
 
 VERDICT_STAGE = "verdict"

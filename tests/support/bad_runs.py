@@ -26,11 +26,11 @@ from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
 from party.storage import Journal, LedgerStore
 from pate_fed.accounting import EntryState, PrivacyLedger
-from pate_fed.charging import RunLedger, charge_of, outcomes_of
+from pate_fed.charges import RunLedger, charge_of, outcomes_of
 from pate_fed.errors import PateFedError
-from pate_fed.federation import NO_TASK, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import ABSTAIN, NoisyRelease
+from pate_fed.terms import NO_TASK, BatchTerms, RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols.errors import ProtocolError
 from protocols.messages import Plan

@@ -24,13 +24,13 @@ from starlette.testclient import TestClient
 
 from coordinator.console import build
 from coordinator.database import FederationAct, MemberRow, RunRow, RunState
-from coordinator.database.audit_log import FederationAuditLog
-from coordinator.database.schema import FederationAuditRow
+from coordinator.database.federation_audit_log import FederationAuditLog
+from coordinator.database.federation_schema import FederationAuditRow
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.people import Role
 from coordinator.people.one_time_codes import code_at
-from coordinator.runs.hospitals import HospitalAnswer
+from coordinator.runs.run_hospitals import HospitalAnswer
 from pate_fed.nodes.audit_log import AuditEntry
 from pate_fed.report import RunDirectory
 from pate_fed.rule import Caps, Rule

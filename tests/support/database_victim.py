@@ -18,7 +18,7 @@ from coordinator.database.run_store import StoredBatch
 from coordinator.errors import DatabaseError
 from coordinator.runs.queue import RunQueue
 from pate_fed.accounting import Outcomes
-from pate_fed.charging import RunLedger
+from pate_fed.charges import RunLedger
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
 from tests.support.federation import Federation

@@ -26,12 +26,12 @@ from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
-from party.flower import app as flower_app
-from party.flower.runtime import Executor, supernode_command
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import Site
+from party.flower import client_app as flower_app
+from party.flower.executor import Executor, supernode_command
+from party.site.joining import CoordinatorDoor
 from party.site.party_task import PartyTask, Vote, tasks_of
 from party.site.policy import Policy
+from party.site.site import Site
 from party.storage import Journal, LedgerStore
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.new_task import make_task
@@ -41,8 +41,8 @@ from pate_fed.queries import QueryBatch
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.additive import AdditiveSum
-from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
+from protocols.invitation import Invitation
 from protocols.masked import MaskedSum
 from protocols.messages import Plan
 from tests.support.command import exit_code_of

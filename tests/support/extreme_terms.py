@@ -25,13 +25,13 @@ from party.site.policy import Policy
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.accounting.composition import MOST_ASKS
 from pate_fed.accounting.ranges import RANGES
-from pate_fed.charging import RunLedger, lifelong_charge
+from pate_fed.charges import RunLedger, lifelong_charge
 from pate_fed.errors import PateFedError
-from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import SPECS, Size, specs_with
 from pate_fed.planning.budgets import share_for_life
-from pate_fed.pricing import charged_cost, removal_cost, run_cost
-from pate_fed.rounds import cost_of_runs
+from pate_fed.prices import charged_cost, removal_cost, run_cost
+from pate_fed.series import cost_of_runs
+from pate_fed.terms import NO_TASK, RunTerms
 from pate_fed.votes import TeacherWeights
 from tests.support.rules import run_terms, with_other
 

@@ -18,15 +18,15 @@ from party.decision.node import PartyNode
 from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
 from party.storage import Journal, LedgerStore, PartyDatabase
-from party.storage.ledger import RunCharges
+from party.storage.ledger_store import RunCharges
 from party.storage.query_journal import QueryJournal, SketchedQueries
 from pate_fed.accounting import OutcomeEntry, PrivacyLedger, order_for_life
-from pate_fed.charging import RunLedger
-from pate_fed.federation import NO_TASK, RunTerms
+from pate_fed.charges import RunLedger
 from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.mechanisms import RandomBytes, keyed_stream, spec_of
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease
+from pate_fed.terms import NO_TASK, RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.additive import AdditiveSum

@@ -15,16 +15,16 @@ from coordinator.database import Database, RunStore
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.transport import Transport
 from party.cli.policy import LIFETIME_RULES
-from party.site.dataset import add
-from party.site.folder import SETTINGS_FILE, Site
-from party.site.records import SiteRecords, Subject
+from party.site.own_table import add
+from party.site.people_decisions import SiteRecords, Subject
+from party.site.site import SETTINGS_FILE, Site
 from party.site.tasks import fetch_task
 from party.storage import LedgerStore, SiteAuditLog
 from pate_fed.accounting import PrivacyLedger
-from pate_fed.charging import RunLedger
+from pate_fed.charges import RunLedger
 from pate_fed.data.task import LearningTask
-from pate_fed.federation import RunTerms
 from pate_fed.nodes.audit_log import AuditEntry
+from pate_fed.terms import RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols.additive import AdditiveSum
 from protocols.identity import SigningIdentity
@@ -160,7 +160,7 @@ def decide_budget(site: Site) -> None:
     with records_of(site) as records:
         for name in LIFETIME_RULES:
             value = f"{getattr(site.settings, name):g}"
-            records.standing.note_rule(name, value, file=digest, by="M. Curie")
+            records.state.note_rule(name, value, file=digest, by="M. Curie")
 
 
 def audit_of(site: Site) -> list[AuditEntry]:

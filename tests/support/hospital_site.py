@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from coordinator.federation.certificates import make_ca
-from party.site.folder import IDENTITY_KEY, Site
 from party.site.membership import NODE_KEYS
+from party.site.site import IDENTITY_KEY, Site
 from party.site.status_file import FederationStatus, Status
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
-from protocols.enrollment import Invitation
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.membership import Membership
+from protocols.invitation import Invitation
+from protocols.membership_messages import Membership
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LABEL, PATIENT = "sick", "patient"

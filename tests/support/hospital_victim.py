@@ -11,7 +11,7 @@ from pathlib import Path
 
 from party.errors import PartyError
 from party.service import PartyService
-from party.site.folder import Site
+from party.site.site import Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import read_status
 from tests.support.storage_victim import give_up_rights

@@ -33,8 +33,8 @@ from party.site.policy import Policy
 from party.storage import Journal, LedgerStore, PartyDatabase
 from party.storage.query_journal import NearQueries, QueryJournal, SketchedQueries
 from pate_fed.accounting import PrivacyLedger
-from pate_fed.federation import NO_TASK, BatchTerms, RunTerms
 from pate_fed.queries import QueryBatch, QueryPool
+from pate_fed.terms import NO_TASK, BatchTerms, RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.dealing import Labels, read_disclosure

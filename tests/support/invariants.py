@@ -26,11 +26,11 @@ from coordinator.operator import Coordinator
 from coordinator.runs.queue import ENDED, Run, RunState
 from coordinator.runs.request import RunRequest
 from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
-from pate_fed.charging import lifelong_charge, outcomes_of
-from pate_fed.federation import BatchTerms, RunTerms
+from pate_fed.charges import lifelong_charge, outcomes_of
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import FORMAT
 from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.terms import BatchTerms, RunTerms
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.errors import ProtocolError

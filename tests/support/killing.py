@@ -21,7 +21,7 @@ from coordinator.database import Database, RunAttempt, RunRow, RunStore, SqlCoor
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.stages import BatchStage
-from pate_fed.charging import RunLedger
+from pate_fed.charges import RunLedger
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.queries import QueryBatch
 from pate_fed.releases import NoisyRelease

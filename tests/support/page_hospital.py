@@ -11,9 +11,9 @@ import httpx
 from starlette.types import ASGIApp
 
 from party.service import PartyService
-from party.site.folder import Site
-from party.site.records import Subject
-from pate_fed.federation import RunTerms
+from party.site.people_decisions import Subject
+from party.site.site import Site
+from pate_fed.terms import RunTerms
 from protocols import wire
 from protocols.suites import DEFAULT_SUITE
 from protocols.values import encode_value

@@ -15,12 +15,12 @@ from party.storage.query_journal import KnownSketches, QueryJournal, SketchedQue
 from pate_fed.query_sketches import from_bytes, to_bytes
 from protocols.errors import KeyReuseError
 from protocols.rounds import PlanClaim
-from protocols.rounds.journal import MOST_UNSERVED
+from protocols.rounds.round_journal import MOST_UNSERVED
 
 
 @dataclass(frozen=True, slots=True)
 class PlainPlan:
-    """A plan; the fields of `party.storage.schema.PlanRow`, its queries, and if its y is kept."""
+    """A plan: the fields of `site_schema.PlanRow`, its queries, and if its y is kept."""
 
     run_id: bytes = b""
     epoch: int = 0

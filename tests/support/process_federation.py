@@ -31,15 +31,15 @@ from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run
 from coordinator.runs.request import source_of
 from coordinator.runs.stages import BatchStage
-from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.worker import RunWorker
+from coordinator.runs.worker_resources import WorkerResources
 from party.service import PartyService
-from party.site.folder import Site
+from party.site.site import Site
 from pate_fed.data.task import LearningTask
 from protocols import wire
 from protocols.fingerprint_words import spoken
-from protocols.membership import JoinRequest
+from protocols.membership_messages import JoinRequest
 from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.deployed import true_class
@@ -208,7 +208,7 @@ def live_as_coordinator(
             coordinator.home,
             coordinator.queue,
             parties=coordinator.enrollment.parties,
-            surroundings=WorkerResources(
+            resources=WorkerResources(
                 open_transport=open_transport,
                 random_bytes=secrets.token_bytes,
                 noise_bytes=secrets.token_bytes,

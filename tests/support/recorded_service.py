@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from coordinator import service
-from coordinator.flower.app import GridTransport
+from coordinator.flower.server_app import GridTransport
 from coordinator.runs.transport import Silence
 from pate_fed.nodes import write_logs_as_json
 from tests.support.mortal_hospital import RECEIVED, SENT, Witness

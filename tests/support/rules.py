@@ -7,9 +7,9 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from pate_fed.data import DataSource
-from pate_fed.federation import MOST_ASKED, RunTerms
 from pate_fed.planning import PlanRequest, RunSettings
 from pate_fed.rule import Caps, Rule
+from pate_fed.terms import MOST_ASKED, RunTerms
 from protocols.suites import DEFAULT_SUITE
 
 T = TypeVar("T", RunTerms, RunSettings, PlanRequest)

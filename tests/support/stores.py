@@ -11,7 +11,7 @@ from sqlalchemy import select
 from coordinator.database import Database, RunAttempt
 from coordinator.runs.queue import RunQueue
 from party.storage import Journal, PartyDatabase
-from party.storage.schema import PlanRow
+from party.storage.site_schema import PlanRow
 from pate_fed.nodes.database import NodeDatabase
 
 

@@ -22,10 +22,10 @@ RUNS_ON = ("serve", "start", "run")
 """Commands that are processes of their own."""
 
 _LOADED = (
-    *("coordinator.cli.command", "coordinator.operator", "coordinator.flower.runtime"),
+    *("coordinator.cli.command", "coordinator.operator", "coordinator.flower.superlink_client"),
     *("coordinator.cli.federation", "party.cli.command", "party.owner", "party.service"),
     *(
-        "party.site.dataset",
+        "party.site.own_table",
         "party.site.training",
         "pate_fed.report",
         "skops.io",

@@ -31,9 +31,9 @@ from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import ENDED, Run
 from coordinator.runs.request import source_of
-from party.site.dataset import add
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import Site
+from party.site.joining import CoordinatorDoor
+from party.site.own_table import add
+from party.site.site import Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FederationStatus, Status, read_status
 from party.site.training import ready_teachers

@@ -16,14 +16,14 @@ from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run
 from coordinator.runs.request import RunRequest, source_of
 from coordinator.runs.stages import BatchStage
-from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.worker import RunWorker
-from party.site.folder import Site
+from coordinator.runs.worker_resources import WorkerResources
+from party.site.site import Site
 from pate_fed.data.new_task import make_task
 from protocols import wire
 from protocols.fingerprint_words import spoken
-from protocols.membership import JoinRequest
+from protocols.membership_messages import JoinRequest
 from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.deployed import (
@@ -190,7 +190,7 @@ class Worked:
             self.coordinator.home,
             self.coordinator.queue,
             parties=self.coordinator.enrollment.parties,
-            surroundings=WorkerResources(
+            resources=WorkerResources(
                 open_transport=self._open_transport,
                 random_bytes=secrets.token_bytes,
                 noise_bytes=secrets.token_bytes,

@@ -669,7 +669,7 @@ def test_where_every_order_fails_a_condition_there_is_no_sanitized_number(
     def refuse(*_: object, **__: object) -> None:
         raise InvalidParameterError("the rule", "C6")
 
-    monkeypatch.setattr("pate_fed.lab.compare.private.instance_cost", refuse)
+    monkeypatch.setattr("pate_fed.lab.compare.private_rows.instance_cost", refuse)
     row = price_of(pate_fed, tmp_path, "gnmax")["epsilon"]["sanitized"]
     assert row["epsilon"] is None
     assert row["method"].endswith(": the rule")

@@ -17,7 +17,7 @@ from coordinator.lost_results import give_student_to
 from coordinator.runs.queue import RunState
 from coordinator.runs.transcripts import check_transcript
 from pate_fed.errors import RunDirectoryError
-from pate_fed.planning.evaluating import EvaluationSettings
+from pate_fed.planning.evaluation_settings import EvaluationSettings
 from pate_fed.report import RunDirectory, read_run
 from pate_fed.students.trained import load_student
 from tests.support.command import Command, leftovers, pate_fed, small_run, write_table

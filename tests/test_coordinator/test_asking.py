@@ -15,13 +15,13 @@ import pytest
 from coordinator.errors import CoordinatorError, DatabaseError, RunRequestError
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
-from party.site.folder import SiteSettings
-from pate_fed.charging import whole_charge
+from party.site.site import SiteSettings
+from pate_fed.charges import whole_charge
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.planning.budgets import budget_share, share_for_life
-from pate_fed.pricing import run_cost
+from pate_fed.prices import run_cost
 from tests.support.deployed import CLASSES, LABEL, write_public_table
 from tests.support.markers import sampled
 from tests.support.worked import Worked

@@ -18,7 +18,7 @@ from coordinator.operator import Coordinator
 from coordinator.people import FederationBudget, People, Role
 from coordinator.people.budget import CONSOLE, PROPOSAL_LIFETIME
 from coordinator.runs.queue import RunQueue
-from pate_fed.pricing import run_cost
+from pate_fed.prices import run_cost
 from tests.support.command import Command, pate_fed
 from tests.support.console import add_hospitals, add_runs, browser, form_token, newest_acts, opened
 from tests.support.deployed import NAMES

@@ -447,8 +447,8 @@ class TestBrokenInput:
 
 
 STAGES = [
-    pytest.param("coordinator.simulation.federation.load_dataset", id="loading"),
-    pytest.param("coordinator.simulation.federation.train_hospitals", id="training"),
+    pytest.param("coordinator.simulation.simulated_federation.load_dataset", id="loading"),
+    pytest.param("coordinator.simulation.simulated_federation.train_hospitals", id="training"),
     pytest.param("coordinator.runs.labeling.deciding.open_sum", id="labeling"),
 ]
 LATER_STAGES = [

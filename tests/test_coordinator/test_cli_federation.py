@@ -25,8 +25,8 @@ from coordinator.federation.home import FederationHome
 from coordinator.monitoring import Monitor
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Progress, RunState
-from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
+from protocols.invitation import Invitation
 from tests.support import postgres
 from tests.support.command import Command, pate_fed
 from tests.support.deployed import CLASSES, LABEL, write_public_table
@@ -373,7 +373,7 @@ class TestFollowing:
     def test_a_terminal_has_one_line_that_changes(
         self, shown: Callable[[], str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("coordinator.cli.console._is_terminal", lambda stream: True)
+        monkeypatch.setattr("coordinator.cli.terminal._is_terminal", lambda stream: True)
         monkeypatch.setenv("COLUMNS", "60")
         _, _, *lines = shown().splitlines(keepends=True)
         said = "".join(lines[1:]).split("\r\x1b[K")

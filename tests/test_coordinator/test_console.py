@@ -25,7 +25,7 @@ from starlette.testclient import TestClient
 from coordinator.console import live, server
 from coordinator.console.access import ACCESS, PUBLIC, require_complete
 from coordinator.console.app import SIGN_INS_PER_MINUTE, make_app
-from coordinator.console.forms import MOST_ROWS, MOST_UPLOAD_BYTES
+from coordinator.console.form_input import MOST_ROWS, MOST_UPLOAD_BYTES
 from coordinator.console.rendering import step_plot
 from coordinator.database import FederationAct
 from coordinator.errors import ConsoleError, DatabaseError, PersonError

@@ -32,9 +32,9 @@ from coordinator.database import (
     SqlCoordinatorJournal,
     ledger_rows,
 )
-from coordinator.database import engine as engine_module
+from coordinator.database import federation_database as engine_module
+from coordinator.database.federation_schema import AnswerRow, RunBatchRow, RunEntryRow, RunStepRow
 from coordinator.database.run_store import StoredBatch
-from coordinator.database.schema import AnswerRow, RunBatchRow, RunEntryRow, RunStepRow
 from coordinator.errors import (
     CoordinatorError,
     DatabaseError,
@@ -44,7 +44,7 @@ from coordinator.errors import (
 )
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.stages import BatchStage
-from pate_fed.charging import RunLedger
+from pate_fed.charges import RunLedger
 from pate_fed.nodes import database as node_database
 from pate_fed.nodes.database import put
 from pate_fed.queries import QueryPool

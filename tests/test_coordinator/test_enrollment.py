@@ -28,7 +28,6 @@ from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.federation.rate_limit import RateLimit
 from coordinator.federation.run_files import RunFiles
 from protocols import wire
-from protocols.enrollment import CLOCK_SKEW_S, Invitation
 from protocols.errors import (
     BadSignatureError,
     InvitationError,
@@ -37,7 +36,14 @@ from protocols.errors import (
 )
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
-from protocols.membership import AuditHead, JoinRequest, Membership, MembershipQuery, PoolQuery
+from protocols.invitation import CLOCK_SKEW_S, Invitation
+from protocols.membership_messages import (
+    AuditHead,
+    JoinRequest,
+    Membership,
+    MembershipQuery,
+    PoolQuery,
+)
 from tests.support.door import Door
 
 

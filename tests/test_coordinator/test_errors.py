@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.cli.console import LINE
+from coordinator.cli.terminal import LINE
 from coordinator.errors import (
     BrokenTranscriptError,
     CoordinatorError,

@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.operator import evaluate, evaluation_of
-from coordinator.runs.evaluating import AskedEvaluation
+from coordinator.runs.asked_evaluation import AskedEvaluation
 from coordinator.runs.queue import RunState
 from coordinator.runs.request import RunRequest
 from coordinator.runs.stages import BatchStage
@@ -24,7 +24,7 @@ from pate_fed.accounting import DistributedCountsEvent
 from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidSettingError
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.planning.evaluating import EvaluationSettings
+from pate_fed.planning.evaluation_settings import EvaluationSettings
 from pate_fed.report import public_record, read_run, render_report
 from pate_fed.votes import TeacherWeights
 from protocols.messages import MaskedVector

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from coordinator.simulation.chance import Chance
-from coordinator.simulation.evaluation import PrivateEvaluation, hold_out
-from pate_fed.charging import noise_of
+from coordinator.simulation.private_evaluation import PrivateEvaluation, hold_out
+from pate_fed.charges import noise_of
 from pate_fed.data import DataSource, Records, load_dataset
 from pate_fed.errors import TooFewRecordsError
 from pate_fed.evaluation import CertaintyBins, EvaluationPlan, Grouping
 from pate_fed.mechanisms import DistributedNoise, keyed_stream
-from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
-from pate_fed.pricing import charged_cost
-from pate_fed.report.held_out import held_out_scores
+from pate_fed.planning.evaluation_settings import EvaluationSettings, EvaluationShape
+from pate_fed.prices import charged_cost
+from pate_fed.report.held_out_scores import held_out_scores
 from pate_fed.students import Lesson, Student, train_student
 from pate_fed.students.facts import LabelFacts
 from protocols.forms import FORMS

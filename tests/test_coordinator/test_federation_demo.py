@@ -28,9 +28,9 @@ from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
 from coordinator.people import Role
 from party.owner import open_records
-from party.site.folder import Site
+from party.site.site import Site
 from pate_fed.wording import epsilon_text
-from protocols.enrollment import Invitation
+from protocols.invitation import Invitation
 from tests.support.console import browser
 from tests.support.loopback import (
     WATCH,

@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coordinator.flower import runtime
+from coordinator.flower import superlink_client
 from coordinator.flower.long_polling import PULL_PATH, PUSH_PATHS
-from coordinator.flower.runtime import forget_delivered, stub
-from party.flower.runtime import STUB_DIGEST
+from coordinator.flower.superlink_client import forget_delivered, stub
+from party.flower.executor import STUB_DIGEST
 
 NAMES = {
     "flwr.cli.build": ("build_fab_from_files",),
@@ -132,7 +132,7 @@ def test_without_secure_delete_a_message_would_stay(tmp_path: Path) -> None:
 def test_nothing_is_lost_while_somebody_reads_flowers_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "_FORGET_S", 0.05)  # the reader stays
+    monkeypatch.setattr(superlink_client, "_FORGET_S", 0.05)  # the reader stays
     path = tmp_path / "superlink.db"
     with (
         closing(database_of_flower(path, secure_delete="ON")) as connection,

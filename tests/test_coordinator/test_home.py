@@ -36,9 +36,9 @@ from coordinator.federation.home import (
 )
 from coordinator.operator import Coordinator
 from coordinator.service import require_certificate, serve
-from party.site.folder import Site
+from party.site.site import Site
 from pate_fed.nodes import JsonFormatter, owner_files, typed_in
-from protocols.enrollment import Invitation
+from protocols.invitation import Invitation
 from tests.support.everything_said import everything_said
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from coordinator.errors import VoidBatchError
 from coordinator.runs.request import RunRequest
-from coordinator.simulation.federation import SimulatedFederation
-from coordinator.simulation.hospitals import Hospital, HospitalsBlueprint
+from coordinator.simulation.simulated_federation import SimulatedFederation
+from coordinator.simulation.simulated_hospitals import Hospital, HospitalsBlueprint
 from party.decision.node import PartyNode
 from pate_fed.data import Records
 from pate_fed.inputs import Inputs
@@ -53,7 +53,7 @@ __all__ = ["pate_fed"]  # a fixture
 
 MARKED = 1
 PLACES_AT_A_PARTY = [
-    pytest.param("party.decision.ballots.count_votes", id="while counting"),
+    pytest.param("party.decision.own_votes.count_votes", id="while counting"),
     pytest.param("protocols.additive.add_streams", id="while hiding"),
 ]
 SIGMA = 20_000.0
@@ -301,7 +301,7 @@ def mark_hospitals(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         teachers = (MARKED_TEACHERS,) * count
         return replace(asked, settings=replace(asked.settings, party_teachers=teachers))
 
-    monkeypatch.setattr("coordinator.simulation.federation.train_hospitals", marked)
+    monkeypatch.setattr("coordinator.simulation.simulated_federation.train_hospitals", marked)
     monkeypatch.setattr("coordinator.simulation.run.yardsticks", half_right)
     monkeypatch.setattr(SimulatedFederation, "request", request_of_marked)
 
@@ -361,7 +361,7 @@ class TestCommandLine:
             pytest.param("coordinator.runs.labeling.deciding.open_sum", id="opening the sum"),
             pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
             pytest.param("pate_fed.lab.per_instance.gnmax_total_rdp", id="pricing"),
-            pytest.param("pate_fed.report.tables.charged_cost", id="writing down"),
+            pytest.param("pate_fed.report.ended_run.charged_cost", id="writing down"),
         ],
     )
     @pytest.mark.parametrize("how", ["text", "json"])

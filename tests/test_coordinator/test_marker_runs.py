@@ -200,8 +200,8 @@ def left_in_frames(error: BaseException) -> list[Any]:
 
 
 PLACES = {
-    "while drawing": "party.decision.ballots.noise_of",
-    "while counting": "party.decision.ballots.count_votes",
+    "while drawing": "party.decision.own_votes.noise_of",
+    "while counting": "party.decision.own_votes.count_votes",
     "while hiding": "protocols.additive.add_streams",
 }
 

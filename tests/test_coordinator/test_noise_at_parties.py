@@ -18,21 +18,21 @@ import pytest
 from scipy.special import log_ndtr
 
 from coordinator.simulation.chance import Chance
-from coordinator.simulation.hospitals import HospitalsBlueprint
+from coordinator.simulation.simulated_hospitals import HospitalsBlueprint
 from party.decision.node import PartyNode
 from pate_fed.accounting import (
     DistributedGaussianMaxEvent,
     distributed_labels_cost,
     rows_cost,
 )
-from pate_fed.charging import noise_of
+from pate_fed.charges import noise_of
 from pate_fed.data import Dataset, DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, InvalidSettingError
-from pate_fed.federation import RunTerms
 from pate_fed.planning import DEFAULTS, RunSettings, resolve
 from pate_fed.planning import terms_of as settled_terms
 from pate_fed.planning.budgets import budget_share
-from pate_fed.pricing import charged_cost, public_cost
+from pate_fed.prices import charged_cost, public_cost
+from pate_fed.terms import RunTerms
 from protocols.forms import FORMS
 from protocols.suites import DEFAULT_SUITE
 from tests.support.command import Command, exit_code_of, pate_fed, write_table

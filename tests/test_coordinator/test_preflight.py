@@ -152,7 +152,7 @@ class TestSimulate:
         monkeypatch: pytest.MonkeyPatch,
         wrong: tuple[str, ...],
     ) -> None:
-        monkeypatch.setattr("coordinator.simulation.federation.train_hospitals", None)
+        monkeypatch.setattr("coordinator.simulation.simulated_federation.train_hospitals", None)
         ended = pate_fed(*small_run(table, tmp_path / "run"), *wrong)
         assert (ended.code, ended.error_code) == (2, "PF-101")
         assert not (tmp_path / "run").exists()

@@ -18,12 +18,12 @@ import pytest
 from sqlalchemy import delete
 
 from coordinator.database import Database, RunStore
-from coordinator.database.schema import StatementRow
+from coordinator.database.federation_schema import StatementRow
 from coordinator.errors import DatabaseError, SetupError, VoidBatchError
 from coordinator.runs import stages
 from coordinator.runs.stages import BatchStage
 from party.errors import Reason
-from pate_fed.charging import RunLedger
+from pate_fed.charges import RunLedger
 from pate_fed.errors import InvalidParameterError
 from pate_fed.releases import NoisyRelease
 from protocols import wire
@@ -719,11 +719,11 @@ class TestSecrets:
             "coordinator/runs/labeling/collecting.py",
             "coordinator/runs/labeling/job.py",
             "coordinator/runs/labeling/messenger.py",
-            "coordinator/runs/labeling/run.py",
+            "coordinator/runs/labeling/labeling_run.py",
             "coordinator/runs/open_run.py",
             "coordinator/service.py",
             "coordinator/runs/stages.py",
-            "coordinator/runs/surroundings.py",
+            "coordinator/runs/worker_resources.py",
             "coordinator/simulation/labeling.py",
         }
         root = Path(__file__).parents[2]

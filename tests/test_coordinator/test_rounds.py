@@ -19,20 +19,20 @@ from scipy.stats import norm
 
 from coordinator.errors import AlteredResultsError
 from coordinator.simulation import chance as draws
-from coordinator.simulation import rounds as rounds_of
+from coordinator.simulation import earlier_runs as rounds_of
 from coordinator.simulation.chance import Chance
-from coordinator.simulation.federation import SimulatedFederation
+from coordinator.simulation.earlier_runs import KEPT, SAME, EarlierRuns, free_name
 from coordinator.simulation.outcome import Stages
-from coordinator.simulation.rounds import KEPT, SAME, EarlierRounds, free_name
+from coordinator.simulation.simulated_federation import SimulatedFederation
 from pate_fed.data import DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidDataError, RunDirectoryError
 from pate_fed.mechanisms import NoisePlan, RandomBytes, keyed_stream
 from pate_fed.options import OPTIONS
 from pate_fed.planning import RunSettings, terms_of
-from pate_fed.pricing import run_cost
+from pate_fed.prices import run_cost
 from pate_fed.record import Settings
-from pate_fed.record.settings import EarlierRound, RoundSettings
-from pate_fed.rounds import cost_of_rounds, order_of_rounds
+from pate_fed.record.settings import EarlierRun, OwnSettings
+from pate_fed.series import cost_of_series, order_of_rounds
 from pate_fed.students import interim_chances
 from pate_fed.votes import SummedHistogram
 from pate_fed.wording import epsilon_text
@@ -125,7 +125,7 @@ def settings_after(chain: Chain, **changes: Any) -> RunSettings:
 
 def prepared(chain: Chain, run: Path | None, **changes: Any) -> SimulatedFederation:
     """A round after `run` with its teachers trained, before anything is asked."""
-    rounds = EarlierRounds() if run is None else EarlierRounds.read(run)
+    rounds = EarlierRuns() if run is None else EarlierRuns.read(run)
     settings = settings_after(chain, **{"sigma2": SIGMA, "queries": QUERIES, **changes})
     rounds.require_same(settings)
     out, stages = chain.table.parent / "never written", Stages(lambda *_: None)
@@ -219,7 +219,7 @@ def test_two_rounds_of_a_seed_never_draw_the_same_noise(chain: Chain) -> None:
     assert min(map(len, words)) >= 2 * QUERIES  # a draw for each class of each query
     assert not words[0] & words[1]
 
-    rounds = [EarlierRounds(), *map(EarlierRounds.read, (chain.first, chain.second))]
+    rounds = [EarlierRuns(), *map(EarlierRuns.read, (chain.first, chain.second))]
     assert [one.number for one in rounds] == [1, 2, 3]
     votes = SummedHistogram(np.array([[2, 1]] * 8), total_votes=3)
     noisy = [
@@ -382,18 +382,18 @@ def test_a_directory_that_somebody_edited_is_refused(
     assert old in text
     (run / file).write_text(text.replace(old, new, 1), "utf-8")
     with pytest.raises(AlteredResultsError, match=file):
-        EarlierRounds.read(run)
+        EarlierRuns.read(run)
 
 
 def test_a_directory_that_is_no_finished_simulation_of_this_version_is_refused(
     chain: Chain, pate_fed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(RunDirectoryError, match="folder"):
-        EarlierRounds.read(tmp_path / "none")
+        EarlierRuns.read(tmp_path / "none")
     run = shutil.copytree(chain.first, tmp_path / "run")
     (run / "transcript.jsonl").unlink()
     with pytest.raises(RunDirectoryError, match="transcript"):
-        EarlierRounds.read(run)
+        EarlierRuns.read(run)
     manifest = json_of(run, "manifest.json")
     (run / "manifest.json").write_text(json.dumps(manifest | {"edition": "public"}))
     ended = pate_fed("simulate", "--after", run, "--out", tmp_path / "out")
@@ -402,10 +402,10 @@ def test_a_directory_that_is_no_finished_simulation_of_this_version_is_refused(
     del manifest["split"]  # a deployed run
     (run / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(RunDirectoryError, match="simulation"):
-        EarlierRounds.read(run)
+        EarlierRuns.read(run)
     monkeypatch.setattr(rounds_of, "__version__", "9.9")
     with pytest.raises(RunDirectoryError, match=r"pate_fed 9\.9"):
-        EarlierRounds.read(chain.first)
+        EarlierRuns.read(chain.first)
 
 
 def test_records_that_changed_since_are_refused(chain: Chain, tmp_path: Path) -> None:
@@ -419,7 +419,7 @@ def test_records_that_changed_since_are_refused(chain: Chain, tmp_path: Path) ->
     first, *others = found.teachers
     fewer = found.changed(teachers=(first.changed(records=first.records - 1), *others))
     with pytest.raises(InvalidDataError, match="hospitals"):
-        EarlierRounds.read(chain.first).require_same_numbers(fewer)
+        EarlierRuns.read(chain.first).require_same_numbers(fewer)
     # No file holds what could tell a changed cell: else a reader could test guesses.
     assert set(json_of(chain.first, "manifest.json")["split"]) == {"coordinator", "seed"}
 
@@ -435,7 +435,7 @@ def test_no_report_shows_the_seed_of_an_unseeded_split(tmp_path: Path) -> None:
 
 
 def test_a_stated_cost_that_does_not_follow_from_the_settings_is_refused(chain: Chain) -> None:
-    rounds = EarlierRounds.read(chain.first)
+    rounds = EarlierRuns.read(chain.first)
     assert rounds.record is not None
     views = rounds.record.privacy.views
     views = views.changed(public=views.public.changed(epsilon=0.5))
@@ -454,8 +454,8 @@ def test_the_order_of_all_rounds_is_fixed_and_stored_before_the_second(chain: Ch
     terms = prepared(chain, chain.second).before.terms
     louder = with_other(terms[1], sigma2=1.0)
     assert order_of_rounds(terms[0], 0, unit="party") == fixed
-    assert cost_of_rounds((terms[0], louder), 0, unit="party").order in (fixed, None)
-    rounds = EarlierRounds.read(chain.first)
+    assert cost_of_series((terms[0], louder), 0, unit="party").order in (fixed, None)
+    rounds = EarlierRuns.read(chain.first)
     assert rounds.record is not None
     known = rounds.record.privacy
     privacy = known.changed(budget=known.budget.changed(order_of_rounds=2 * fixed))
@@ -474,7 +474,7 @@ def test_a_later_round_says_that_each_part_was_fixed_before_its_own_run(chain: C
 
 
 def test_a_budget_that_is_raised_after_labels_were_seen_is_told(chain: Chain) -> None:
-    rounds = EarlierRounds.read(chain.first)
+    rounds = EarlierRuns.read(chain.first)
     same, raised = (prepared(chain, chain.first, epsilon=epsilon) for epsilon in (50.0, 60.0))
     assert rounds.raised(same.before) == []
     [told] = rounds.raised(raised.before)
@@ -490,27 +490,27 @@ def test_every_setting_is_the_same_in_all_rounds_or_of_each(chain: Chain) -> Non
         for kind in ("same", "kept", "own", "free")
     }
     budgets = {"epsilon", "party_epsilons"}
-    assert RoundSettings.model_fields.keys() == by["own"] | budgets
+    assert OwnSettings.model_fields.keys() == by["own"] | budgets
     assert (set(SAME), set(KEPT)) == (by["same"], by["same"] | by["kept"])
     assert by["kept"] == {*budgets, "prevalence", "student", "purpose"}
     files = {"data_dir", "data_file"}  # its name alone is kept, as "file"
     assert by["free"] == {"engine", "evaluation_epsilon", "evaluate_by", *files}
     known = (OPTIONS.keys() - files) | {"file", "classes", "earlier"}
     assert Settings.model_fields.keys() == known
-    given = EarlierRound(
+    given = EarlierRun(
         run="first",
         **{"queries": 3, "select": "a", "batch_size": 1, "mechanism": "gnmax"},
         **{"vote_threshold": 1.0, "sigma1": 2.0, "sigma2": 3.0, "confidence": 0.4},
         **{"test_delta": 0.5, "max_answers": 6, "epsilon": 7.0, "party_epsilons": (8.0,)},
     )
     settings = run_settings(data=DataSource("digits"), suite=DEFAULT_SUITE)
-    then, now = settings.as_record(), rounds_of._as_round(settings, given).as_record()
+    then, now = settings.as_record(), rounds_of._as_run(settings, given).as_record()
     changed = {name for name in Settings.model_fields if getattr(then, name) != getattr(now, name)}
-    assert changed == RoundSettings.model_fields.keys()
+    assert changed == OwnSettings.model_fields.keys()
 
 
 def test_a_round_has_the_name_of_its_directory_unless_it_is_taken(tmp_path: Path) -> None:
-    rounds = [EarlierRound(run="first")]
+    rounds = [EarlierRun(run="first")]
     assert free_name(tmp_path / "second", rounds) == "second"
     assert free_name(tmp_path / "first", rounds) == "round-2"
     assert free_name(tmp_path / "with space", rounds) == "round-2"

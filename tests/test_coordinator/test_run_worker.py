@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from coordinator.cli.pools import show_pool
 from coordinator.database import Database, ReleasedAnswers
-from coordinator.database.schema import AnswerRow, AttemptRow, RunRow
+from coordinator.database.federation_schema import AnswerRow, AttemptRow, RunRow
 from coordinator.errors import (
     AlteredResultsError,
     BrokenTranscriptError,
@@ -45,12 +45,12 @@ from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import EntryState
 from pate_fed.data.new_task import make_task
 from pate_fed.errors import InvalidTermsError
-from pate_fed.federation import NO_TASK, RunTerms
 from pate_fed.mechanisms import DEPLOYED, SPECS
 from pate_fed.query_sketches import sketch
 from pate_fed.report import read_run, render_summary
 from pate_fed.run_folder import EARLIER
 from pate_fed.students import Lesson, Student, train_student
+from pate_fed.terms import NO_TASK, RunTerms
 from pate_fed.wording import delta_text, epsilon_text
 from protocols import wire
 from protocols.fields import Message

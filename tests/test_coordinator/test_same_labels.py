@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 
 from coordinator.operator import Coordinator
 from coordinator.people import Role
-from coordinator.simulation import federation as simulation
+from coordinator.simulation import simulated_federation as simulation
 from coordinator.simulation.chance import Chance
-from coordinator.simulation.hospitals import Hospital as SimulatedHospital
+from coordinator.simulation.simulated_hospitals import Hospital as SimulatedHospital
 from pate_fed.data import Dataset
 from pate_fed.data.new_task import make_task
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.queries import QueryBatch
-from protocols.enrollment import Invitation
+from protocols.invitation import Invitation
 from tests.support import deployed as support
 from tests.support import postgres
 from tests.support.chromium import chromium, complaints
@@ -304,15 +304,15 @@ def test_nothing_from_outside_can_set_the_noise() -> None:
     assert named == {
         "coordinator/runs/labeling/deciding.py",
         "coordinator/runs/labeling/job.py",
-        "coordinator/runs/labeling/run.py",
+        "coordinator/runs/labeling/labeling_run.py",
         "coordinator/lost_results.py",
         "coordinator/runs/open_run.py",
         "coordinator/service.py",
         "coordinator/simulation/chance.py",
-        "coordinator/simulation/hospitals.py",
+        "coordinator/simulation/simulated_hospitals.py",
         "coordinator/simulation/labeling.py",
-        "coordinator/runs/surroundings.py",
-        "party/decision/ballots.py",
+        "coordinator/runs/worker_resources.py",
+        "party/decision/own_votes.py",
         "party/decision/node.py",
     }
     deployed_parts = [

@@ -22,8 +22,8 @@ from coordinator.service import _MOST_FAILURES, Service
 from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
 from pate_fed.errors import RunDirectoryError
-from pate_fed.federation import RunTerms
 from pate_fed.run_folder import writing
+from pate_fed.terms import RunTerms
 from protocols.run_scope import RunScope
 from tests.support.deployed import NAMES
 from tests.support.door import Door

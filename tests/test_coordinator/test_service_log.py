@@ -25,8 +25,8 @@ from coordinator.doctor import CoordinatorProbes, examine
 from coordinator.errors import ServiceError
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import Site
+from party.site.joining import CoordinatorDoor
+from party.site.site import Site
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import OK, KeptChild
 from protocols.fingerprint_words import spoken

@@ -22,15 +22,15 @@ import numpy as np
 import pytest
 
 from coordinator.errors import SpoiledBatchError
-from coordinator.flower import app as flower_app
+from coordinator.flower import server_app as flower_app
 from coordinator.simulation.chance import Chance
-from coordinator.simulation.hospitals import KEYSTREAM, vote_on_cores
-from party.decision.ballots import OwnVotes
+from coordinator.simulation.simulated_hospitals import KEYSTREAM, vote_on_cores
+from party.decision.own_votes import OwnVotes
 from pate_fed.data import Dataset, load_dataset
 from pate_fed.inputs import Inputs
 from pate_fed.planning import DEFAULTS
 from pate_fed.queries import QueryPool
-from pate_fed.report.statement import DEALT_BY_CLASS
+from pate_fed.report.guarantee_words import DEALT_BY_CLASS
 from pate_fed.students import Lesson, Student, interim_chances, train_student
 from pate_fed.teachers.teacher import TeacherEnsemble
 from protocols.envelope import SealingKey
@@ -132,7 +132,7 @@ def test_a_student_gets_refused_queries_without_a_label_and_nobody_gets_the_test
         taught.extend([*(shard.features for shard in shards), public.features])
         fit(self, shards, public=public, **named)
 
-    monkeypatch.setattr("coordinator.simulation.federation.load_dataset", load)
+    monkeypatch.setattr("coordinator.simulation.simulated_federation.load_dataset", load)
     monkeypatch.setattr("pate_fed.students.train_student", train)
     monkeypatch.setattr(TeacherEnsemble, "fit", seen)
     run = tmp_path / "run"

@@ -18,13 +18,13 @@ from coordinator.cli.following import follow
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.operator import Coordinator
 from coordinator.people import Role
-from coordinator.runs.hospitals import HospitalAnswer, HospitalState
 from coordinator.runs.queue import RunState
+from coordinator.runs.run_hospitals import HospitalAnswer, HospitalState
 from coordinator.runs.stages import BatchStage
 from coordinator.runs.standings import BACK_AFTER, QUIET, HospitalStanding, standings_of
 from party.decision.guard import Consent, Guard
-from party.site.folder import Site
-from party.site.records import Approval, ApprovalState, SiteRecords, Subject
+from party.site.people_decisions import Approval, ApprovalState, SiteRecords, Subject
+from party.site.site import Site
 from protocols import wire
 from protocols.errors import UnexpectedMessageError
 from protocols.identity import SigningIdentity

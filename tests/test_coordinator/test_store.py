@@ -14,7 +14,7 @@ from coordinator.database import Database, RunStore
 from coordinator.database.run_store import BatchState, StoredBatch
 from coordinator.runs.queue import RunQueue
 from pate_fed.accounting import Outcomes
-from pate_fed.charging import RunLedger
+from pate_fed.charges import RunLedger
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
 from protocols import wire

@@ -35,9 +35,9 @@ from coordinator.errors import ServiceError, SuperLinkError
 from coordinator.federation.home import FederationHome
 from coordinator.flower import superlink as superlink_module
 from coordinator.flower import superlink_child
-from coordinator.flower.runtime import SuperLinkClient
 from coordinator.flower.superlink import arguments
 from coordinator.flower.superlink_child import SuperLinkChild, flower_variables
+from coordinator.flower.superlink_client import SuperLinkClient
 from coordinator.service import require_ports
 from protocols import wire
 from tests.support.loopback_home import make_home

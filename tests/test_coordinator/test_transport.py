@@ -12,12 +12,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-from coordinator.flower import app as flower_app
-from coordinator.flower.app import MESSAGE_TYPE, GridTransport
+from coordinator.flower import server_app as flower_app
 from coordinator.flower.local_grid import LocalGrid
+from coordinator.flower.server_app import MESSAGE_TYPE, GridTransport
 from coordinator.runs.transport import Silence, Transport
-from party.flower import app as party_app
-from party.flower.app import ACTION
+from party.flower import client_app as party_app
+from party.flower.client_app import ACTION
 from protocols import wire
 
 TIMEOUT_S = 60.0
@@ -193,7 +193,7 @@ class ScriptedGrid(LocalGrid):
 
 
 class Clock:
-    """Time as `coordinator.flower.app` reads it; it passes only where somebody waits."""
+    """Time as `coordinator.flower.server_app` reads it; it passes only where somebody waits."""
 
     def __init__(self) -> None:
         self.now = 0.0

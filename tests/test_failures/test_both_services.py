@@ -22,7 +22,7 @@ from contextlib import closing
 import pytest
 
 from coordinator.runs.queue import ENDED, Run, RunState
-from party.site.folder import DATABASE_FILE
+from party.site.site import DATABASE_FILE
 from pate_fed.accounting import DistributedCountsEvent
 from pate_fed.evaluation_task import EvaluationTask
 from tests.support.hospital_services import NAMES, ledger_of

@@ -20,8 +20,8 @@ from coordinator.runs.queue import Run, RunState
 from coordinator.runs.request import source_of
 from coordinator.service import Service
 from party.errors import JoinError
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import Site
+from party.site.joining import CoordinatorDoor
+from party.site.site import Site
 from pate_fed.data.new_task import make_task
 from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run

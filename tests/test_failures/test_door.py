@@ -21,11 +21,11 @@ from coordinator.flower.superlink import arguments
 from coordinator.flower.superlink_child import SuperLinkChild
 from coordinator.operator import Coordinator
 from party.errors import JoinError
-from party.flower.runtime import supernode_command
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import Site
-from protocols.enrollment import Invitation
+from party.flower.executor import supernode_command
+from party.site.joining import CoordinatorDoor
+from party.site.site import Site
 from protocols.fingerprint_words import spoken
+from protocols.invitation import Invitation
 from tests.support.loopback_home import environment, free_ports, make_home
 
 pytestmark = pytest.mark.slow

@@ -13,9 +13,9 @@ import pytest
 
 from coordinator.runs.queue import RunState
 from party.doctor import WARN, Check, PartyProbes, examine_standing
-from party.site.folder import Site
+from party.site.people_decisions import Subject
 from party.site.ready_tasks import ReadyTasks
-from party.site.records import Subject
+from party.site.site import Site
 from party.site.tasks import fetch_task
 from party.site.training import of_another_table
 from pate_fed.data.task import LearningTask

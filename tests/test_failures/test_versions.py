@@ -13,7 +13,7 @@ import protocols.wire
 from coordinator.runs.queue import RunState
 from pate_fed import version
 from pate_fed.errors import InvalidTermsError
-from pate_fed.federation import RunTerms
+from pate_fed.terms import RunTerms
 from tests.support.invariants import require_sound
 from tests.support.process_federation import ProcessFederation, process_federation
 

@@ -19,15 +19,15 @@ from party.decision.decisions import Decision, record_of
 from party.errors import StorageError
 from party.flower.serving import serve
 from party.service import PartyService
-from party.site.folder import Site
+from party.site.site import Site
 from party.storage import Journal, LedgerStore, PartyDatabase, SiteAuditLog
-from party.storage.audit_log import SiteAct, sign_head
+from party.storage.site_audit_log import SiteAct, sign_head
 from pate_fed.nodes.forwarding import Forwarding
 from protocols import wire
-from protocols.enrollment import read_audit_head
 from protocols.errors import ProtocolError
 from protocols.identity import SigningIdentity
-from protocols.membership import AuditHead
+from protocols.invitation import read_audit_head
+from protocols.membership_messages import AuditHead
 from tests.support.federation import TEACHERS, Federation
 from tests.support.hospital_site import make_site
 

@@ -22,13 +22,13 @@ import trustme
 
 from coordinator.errors import DatabaseError
 from party import cli
-from party.site.folder import Site
+from party.site.site import Site
 from party.site.status_file import Status, write_status
-from party.storage.audit_log import SiteAct
+from party.storage.site_audit_log import SiteAct
 from pate_fed import __version__
-from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
+from protocols.invitation import Invitation
 from tests.support.command import Ended, logs_as_they_were
 from tests.support.hospital_services import audit_of, records_of
 from tests.support.hospital_site import LABEL, PATIENT, key_files, with_membership, write_own_table

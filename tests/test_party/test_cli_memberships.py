@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from party.site.folder import IDENTITY_KEY, Site
+from party.site.site import IDENTITY_KEY, Site
 from party.site.status_file import Status, write_status
-from party.storage.audit_log import SiteAct
+from party.storage.site_audit_log import SiteAct
 from protocols.fingerprint_words import spoken
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of, decide_budget

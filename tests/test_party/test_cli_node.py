@@ -14,14 +14,14 @@ import pytest
 
 from party.doctor import Check
 from party.owner import open_records
-from party.site.dataset import add
-from party.site.folder import DATABASE_FILE, Site
-from party.site.records import Approval, ApprovalState, Subject
+from party.site.own_table import add
+from party.site.people_decisions import Approval, ApprovalState, Subject
+from party.site.site import DATABASE_FILE, Site
 from party.storage import charges_of, is_budget_fixed
-from pate_fed.pricing import run_cost
+from pate_fed.prices import run_cost
 from pate_fed.public_rows import PublicRows
 from pate_fed.wording import epsilon_text
-from protocols.enrollment import read_audit_head
+from protocols.invitation import read_audit_head
 from protocols.run_scope import RunScope
 from protocols.suites import DEFAULT_SUITE
 from protocols.values import encode_value
@@ -59,7 +59,7 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
         records.ask(Subject.POOL, terms.pool_digest, **asked)
         records.ask(Subject.RUN, scope.digest, **asked)
     monkeypatch.setattr(
-        "party.site.enrollment.CoordinatorDoor.fetch_pool",
+        "party.site.joining.CoordinatorDoor.fetch_pool",
         lambda self, digest: hospitals.task.to_bytes(),
     )
     return site
@@ -254,7 +254,7 @@ class TestApprove:
         content = bytearray(hospitals.task.to_bytes())
         content[-1] ^= 1  # one bit of one public input
         monkeypatch.setattr(
-            "party.site.enrollment.CoordinatorDoor.fetch_pool", lambda self, digest: bytes(content)
+            "party.site.joining.CoordinatorDoor.fetch_pool", lambda self, digest: bytes(content)
         )
         ended = pate_party(
             "approve", digest_of(waiting, Subject.RUN), "--yes", "--site", waiting.folder
@@ -349,7 +349,7 @@ class TestPauseBudgetAudit:
         site, held = ran.hospitals.sites[0], ran.services[0].federation().signed_head()
         answer = membership_of(site.identity.fingerprint, audit_head=held)
         monkeypatch.setattr(
-            "party.site.enrollment.CoordinatorDoor.membership", lambda self, **_: answer
+            "party.site.joining.CoordinatorDoor.membership", lambda self, **_: answer
         )
         verify = ("audit", "verify", "--site", site.folder)
         shown = pate_party(*verify, "--format", "json").json

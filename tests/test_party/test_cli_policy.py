@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from party.cli.policy import MEANINGS
-from party.site.folder import Site
+from party.site.site import Site
 from party.storage import LedgerStore
-from party.storage.audit_log import SiteAct
+from party.storage.site_audit_log import SiteAct
 from tests.support.hospital_services import audit_of
 from tests.support.hospital_site import make_site
 from tests.support.markers import sampled

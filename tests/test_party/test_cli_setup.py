@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from party.site.folder import Site
-from party.storage.audit_log import SiteAct
+from party.site.site import Site
+from party.storage.site_audit_log import SiteAct
 from protocols.fingerprint_words import spoken
 from tests.support.command import Ended
 from tests.support.hospital_services import audit_of, records_of

@@ -13,7 +13,7 @@ import pytest
 
 from coordinator.errors import VoidBatchError
 from party.errors import Reason
-from party.site.records import Subject
+from party.site.people_decisions import Subject
 from protocols.suites import DEFAULT_SUITE
 from protocols.values import encode_value
 from tests.support.hospital_services import ledger_of, records_of

@@ -22,16 +22,16 @@ from party.doctor import FAIL, OK, WARN, Check, PartyProbes, examine, exit_code,
 from party.doctor.network import NAMES
 from party.doctor.records import check_columns
 from party.errors import JoinError, SiteError
-from party.site.dataset import add
-from party.site.folder import Site
 from party.site.membership import SiteMembership
-from party.site.records import SiteRecords
+from party.site.own_table import add
+from party.site.people_decisions import SiteRecords
+from party.site.site import Site
 from party.site.status_file import Status, write_status
 from party.storage import LedgerStore
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.nodes import GIB
 from protocols.identity import SigningIdentity
-from protocols.membership import Membership
+from protocols.membership_messages import Membership
 from tests.support.hospital_services import make_hospitals
 from tests.support.hospital_site import (
     LABEL,

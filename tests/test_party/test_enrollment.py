@@ -12,12 +12,12 @@ import httpx
 import pytest
 
 from party.errors import JoinError
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import Site
+from party.site.joining import CoordinatorDoor
+from party.site.site import Site
 from pate_fed import __version__
 from protocols import wire
 from protocols.identity import SigningIdentity
-from protocols.membership import Membership, MembershipQuery
+from protocols.membership_messages import Membership, MembershipQuery
 from tests.support.hospital_site import invitation_of, membership_of
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -16,12 +16,12 @@ import pytest
 from party.errors import DataError, ErasureError, JournalLockedError
 from party.service import PartyService
 from party.site import erasure
-from party.site.dataset import add
-from party.site.folder import Site
+from party.site.own_table import add
+from party.site.site import Site
 from party.site.tasks import fetch_task
 from party.site.training import folder_of, load_teachers, ready_teachers, teachers_digest
 from party.storage import Journal, SiteAuditLog
-from party.storage.audit_log import SiteAct
+from party.storage.site_audit_log import SiteAct
 from pate_fed.data.task import LearningTask
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 from tests.support.markers import sampled

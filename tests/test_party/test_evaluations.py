@@ -16,22 +16,22 @@ import pytest
 from party.errors import DataError, TaskError, TeachersError
 from party.page import views
 from party.site import erasure, evaluations, ready_tasks
-from party.site.dataset import add, read_registered
 from party.site.evaluations import OwnScores, held_out_records, own_scores, ready_evaluation
-from party.site.folder import SETTINGS_FILE, Site
-from party.site.held_out import held_out, is_held_out, taught
+from party.site.held_out_patients import held_out, is_held_out, taught
+from party.site.own_table import add, read_registered
 from party.site.party_task import PartyTask
-from party.site.records import ApprovalState, Subject
+from party.site.people_decisions import ApprovalState, Subject
+from party.site.site import SETTINGS_FILE, Site
 from party.site.tasks import fetch_task
 from party.site.training import folder_of, load_teachers, ready_teachers
 from pate_fed.accounting import DistributedCountsEvent
-from pate_fed.charging import noise_of
+from pate_fed.charges import noise_of
 from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTaskError
 from pate_fed.evaluation import PLACE_S, START_S, CertaintyBins, EvaluationPlan
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.planning.evaluating import EvaluationSettings, EvaluationShape
+from pate_fed.planning.evaluation_settings import EvaluationSettings, EvaluationShape
 from pate_fed.students import Lesson, train_student
 from pate_fed.students.arrays import as_arrays
 from protocols.additive import AdditiveSum
@@ -392,7 +392,7 @@ def test_a_person_approves_an_evaluation_in_plain_words(
     with records_of(trained) as records:
         records.ask(Subject.POOL, digest, coordinator=asking)
     monkeypatch.setattr(
-        "party.site.enrollment.CoordinatorDoor.fetch_pool", lambda *_: evaluation.to_bytes()
+        "party.site.joining.CoordinatorDoor.fetch_pool", lambda *_: evaluation.to_bytes()
     )
     shown = pate_party("approve", "--site", trained.folder).out
     assert "Evaluation  " in shown

@@ -20,10 +20,10 @@ from sqlalchemy import event
 from coordinator.errors import CoordinatorError, VoidBatchError
 from party.doctor import FAIL, OK, WARN, PartyProbes, examine_standing
 from party.errors import JoinError, NodeStartError, Reason, StorageError
-from party.site.folder import DATABASE_FILE, Site
+from party.site.site import DATABASE_FILE, Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FRESH_S, read_status, write_status
-from protocols.membership import Membership
+from protocols.membership_messages import Membership
 from tests.support.federation import holds_vector
 from tests.support.hospital_services import audit_of, make_hospitals
 from tests.support.hospital_site import SLUG, make_site, with_membership

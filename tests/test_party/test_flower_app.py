@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from coordinator.flower.local_grid import LocalGrid
 from party.errors import Reason
-from party.flower import app as flower_app
+from party.flower import client_app as flower_app
 from protocols import wire
 
 SECRET = "7919 votes of patient 4711"

@@ -20,11 +20,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.supercore.task_identity import TaskIdentity
 
-import party.flower.app
-from coordinator.flower.runtime import stub
-from party.flower import runtime as flower_runtime
+import party.flower.client_app
+from coordinator.flower.superlink_client import stub
+from party.flower import executor as flower_runtime
 from party.flower import serving
-from party.flower.runtime import STUB_DIGEST, Executor, supernode_command
+from party.flower.executor import STUB_DIGEST, Executor, supernode_command
 from protocols import wire
 from tests.support.hospital_site import make_site
 from tests.support.loopback_tls import listening
@@ -57,7 +57,9 @@ def identity(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def executor(door: Door) -> Executor:
-    return Executor(party.flower.app.build(lambda _: door), address="127.0.0.1:1", secret=b"secret")
+    return Executor(
+        party.flower.client_app.build(lambda _: door), address="127.0.0.1:1", secret=b"secret"
+    )
 
 
 def message(packet: bytes = b"packet", kind: str = "query.exchange") -> Message:
@@ -257,7 +259,7 @@ class TestAnswer:
         monkeypatch.setattr(os, "kill", lambda pid, number: signals.append(number))
         with listening(answer) as port:
             address = f"127.0.0.1:{port}"
-            app = party.flower.app.build(lambda _: Door())
+            app = party.flower.client_app.build(lambda _: Door())
             Executor(app, address=address, secret=b"secret")._answer("token")
         assert any(b"send-task-heartbeat" in one for one in asked)
         assert any(b"pull-task-input" in one for one in asked)

@@ -24,10 +24,10 @@ from party.storage.query_journal import KnownSketches
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.accounting.costs import NoisePlace
 from pate_fed.errors import OutcomeCapError
-from pate_fed.federation import BatchTerms
 from pate_fed.mechanisms import SPECS
 from pate_fed.queries import QueryPool
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
+from pate_fed.terms import BatchTerms
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.messages import Refusal

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from party.errors import JoinError
-from party.site.dataset import add
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import Site
+from party.site.joining import CoordinatorDoor
+from party.site.own_table import add
 from party.site.peers import named_by, require_compared
+from party.site.site import Site
 from party.site.tasks import fetch_task
 from party.site.training import ready_teachers
 from pate_fed.data.csv_file import read_csv
 from pate_fed.data.new_task import make_task
-from protocols.enrollment import Invitation
 from protocols.fingerprint_words import spoken
+from protocols.invitation import Invitation
 from tests.support.hospital_services import records_of
 from tests.support.real_data import real_data
 from tests.support.served_federation import ServedFederation, served_federation

@@ -18,7 +18,7 @@ from protocols.errors import KeyReuseError, ProtocolError, RestoredJournalError
 from protocols.forms import Additive, Masked
 from protocols.identity import SigningIdentity
 from protocols.rounds import ANY_SET, PlanClaim, RunNote, SetBound
-from protocols.rounds.journal import MOST_UNSERVED
+from protocols.rounds.round_journal import MOST_UNSERVED
 from tests.support.plain_journal import PlainJournal
 from tests.support.stores import journal_in_memory
 

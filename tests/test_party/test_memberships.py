@@ -19,10 +19,10 @@ from coordinator.runs.labeling import LabelingRun
 from party.errors import BrokenSiteLogError, MembershipError, Reason, SiteError
 from party.owner import open_records
 from party.service import PartyService
-from party.site.folder import IDENTITY_KEY, SETTINGS_FILE, Site
 from party.site.membership import MembershipSettings, free_name, free_port, is_membership_name
-from party.site.records import Subject
-from party.storage.audit_log import sign_head
+from party.site.people_decisions import Subject
+from party.site.site import IDENTITY_KEY, SETTINGS_FILE, Site
+from party.storage.site_audit_log import sign_head
 from pate_fed.accounting import GaussianMaxEvent
 from pate_fed.data.new_task import make_task
 from pate_fed.data.table_features import CategoryEncoder
@@ -239,7 +239,7 @@ class TestOneHospital:
     def test_a_pause_pauses_both(self, both: Both) -> None:
         runs = both.set_up(both.lung), both.set_up(both.heart)
         with records_of(both.sites[1]) as records:
-            records.standing.pause(by="M. Curie")
+            records.state.pause(by="M. Curie")
         for place, run in enumerate(runs):
             with pytest.raises(VoidBatchError, match=Reason.PAUSED):
                 run.ask((place,))

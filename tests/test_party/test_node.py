@@ -20,10 +20,10 @@ from party.decision.node import MAX_PACKET_BYTES
 from party.errors import ApprovalError, Reason, RefusalError, StorageError
 from party.site.party_task import PartyTask, tasks_of
 from pate_fed.accounting import EntryState, GaussianMaxEvent
-from pate_fed.charging import RunLedger
-from pate_fed.federation import MOST_ASKED, BatchTerms, RunTerms
+from pate_fed.charges import RunLedger
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
+from pate_fed.terms import MOST_ASKED, BatchTerms, RunTerms
 from protocols import wire
 from protocols.errors import KeysGoneError
 from protocols.fields import Message

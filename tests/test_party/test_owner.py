@@ -19,17 +19,17 @@ from coordinator.errors import CoordinatorError
 from party.doctor import WARN, PartyProbes, examine_standing
 from party.owner import opened_records
 from party.service import PartyService
-from party.site.dataset import add
-from party.site.folder import SETTINGS_FILE, Site
-from party.site.records import Approval, ApprovalState, Subject
+from party.site.own_table import add
+from party.site.people_decisions import Approval, ApprovalState, Subject
+from party.site.site import SETTINGS_FILE, Site
 from party.site.tasks import fetch_task
 from party.site.training import ready_teachers
-from party.storage.audit_log import SiteAct
-from party.storage.schema import ApprovalRow
+from party.storage.site_audit_log import SiteAct
+from party.storage.site_schema import ApprovalRow
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTermsError
-from pate_fed.federation import RunTerms
+from pate_fed.terms import RunTerms
 from tests.support.hospital_services import (
     TEACHERS,
     Hospitals,

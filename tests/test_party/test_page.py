@@ -17,14 +17,14 @@ import pytest
 from coordinator.errors import PartyRefusedError
 from party.errors import PageError, Reason
 from party.owner import PAGE, OpenSite, opened_records
-from party.page.app import build
+from party.page.pages_app import build
 from party.page.server import serve_page
 from party.page.session import COOKIE, IDLE_S, LINK_LIFETIME_S, SESSION_LIFETIME_S, PageSessions
-from party.site.folder import Site
-from party.site.records import ApprovalState, Subject
-from party.storage.audit_log import SiteAct
+from party.site.people_decisions import ApprovalState, Subject
+from party.site.site import Site
+from party.storage.site_audit_log import SiteAct
 from pate_fed.data.flat_columns import FlatColumn
-from pate_fed.pricing import run_cost
+from pate_fed.prices import run_cost
 from pate_fed.wording import epsilon_text
 from protocols import wire
 from protocols.messages import MaskedVector
@@ -240,8 +240,8 @@ class TestPages:
     def test_a_hostile_name_is_text(self, owner: Browser, hospitals: Hospitals) -> None:
         site = hospitals.sites[0]
         with records_of(site) as records:
-            records.standing.pause(by=HOSTILE)
-            records.standing.resume(by=HOSTILE)
+            records.state.pause(by=HOSTILE)
+            records.state.resume(by=HOSTILE)
         digest = asked(hospitals, name="hostile")
         owner.post("reject", digest=digest, reason=f"{HOSTILE} {{{{ 7*7 }}}}")
         for page in ("decided", "audit", f"request?digest={digest}", f"audit?search={HOSTILE}"):

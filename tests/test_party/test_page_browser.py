@@ -18,9 +18,9 @@ from coordinator.operator import Coordinator
 from coordinator.people import Role
 from coordinator.runs.queue import Run, RunState
 from coordinator.runs.request import source_of
-from coordinator.runs.surroundings import WorkerResources
 from coordinator.runs.worker import RunWorker
-from party.site.records import ApprovalState, Subject
+from coordinator.runs.worker_resources import WorkerResources
+from party.site.people_decisions import ApprovalState, Subject
 from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.chromium import chromium, complaints, faults_in
@@ -92,7 +92,7 @@ def offered(folder: Path) -> Iterator[tuple[Coordinator, Hospitals, Callable[[],
         def offer() -> Run:
             parties = coordinator.enrollment.parties
             home, queue = coordinator.home, coordinator.queue
-            RunWorker(home, queue, parties=parties, surroundings=now).work(queue.find("lung-2"))
+            RunWorker(home, queue, parties=parties, resources=now).work(queue.find("lung-2"))
             return queue.find("lung-2")
 
         yield coordinator, hospitals, offer

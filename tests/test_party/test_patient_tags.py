@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from party.errors import TeachersError
-from party.site.folder import Site
 from party.site.patient_tags import patient_tags
+from party.site.site import Site
 from party.site.training import SHARES_FILE, json_bytes, with_manifest, write_folder
 from pate_fed.audit.disjointness import require_disjoint
 from pate_fed.errors import DisjointnessError, InvalidParameterError

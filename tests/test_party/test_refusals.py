@@ -10,7 +10,7 @@ import pytest
 
 from party.decision.refusals import MOST_A_DAY, Refusals
 from party.storage import PartyDatabase, SiteAuditLog
-from party.storage.audit_log import SiteAct
+from party.storage.site_audit_log import SiteAct
 
 DAY_S = 86_400.0
 NOON = 20_000 * DAY_S + 43_200

@@ -19,20 +19,20 @@ from coordinator.database import AttemptRow
 from coordinator.federation.home import utc_now
 from coordinator.runs.queue import RunQueue
 from party.errors import JoinError, ResultsError
-from party.site import enrollment
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import Site
-from party.site.results import AnsweredRun, answered_runs, fetch_results
-from party.storage.audit_log import SiteAct
+from party.site import joining
+from party.site.fetched_results import AnsweredRun, answered_runs, fetch_results
+from party.site.joining import CoordinatorDoor
+from party.site.site import Site
+from party.storage.site_audit_log import SiteAct
 from pate_fed.array_models import DESCRIPTION_FILE, TENSORS_FILE
 from pate_fed.report import RunDirectory
 from pate_fed.report.run_directory import digests_of
 from pate_fed.run_folder import SEAL, SEALED
 from pate_fed.stored_models import SKOPS_FILE
 from protocols import wire
-from protocols.enrollment import CLOCK_SKEW_S, Invitation
 from protocols.identity import SigningIdentity
-from protocols.membership import ResultsQuery
+from protocols.invitation import CLOCK_SKEW_S, Invitation
+from protocols.membership_messages import ResultsQuery
 from protocols.transcript import seal_files
 from tests.support.hospital_services import audit_of, make_hospitals
 from tests.support.markers import sampled
@@ -242,7 +242,7 @@ class TestWhoMayHaveThem:
         membership = ended.site.membership()
         with closing(CoordinatorDoor(membership, clock=time.time)) as door:
             frame = wire.sign(query, signer).frame
-            return door._client.post(enrollment.PREFIX + "results", content=frame)
+            return door._client.post(joining.PREFIX + "results", content=frame)
 
     def query(self, ended: Ended, **changed: Any) -> ResultsQuery:
         fields: dict[str, Any] = {
@@ -356,8 +356,8 @@ class TestLyingCoordinator:
     def test_a_file_without_end_is_cut_off(
         self, ended: Ended, file: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("party.site.results.MAX_FILE_BYTES", 2**20)
-        monkeypatch.setattr("party.site.results.MAX_TABLE_BYTES", 2**18)
+        monkeypatch.setattr("party.site.fetched_results.MAX_FILE_BYTES", 2**20)
+        monkeypatch.setattr("party.site.fetched_results.MAX_TABLE_BYTES", 2**18)
         sent = 0
 
         class Endless:
@@ -392,7 +392,7 @@ class TestLyingCoordinator:
                 next(door.results_pieces(ended.run, "labels.csv"))
             with pytest.raises(JoinError, match="most"):
                 door.membership()
-        assert sent <= 2 * (enrollment.MAX_ANSWER_BYTES + 2**20)
+        assert sent <= 2 * (joining.MAX_ANSWER_BYTES + 2**20)
 
     def test_a_packed_answer_is_not_unpacked(self, ended: Ended) -> None:
         packed = {"content-encoding": "gzip"}

@@ -13,9 +13,9 @@ import pytest
 
 from party.errors import ApprovalError, Reason
 from party.service import PartyService
-from party.site.records import ApprovalState, Subject
-from party.storage.audit_log import SiteAct
-from pate_fed.pricing import charged_cost
+from party.site.people_decisions import ApprovalState, Subject
+from party.storage.site_audit_log import SiteAct
+from pate_fed.prices import charged_cost
 from protocols import wire
 from protocols.errors import BadSignatureError, SuiteError, UnexpectedMessageError, UnknownPeerError
 from protocols.fields import MOST_WORDS_LETTERS

@@ -12,13 +12,13 @@ import pytest
 
 from party.errors import StorageError
 from party.owner import opened_records
-from party.site.sent_words import SENT_WORDS, words_of_sent
+from party.site.message_words import SENT_WORDS, words_of_sent
 from party.storage import PartyDatabase, SentLog
 from party.storage.sent import SentMessage
 from protocols import wire
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.membership import MembershipQuery, PoolQuery
+from protocols.membership_messages import MembershipQuery, PoolQuery
 from protocols.wire import MESSAGE_TYPES
 from tests.support.hospital_services import make_hospitals
 from tests.support.page_hospital import recorded

@@ -19,7 +19,7 @@ import httpx
 import numpy as np
 import pytest
 
-import party.flower.app
+import party.flower.client_app
 from coordinator.database import Database
 from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
 from coordinator.federation.enrollment import Enrollment
@@ -34,21 +34,21 @@ from party.errors import (
     StorageError,
 )
 from party.service import PartyService
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import DATABASE_FILE, SETTINGS_FILE, Site
+from party.site.joining import CoordinatorDoor
 from party.site.party_task import Vote
-from party.site.records import MOST_PENDING, Approval, ApprovalState, Subject
+from party.site.people_decisions import MOST_PENDING, Approval, ApprovalState, Subject
+from party.site.site import DATABASE_FILE, SETTINGS_FILE, Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import Status, read_status, write_status
-from party.storage.audit_log import SiteAct
+from party.storage.site_audit_log import SiteAct
 from pate_fed.data.task import LearningTask
-from pate_fed.federation import MOST_VOID_BATCHES
 from pate_fed.queries import QueryBatch
+from pate_fed.terms import MOST_VOID_BATCHES
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.membership import Membership
+from protocols.membership_messages import Membership
 from protocols.suites import DEFAULT_SUITE
 from tests.support.deployed import make_home
 from tests.support.federation import MemoryTransport, holds_vector, kinds
@@ -478,7 +478,7 @@ class TestPause:
         run = running.set_up(0)
         site = running.hospitals.sites[0]
         with records_of(site) as records:
-            records.standing.pause(by="M. Curie")
+            records.state.pause(by="M. Curie")
         answers = len(running.transport.answers)
         with pytest.raises(VoidBatchError, match=Reason.PAUSED):
             run.ask((1,))
@@ -488,7 +488,7 @@ class TestPause:
         status = status_of(running, 0)
         assert (status.state, status.federations[SLUG].last_refusal) == ("paused", "PF-323")
         with records_of(site) as records:
-            records.standing.resume(by="M. Curie")
+            records.state.resume(by="M. Curie")
         assert MOST_VOID_BATCHES > 1
         assert run.ask((2,)).labels.tolist() == [MARKER]
 
@@ -514,7 +514,7 @@ class TestPause:
 
     def test_a_pause_that_says_something_else_is_a_pause(self, running: Running) -> None:
         with records_of(running.hospitals.sites[0]) as records:
-            records.standing.pause(by="M. Curie")
+            records.state.pause(by="M. Curie")
         tampered(running, 0, "UPDATE standing SET value = 'no' WHERE name = 'pause'")
         with pytest.raises(PartyRefusedError, match=Reason.PAUSED):
             running.set_up()
@@ -758,8 +758,8 @@ class TestWitness:
         if grows:
             with records_of(site) as records:
                 for _ in range(5):
-                    records.standing.pause(by="M. Curie")
-                    records.standing.resume(by="M. Curie")
+                    records.state.pause(by="M. Curie")
+                    records.state.resume(by="M. Curie")
         service = running.services[0]
         service.federation().hear(membership_of(site.identity.fingerprint, audit_head=held))
         with pytest.raises(BrokenSiteLogError):
@@ -796,8 +796,8 @@ class TestWitness:
         for _ in range(answers_lost):
             with records_of(site) as records:
                 for _ in range(10):  # past what the coordinator holds
-                    records.standing.pause(by="M. Curie")
-                    records.standing.resume(by="M. Curie")
+                    records.state.pause(by="M. Curie")
+                    records.state.resume(by="M. Curie")
             with pytest.raises(JoinError):
                 line.ask()
             assert not running.services[0].federation().has_heard
@@ -814,8 +814,8 @@ class TestWitness:
         line, service = Line(running, tmp_path / "federation"), running.services[0]
         for place in range(3):
             with records_of(running.hospitals.sites[0]) as records:
-                records.standing.pause(by=f"M. Curie {place}")
-                records.standing.resume(by=f"M. Curie {place}")
+                records.state.pause(by=f"M. Curie {place}")
+                records.state.resume(by=f"M. Curie {place}")
             line.ask()
             assert line.kept == service.federation().signed_head()
             line.is_cut = True
@@ -887,9 +887,9 @@ class TestNothingLeaks:
 
 def answer_by_flower(running: Running) -> None:
     """Send one packet through the party's Flower app, as an executor does."""
-    from coordinator.flower.app import GridTransport  # noqa: PLC0415
     from coordinator.flower.local_grid import LocalGrid  # noqa: PLC0415
+    from coordinator.flower.server_app import GridTransport  # noqa: PLC0415
 
-    app = party.flower.app.build(lambda node: running.services[node])
+    app = party.flower.client_app.build(lambda node: running.services[node])
     transport = GridTransport(LocalGrid(app, nodes=3, workers=1), nodes=3, timeout_s=120)
     running.hospitals.run(transport, clock=lambda: running.now).set_up()

@@ -23,10 +23,10 @@ from coordinator.database import Database
 from coordinator.errors import VoidBatchError
 from coordinator.federation.enrollment import Enrollment
 from coordinator.federation.home import FederationHome, FederationSettings, utc_now
-from coordinator.flower.app import GridTransport
-from coordinator.flower.runtime import SuperLinkClient
+from coordinator.flower.server_app import GridTransport
+from coordinator.flower.superlink_client import SuperLinkClient
 from coordinator.runs.transport import Silence
-from party.site.enrollment import CoordinatorDoor
+from party.site.joining import CoordinatorDoor
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import read_status
 from protocols import wire

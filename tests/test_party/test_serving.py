@@ -19,11 +19,11 @@ import pytest
 from coordinator.database import Database
 from coordinator.federation.enrollment import Enrollment
 from coordinator.federation.home import FederationHome, utc_now
-from coordinator.flower.app import GridTransport
-from coordinator.flower.runtime import SuperLinkClient
-from party.site.dataset import add
-from party.site.enrollment import CoordinatorDoor
-from party.site.folder import Site
+from coordinator.flower.server_app import GridTransport
+from coordinator.flower.superlink_client import SuperLinkClient
+from party.site.joining import CoordinatorDoor
+from party.site.own_table import add
+from party.site.site import Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import Status, read_status
 from protocols import wire

@@ -11,8 +11,8 @@ import pytest
 import tomli_w
 
 from party.errors import SiteError
-from party.site.folder import SETTINGS_FILE, DataSettings, Site, SiteSettings
 from party.site.policy import Rules
+from party.site.site import SETTINGS_FILE, DataSettings, Site, SiteSettings
 from tests.support.hospital_site import make_site
 from tests.support.markers import sampled
 

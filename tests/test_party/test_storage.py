@@ -28,7 +28,7 @@ from party.errors import (
     StorageVersionError,
 )
 from party.storage import Journal, LedgerStore, PartyDatabase
-from party.storage.schema import EntryRow, PlanRow, SiteRow, VectorRow
+from party.storage.site_schema import EntryRow, PlanRow, SiteRow, VectorRow
 from pate_fed.accounting import PrivacyLedger
 from protocols.errors import KeyReuseError
 from tests.support.federation import Federation, holds_vector

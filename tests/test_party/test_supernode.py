@@ -29,12 +29,12 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.runtime import run_clientapp
 
 from coordinator.flower.long_polling import HOLD_S
-from party.flower import runtime as flower_runtime
+from party.flower import executor as flower_runtime
 from party.flower import supernode
-from party.flower.runtime import Executor, quiet_environment
+from party.flower.executor import Executor, quiet_environment
 from party.flower.serving import serve
 from party.flower.supernode import IDLE_S, Pace, whole_or_over
-from party.site.folder import Site
+from party.site.site import Site
 from pate_fed.nodes import QUIET_FLOWER
 from tests.support.hospital_services import make_hospitals
 from tests.support.loopback_home import free_ports
@@ -236,7 +236,7 @@ def test_the_way_out_is_the_proxys_and_what_is_said_on_loopback_is_not(
         hung_up.wait(60)  # says no more: the SuperNode waits for the coordinator's certificate
 
     caplog.set_level(logging.INFO, logger="httpx")
-    # The door that asks who is a member goes the same way, in `party.site.enrollment`.
+    # The door that asks who is a member goes the same way, in `party.site.joining`.
     monkeypatch.setattr("party.flower.serving._Line._listen", lambda *_: None)
     with listening(answer) as port:
         for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from party.errors import TaskError
-from party.site.folder import Site
+from party.site.site import Site
 from party.site.tasks import fetch_task, read_task
 from pate_fed.data.task import LearningTask
 from tests.support.hospital_site import make_site, public_task

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from party.errors import DataChangedError, DataError, TeachersError
-from party.site.dataset import add
-from party.site.folder import Site
+from party.site.own_table import add
+from party.site.site import Site
 from party.site.training import folder_of, load_teachers, ready_teachers, teachers_digest
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidCellError, TooFewRecordsError

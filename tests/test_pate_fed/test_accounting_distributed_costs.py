@@ -22,12 +22,12 @@ from pate_fed.accounting.events import (
 )
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
 from pate_fed.accounting.label_bounds import label_level_epsilon
-from pate_fed.accounting.ledger import PrivacyLedger
+from pate_fed.accounting.privacy_ledger import PrivacyLedger
 from pate_fed.errors import (
     BudgetExhaustedError,
     UnsupportedEventError,
 )
-from pate_fed.report.statement import (
+from pate_fed.report.guarantee_words import (
     NOT_PROTECTED,
     NOT_PROTECTED_WITH_NOISE_AT_PARTIES,
     not_protected,

@@ -16,7 +16,7 @@ from pate_fed.accounting.events import (
     GaussianMaxEvent,
     PrivacyEvent,
 )
-from pate_fed.accounting.formal import gdp_cost
+from pate_fed.accounting.formal_cost import gdp_cost
 from pate_fed.accounting.gaussian_dp import (
     LARGEST_MU,
     gdp_epsilon,

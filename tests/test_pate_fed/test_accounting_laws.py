@@ -37,7 +37,7 @@ from pate_fed.accounting import (
     label_rdp,
     threshold_bit_rdp,
 )
-from pate_fed.accounting.formal import gdp_cost, labels_cost
+from pate_fed.accounting.formal_cost import gdp_cost, labels_cost
 from pate_fed.accounting.pure_bounds import pure_dp_rdp
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.errors import InvalidParameterError, InvalidVotesError, PateFedError

@@ -13,7 +13,7 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.evaluation import CertaintyBins, EvaluationPlan, Grouping, share_interval
 from pate_fed.lab.canary import epsilon_lower_bound
 from pate_fed.mechanisms import keyed_stream
-from pate_fed.report.held_out import held_out_scores
+from pate_fed.report.held_out_scores import held_out_scores
 from pate_fed.report.scores import wilson_interval
 from tests.support.markers import sampled
 

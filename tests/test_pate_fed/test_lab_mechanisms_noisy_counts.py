@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from coordinator.cli import app
 from pate_fed.accounting import GaussianMaxEvent
 from pate_fed.accounting.calibration import most_queries
-from pate_fed.accounting.formal import counts_cost, labels_cost
+from pate_fed.accounting.formal_cost import counts_cost, labels_cost
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.mechanisms.noisy_counts import NoisyCounts
 from pate_fed.lab.per_instance import instance_rdp

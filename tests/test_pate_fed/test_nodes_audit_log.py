@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from coordinator import database as at_coordinator
 from party.storage import PartyDatabase, SiteAuditLog
-from party.storage.audit_log import SiteAct
+from party.storage.site_audit_log import SiteAct
 from pate_fed.nodes import audit_log
 from pate_fed.nodes.audit_log import AuditEntry, AuditLog, Facts
 from pate_fed.nodes.database import NodeDatabase

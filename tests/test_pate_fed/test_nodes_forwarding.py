@@ -16,7 +16,7 @@ import pytest
 
 from coordinator.database import Database, FederationAct, FederationAuditLog
 from party.storage import PartyDatabase, SiteAuditLog
-from party.storage.audit_log import SiteAct
+from party.storage.site_audit_log import SiteAct
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes.audit_log import AuditLog
 from pate_fed.nodes.forwarding import Forwarder, Forwarding

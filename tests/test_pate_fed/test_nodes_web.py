@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.console import forms
+from coordinator.console import form_input
 from coordinator.people import Role
 from party.errors import PageError, PartyError
 from party.owner import opened_records
-from party.page import app as page
+from party.page import pages_app as page
 from party.page.session import PageSessions
 from pate_fed.nodes.ports import host_and_port, is_host, is_loopback, listen
 from pate_fed.nodes.web import require_token
@@ -81,7 +81,7 @@ def at_coordinator(folder: Path) -> Iterator[Signed]:
             ("form_token", form_token(client, "/")),
             lambda: coordinator.audit_log.end[0],
             str(client.base_url).rstrip("/"),
-            forms.MOST_FORM_BYTES,
+            form_input.MOST_FORM_BYTES,
         )
 
 

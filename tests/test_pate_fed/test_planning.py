@@ -12,7 +12,7 @@ import pytest
 
 from pate_fed import planning
 from pate_fed.accounting import DistributedGaussianMaxEvent, GaussianMaxEvent
-from pate_fed.accounting.formal import counts_cost, labels_cost
+from pate_fed.accounting.formal_cost import counts_cost, labels_cost
 from pate_fed.errors import (
     BudgetExhaustedError,
     InvalidSettingError,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from party.errors import SiteError
-from party.site.dataset import file_digest
-from party.site.folder import SiteSettings
+from party.site.own_table import file_digest
+from party.site.site import SiteSettings
 from party.site.status_file import read_status
 from pate_fed.data.csv_file import read_csv
 from pate_fed.data.vote_file import load_vote_counts

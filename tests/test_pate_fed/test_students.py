@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.neighbors import KNeighborsClassifier
 
-from coordinator.runs.interim import teach
+from coordinator.runs.interim_student import teach
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.inputs import Inputs
@@ -28,13 +28,13 @@ from pate_fed.students import (
     LabelFacts,
     Lesson,
     Student,
-    choice,
     choose_student,
     make_student,
     propagate_labels,
     propagation,
     read_student,
     select_queries,
+    student_choice,
     train_student,
 )
 from pate_fed.students.kernel_ridge import KernelRidgeStudent, left_out_labels
@@ -404,7 +404,7 @@ def test_kernel_ridge_must_be_better_by_a_standard_error(
     by_graph[:better] ^= 1
     by_kernel[better : better + worse] ^= 1
     monkeypatch.setattr(propagation, "left_out_labels", lambda *_, **__: by_graph)
-    monkeypatch.setattr(choice, "by_kernel", lambda _: by_kernel)
+    monkeypatch.setattr(student_choice, "by_kernel", lambda _: by_kernel)
     inputs = Inputs(np.random.default_rng(1).normal(size=(200, 20)))
     student = train_student(
         "auto", "image", Lesson(inputs, np.arange(150), labels, 2), rng=np.random.default_rng(1)

@@ -10,7 +10,7 @@ from protocols import wire
 from protocols.errors import MalformedMessageError
 from protocols.fields import MAX_PARTIES
 from protocols.identity import SigningIdentity
-from protocols.membership import Membership
+from protocols.membership_messages import Membership
 from protocols.party_names import is_alike, is_party_name, normalized
 
 

@@ -44,9 +44,9 @@ from protocols.messages import (
     VerdictMacs,
 )
 from protocols.rounds import ANY_SET, PartyRound, PartyState, PlanClaim, Received, SetBound
-from protocols.rounds.ballots import VerdictCollector
-from protocols.rounds.journal import MOST_UNSERVED
 from protocols.rounds.opening.at_coordinator import ShareFault
+from protocols.rounds.round_journal import MOST_UNSERVED
+from protocols.rounds.verdict_collector import VerdictCollector
 from tests.support.cheating import EXPIRED, Cheat
 from tests.support.markers import sampled
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run

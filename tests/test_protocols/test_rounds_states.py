@@ -21,7 +21,7 @@ from protocols.errors import (
 from protocols.fields import Message
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.membership import (
+from protocols.membership_messages import (
     AuditHead,
     JoinRequest,
     Membership,

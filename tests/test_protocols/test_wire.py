@@ -16,7 +16,7 @@ from protocols import wire
 from protocols.errors import BadSignatureError, MalformedMessageError
 from protocols.fields import KIB, MAX_PARTIES, MAX_WORDS, Message, field_types
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.membership import Membership
+from protocols.membership_messages import Membership
 from protocols.messages import (
     Closing,
     Dealing,

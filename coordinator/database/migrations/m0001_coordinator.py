@@ -1,8 +1,8 @@
-"""All tables of `coordinator.database.schema`; the first release writes them out here."""
+"""All tables of `coordinator.database.federation_schema`, written out by the first release."""
 
 from alembic import op
 
-from coordinator.database.schema import CoordinatorRow
+from coordinator.database.federation_schema import CoordinatorRow
 
 revision = "0001"
 down_revision = None

@@ -7,7 +7,7 @@ has seen the result of the first draw.
 """
 
 from coordinator.runs.labeling.job import LabelingJob, tolerated
+from coordinator.runs.labeling.labeling_run import LabelingRun
 from coordinator.runs.labeling.roster import Member, in_seat_order
-from coordinator.runs.labeling.run import LabelingRun
 
 __all__ = ["LabelingJob", "LabelingRun", "Member", "in_seat_order", "tolerated"]

@@ -27,10 +27,10 @@ from coordinator.runs.labeling.deciding import Decider, digest_of_predictions
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Messenger
 from coordinator.runs.stages import BatchStage
-from pate_fed.charging import outcomes_of
+from pate_fed.charges import outcomes_of
 from pate_fed.errors import InvalidParameterError, PateFedError, RowSumError
-from pate_fed.federation import BatchTerms
 from pate_fed.releases import NoisyRelease
+from pate_fed.terms import BatchTerms
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 from protocols.errors import ProtocolError
 from protocols.rounds import PlanClaim

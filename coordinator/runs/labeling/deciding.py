@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from coordinator.runs.labeling.job import MakeMeter, Meter
 from pate_fed.accounting import Outcomes
 from pate_fed.accounting.costs import PerInstanceCost
-from pate_fed.charging import mechanism_of, noise_of
+from pate_fed.charges import mechanism_of, noise_of
 from pate_fed.errors import InvalidParameterError
-from pate_fed.federation import RunTerms
 from pate_fed.mechanisms import GaussianMax, HearsStudent, Mechanism, NoisePlan, RandomBytes
 from pate_fed.opened_sums import open_noisy_sum, open_sum
 from pate_fed.releases import NoisyRelease
+from pate_fed.terms import RunTerms
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 

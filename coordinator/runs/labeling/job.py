@@ -15,11 +15,11 @@ from coordinator.runs.labeling.roster import Member, Roster
 from coordinator.runs.stages import OnStage, pass_by
 from coordinator.runs.transport import Transport
 from pate_fed.accounting import PerInstanceCost
-from pate_fed.charging import RunLedger
-from pate_fed.federation import RunTerms
+from pate_fed.charges import RunLedger
 from pate_fed.mechanisms import Mechanism, RandomBytes
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
+from pate_fed.terms import RunTerms
 from protocols.identity import SigningIdentity
 from protocols.rounds import CoordinatorJournal, CoordinatorRound, MemoryCoordinatorJournal
 from protocols.secure_sum import SecureSum

@@ -1,8 +1,8 @@
-"""All tables of `party.storage.schema`; the first release writes them out here."""
+"""All tables of `party.storage.site_schema`; the first release writes them out here."""
 
 from alembic import op
 
-from party.storage.schema import SiteRow
+from party.storage.site_schema import SiteRow
 
 revision = "0001"
 down_revision = None

@@ -25,7 +25,6 @@ class MethodCost:
     Attributes:
         epsilon: Its number; None without one.
         method: The method, or the reason for no number, in words.
-        releasable: Whether it may be shown.
         details: Further facts of it; the same keys with and without a number.
     """
 

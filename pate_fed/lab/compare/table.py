@@ -8,8 +8,8 @@ from typing import Any
 
 from pate_fed.accounting.costs import PrivacyUnit, neighbors
 from pate_fed.lab.compare.case import MethodCost, VoteCase
-from pate_fed.lab.compare.formal import formal_rows
-from pate_fed.lab.compare.private import per_instance_rows, sanitized_row
+from pate_fed.lab.compare.formal_rows import formal_rows
+from pate_fed.lab.compare.private_rows import per_instance_rows, sanitized_row
 
 _PUBLIC = 'public: labels and "no answer"s'
 
@@ -22,9 +22,6 @@ def compare(case: VoteCase, *, unit: PrivacyUnit) -> dict[str, Any]:
         number, None where it has none, with unit, neighbors, view, method, whether it may be shown,
         and the conditions of that. Of Interactive-GNMax "expected_reinforced" too: how many labels
         a confident student would keep.
-
-    Raises:
-        InvalidParameterError: a parameter is out of its range.
     """
     about = {
         "unit": unit,

@@ -23,7 +23,7 @@ from pate_fed.audit import Noise, Target, normalized_error
 from pate_fed.audit.exposure import guess
 from pate_fed.errors import UnreadableFileError
 from pate_fed.lab.experiments.experiment import Result, Row, Tell, epsilon_of, mean_of
-from pate_fed.lab.membership import area_under_curve
+from pate_fed.lab.membership_inference import area_under_curve
 from pate_fed.mechanisms import GaussianMax
 from pate_fed.regular_files import open_regular
 

@@ -56,7 +56,6 @@ class TrainedWorlds:
 
     Attributes:
         with_canary: Counts with the wrong label; shape (queries, classes).
-        without: Counts with the right one.
         changed_teachers: Teachers whose votes differ between the worlds.
     """
 

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting.formal import labels_cost
+from pate_fed.accounting.formal_cost import labels_cost
 from pate_fed.data import Dataset
 from pate_fed.data.vote_file import load_vote_counts
 from pate_fed.lab.per_instance import PerInstanceMeter
@@ -33,11 +33,8 @@ class Row:
 
     Attributes:
         protocol: Mechanism, noise and queries, in words.
-        student: Its name.
         epsilon: Formal epsilon of the labels at `DELTA`: one teacher's data, public view, fixed
             caps. 0 where nothing is released, infinite where no bound holds.
-        published: The paper's figure, or "" without one.
-        measure: The measured quantity, such as "test accuracy".
         at: Its place along the plot, where that is no epsilon.
     """
 
@@ -51,12 +48,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A row with its measurement.
-
-    Attributes:
-        row: The row.
-        values: One for each seed.
-    """
+    """A row with its measurement."""
 
     row: Row
     values: tuple[float, ...]
@@ -108,10 +100,8 @@ class Experiment:
     """A published experiment.
 
     Attributes:
-        title: Its title, in a line.
         needs: Folders of data sets.
         run: Yields its results; takes the folder of all data sets, seeds, and a listener.
-        axis: Label of its plot's axis.
     """
 
     title: str
@@ -121,14 +111,7 @@ class Experiment:
 
 
 def epsilon_of(rule: Mechanism, asks: int, answers: int | None = None, *, classes: int) -> float:
-    """Return the smallest formal epsilon of labels at fixed caps, for one teacher's data.
-
-    Args:
-        rule: Mechanism, noise at the coordinator.
-        asks: Cap on queries.
-        answers: Cap on labels; None for `asks`.
-        classes: Number of classes.
-    """
+    """Return the smallest formal epsilon of labels at fixed caps, for one teacher's data."""
     event = rule.worst_case_event(asks, asks if answers is None else answers, weight=1.0)
     options = classes + spec_of(rule.name).may_refuse
     return labels_cost(event, options=options, delta=DELTA).epsilon

@@ -30,8 +30,6 @@ class Round:
 
     Attributes:
         rule: Its mechanism; an `InteractiveGaussianMax` hears the student of the rounds before.
-        asks: Queries that it looks at.
-        answers: Cap on its labels.
     """
 
     rule: ConfidentGaussianMax

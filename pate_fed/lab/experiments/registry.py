@@ -14,7 +14,7 @@ from pate_fed.lab.experiments.experiment import Experiment, Result, Tell
 from pate_fed.lab.experiments.hearts import hearts
 from pate_fed.lab.experiments.images import fashion, mnist_2017, mnist_2018
 from pate_fed.lab.experiments.interactive import interactive
-from pate_fed.lab.experiments.membership import membership
+from pate_fed.lab.experiments.membership_inference import membership
 from pate_fed.lab.experiments.mislabeled import mislabeled
 from pate_fed.lab.experiments.published_votes import nzc_mnist, svhn_votes
 from pate_fed.lab.experiments.vote_leak import vote_leak

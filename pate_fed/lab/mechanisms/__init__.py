@@ -3,8 +3,8 @@
 from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax
 from pate_fed.lab.mechanisms.immutable_max import ImmutableMax
 from pate_fed.lab.mechanisms.interactive_max import InteractiveGaussianMax
+from pate_fed.lab.mechanisms.lab_registry import RESEARCH
 from pate_fed.lab.mechanisms.noisy_counts import NoisyCounts
-from pate_fed.lab.mechanisms.registry import RESEARCH
 
 __all__ = [
     "RESEARCH",

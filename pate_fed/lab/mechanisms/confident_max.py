@@ -27,9 +27,9 @@ from pate_fed.mechanisms.mechanism import (
     assemble_release,
     noisy_winners,
 )
+from pate_fed.mechanisms.mechanism_words import number, pick
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
-from pate_fed.mechanisms.words import number, pick
 from pate_fed.releases import NoisyRelease
 from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
@@ -46,9 +46,6 @@ class ConfidentGaussianMax(Mechanism):
         change moves the top count by at most k votes and a row by at most sqrt(2) k in L2 norm. So
         A asks with K answers are mu-GDP with mu^2 = A k^2/sigma1^2 + 2 K k^2/sigma2^2, for all
         votes and all choices of queries, adaptive ones included. Trust: as for GNMax.
-
-    Attributes:
-        rule: Its threshold, the noise of that check and that of each count.
     """
 
     name: ClassVar[str] = "confident"

@@ -17,10 +17,10 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
 from pate_fed.mechanisms.laplace_max import gamma_of
 from pate_fed.mechanisms.mechanism import Parameters, Spec
+from pate_fed.mechanisms.mechanism_words import NOBODY_IS_PROTECTED, number
 from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
-from pate_fed.mechanisms.words import NOBODY_IS_PROTECTED, number
 from pate_fed.votes import NoisyHistogram, SummedHistogram
 
 

@@ -23,13 +23,13 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.mechanisms import confident_max
 from pate_fed.lab.mechanisms.confident_max import ConfidentGaussianMax, usual_of_check
 from pate_fed.mechanisms.mechanism import Parameters, Size, Spec
+from pate_fed.mechanisms.mechanism_words import number, pick
 from pate_fed.mechanisms.predictions import (
     CONFIDENCE,
     HearsStudent,
     StudentPredictions,
     checked_confidence,
 )
-from pate_fed.mechanisms.words import number, pick
 from pate_fed.votes import SummedHistogram
 from pate_fed.wording import percent
 

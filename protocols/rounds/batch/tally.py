@@ -25,10 +25,10 @@ from protocols.messages import (
     ShareBundle,
 )
 from protocols.ring import Words
-from protocols.rounds.ballots import VerdictCollector
 from protocols.rounds.blame.at_coordinator import BlameCase
 from protocols.rounds.contribution import Contribution
 from protocols.rounds.opening.at_coordinator import ShareCollector
+from protocols.rounds.verdict_collector import VerdictCollector
 from protocols.secure_sum import SecureSum, SignedKey
 from protocols.wire import Signed
 

@@ -25,7 +25,7 @@ from protocols.rounds.seating import (
     require_run,
     setup_digest,
 )
-from protocols.rounds.setup.statement import require_statement
+from protocols.rounds.setup.key_statement import require_statement
 from protocols.rounds.states import CoordinatorState
 from protocols.wire import Signed
 

@@ -37,7 +37,7 @@ from protocols.rounds.seating import (
     setup_digest,
     verify_handed_over,
 )
-from protocols.rounds.setup.statement import ROLE_PARTY, require_statement
+from protocols.rounds.setup.key_statement import ROLE_PARTY, require_statement
 from protocols.secure_sum import SecureSum
 from protocols.wire import Signed
 

@@ -1,0 +1,150 @@
+"""The cost of a run before anything is spent: from its request alone.
+
+Nothing private enters: settings, numbers of teachers, public rows, and simulated votes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.runs.request import RunRequest
+from pate_fed import wording
+from pate_fed.accounting import FormalCost
+from pate_fed.accounting.costs import neighbors
+from pate_fed.charges import mechanism_of, noise_of
+from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
+from pate_fed.planning.outlook import evidence, outlook
+from pate_fed.prices import charged_cost, most_exposed, public_cost
+from pate_fed.report.ended_run import UsedRun, trust
+from pate_fed.terms import RunTerms
+from protocols.forms import FORMS
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCost:
+    """The cost of a run in somebody's view.
+
+    Attributes:
+        epsilon: Its largest cost for the most exposed hospital's units; None if no number holds.
+    """
+
+    holds_for: str
+    epsilon: float | None
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """The cost of a run before it is asked for.
+
+    Attributes:
+        digest: SHA-256 of the request in hex: it binds an order to the seen cost.
+        unit: The privacy unit, "record" or "party".
+        neighbors: The two cases that are compared.
+        preview: Expected share of queries that get a label, and of labels that are right, on
+            simulated votes; None where nobody can say.
+        epsilons: Largest cost for the units of each hospital of the request, in its order.
+        outlook: Whether the student is likely to beat a hospital's own model; empty where nobody
+            can say.
+    """
+
+    digest: str
+    request: RunRequest
+    public: ViewCost
+    coordinator: ViewCost
+    delta: float
+    unit: str
+    neighbors: str
+    preview: Preview | None
+    outlook: str
+    trust: str
+    epsilons: tuple[float, ...]
+
+
+def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
+    """Return the cost of a run at its caps, for the queries that are new: it cannot cost more.
+
+    `pool` has its public rows; float64, shape (rows, features).
+    """
+    terms = request.terms
+    seen = _preview(terms)
+    most, public = most_exposed(terms)
+    return Quote(
+        digest=hashlib.sha256(request.to_json().encode()).hexdigest(),
+        request=request,
+        public=_view(request, public),
+        coordinator=_coordinators(request, most),
+        delta=terms.delta,
+        unit=terms.unit,
+        neighbors=neighbors(terms.unit, weight=terms.unit_votes_at(most)),
+        preview=seen,
+        outlook=_outlook(terms, seen, queries=len(request.queries), pool=pool),
+        trust=trust(UsedRun(terms, FORMS[request.settings.form])),
+        epsilons=tuple(
+            public_cost(terms, seat).epsilon if request.new_queries else 0.0
+            for seat in range(len(request.parties))
+        ),
+    )
+
+
+def price_line(request: RunRequest) -> str:
+    """Say the largest cost of a run in one line, before it is asked for."""
+    epsilon = wording.epsilon_text(request.epsilon)
+    delta = wording.delta_text(request.terms.delta)
+    free = request.free_words
+    return f"the run costs at most epsilon {epsilon} at delta {delta}" + (
+        f"; {free}" if free else ""
+    )
+
+
+def _coordinators(request: RunRequest, seat: int) -> ViewCost:
+    terms = request.terms
+    if terms.rule.at_parties:
+        return _view(request, charged_cost(terms, seat))
+    return ViewCost(
+        "the coordinator",
+        None,
+        "no number holds: it has the exact sums in memory until the release, and is trusted",
+    )
+
+
+def _view(request: RunRequest, cost: FormalCost) -> ViewCost:
+    if not request.new_queries:
+        return ViewCost(cost.holds_for, 0.0, "nothing is asked: every answer was released before")
+    epsilon = cost.epsilon if math.isfinite(cost.epsilon) else None
+    return ViewCost(cost.holds_for, epsilon, cost.method)
+
+
+def _preview(terms: RunTerms) -> Preview | None:
+    if terms.spec.learns or terms.is_evaluation:
+        return None
+    # All hospitals that are there add their noise: more than is promised.
+    rule, parties = terms.rule, len(terms.weights)
+    sigma = noise_of(terms).sum_sigma(parties) if rule.at_parties else rule.sigma2
+    counts = simulated_votes(votes=terms.total_votes, classes=terms.classes)
+    return preview(mechanism_of(replace(terms, rule=rule.at_coordinator(sigma))), counts)
+
+
+def _outlook(
+    terms: RunTerms, seen: Preview | None, *, queries: int, pool: NDArray[np.float64]
+) -> str:
+    if seen is None or terms.rule.sigma2 is None:
+        return ""
+    answers = max(1, round(queries * seen.answer_rate))
+    try:
+        measured = evidence(
+            pool,
+            votes=terms.total_votes,
+            queries=answers,
+            sigma=terms.rule.sigma2,
+            classes=terms.classes,
+        )
+    except InvalidParameterError:  # equal rows: they teach nothing
+        return ""
+    return outlook(measured, queries=answers)

@@ -1,0 +1,230 @@
+"""A simulated federation before anything is asked: records, hospitals with teachers, queries."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.runs.interim_student import predictions_for
+from coordinator.runs.open_run import OpenRun
+from coordinator.runs.preflight import require_chargeable, untrained_teachers
+from coordinator.runs.request import RequestedParty, RunRequest
+from coordinator.simulation.another_student import pool_shares
+from coordinator.simulation.chance import Chance
+from coordinator.simulation.earlier_runs import Before, EarlierRuns
+from coordinator.simulation.near_quota import within_quota
+from coordinator.simulation.outcome import Stages, Tell
+from coordinator.simulation.private_evaluation import keep_back
+from coordinator.simulation.simulated_hospitals import Hospital, train_hospitals
+from pate_fed.data import Dataset, Records, load_dataset
+from pate_fed.partition import (
+    Partition,
+    build_manifest,
+    limited_rows,
+    partition_records,
+    verify_manifest,
+)
+from pate_fed.planning import DEFAULTS, RunSettings
+from pate_fed.planning.planning_notes import outlook_of, unit_notes
+from pate_fed.queries import QueryPool
+from pate_fed.record.manifest import PartitionProof
+from pate_fed.record.metrics import Data
+from pate_fed.report.data_words import data_lines, data_table
+from pate_fed.students import LabelFacts, cluster_cores, least_confident, select_queries
+from pate_fed.terms import NO_TASK
+
+
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
+class SimulatedFederation:
+    """A federation on this machine.
+
+    Attributes:
+        settings: The run's, resolved.
+        dataset: The records, without those kept back.
+        held_out: Patients kept back for a private evaluation; None without one.
+        manifest: Proof that no two teachers share a patient.
+        queries: The queries known beforehand, as positions in the pool, in the order asked.
+        left_out: How many chosen queries hospitals would not answer.
+        cores: Inputs that teachers vote on in place of a query; see `HospitalsBlueprint`.
+        hospitals: The hospitals, in the partition's order.
+    """
+
+    settings: RunSettings
+    rounds: EarlierRuns
+    before: Before
+    chance: Chance
+    dataset: Dataset
+    held_out: Records | None
+    data: Data
+    pool: QueryPool
+    partition: Partition
+    manifest: PartitionProof
+    queries: tuple[int, ...] = ()
+    left_out: int = 0
+    cores: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    hospitals: list[Hospital] = field(default_factory=list)
+    notes: list[str]
+
+    @classmethod
+    def made(
+        cls, asked: RunSettings, rounds: EarlierRuns, *, out: Path, tell: Tell, stages: Stages
+    ) -> Self:
+        """Load, check, partition, choose queries, train teachers; `tell` gets lines on the data."""
+        chance, held_out = rounds.chance(asked.seed), None
+        with stages.timed("data"):
+            dataset = _load(asked, chance)
+            if asked.evaluate == "private":
+                dataset, held_out = keep_back(asked, dataset, rng=chance.of("held-out patients"))
+            data = data_table(dataset)
+            for line in (*data_lines(data), *dataset.notes):
+                tell(line)
+            pool = QueryPool(dataset.pool.features, images=dataset.pool.images)
+            before = rounds.joined(asked, pool, dataset.class_names)
+            settings = before.resolved(dataset)
+            require_chargeable(
+                settings,
+                kind=dataset.kind,
+                pool=pool.views,
+                classes=len(dataset.class_names),
+                place=out,
+            )
+            outlook = outlook_of(settings, dataset)
+            if outlook:
+                tell(outlook)
+            assert settings.partition is not None
+            assert settings.teachers is not None
+            partition = partition_records(
+                dataset.private,
+                parties=settings.parties,
+                teachers=settings.teachers,
+                scheme=settings.partition,
+                rng=chance.of("partition"),
+            )
+            made = cls(
+                settings=settings,
+                rounds=rounds,
+                before=before,
+                chance=chance,
+                dataset=dataset,
+                held_out=held_out,
+                data=data.changed(outlook=outlook),
+                pool=pool,
+                partition=partition,
+                manifest=_prove_disjoint(dataset, partition),
+                notes=[*dataset.notes, *unit_notes(before.settings, settings)],
+            )
+            rounds.require_same_numbers(made.manifest)
+        with stages.timed("queries"):
+            made.queries = made._first_queries()
+            if settings.votes_by_cluster:
+                made.cores = cluster_cores(pool.inputs, made.queries)
+        with stages.timed("teachers"):
+            made.hospitals = train_hospitals(
+                dataset,
+                partition,
+                make_teachers=partial(untrained_teachers, settings, dataset.kind),
+                weights=settings.weights or (),
+                generators=[chance.of(f"teachers {one}") for one in range(partition.parties)],
+                workers=os.cpu_count() or 1,
+                tick=stages.ticker("training teachers", partition.parties),
+            )
+        return made
+
+    @property
+    def facts(self) -> LabelFacts:
+        """Public facts about the labels; prevalence is the pool's where nobody says."""
+        records = len(self.dataset.private) / self.settings.all_teachers
+        facts = replace(self.settings.label_facts(self.dataset.kind), records=records)
+        if facts.prevalence is not None or not facts.shared_out:
+            return facts
+        return replace(facts, prevalence=pool_shares(self.dataset))
+
+    def request(self, name: str) -> RunRequest:
+        """Return the request of its run; queries of earlier rounds are answered already."""
+        return RunRequest(
+            name=name,
+            pool=self.pool.digest,
+            task=NO_TASK,
+            source="",
+            label="",
+            class_names=self.dataset.class_names,
+            parties=tuple(
+                RequestedParty(one.name, one.identity.fingerprint, one.ensemble.teachers)
+                for one in self.hospitals
+            ),
+            queries=(*self.before.answers, *self.queries),
+            patience_s=0.0,  # who is silent on this machine stays so
+            settings=self.settings,
+            answered=len(self.before.answers),
+            epsilon=0.0,  # for an operator's pages alone; `privacy.json` states it
+        )
+
+    def _first_queries(self) -> tuple[int, ...]:
+        """Choose the queries that are known beforehand."""
+        settings = self.settings
+        count, method = settings.caps.max_asks or 0, settings.select or ""
+        if settings.votes_by_cluster:
+            method = "medoids"
+        if settings.asks_by_student:
+            count, method = min(count, settings.caps.batch_size or count), "stratified"
+        fresh = self._fresh(self.before.answers)
+        rng = self.chance.of("queries")
+        chosen = select_queries(self.pool.inputs[fresh], count, method=method, rng=rng)
+        return self._answered([fresh[place] for place in chosen], tuple(self.before.answers))
+
+    def next_queries(self, run: OpenRun) -> tuple[int, ...]:
+        """Choose the next queries, if a student does: those that it so far is least sure of."""
+        total = self.settings.caps.max_asks or 0
+        asked = len(run.request.queries) - len(run.earlier)
+        count = min(self.settings.caps.batch_size or total, total - asked - self.left_out)
+        if not self.settings.asks_by_student or not count:
+            return ()
+        fresh = self._fresh(run.request.queries)
+        chances = predictions_for(fresh, known=run.lessons, pool=self.pool, classes=run.classes)
+        if chances is None:  # fewer than two classes have a label
+            chosen = self.chance.of(f"queries after {asked}").permutation(len(fresh))
+        else:
+            chosen = least_confident(chances, count)
+        return self._answered([fresh[place] for place in chosen[:count]], run.request.queries)
+
+    def _fresh(self, asked: Sequence[int] | Mapping[int, Any]) -> list[int]:
+        """Return what may be asked: hospitals answer no question twice, nor its equals."""
+        return sorted(set(self.pool.distinct).difference(asked))
+
+    def _answered(self, wanted: Sequence[int], asked: tuple[int, ...]) -> tuple[int, ...]:
+        """Return those of some queries that hospitals answer; count the others."""
+        found = within_quota(self.pool, wanted, earlier=asked)
+        self.left_out += len(wanted) - len(found)
+        return found
+
+
+def _load(settings: RunSettings, chance: Chance) -> Dataset:
+    """Load the records, and leave out patients beyond the number that was asked for."""
+    dataset = load_dataset(settings.data, rng=chance.of("data"))
+    if settings.patients is None:
+        return dataset
+    has_hospitals = dataset.private.hospitals is not None
+    rows = limited_rows(
+        dataset.private,
+        patients=settings.patients,
+        parties=settings.parties or DEFAULTS[settings.data.name].parties,
+        scheme=settings.partition or ("column" if has_hospitals else "iid"),
+        rng=chance.of("patients"),
+    )
+    return replace(dataset, private=dataset.private.select(rows))
+
+
+def _prove_disjoint(dataset: Dataset, partition: Partition) -> PartitionProof:
+    """Build the manifest under a key that is stored nowhere, and check it."""
+    key = secrets.token_bytes(32)
+    manifest = build_manifest(dataset.private, partition, key=key)
+    verify_manifest(manifest, dataset.private, partition, key=key)
+    return manifest

@@ -1,0 +1,238 @@
+"""The hospital's own table: registered once, then held to its hash; nothing of it leaves.
+
+Its tables are for the hospital's own people. Counts below the site's floor are hidden all the same:
+a screen's content may end in a mail.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from party.errors import DataChangedError, DataError
+from party.site.site import Site
+from pate_fed.cells import is_missing, parse_number
+from pate_fed.data.columns import MOST_CLASSES, canonical_cells, sorted_names
+from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable, read_csv
+from pate_fed.errors import InvalidParameterError, UnreadableFileError
+from pate_fed.nodes.owner_files import as_fault
+from pate_fed.regular_files import open_regular
+
+FEWEST_PATIENTS = 2
+_CHUNK_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSummary:
+    """One column, without a cell.
+
+    Attributes:
+        role: "label", "patient", "number" or "text".
+    """
+
+    name: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetSummary:
+    """A table as `data add` shows it.
+
+    Attributes:
+        digest: SHA-256 of the file, hex.
+        classes: Rows of each class; None where the site's floor hides the count.
+        floor: Smallest count that is shown.
+        notes: Remarks for its owner; holds no cell.
+    """
+
+    file: Path
+    digest: str
+    rows: int
+    patients: int
+    columns: tuple[ColumnSummary, ...]
+    classes: tuple[tuple[str, int | None], ...]
+    floor: int
+    notes: tuple[str, ...]
+
+
+def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> DatasetSummary:
+    """Look at a table.
+
+    Without `patient_id`, each row is a patient's only one.
+
+    Raises:
+        UnreadableFileError: the file is no CSV file that can be read.
+        MissingColumnError: a named column is absent.
+        InvalidCellError: a label or a patient is missing.
+        InvalidParameterError: one column in two roles.
+        DataError: too few patients, one class or too many, or a row that appears twice.
+        DataChangedError: the file changed while it was read.
+    """
+    digest = file_digest(path)
+    text = read_csv(path)
+    _require_columns(text, label=label, patient_id=patient_id)
+    units = None if patient_id is None else text.known_cells(patient_id)
+    patients = len(text.lines) if units is None else len(set(units))
+    if patients < FEWEST_PATIENTS:
+        raise DataError(f"{path.name} must hold at least {FEWEST_PATIENTS} patients", patients)
+    counts = Counter(canonical_cells(text.known_cells(label)))
+    if not 2 <= len(counts) <= MOST_CLASSES:
+        raise DataError(
+            f"column {label!r} of {path.name} must hold 2 to {MOST_CLASSES} classes", len(counts)
+        )
+    notes = _notes(text, patient_id=patient_id)
+    if file_digest(path) != digest:
+        raise DataChangedError(f"{path.name} must stay the same while it is read")
+    return DatasetSummary(
+        file=path.resolve(),
+        digest=digest,
+        rows=len(text.lines),
+        patients=patients,
+        columns=tuple(
+            ColumnSummary(name, _role(text, name, label=label, patient_id=patient_id))
+            for name in text.header
+        ),
+        classes=_shown(counts, floor),
+        floor=floor,
+        notes=notes,
+    )
+
+
+def add(
+    site: Site, path: Path, *, label: str, patient_id: str | None
+) -> tuple[Site, DatasetSummary]:
+    """Register a table as the hospital's own; an earlier one is forgotten.
+
+    Raises:
+        See `examine`. Then the site stays as it was.
+    """
+    known = site.settings.data
+    summary = examine(path, label=label, patient_id=patient_id, floor=known.floor)
+    data = replace(
+        known,
+        file=str(summary.file),
+        label=label,
+        patient_id=patient_id or "",
+        digest=summary.digest,
+        rows=summary.rows,
+    )
+    return site.save(replace(site.settings, data=data)), summary
+
+
+def read_registered(site: Site) -> CsvTable:
+    """Read the registered table, and no other.
+
+    Raises:
+        DataError: none was registered.
+        DataChangedError: the file has changed since.
+        UnreadableFileError: it cannot be read.
+    """
+    data = site.data
+    if not data.file:
+        raise DataError("a table must be registered by `pate-party data add`")
+    path = Path(data.file)
+    require_unchanged(site)
+    text = read_csv(path)
+    require_unchanged(site)  # nor did it change while it was read
+    return text
+
+
+def require_unchanged(site: Site) -> None:
+    """Hold the registered table to its hash.
+
+    Raises:
+        DataChangedError: the file has changed since.
+        UnreadableFileError: it cannot be read.
+    """
+    path = Path(site.data.file)
+    if file_digest(path) != site.data.digest:
+        raise DataChangedError(f"{path.name} must be the file that `pate-party data add` saw")
+
+
+def file_digest(path: Path) -> str:
+    """Return SHA-256 of a file, hex.
+
+    Raises:
+        UnreadableFileError: it cannot be read.
+    """
+    found = hashlib.sha256()
+    with (
+        as_fault(UnreadableFileError, f"{path.name} must be a readable file"),
+        open_regular(path, most_bytes=MAX_FILE_BYTES) as file,
+    ):
+        while piece := file.read(_CHUNK_BYTES):
+            found.update(piece)
+    return found.hexdigest()
+
+
+# Helpers ----------------------------------------------------------------------------------------
+
+
+def _require_columns(text: CsvTable, *, label: str, patient_id: str | None) -> None:
+    for name in (label, patient_id):
+        if name is not None:
+            text.column(name)
+    if label == patient_id:
+        raise InvalidParameterError("label and patient must be different columns")
+    if len(text.header) < 2 + (patient_id is not None):
+        raise DataError(f"{text.file_name} must have columns to learn from")
+
+
+def _shown(counts: Counter[str], floor: int) -> tuple[tuple[str, int | None], ...]:
+    """Hide counts below the floor, and one more where the total would reveal one."""
+    hidden = {name for name, count in counts.items() if count < floor}
+    if len(hidden) == 1:
+        hidden.add(min(set(counts) - hidden, key=lambda name: (counts[name], name)))
+    return tuple((name, None if name in hidden else counts[name]) for name in sorted_names(counts))
+
+
+def _role(text: CsvTable, name: str, *, label: str, patient_id: str | None) -> str:
+    if name == label:
+        return "label"
+    if name == patient_id:
+        return "patient"
+    cells = set(text.column(name))
+    # NaN is the one value unequal to itself.
+    is_number = all(is_missing(cell) or parse_number(cell) == parse_number(cell) for cell in cells)
+    return "number" if is_number else "text"
+
+
+def _notes(text: CsvTable, *, patient_id: str | None) -> tuple[str, ...]:
+    """Look for records that appear twice, under one patient or under two.
+
+    Raises:
+        DataError: a patient has two rows with the same cells.
+    """
+    rows = list(zip(*text.columns, strict=True))
+    if patient_id is None:
+        alike = len(rows) - len(set(rows))
+        found = ["Each row counts as a patient of its own: no column says whose it is."]
+    else:
+        _require_once(text, rows)
+        place = text.header.index(patient_id)
+        contents: dict[tuple[str, ...], str] = {}
+        alike = 0
+        for row in rows:
+            content = (*row[:place], *row[place + 1 :])
+            alike += contents.setdefault(content, row[place]) != row[place]
+        found = []
+    if alike:
+        found.append(
+            "Some rows are alike but for the patient. If a patient is there under two names, the "
+            "guarantee covers each of them only by itself."
+        )
+    return tuple(found)
+
+
+def _require_once(text: CsvTable, rows: Sequence[tuple[str, ...]]) -> None:
+    first: set[tuple[str, ...]] = set()
+    for line, row in zip(text.lines, rows, strict=True):
+        if row in first:
+            raise DataError(
+                f"{text.file_name} must hold every record of a patient once",
+                f"one again in line {line}",
+            )
+        first.add(row)

@@ -1,0 +1,399 @@
+"""The folder of a hospital's node: its identity, its keys, its owner's policy, its files' places.
+
+One hospital is one site: it has one identity, one database with its journal, its ledger and its
+audit log, and any number of memberships. The folder is made with the first membership, and never
+overwritten. Its secrets are readable by its owner alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from party.errors import MembershipError, SiteError
+from party.site.membership import (
+    MEMBERSHIPS_FOLDER,
+    NODE_KEYS,
+    MembershipSettings,
+    SiteMembership,
+    free_name,
+    free_port,
+    is_membership_name,
+)
+from party.site.policy import Policy, Rules
+from pate_fed.accounting import PrivacyLedger
+from pate_fed.accounting.ranges import RANGES
+from pate_fed.nodes import (
+    checked,
+    digested_settings,
+    read_named,
+    with_environment,
+    write_named,
+)
+from pate_fed.nodes.forwarding import Forwarding
+from pate_fed.nodes.owner_files import as_fault, make_folder
+from pate_fed.nodes.settings_file import settings_text
+from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.invitation import Invitation
+
+if TYPE_CHECKING:
+    from party.storage import PartyDatabase
+
+SCHEMA_VERSION = 1
+SETTINGS_FILE = "party.toml"
+DATABASE_FILE = "party.db"
+PREFIX = "PATE_PARTY_"
+"""Of the environment's one variable, `PATE_PARTY_DATA_FILE`: the path of the table."""
+
+IDENTITY_KEY = "identity.key"
+"""The hospital's private key: its holder speaks for the hospital in every federation."""
+
+_COUNT = {"ge": 0, "le": 10**9}
+
+_FOLDERS = ("teachers", "pools", "log", MEMBERSHIPS_FOLDER)
+
+
+@dataclass(frozen=True, slots=True)
+class DataSettings:
+    """The hospital's own records, as `data add` found them.
+
+    Attributes:
+        file: Path of the table; empty before `data add`.
+        label: Column that is predicted.
+        patient_id: Column that names the patient; empty if each row is a patient's only one.
+        digest: SHA-256 of the file, hex.
+        rows: Number of rows.
+        floor: Smallest count of patients' rows that anybody may see.
+    """
+
+    file: str = ""
+    label: str = ""
+    patient_id: str = ""
+    digest: str = ""
+    rows: int = field(default=0, metadata=_COUNT)
+    floor: int = field(default=10, metadata=_COUNT)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSettings:
+    """The settings in the file of a site. All but the memberships holds in every federation.
+
+    Attributes:
+        teachers: Teachers that are trained here; the operator approves that number.
+        teacher_model: Kind of teacher.
+        held_out: Share of the patients who teach no teacher, for evaluations; another one needs new
+            teachers.
+        lifetime_epsilon: Most epsilon for one patient, over all runs; fixed at the first start.
+        delta: Delta of that number; fixed at the first start.
+        delta_for_tests: Part of delta kept for tests of stability (stable-*); fixed at the first
+            start.
+        approval: A person approves each run, or a pool.
+        policy: The owner's rules; all others have their default.
+        data: Its records.
+        audit: Where the records of the audit log are copied.
+        memberships: The settings of each federation, by the site's name for it.
+    """
+
+    teachers: int = field(default=10, metadata=RANGES["teachers"].metadata)
+    teacher_model: str = "auto"
+    held_out: float = field(default=0.0, metadata={"ge": 0, "le": 0.5})
+    lifetime_epsilon: float = field(default=5.0, metadata=RANGES["epsilon"].metadata)
+    delta: float = field(default=1e-5, metadata=RANGES["delta"].metadata)
+    delta_for_tests: float = field(default=0.0, metadata={"ge": 0, "le": 1})
+    approval: Literal["each run", "pool"] = "each run"
+    policy: dict[str, object] = field(default_factory=dict)
+    data: DataSettings = DataSettings()
+    audit: Forwarding = field(default_factory=Forwarding)
+    memberships: dict[str, MembershipSettings] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.delta_for_tests >= self.delta:
+            raise SiteError("delta_for_tests must be below delta", self.delta_for_tests)
+        self.policy_for(frozenset())  # refuses unknown rules, and values that cannot be
+        self._require_apart()
+
+    def _require_apart(self) -> None:
+        """Refuse bad names, and two memberships with one port or one coordinator."""
+        for name in self.memberships:
+            if not is_membership_name(name):
+                raise SiteError(
+                    f"every name in [{MEMBERSHIPS_FOLDER}] must be of small letters, digits and "
+                    "single hyphens",
+                    repr(name),
+                )
+        held = self.memberships.values()
+        ports = _repeated(one.node_port for one in held)
+        if ports:
+            raise SiteError("node_port must be another in each membership", f"{ports[0]} twice")
+        if _repeated(one.coordinator for one in held):
+            raise SiteError("coordinator_key must be another in each membership")
+
+    def new_ledger(self) -> PrivacyLedger:
+        """Return the ledger for life as the node's first start makes it."""
+        return PrivacyLedger.for_life(
+            self.lifetime_epsilon, self.delta, additive_delta=self.delta_for_tests
+        )
+
+    def with_membership(self, name: str, settings: MembershipSettings) -> SiteSettings:
+        """Return the settings with this membership added or replaced.
+
+        Raises:
+            SiteError: another membership has its name, its coordinator or its port.
+        """
+        return replace(self, memberships={**self.memberships, name: settings})
+
+    def with_port(self, name: str, port: int) -> SiteSettings:
+        """Return the settings with another port for a membership.
+
+        Raises:
+            SiteError: it is no port, or another membership has it.
+        """
+        return self.with_membership(name, replace(self.memberships[name], node_port=port))
+
+    def policy_for(self, pools: frozenset[bytes]) -> Policy:
+        """Return the owner's policy, with the pools that were approved.
+
+        Raises:
+            SiteError: a rule is unknown, or its value cannot be.
+        """
+        rules = checked(Rules, self.policy, where="[policy] ", fault=SiteError)
+        if not rules.own_body:
+            ours = next((one.party for one in self.memberships.values()), "")
+            rules = replace(rules, own_body=ours)
+        return Policy(**asdict(rules), approved_pools=pools)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Site:
+    """A hospital's folder.
+
+    Attributes:
+        settings_digest: SHA-256 of that file as it was read or written; empty before it is.
+    """
+
+    folder: Path
+    settings: SiteSettings
+    settings_digest: bytes = b""
+
+    # Opening ----------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path, invitation: Invitation) -> Site:
+        """Make a site with its first membership: its identity, its database, its node's keys.
+
+        Raises:
+            SiteError: the folder exists, or cannot be made.
+            StorageError: the database cannot be made.
+        """
+        make_folder(
+            folder,
+            exists="a site is made once, in a new folder: remove a half-made one, or take another "
+            "--site",
+            fault=SiteError,
+        )
+        for name in _FOLDERS:
+            (folder / name).mkdir(mode=0o700)
+        from party.storage import PartyDatabase  # noqa: PLC0415 - keeps --help fast
+
+        PartyDatabase.create(folder / DATABASE_FILE).close()
+        return cls(folder, SiteSettings()).add(invitation)  # writes the settings file last
+
+    def add(self, invitation: Invitation) -> Site:
+        """Add a membership, or renew one that was left; return the site that has it.
+
+        The settings file is written last. A membership missing there is made again.
+
+        Raises:
+            MembershipError: the hospital is in this coordinator's federation already.
+            SiteError: the identity is gone though other memberships are there, or nothing can be
+                written.
+        """
+        known = self.membership_at(invitation.coordinator)
+        if known is not None and not known.has_left:
+            raise MembershipError(
+                "a coordinator's federation is joined once: if its address changed, write the new "
+                f"one under [{MEMBERSHIPS_FOLDER}.{known.name}] in {SETTINGS_FILE}; to join anew, "
+                f"first `pate-party leave --federation {known.name}`",
+                f"a membership of {known.settings.party} at {known.settings.address}",
+            )
+        held = self.settings.memberships
+        name = known.name if known else free_name(invitation.federation, held)
+        ports = {one.node_port for one in held.values()}
+        settings = MembershipSettings(
+            federation=invitation.federation,
+            party=invitation.party,
+            address=invitation.address,
+            coordinator_key=invitation.coordinator_key.hex(),
+            node_port=known.settings.node_port if known else free_port(ports),
+        )
+        self._make_identity()
+        SiteMembership(self, name, settings).make_files(invitation.ca_certificate)
+        return self.save(self.settings.with_membership(name, settings))
+
+    @classmethod
+    def open(cls, folder: Path) -> Site:
+        """Open a site's folder.
+
+        Raises:
+            SiteError: it is none, or its file cannot be read.
+        """
+        settings, digest = digested_settings(
+            folder / SETTINGS_FILE,
+            SiteSettings,
+            version=SCHEMA_VERSION,
+            advice=f"a site's folder must hold {SETTINGS_FILE}: `pate-party join` makes one",
+            fault=SiteError,
+        )
+        return cls(folder, settings, digest)
+
+    # Contents ---------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> SigningIdentity:
+        """The hospital's identity."""
+        content = self._read(IDENTITY_KEY)
+        try:
+            return SigningIdentity.from_private_bytes(bytes.fromhex(content.decode().strip()))
+        except ValueError as error:
+            raise SiteError(f"{IDENTITY_KEY} must hold a private key") from error
+
+    @property
+    def data(self) -> DataSettings:
+        """Its records; the environment may say where this machine has their file.
+
+        Nothing else of a site comes from there: the file's digest is on record as the owner's word.
+
+        Raises:
+            SiteError: the environment's variable is wrong.
+        """
+        return with_environment(
+            self.settings.data, prefix=PREFIX, table="DATA_", only={"file"}, fault=SiteError
+        )
+
+    @property
+    def memberships(self) -> tuple[SiteMembership, ...]:
+        """All memberships, those left included."""
+        return tuple(
+            SiteMembership(self, name, settings)
+            for name, settings in self.settings.memberships.items()
+        )
+
+    @property
+    def current(self) -> tuple[SiteMembership, ...]:
+        """The memberships that were not left."""
+        return tuple(one for one in self.memberships if not one.has_left)
+
+    def membership(self, name: str | None = None) -> SiteMembership:
+        """Return the membership of a name; without a name, the only one.
+
+        Raises:
+            MembershipError: there is none of this name; or several, and none is named.
+        """
+        known = self.memberships if name is not None else self.current or self.memberships
+        found = [one for one in known if name in (None, one.name)]
+        if len(found) != 1:
+            names = ", ".join(f"{one.name} ({one.settings.federation})" for one in known)
+            raise MembershipError(
+                f"--federation must name one of this hospital's: {names or 'it joined none'}",
+                "no name" if name is None else repr(name),
+            )
+        return found[0]
+
+    def membership_at(self, coordinator: PublicIdentity) -> SiteMembership | None:
+        """Return the membership of a coordinator's federation; None if there is none."""
+        found = (one for one in self.memberships if one.coordinator == coordinator)
+        return next(found, None)
+
+    def federation_of(self, coordinator: bytes) -> str:
+        """Return the name of the federation with this coordinator's fingerprint, for people."""
+        found = [one for one in self.memberships if one.coordinator.fingerprint == coordinator]
+        return found[0].settings.federation if found else "an unknown federation"
+
+    def open_database(self) -> PartyDatabase:
+        """Open the node's memory. It is made once: a new one would have forgotten everything.
+
+        Raises:
+            StorageDamagedError: it does not fit itself, or was emptied.
+            StorageError: it is not there, or cannot be opened or written.
+        """
+        from party.storage import PartyDatabase  # noqa: PLC0415 - keeps --help fast
+
+        return PartyDatabase.at(self.path(DATABASE_FILE))
+
+    def path(self, *parts: str) -> Path:
+        """Return the path of one of its files."""
+        return self.folder.joinpath(*parts)
+
+    # Calls ------------------------------------------------------------------------------------
+
+    def save(self, settings: SiteSettings) -> Site:
+        """Write other settings, whole or not at all; return the site that has them."""
+        content = settings_text(settings, version=SCHEMA_VERSION)
+        self._write(SETTINGS_FILE, content)
+        return Site(self.folder, settings, hashlib.sha256(content).digest())
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the hospital's identity is there: `leave` removes it with the last membership."""
+        return self.path(IDENTITY_KEY).exists()
+
+    def leave(self, name: str) -> None:
+        """Remove the keys of a membership's node for good, and with the last one the identity.
+
+        Everything else stays. The next call finishes an interrupted one.
+
+        Raises:
+            SiteError: there are none, or they cannot be removed.
+        """
+        one = self.membership(name)
+        others = [each for each in self.current if each.name != name]
+        # The identity first: without it the other keys are worth nothing.
+        files = [*([] if others else [self.path(IDENTITY_KEY)]), *map(one.path, NODE_KEYS)]
+        left = [path for path in files if path.exists()]
+        if not left:
+            raise SiteError("a membership must have keys to leave", "none: it left before")
+        with as_fault(SiteError, "the keys must be removable"):
+            for path in left:
+                path.unlink()
+
+    def forget(self, name: str) -> Site:
+        """Remove a membership whose keys no coordinator knows; return the site without it.
+
+        Raises:
+            SiteError: it cannot be written or removed.
+        """
+        one = self.membership(name)
+        held = {each: kept for each, kept in self.settings.memberships.items() if each != name}
+        site = self.save(replace(self.settings, memberships=held))
+        with as_fault(SiteError, "a membership's folder must be removable"):
+            shutil.rmtree(one.path())
+        return site
+
+    def _make_identity(self) -> None:
+        """Make the identity, unless it is there. Leaving the last membership removes it."""
+        if self.has_keys:
+            return
+        if self.current:
+            raise SiteError(
+                f"{IDENTITY_KEY} must be there: put it back from your safe, or end the setup "
+                "with `pate-party leave`",
+            )
+        self._write(IDENTITY_KEY, SigningIdentity.generate().private_bytes.hex().encode())
+
+    def _read(self, name: str) -> bytes:
+        return read_named(self.path(name), name, fault=SiteError)
+
+    def _write(self, name: str, content: bytes) -> None:
+        write_named(self.path(name), name, content, fault=SiteError)
+
+    def __repr__(self) -> str:
+        return f"Site({self.folder.name}, {len(self.settings.memberships)} membership(s))"
+
+
+def _repeated(values: Iterable[Any]) -> list[Any]:
+    return [value for value, count in Counter(values).items() if count > 1]

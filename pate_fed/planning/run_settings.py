@@ -1,0 +1,278 @@
+"""Settings of a run, simulated or real, as a person gave them.
+
+`RunSettings` holds the given values, and None for the others. `pate_fed.planning.resolving` fills
+it in once the data are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, get_args
+
+from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
+from pate_fed.accounting.ranges import broken_ranges, shown
+from pate_fed.data import DatasetKind, DataSource
+from pate_fed.errors import InvalidSettingError
+from pate_fed.mechanisms import SPECS, Spec, specs_with
+from pate_fed.options import OPTIONS, fields_of, option_of
+from pate_fed.partition import PartitionScheme
+from pate_fed.planning.defaults import usual_mechanism
+from pate_fed.planning.sum_advice import Sums, require_enough
+from pate_fed.rule import CAPS, PARAMETERS, Caps, Rule
+from pate_fed.terms import MOST_PURPOSE, is_purpose
+
+if TYPE_CHECKING:
+    from pate_fed.record import Settings
+    from pate_fed.students.facts import LabelFacts
+
+
+def require_in_range(settings: Any) -> None:
+    """Check every number of settings that has a range.
+
+    Args:
+        settings: A dataclass, its fields named as in `RANGES`.
+
+    Raises:
+        InvalidSettingError: one is out of its range.
+    """
+    for name, rule, number in broken_ranges(settings):
+        raise InvalidSettingError(f"{option_of(name)} must be {rule}", shown(number))
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """A run as it was asked for; None means "choose for me".
+
+    `pate_fed.options` describes each value, but for these.
+
+    Attributes:
+        party_teachers: Teachers of each party, in place of `teachers`, if the numbers differ.
+        weights: Votes that each teacher of a party casts, for the parties in the data's order.
+        purpose: Reason for the run, for its approvers and its report; "" where nobody stated one.
+    """
+
+    data: DataSource
+    suite: str
+    rule: Rule
+    caps: Caps = CAPS
+    parties: int | None = None
+    teachers: int | None = None
+    party_teachers: tuple[int, ...] | None = None
+    partition: PartitionScheme | None = None
+    select: str | None = None
+    form: str = "additive"
+    unit: PrivacyUnit | None = None
+    weights: tuple[int, ...] | None = None
+    delta: float = 1e-5
+    epsilon: float = 5.0
+    party_epsilons: tuple[float, ...] | None = None
+    teacher: str = "auto"
+    device: str = "cpu"
+    class_balance: str = "auto"
+    prevalence: tuple[float, ...] | None = None
+    patients: int | None = None
+    student: str = "auto"
+    evaluate: str = "public"
+    evaluation_epsilon: float | None = None
+    evaluate_by: tuple[str, ...] = ()
+    engine: str = "local"
+    seed: int | None = None
+    purpose: str = ""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return the settings that a person gave, with the usual mechanism if they name none."""
+        given = {name: value for name, value in given.items() if value is not None}
+        data, rule = DataSource(**fields_of("data", given)), fields_of("rule", given)
+        usual = usual_mechanism(data.name, may_refuse="vote_threshold" in rule)
+        return cls(
+            data=data,
+            rule=Rule(**{"mechanism": usual, **rule}),
+            caps=Caps(**fields_of("caps", given)),
+            **fields_of("", given),
+        )
+
+    def changed(self, given: Mapping[str, Any]) -> Self:
+        """Return settings with other values by names of `pate_fed.options`; None opens them."""
+        return replace(
+            self,
+            data=replace(self.data, **fields_of("data", given)),
+            rule=replace(self.rule, **fields_of("rule", given)),
+            caps=replace(self.caps, **fields_of("caps", given)),
+            **fields_of("", given),
+        )
+
+    def check(self, sums: Sums) -> None:
+        """Refuse wrong settings that show without data.
+
+        Raises:
+            InvalidSettingError: a number is out of its range, or two options contradict.
+            ProtocolError: fewer parties than a secure sum needs.
+        """
+        self.check_alone()
+        if self.parties is not None:
+            require_enough(self.parties, form=self.form, sums=sums)
+        if self.rule.at_parties and not sums[self.form].hides_vectors:
+            raise InvalidSettingError(
+                "--noise parties must hide the votes: one hospital's noise is too little for it",
+                "--sum plain",
+            )
+
+    def check_alone(self) -> None:
+        """Refuse wrong settings that show without data, whatever the secure sum.
+
+        Raises:
+            InvalidSettingError: a number is out of its range, or two options contradict.
+        """
+        require_in_range(self)
+        self._check_rule()
+        if self.weights == ():
+            raise InvalidSettingError("--weights must be at least 1 each")
+        if self.partition == "column" and self.data.name == "csv" and not self.data.hospital_column:
+            raise InvalidSettingError("--partition column needs --hospital COLUMN")
+        if not is_purpose(self.purpose):
+            raise InvalidSettingError(
+                f"--purpose must be one line of at most {MOST_PURPOSE} letters",
+                f"{len(self.purpose)} letters",
+            )
+        self._check_data_options()
+        self._check_evaluation()
+
+    def _check_evaluation(self) -> None:
+        if self.evaluate not in ("public", "private"):
+            raise InvalidSettingError("--evaluate must be public or private", self.evaluate)
+        if self.evaluate == "private" and self.rule.at_parties:
+            raise InvalidSettingError(
+                "--evaluate private needs --noise coordinator, which adds its noise"
+            )
+        for name in ("evaluation_epsilon", "evaluate_by"):
+            if self.evaluate == "public" and getattr(self, name):
+                raise InvalidSettingError(f"{option_of(name)} needs --evaluate private", "public")
+        if len(set(self.evaluate_by)) < len(self.evaluate_by):
+            raise InvalidSettingError(
+                "--evaluate-by must name a column once", ", ".join(self.evaluate_by)
+            )
+
+    def _check_rule(self) -> None:
+        """Refuse parameters and caps of other mechanisms, and of the other place of the noise."""
+        rule, caps = self.rule, self.caps
+        place = rule.noise_place
+        if place not in get_args(NoisePlace):
+            raise InvalidSettingError("--noise must be coordinator or parties", place)
+        if rule.colluders is not None and not rule.at_parties:
+            raise InvalidSettingError("--colluders is for --noise parties", place)
+        possible = specs_with(place)
+        if rule.mechanism not in possible:
+            raise InvalidSettingError(
+                f"--mechanism with --noise {place} must be {' or '.join(possible)}", rule.mechanism
+            )
+        for name in PARAMETERS:
+            if getattr(rule, name) is not None and name not in self.spec.parameters:
+                has = " and ".join(
+                    f"--mechanism {other}"
+                    for other, each in possible.items()
+                    if name in each.parameters
+                )
+                must = f"is for {has}" if has else f"is not for --noise {place}"
+                raise InvalidSettingError(f"{option_of(name)} {must}", rule.mechanism)
+        if rule.vote_threshold is not None and rule.vote_threshold < 0:
+            raise InvalidSettingError("--vote-threshold must be at least 0", rule.vote_threshold)
+        if caps.max_answers is not None and not self.spec.may_refuse:
+            raise InvalidSettingError(
+                "--max-answers needs a mechanism that may give no answer", rule.mechanism
+            )
+        if rule.test_delta is not None and not rule.test_delta < self.delta:
+            raise InvalidSettingError("--test-delta must be below --delta", rule.test_delta)
+
+    def _check_data_options(self) -> None:
+        data = self.data
+        csv_only = {
+            "--data-file": data.data_file,
+            "--label": data.label_column,
+            "--patient-id": data.patient_column,
+            "--hospital": data.hospital_column,
+        }
+        for option, value in csv_only.items():
+            if value is not None and data.name != "csv":
+                if option == "--data-file" and data.name == "images":
+                    continue
+                raise InvalidSettingError(f"{option} is for --data csv", data.name)
+        table_only = {"--ignore": data.ignored_columns, "--positive": data.positive}
+        for option, given in table_only.items():
+            if given and not data.is_table:
+                raise InvalidSettingError(f"{option} is for a table", data.name)
+        if data.name in ("digits", "breast-cancer", "csv") and data.data_dir is not None:
+            raise InvalidSettingError("--data-dir is for data with a folder", data.name)
+        if self.prevalence is not None and not (
+            len(self.prevalence) > 1 and abs(sum(self.prevalence) - 1) <= 1e-6
+        ):
+            raise InvalidSettingError(
+                "--prevalence must be the share of each class, in order, and sum to 1",
+                ", ".join(map(str, self.prevalence)),
+            )
+
+    @property
+    def spec(self) -> Spec:
+        """The `Spec` of its mechanism."""
+        return SPECS[self.rule.mechanism]
+
+    @property
+    def asks_by_student(self) -> bool:
+        """Whether the student of earlier batches chooses the next queries."""
+        return self.select == "least-confident"
+
+    @property
+    def votes_by_cluster(self) -> bool:
+        """Whether teachers vote on the cluster around a query, by their majority in it."""
+        return self.select == "cluster-votes"
+
+    @property
+    def teams(self) -> list[tuple[int, int]]:
+        """Weight and number of each party's teachers; of resolved settings."""
+        weights = self.weights or ()
+        counts = self.party_teachers or (self.teachers or 0,) * len(weights)
+        return list(zip(weights, counts, strict=True))
+
+    @property
+    def votes(self) -> int:
+        """Votes per query in all; of resolved settings."""
+        return sum(weight * count for weight, count in self.teams)
+
+    @property
+    def all_teachers(self) -> int:
+        """Teachers of all parties; of resolved settings."""
+        return sum(count for _, count in self.teams)
+
+    @property
+    def most_unit_votes(self) -> int:
+        """Most votes that a privacy unit of any party can move; of resolved settings."""
+        if self.unit == "party":
+            return max(weight * count for weight, count in self.teams)
+        return max(self.weights or (1,))
+
+    def label_facts(self, kind: DatasetKind) -> LabelFacts:
+        """Return the facts that a student may use; of resolved settings."""
+        from pate_fed.students.facts import LabelFacts  # noqa: PLC0415 - fast --help
+        from pate_fed.teachers.teacher_choice import shares_out  # noqa: PLC0415
+
+        return LabelFacts(
+            votes=self.votes,
+            sigma=self.rule.sigma2 or 0.0,
+            shared_out=shares_out(self.class_balance, kind),
+            prevalence=self.prevalence,
+        )
+
+    def as_record(self, **others: object) -> Settings:
+        """Return the settings for `run.toml`, with others that a run knows better."""
+        from pate_fed.record import Settings  # noqa: PLC0415 - takes a moment
+
+        file = self.data.data_file
+        known = {
+            **{name: option.of(self) for name, option in OPTIONS.items()},
+            "teachers": self.teachers or self.party_teachers,
+            "file": None if file is None else Path(file).name,
+            **others,
+        }
+        return Settings(**{name: known[name] for name in Settings.model_fields if name in known})

@@ -1,0 +1,180 @@
+"""The guarantee in words and its number, for a privacy officer.
+
+The formal number follows from caps and a budget that were fixed before the run; the actual number
+of answers does not enter it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from pate_fed.accounting.costs import FormalCost, NoisePlace, PrivacyUnit, neighbors
+from pate_fed.accounting.ranges import probability
+from pate_fed.errors import InvalidParameterError
+
+NOT_PROTECTED: Final = (
+    "The coordinator's view: the coordinator holds the exact sum of the votes in memory until the "
+    "batch is released. You must trust it to keep this sum secret.",
+    "The coordinator's noise: the coordinator alone adds the noise, and nobody checks this.",
+    "Invented hospitals: a coordinator could invent hospitals that collude with it. People at each "
+    "hospital check that the other hospitals are real. A hospital's computer votes only "
+    "after people there have checked enough others.",
+    "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
+    "labels wrong.",
+    "A patient with records in several hospitals: epsilon counts the records in one of them only. "
+    "For a patient in two hospitals the true epsilon is about twice as large or more; it is not "
+    "computed.",
+    "The people in the public inputs: a label says something about the person whose row it is. "
+    "Epsilon does not protect them. The operator must be allowed to show these rows.",
+    "Choices made with the help of private records: epsilon does not count them. Example: somebody "
+    "tries several vote thresholds on the real votes, and keeps the best.",
+    "Other uses of the same records, for other models or published tables: epsilon is for this "
+    "run alone.",
+    "Numbers that privacy.json marks as not releasable: they depend on the votes and are for the "
+    "coordinator's operator only.",
+    "General facts about patients: if a student has learned that smoking is harmful, it says so "
+    "about every smoker, even about one whose records were never used.",
+    "Completion: the coordinator can end the run, and one bad message from one hospital can make a "
+    "whole batch void: then none of the batch's labels is released.",
+    "Participation: who took part, with how many teachers, and which public inputs were asked, is "
+    "no secret in the federation.",
+    "Timing and traffic: an observer of the network sees who sent how much, and when.",
+    "The last digits of the noise: the mathematics assumes exact noise, and the computer draws "
+    "it with limited precision. For a single random number the chance that this matters is below "
+    "one in a hundred billion (at a standard deviation of up to 100 votes). Epsilon does not count "
+    "this; noise.delta_slack in privacy.json bounds it for the whole run.",
+)
+"""The limits of the guarantee, in plain words."""
+
+TWO_TEACHERS: Final = (
+    "A patient from whom two teachers of one hospital learned (possible where records have no "
+    "patient ids, or wrong ones): epsilon counts one of these teachers. For this patient it is at "
+    "least about twice as large; no number is computed."
+)
+"""The addition where the unit is one patient."""
+
+NOT_PROTECTED_WITH_NOISE_AT_PARTIES: Final = (
+    "More colluders than declared: epsilon in the coordinator's view needs enough hospitals "
+    "that add their noise as agreed and keep it secret. A hospital that adds no noise, or tells "
+    "the coordinator its noise, does not count.",
+    "The coordinator's result: epsilon in the public's view trusts the coordinator to apply the "
+    "threshold and to release the right labels.",
+    "Correct labels: a hospital that adds wrong noise or wrong votes can choose labels, and nobody "
+    "can tell.",
+    NOT_PROTECTED[2],
+    *NOT_PROTECTED[4:-1],
+    "The last digits of the noise: a draw differs from the exact noise of the mathematics with a "
+    "probability below 1e-30. Epsilon does not count this.",
+)
+"""The same where the hospitals add the noise."""
+
+VOTES_IN_THE_CLEAR: Final = (
+    "The coordinator's view of votes: they were summed in the clear, so it saw those of each "
+    "hospital."
+)
+"""The additions of a plain sum to `NOT_PROTECTED`."""
+
+SIMULATED_NOT_PROTECTED: Final = (
+    "Simulations: epsilon does not protect against anybody who controls the one machine on which "
+    "all hospitals ran. If the simulation was started with --seed, anybody can also compute the "
+    "noise. The numbers hold for a real run with the same settings.",
+    "The comparison models of a simulation (average teacher, best single hospital, all records "
+    "without privacy) and the number of records of each teacher: they come from private records, "
+    "without noise.",
+    "The records of the pool and of the test set: a simulation takes them from the same source as "
+    "the private records and treats them as public; labels.csv, the student and its scores can "
+    "show them.",
+)
+"""The additions of a simulation to `NOT_PROTECTED`."""
+
+
+REMOVAL_NEIGHBORS: Final = (
+    "Two cases are compared: in one a hospital votes; in the other it casts no vote at all. All "
+    "other votes are the same."
+)
+"""The cases of the smaller number that holds for a hospital's one vote."""
+
+_FIXED_BEFORE: Final = "was fixed before the first query"
+_FIXED_BEFORE_EACH: Final = "the part of each run was fixed before that run's first query"
+
+
+def guarantee_sentence(
+    formal: FormalCost, *, delta: float, unit: PrivacyUnit, weight: int, runs: int = 1
+) -> str:
+    """State the guarantee: its content, its audience, and the meaning of the two numbers."""
+    whose = "one patient's records" if unit == "record" else "one hospital's records"
+    return (
+        f"For {formal.holds_for}: if {whose} were entirely different, the probability of any "
+        f"outcome they see would change by a factor of at most e^epsilon = "
+        f"{_up(math.exp(min(formal.epsilon, 700.0)))} (epsilon = {_up(formal.epsilon)}), plus "
+        f"delta = {probability('delta', delta):g}. Neighbors: {neighbors(unit, weight)} "
+        f"Method: {formal.method}. Epsilon holds for every possible set of records, and "
+        f"{_FIXED_BEFORE if runs == 1 else _FIXED_BEFORE_EACH}."
+    )
+
+
+DEALT_BY_CLASS: Final = (
+    "the dealing of records to teachers by class (--partition dirichlet): a record of another "
+    "class would also move other records to other teachers"
+)
+"""Printed beside every number of a simulation whose dealing looked at the records."""
+
+
+def trust_sentence(noise_place: NoisePlace) -> str:
+    """Say who must be trusted, and for which property."""
+    if noise_place == "parties":
+        return (
+            "For the number in the coordinator's view, no hospital trusts the coordinator: only "
+            "the noisy sum is opened, and the exact sum of the votes exists nowhere. Every "
+            "hospital trusts enough others to add their part of the noise as agreed and to keep "
+            "it secret. For the number in the public's view, every hospital also trusts the "
+            "coordinator to use the declared threshold and predictions."
+        )
+    if noise_place != "coordinator":
+        raise InvalidParameterError('noise place must be "coordinator" or "parties"', noise_place)
+    return (
+        "Every hospital trusts the coordinator to add the declared noise, and to keep the exact "
+        "sum of all votes secret. The coordinator holds it in memory until the batch is released. "
+        "There is no differential privacy against the coordinator. If all teachers agree on a "
+        "query, the exact sum shows each vote."
+    )
+
+
+def delta_warning(delta: float, *, units: int) -> str | None:
+    """Warn of a delta that would allow to publish somebody's records whole.
+
+    Returns:
+        A sentence, or None where delta is below 1 / units.
+    """
+    if probability("delta", delta) * units < 1:
+        return None
+    return (
+        f"delta = {delta:g} is not below 1/{units}. With {units} privacy units such a delta allows "
+        "publishing one unit's records. Choose a smaller delta."
+    )
+
+
+def not_protected(
+    *,
+    simulated: bool,
+    unit: PrivacyUnit,
+    votes_in_the_clear: bool = False,
+    noise_place: NoisePlace = "coordinator",
+) -> tuple[str, ...]:
+    """List the limits of the guarantee, in plain words."""
+    at_parties = noise_place == "parties"
+    return (
+        *(SIMULATED_NOT_PROTECTED if simulated else ()),
+        *((VOTES_IN_THE_CLEAR,) if votes_in_the_clear else ()),
+        *(NOT_PROTECTED_WITH_NOISE_AT_PARTIES if at_parties else NOT_PROTECTED),
+        *((TWO_TEACHERS,) if unit == "record" else ()),
+    )
+
+
+def _up(value: float) -> str:
+    """Write a number with 4 significant digits, rounded up, that is toward more privacy loss."""
+    if value <= 0:
+        return "0"
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.ceil(value / unit * (1 - 1e-15)) * unit:.4g}"

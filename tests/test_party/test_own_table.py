@@ -1,0 +1,172 @@
+"""The hospital's own table: shown without small counts, registered, held to its hash."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from party.errors import DataChangedError, DataError, PartyError
+from party.site.own_table import DatasetSummary, add, examine, read_registered
+from party.site.site import Site
+from pate_fed.errors import (
+    InvalidCellError,
+    InvalidParameterError,
+    MissingColumnError,
+    PateFedError,
+    UnreadableFileError,
+)
+from tests.support.hospital_site import LABEL, PATIENT, make_site, write_own_table
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_own_table(tmp_path / "own.csv")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return make_site(tmp_path / "site")
+
+
+def look(path: Path, *, patient_id: str | None = PATIENT, floor: int = 10) -> DatasetSummary:
+    return examine(path, label=LABEL, patient_id=patient_id, floor=floor)
+
+
+def with_counts(path: Path, **counts: int) -> Path:
+    rows = [f"{name}-{row},{row},{name}" for name, count in counts.items() for row in range(count)]
+    path.write_text("\n".join([f"{PATIENT},age,{LABEL}", *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+class TestWhatIsShown:
+    def test_schema_sizes_and_hash(self, table: Path) -> None:
+        summary = look(table)
+        assert (summary.rows, summary.patients) == (80, 40)
+        assert [(one.name, one.role) for one in summary.columns] == [
+            (PATIENT, "patient"),
+            ("age", "number"),
+            ("sex", "text"),
+            (LABEL, "label"),
+        ]
+        assert summary.classes == (("no", 40), ("yes", 40))
+        assert summary.digest == hashlib.sha256(table.read_bytes()).hexdigest()
+        assert summary.notes == ()
+
+    @pytest.mark.parametrize(
+        ("counts", "shown"),
+        [
+            pytest.param({"a": 10, "b": 30}, {"a": 10, "b": 30}, id="at the floor"),
+            pytest.param({"a": 9, "b": 30}, {"a": None, "b": None}, id="the total would tell"),
+            pytest.param(
+                {"a": 9, "b": 30, "c": 20}, {"a": None, "b": 30, "c": None}, id="one of three"
+            ),
+            pytest.param(
+                {"a": 9, "b": 3, "c": 20}, {"a": None, "b": None, "c": 20}, id="two of three"
+            ),
+        ],
+    )
+    def test_small_counts_are_not(
+        self, tmp_path: Path, counts: dict[str, int], shown: dict[str, int | None]
+    ) -> None:
+        assert dict(look(with_counts(tmp_path / "t.csv", **counts)).classes) == shown
+
+    def test_one_patient_under_two_names_is_pointed_out(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.csv"
+        path.write_text("patient,age,sick\na,40,no\nb,40,no\nc,50,yes\n", encoding="utf-8")
+        assert "two names" in "".join(look(path).notes)
+
+    def test_rows_without_a_patient_are_pointed_out(self, table: Path) -> None:
+        summary = look(table, patient_id=None)
+        assert summary.patients == summary.rows
+        assert "patient" in "".join(summary.notes)
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "named"),
+    [
+        pytest.param("", UnreadableFileError, "empty", id="an empty file"),
+        pytest.param("patient,age,sick\n", DataError, "patients", id="a header only"),
+        pytest.param("patient;age;sick\na;1;no\n", MissingColumnError, "commas", id="semicolons"),
+        pytest.param("patient,age,ill\na,1,no\n", MissingColumnError, "'sick'", id="no label"),
+        pytest.param("id,age,sick\na,1,no\n", MissingColumnError, "'patient'", id="no patient"),
+        pytest.param("patient,sick\na,no\nb,yes\n", DataError, "learn", id="no feature"),
+        pytest.param(
+            "patient,age,sick\na,1,no\nb,2,no\n", DataError, "2 to 100 classes", id="one class only"
+        ),
+        pytest.param(
+            "patient,age,sick\na,1,no\n,2,yes\n", InvalidCellError, "line 3", id="no patient"
+        ),
+        pytest.param(
+            "patient,age,sick\na,1,no\nb,2,\n", InvalidCellError, "line 3", id="a missing label"
+        ),
+        pytest.param(
+            "patient,age,sick\nSECRET,1,no\nb,2,yes\nSECRET,1,no\n",
+            DataError,
+            "line 4",
+            id="a record that was entered twice",
+        ),
+        pytest.param("PK\3\4\0\0\0", UnreadableFileError, "binary", id="a spreadsheet"),
+        pytest.param("patient,age,sick\na,1\n", UnreadableFileError, "line 2", id="a short row"),
+    ],
+)
+def test_what_cannot_be_used_is_one_coded_line_without_a_cell(
+    tmp_path: Path, site: Site, content: str, error: type[PateFedError | PartyError], named: str
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(error, match=named) as caught:
+        add(site, path, label=LABEL, patient_id=PATIENT)
+    assert caught.value.code.startswith("PF-")
+    assert "SECRET" not in str(caught.value)
+    assert Site.open(site.folder).settings.data.file == ""
+
+
+def test_a_file_that_is_not_there_is_said_to_be_absent(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFileError, match="file"):
+        look(tmp_path / "none.csv")
+
+
+def test_one_column_has_one_role(table: Path) -> None:
+    with pytest.raises(InvalidParameterError):
+        look(table, patient_id=LABEL)
+
+
+class TestRegistered:
+    def test_it_is_read_again(self, site: Site, table: Path) -> None:
+        site, summary = add(site, table, label=LABEL, patient_id=PATIENT)
+        opened = Site.open(site.folder)
+        assert opened.settings.data.digest == summary.digest
+        assert len(read_registered(opened).lines) == 80
+
+    def test_a_changed_table_is_refused(self, site: Site, table: Path) -> None:
+        site, _ = add(site, table, label=LABEL, patient_id=PATIENT)
+        table.write_text(table.read_text("utf-8") + "p99,50,male,yes\n", encoding="utf-8")
+        with pytest.raises(DataChangedError, match=r"own\.csv"):
+            read_registered(site)
+
+    def test_the_environment_may_say_where_it_is_but_not_what_it_is(
+        self, site: Site, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        added, _ = add(site, table, label=LABEL, patient_id=PATIENT)
+        content = read_registered(added)
+        moved = table.rename(tmp_path / "moved.csv")
+        monkeypatch.setenv("PATE_PARTY_DATA_FILE", str(moved))
+        found = read_registered(added)
+        assert (found.file_name, found.columns) == ("moved.csv", content.columns)
+        moved.write_text(moved.read_text() + "\n")
+        with pytest.raises(DataChangedError):
+            read_registered(added)
+
+    def test_nothing_is_read_before(self, site: Site) -> None:
+        with pytest.raises(DataError, match="pate-party"):
+            read_registered(site)
+
+    def test_the_sites_own_floor_holds(self, site: Site, tmp_path: Path) -> None:
+        path = with_counts(tmp_path / "t.csv", a=12, b=30)
+        text = (site.folder / "party.toml").read_text("utf-8").replace("floor = 10", "floor = 20")
+        (site.folder / "party.toml").write_text(text, encoding="utf-8")
+        site, summary = add(Site.open(site.folder), path, label=LABEL, patient_id=PATIENT)
+        assert dict(summary.classes) == {"a": None, "b": None}
+        assert site.settings.data.floor == 20

@@ -1,0 +1,489 @@
+"""What the site's people decided: pins, approvals, a pause, each with its audit record."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from party.errors import (
+    ApprovalError,
+    PinError,
+    StorageDamagedError,
+    StorageError,
+    TooManyPendingError,
+)
+from party.site.peers import Pin
+from party.site.people_decisions import MOST_PENDING, ApprovalState, SiteRecords, Subject
+from party.storage import PartyDatabase, SiteAuditLog
+from party.storage.site_audit_log import SiteAct
+from pate_fed.terms import RunTerms
+from pate_fed.votes import TeacherWeights
+from protocols.identity import SigningIdentity
+from protocols.membership_messages import MOST_OPEN_RUNS
+from protocols.values import encode_value
+from tests.support.rules import run_terms
+
+PEER, OTHER = SigningIdentity.generate().public, SigningIdentity.generate().public
+POOL, RUN = b"p" * 32, b"r" * 32
+ASKING, ANOTHER = b"c" * 32, b"d" * 32
+FIRST, SECOND = b"1" * 32, b"2" * 32
+TERMS, SEATS = b"terms", (bytes([1]) * 32, bytes([2]) * 32)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[PartyDatabase]:
+    with PartyDatabase.create(tmp_path / "party.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def records(database: PartyDatabase) -> SiteRecords:
+    ticks = count(1_000)
+    return SiteRecords(database, clock=lambda: float(next(ticks)))
+
+
+def logged(database: PartyDatabase) -> list[tuple[SiteAct, dict[str, Any]]]:
+    log = SiteAuditLog(database)
+    log.verify()
+    return [(record.act, dict(record.facts)) for record in log.entries()]
+
+
+def tampered(database: PartyDatabase, statement: str) -> None:
+    """SiteAct as somebody who can write the file."""
+    with closing(sqlite3.connect(database.path)) as file:
+        file.execute(statement)
+        file.commit()
+
+
+class TestPins:
+    def test_a_pin_says_who_was_checked_how_and_by_whom(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        assert records.pins() == ()
+        pin = records.add_pin("north", PEER, body="Trust", how="telephone", by="A. Meyer")
+        assert pin == Pin("north", "Trust", PEER, "telephone", "A. Meyer", 1000.0)
+        assert records.pins() == records.decided().pins == (pin,)
+        [(kind, detail)] = logged(database)
+        assert kind is SiteAct.PIN_ADDED
+        assert detail == {
+            "name": "north",
+            "body": "Trust",
+            "fingerprint": PEER.fingerprint,
+            "how": "telephone",
+            "by": "A. Meyer",
+            "from": "command line",
+        }
+
+    def test_whoever_is_of_no_other_body_is_of_its_own(self, records: SiteRecords) -> None:
+        assert records.add_pin("north", PEER, how="in person", by="A. Meyer").body == "north"
+
+    def test_a_pin_that_nobody_checked_is_none(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        for how, by in (("", "A. Meyer"), ("in person", " ")):
+            with pytest.raises(PinError):
+                records.add_pin("north", PEER, how=how, by=by)
+        assert (records.pins(), logged(database)) == ((), [])
+
+    @pytest.mark.parametrize(
+        ("name", "identity"),
+        [
+            pytest.param("north", OTHER, id="name"),
+            pytest.param("south", PEER, id="identity"),
+            pytest.param("north", PEER, id="both"),
+        ],
+    )
+    def test_a_name_and_an_identity_are_pinned_once(
+        self, records: SiteRecords, database: PartyDatabase, name: str, identity: Any
+    ) -> None:
+        records.add_pin("north", PEER, how="in person", by="A. Meyer")
+        before = logged(database)
+        with pytest.raises(PinError):
+            records.add_pin(name, identity, how="by mail", by="M. Allory")
+        assert [pin.how for pin in records.pins()] == ["in person"]
+        assert logged(database) == before
+
+    def test_a_pin_is_replaced_only_after_it_was_removed(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        records.add_pin("north", PEER, how="in person", by="A. Meyer")
+        records.remove_pin("north", by="A. Meyer")
+        assert records.pins() == ()
+        records.add_pin("north", OTHER, how="in person", by="A. Meyer")
+        assert [pin.identity for pin in records.pins()] == [OTHER]
+        kinds = [kind for kind, _ in logged(database)]
+        assert kinds == [SiteAct.PIN_ADDED, SiteAct.PIN_REMOVED, SiteAct.PIN_ADDED]
+        with pytest.raises(PinError):
+            records.remove_pin("south", by="A. Meyer")
+
+
+class TestApprovals:
+    def test_what_is_asked_waits_with_terms_and_parties_and_is_noted_once(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        first = records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
+        assert first.state is ApprovalState.PENDING
+        assert (first.terms, first.seats, first.asked_at) == (TERMS, SEATS, 1000.0)
+        # Asked again, even with other terms, it is what it was.
+        assert records.ask(Subject.RUN, RUN, terms=b"others", coordinator=ASKING) == first
+        assert records.approvals(ApprovalState.PENDING) == (first,)
+        assert records.decided().waiting == 1
+        assert len(logged(database)) == 1
+
+    def test_a_person_decides_and_may_think_again(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
+        approved = records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
+        assert (approved.state, approved.decided_by) == (ApprovalState.APPROVED, "A. Meyer")
+        assert (approved.terms, approved.seats) == (TERMS, SEATS)
+        assert records.decided().approved_runs == {RUN}
+        # Asked again it stands as it was decided: a message changes nothing.
+        assert records.ask(Subject.RUN, RUN, coordinator=ASKING) == approved
+        rejected = records.reject(
+            Subject.RUN, RUN, by="B. Ito", coordinator=ASKING, reason="too many"
+        )
+        assert rejected.reason == "too many"
+        for reason in ("two\nlines", "\x1b[2J", "x" * 501):
+            with pytest.raises(ApprovalError):
+                records.approve(Subject.RUN, RUN, by="B. Ito", coordinator=ASKING, reason=reason)
+        assert records.decided().approved_runs == frozenset()
+        kinds = [kind for kind, _ in logged(database)]
+        assert kinds == [SiteAct.ASKED, SiteAct.APPROVED, SiteAct.REJECTED]
+        names = ("before", "after", "by", "from", "reason")
+        assert [[detail[name] for name in names] for _, detail in logged(database)[1:]] == [
+            ["pending", "approved", "A. Meyer", "command line", ""],
+            ["approved", "rejected", "B. Ito", "command line", "too many"],
+        ]
+
+    def test_each_answer_under_an_approval_is_put_on_record(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
+        records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
+        for run in (FIRST, SECOND):  # the same run, set up twice
+            self.use(records, run)
+        assert records.decided().approved_runs == {RUN}
+        assert [kind for kind, _ in logged(database)][2:] == [SiteAct.BATCH_ANSWERED] * 2
+        assert records.ask(Subject.RUN, RUN, coordinator=ASKING).state is ApprovalState.APPROVED
+
+    def use(self, records: SiteRecords, run: bytes) -> None:
+        records.use(RUN, kind=SiteAct.BATCH_ANSWERED, detail={"run": run}, coordinator=ASKING)
+
+    def test_nothing_is_used_that_is_not_approved_or_cannot_be_put_on_record(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        with pytest.raises(ApprovalError):
+            self.use(records, FIRST)
+        records.ask(Subject.RUN, RUN, coordinator=ASKING)
+        with pytest.raises(ApprovalError):
+            self.use(records, FIRST)
+        records.reject(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
+        with pytest.raises(ApprovalError):
+            self.use(records, FIRST)
+        records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
+        tampered(database, "ALTER TABLE audit RENAME TO gone")
+        with pytest.raises(StorageError):
+            self.use(records, FIRST)
+        tampered(database, "ALTER TABLE gone RENAME TO audit")
+        assert records.decided().approved_runs == {RUN}
+
+    def test_nothing_is_approved_that_was_not_asked(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        for decide in (records.approve, records.reject):
+            with pytest.raises(ApprovalError):
+                decide(Subject.POOL, POOL, coordinator=ASKING, by="A. Meyer")
+        assert logged(database) == []
+
+    @pytest.mark.parametrize("by", ["", " ", "two\nlines"])
+    def test_a_decision_is_somebodys(
+        self, records: SiteRecords, database: PartyDatabase, by: str
+    ) -> None:
+        records.ask(Subject.POOL, POOL, coordinator=ASKING)
+        records.add_pin("north", PEER, how="in person", by="A. Meyer")
+        before = logged(database)
+        for decide in (
+            lambda: records.approve(Subject.POOL, POOL, by=by, coordinator=ASKING),
+            lambda: records.remove_pin("north", by=by),
+            lambda: records.state.pause(by=by),
+            lambda: records.state.resume(by=by),
+        ):
+            with pytest.raises(ApprovalError):
+                decide()
+        assert logged(database) == before
+
+    def test_a_pool_is_not_approved_as_a_run(self, records: SiteRecords) -> None:
+        records.ask(Subject.RUN, POOL, coordinator=ASKING)
+        records.approve(Subject.RUN, POOL, by="A. Meyer", coordinator=ASKING)
+        assert records.decided().approved_pools == {}
+
+    def test_the_guard_gets_approved_pools_and_no_others(self, records: SiteRecords) -> None:
+        for pool in (POOL, RUN, b"q" * 32):
+            records.ask(Subject.POOL, pool, coordinator=ASKING)
+        records.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING)
+        records.reject(Subject.POOL, RUN, by="A. Meyer", coordinator=ASKING)
+        assert records.decided().approved_pools == {ASKING: {POOL}}
+
+    def test_few_digits_mean_nothing_and_many_one_thing(self, records: SiteRecords) -> None:
+        one = records.ask(Subject.RUN, RUN, coordinator=ASKING)
+        assert records.find(one.digest.hex()[:8]) == one
+        assert records.find(one.digest.hex().upper()) == one
+        for digits in ("", one.digest.hex()[:7], "ffffffff"):
+            with pytest.raises(ApprovalError):
+                records.find(digits)
+
+    def test_what_waits_is_never_pushed_out_and_does_not_fill_the_disk(
+        self, database: PartyDatabase
+    ) -> None:
+        ticks = count(10_000, -1)  # a clock that runs backward
+        records = SiteRecords(database, clock=lambda: float(next(ticks)))
+        records.ask(Subject.POOL, POOL, coordinator=ASKING)
+        records.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING)
+        offers = [number.to_bytes(32, "big") for number in range(3 * MOST_PENDING)]
+        for digest in offers[:MOST_PENDING]:
+            records.ask(Subject.RUN, digest, coordinator=ASKING)
+        before = records.approvals()
+        written = SiteAuditLog(database).end
+        for digest in offers[MOST_PENDING:]:
+            with pytest.raises(TooManyPendingError):
+                records.ask(Subject.RUN, digest, coordinator=ASKING)
+        for digest in offers[:MOST_PENDING]:  # what waits may be offered again
+            records.ask(Subject.RUN, digest, coordinator=ASKING)
+        assert records.approvals() == before
+        assert SiteAuditLog(database).end == written
+        assert records.decided().approved_pools == {ASKING: {POOL}}
+
+    @pytest.mark.parametrize("says_yes", [True, False])
+    def test_a_decision_makes_room_for_another_question(
+        self, records: SiteRecords, says_yes: bool
+    ) -> None:
+        for number in range(MOST_PENDING):
+            records.ask(Subject.POOL, number.to_bytes(32, "big"), coordinator=ASKING)
+        with pytest.raises(TooManyPendingError):
+            records.ask(Subject.POOL, POOL, coordinator=ASKING)
+        decide = records.approve if says_yes else records.reject
+        decide(Subject.POOL, bytes(32), coordinator=ASKING, by="A. Meyer")
+        assert records.ask(Subject.POOL, POOL, coordinator=ASKING).state is ApprovalState.PENDING
+
+    def test_runs_that_wait_leave_room_for_pools(self, records: SiteRecords) -> None:
+        for number in range(MOST_PENDING):
+            records.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
+        assert records.ask(Subject.POOL, POOL, coordinator=ASKING).state is ApprovalState.PENDING
+
+    def test_node_and_people_write_at_once_and_nothing_is_lost(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        digests = [number.to_bytes(32, "big") for number in range(20)]
+        for digest in digests[:10]:
+            records.ask(Subject.RUN, digest, coordinator=ASKING)
+
+        def people() -> None:
+            with PartyDatabase.at(database.path) as own:
+                mine = SiteRecords(own, clock=lambda: 1.0)
+                for digest in digests[:10]:
+                    mine.approve(Subject.RUN, digest, coordinator=ASKING, by="M. Curie")
+
+        thread = threading.Thread(target=people)
+        thread.start()
+        for digest in digests[10:]:
+            records.ask(Subject.RUN, digest, coordinator=ASKING)
+        thread.join()
+        decided = records.decided()
+        assert (len(decided.approved_runs), decided.waiting) == (10, 10)
+        assert SiteAuditLog(database).verify() == 30
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            pytest.param("UPDATE approvals SET state = 'yes'", id="state"),
+            pytest.param("UPDATE approvals SET kind = 'all'", id="subject"),
+            pytest.param("UPDATE approvals SET seats = x'ff'", id="parties"),
+            pytest.param("DROP TABLE approvals", id="all"),
+        ],
+    )
+    def test_what_cannot_be_read_approves_nothing(
+        self, records: SiteRecords, database: PartyDatabase, spoil: str
+    ) -> None:
+        records.ask(Subject.RUN, RUN, coordinator=ASKING)
+        tampered(database, spoil)
+        with pytest.raises(StorageError) as caught:
+            records.decided()
+        assert isinstance(caught.value, StorageDamagedError) or "DROP" in spoil
+
+
+class TestFederations:
+    """What one coordinator asks, and is allowed, is nothing to another."""
+
+    def test_an_approval_holds_for_the_coordinator_that_asked(self, records: SiteRecords) -> None:
+        records.ask(Subject.POOL, POOL, coordinator=ASKING)
+        with pytest.raises(ApprovalError):
+            records.approve(Subject.POOL, POOL, coordinator=ANOTHER, by="A. Meyer")
+        asked = records.ask(Subject.POOL, POOL, coordinator=ANOTHER)
+        records.approve(Subject.POOL, POOL, coordinator=ASKING, by="A. Meyer")
+        assert records.decided().approved_pools == {ASKING: {POOL}}
+        assert records.approvals(ApprovalState.PENDING) == (asked,)
+        records.approve(Subject.POOL, POOL, coordinator=ANOTHER, by="A. Meyer")
+        assert records.decided().pools == {POOL}
+
+    def test_a_run_is_used_by_the_coordinator_that_asked(self, records: SiteRecords) -> None:
+        records.ask(Subject.RUN, RUN, coordinator=ASKING)
+        records.approve(Subject.RUN, RUN, coordinator=ASKING, by="A. Meyer")
+        for coordinator in (ANOTHER, b""):
+            with pytest.raises(ApprovalError):
+                records.use(
+                    RUN,
+                    coordinator=coordinator,
+                    kind=SiteAct.BATCH_ANSWERED,
+                    detail={},
+                )
+
+    def test_one_that_fills_its_list_leaves_room_to_others(self, records: SiteRecords) -> None:
+        for number in range(MOST_PENDING):
+            records.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
+        with pytest.raises(TooManyPendingError):
+            records.ask(Subject.RUN, RUN, coordinator=ASKING)
+        assert records.ask(Subject.RUN, RUN, coordinator=ANOTHER).coordinator == ANOTHER
+
+    def test_the_same_digits_of_two_are_told_apart(self, records: SiteRecords) -> None:
+        for coordinator in (ASKING, ANOTHER):
+            records.ask(Subject.POOL, POOL, coordinator=coordinator)
+        with pytest.raises(ApprovalError, match="--federation"):
+            records.find(POOL.hex())
+        assert records.find(POOL.hex(), coordinator=ANOTHER).coordinator == ANOTHER
+
+    def test_joining_and_leaving_are_on_record_for_each(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        for name in ("lung-study", "heart-study", "lung-study"):
+            records.state.note_joined(name, federation=POOL, identity=PEER)
+        records.state.note_left("lung-study", by="A. Meyer")
+        records.state.note_joined("lung-study", federation=POOL, identity=PEER)
+        assert [(kind, detail["membership"]) for kind, detail in logged(database)] == [
+            (SiteAct.JOINED, "lung-study"),
+            (SiteAct.JOINED, "heart-study"),
+            (SiteAct.LEFT, "lung-study"),
+            (SiteAct.JOINED, "lung-study"),
+        ]
+
+
+class TestPause:
+    def test_it_lasts_until_somebody_ends_it(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        assert not records.decided().is_paused
+        for _ in range(2):
+            records.state.pause(by="A. Meyer")
+        with PartyDatabase.at(database.path) as again:
+            assert SiteRecords(again, clock=lambda: 1.0).decided().is_paused
+        records.state.resume(by="B. Ito")
+        assert not records.decided().is_paused
+        place = {"from": "command line"}
+        assert logged(database) == [
+            (SiteAct.PAUSED, {"by": "A. Meyer", "before": "", "after": "paused", **place}),
+            (SiteAct.RESUMED, {"by": "B. Ito", "before": "paused", "after": "resumed", **place}),
+        ]
+
+    def test_one_that_says_something_else_is_a_pause(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        records.state.pause(by="A. Meyer")
+        tampered(database, "UPDATE standing SET value = ''")
+        assert records.decided().is_paused
+
+
+class TestSettings:
+    def test_what_holds_is_on_record_when_it_changes(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        for file, table in ((POOL, ""), (POOL, ""), (POOL, "ab" * 32), (RUN, "ab" * 32)):
+            records.state.note_settings(file=file)
+            records.state.note_table(table)
+        assert [(kind, detail["digest"]) for kind, detail in logged(database)] == [
+            (SiteAct.SETTINGS_CHANGED, POOL),
+            (SiteAct.DATA_CHANGED, bytes.fromhex("ab" * 32)),
+            (SiteAct.SETTINGS_CHANGED, RUN),
+        ]
+        changes = [(detail["before"], detail["after"]) for _, detail in logged(database)]
+        assert changes == [("", POOL.hex()), ("", "ab" * 32), (POOL.hex(), RUN.hex())]
+
+
+def test_a_decision_whose_record_cannot_be_stored_is_none(
+    records: SiteRecords, database: PartyDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records.ask(Subject.POOL, POOL, coordinator=ASKING)
+
+    def fail(*_: object, **__: object) -> None:
+        raise StorageError("the log must be writable", "a full disk")
+
+    monkeypatch.setattr(SiteAuditLog, "append", fail)
+    for decide in (
+        lambda: records.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING),
+        lambda: records.add_pin("north", PEER, how="in person", by="A. Meyer"),
+        lambda: records.state.pause(by="A. Meyer"),
+    ):
+        with pytest.raises(StorageError):
+            decide()
+    monkeypatch.undo()
+    decided = records.decided()
+    assert (decided.pins, decided.approved_pools, decided.is_paused) == ((), {}, False)
+
+
+class TestWithdrawn:
+    """What an ended run asked waits for nobody any more."""
+
+    def terms(self, name: str) -> bytes:
+        return encode_value(terms_of(name).as_record())
+
+    def test_what_waits_for_a_run_that_ended_is_forgotten_and_on_record(
+        self, records: SiteRecords, database: PartyDatabase
+    ) -> None:
+        for place, name in enumerate(("first", "second")):
+            digest = bytes([place]) * 32
+            records.ask(Subject.RUN, digest, terms=self.terms(name), coordinator=ASKING)
+        records.ask(Subject.POOL, POOL, terms=self.terms("first"), coordinator=ASKING)
+        records.ask(Subject.RUN, RUN, terms=self.terms("first"), coordinator=ANOTHER)
+        records.ask(Subject.RUN, RUN, terms=b"unreadable", coordinator=ASKING)
+        records.withdraw(coordinator=ASKING, open_runs=("second",))
+        left = [(one.digest, one.coordinator) for one in records.approvals()]
+        assert left == [(bytes([1]) * 32, ASKING), (RUN, ANOTHER), (RUN, ASKING)]
+        assert [kind for kind, _ in logged(database)][-2:] == [SiteAct.WITHDRAWN] * 2
+        # Asked again, it waits again.
+        records.ask(Subject.POOL, POOL, terms=self.terms("second"), coordinator=ASKING)
+        records.withdraw(coordinator=ASKING, open_runs=("second",))
+        assert POOL in [one.digest for one in records.approvals()]
+
+    def test_nothing_is_forgotten_where_the_names_of_open_runs_may_be_cut_off(
+        self, records: SiteRecords
+    ) -> None:
+        """Its run would ask again, and each time the audit log would grow."""
+        records.ask(Subject.RUN, RUN, terms=self.terms("last"), coordinator=ASKING)
+        names = tuple(f"run {number}" for number in range(MOST_OPEN_RUNS))
+        records.withdraw(coordinator=ASKING, open_runs=names)
+        assert [one.digest for one in records.approvals()] == [RUN]
+        records.withdraw(coordinator=ASKING, open_runs=names[1:])
+        assert records.approvals() == ()
+
+    def test_what_people_decided_stays(self, records: SiteRecords) -> None:
+        for digest, decide in ((RUN, records.approve), (POOL, records.reject)):
+            records.ask(Subject.RUN, digest, terms=self.terms("first"), coordinator=ASKING)
+            decide(Subject.RUN, digest, coordinator=ASKING, by="A. Meyer")
+        before = records.approvals()
+        records.withdraw(coordinator=ASKING, open_runs=())
+        assert records.approvals() == before
+
+
+def terms_of(name: str) -> RunTerms:
+    return run_terms(
+        name=name, pool_digest=POOL, task_digest=bytes(32), classes=2,
+        weights=(TeacherWeights.equal(10),) * 3, mechanism="gnmax", sigma2=4.0,
+        unit="record", max_asks=12, max_answers=12,
+        budgets=(5.0,) * 3, delta=1e-5,
+    )  # fmt: skip
