@@ -124,10 +124,7 @@ class Coordinator:
         return _present(self, approved.name) or approved
 
     def revoke(self, party: str) -> EnrolledParty | None:
-        """Revoke a hospital, reject its request, or withdraw its invitation.
-
-        See `Enrollment.revoke`.
-        """
+        """Revoke a hospital, or withdraw its request or invitation; see `Enrollment.revoke`."""
         party = normalized(party)
         with self._database.as_one():
             before = _facts_of_party(self, party)
@@ -357,10 +354,7 @@ class Coordinator:
 
 
 def suspend(coordinator: Coordinator, party: str) -> EnrolledParty:
-    """Ask a hospital nothing until `reinstate`; runs that need it wait.
-
-    See `Enrollment.suspend`.
-    """
+    """Ask a hospital nothing until `reinstate`; see `Enrollment.suspend`."""
     return coordinator._act(FederationAct.SUSPENDED, party, coordinator.enrollment.suspend)
 
 

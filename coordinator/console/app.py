@@ -61,10 +61,7 @@ def build(
     hosts: Collection[str] = LOOPBACK_NAMES,
     is_secure: bool = False,
 ) -> ASGIApp:
-    """Make the console of a federation.
-
-    `hosts` are the names that it is reached by, without ports.
-    """
+    """Make the console of a federation, which is reached by these host names, without ports."""
     return Shield(
         make_app(coordinator, is_secure=is_secure),
         hosts=hosts,

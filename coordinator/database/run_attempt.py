@@ -84,10 +84,7 @@ class RunAttempt:
         return cls(database, row.number, attempt.number, row.fence)
 
     def earlier(self) -> list[tuple[RunAttempt, str]]:
-        """Return the attempts before this one that were set up, and why each was given up.
-
-        Oldest first.
-        """
+        """Return the attempts before this one that were set up, oldest first, with their ends."""
         with self.transaction() as connection:
             found = connection.execute(_EARLIER, {"run": self.run, "attempt": self.attempt})
             return [(replace(self, attempt=row.number), row.given_up or "") for row in found]

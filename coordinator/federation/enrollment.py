@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from coordinator.database import ENDED, Database, InvitationRow, MemberRow, RunRow
+from coordinator.database import Database
+from coordinator.database.federation_schema import ENDED, InvitationRow, MemberRow, RunRow
 from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.federation.home import FederationHome
 from pate_fed.votes import MAX_TOTAL_VOTES
@@ -306,9 +307,7 @@ class Enrollment:
     # Hospitals --------------------------------------------------------------------------------
 
     def answer_join(self, frame: bytes) -> bytes:
-        """Take a request, and return a signed `Membership`; nobody outside learns why not.
-
-        The same request again gets the same answer.
+        """Take a request, and return a signed `Membership`: to the same request the same one.
 
         Raises:
             ProtocolError: it is malformed.
@@ -368,10 +367,7 @@ class Enrollment:
         return self._membership(query.sender, row.state, teachers=teachers, audit_head=kept)
 
     def asked(self, frame: bytes, kind: type[Query]) -> Query:
-        """Return a member's question for a pool, or for the results of a run.
-
-        Whether it took part in that run is another question.
-        """
+        """Return a member's question for a pool, or for the results of a run, its own or not."""
         signed = wire.decode(frame)
         query = wire.expect(signed, kind)
         if self._asking(signed, query).state != "member":

@@ -7,7 +7,8 @@ from typing import Final
 
 from sqlalchemy import select
 
-from coordinator.database import AttemptRow, Database, RunRow
+from coordinator.database import Database
+from coordinator.database.federation_schema import AttemptRow, RunRow
 from coordinator.errors import RunQueueError
 from coordinator.federation.home import FederationHome
 from pate_fed.regular_files import open_regular
@@ -29,10 +30,7 @@ class RunFiles:
     def read(
         self, run_id: bytes, file: str, *, party: bytes, offset: int, most_bytes: int
     ) -> bytes:
-        """Return a piece of a file; empty after its end.
-
-        The list of possible files is known beforehand: a requested name is looked up there, and
-        never taken for a path.
+        """Return a piece of a file, by name as in `FinishedRuns.content`; empty after its end.
 
         Raises:
             RunQueueError: there is no such run or file, it has not ended with labels, or the

@@ -1,17 +1,14 @@
 """The people of the console: names, roles, passwords, one-time codes, sessions, the budget."""
 
-from coordinator.people.budget import AGREEING, PROPOSING, BudgetProposal, FederationBudget
+from coordinator.people.budget import AGREEING, PROPOSING, FederationBudget
 from coordinator.people.openid import Attempt, Provider
 from coordinator.people.people import People, Person, Role, SetupCode
-from coordinator.people.sessions import ABSOLUTE, IDLE, Session, Sessions
+from coordinator.people.sessions import Session, Sessions
 
 __all__ = [
-    "ABSOLUTE",
     "AGREEING",
-    "IDLE",
     "PROPOSING",
     "Attempt",
-    "BudgetProposal",
     "FederationBudget",
     "People",
     "Person",

@@ -17,7 +17,8 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from coordinator.database import Actor, Database, FederationAct, FederationBudgetRow, PersonRow
+from coordinator.database import Actor, Database, FederationAct
+from coordinator.database.federation_schema import FederationBudgetRow, PersonRow
 from coordinator.errors import BudgetRuleError
 from coordinator.people.people import Role, Tell
 

@@ -17,7 +17,8 @@ from typing import Final, TypeAlias
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session as OrmSession
 
-from coordinator.database import Database, FederationAct, PersonRow, SessionRow
+from coordinator.database import Database, FederationAct
+from coordinator.database.federation_schema import PersonRow, SessionRow
 from coordinator.errors import PersonError
 from coordinator.people import one_time_codes, passwords
 from pate_fed.nodes.audit_log import Fact
@@ -137,10 +138,7 @@ class People:
             self._tell(FederationAct.PERSON_CHANGED, row.name, before, {"role": role.value})
 
     def give_subject(self, name: str, subject: str, *, issuer: str) -> None:
-        """Let a person sign in by their account at the OpenID provider, or no more.
-
-        An empty subject takes it back.
-        """
+        """Let a person sign in by their account at the OpenID provider; with no subject no more."""
         if not issuer or len(subject) > MOST_SUBJECT_LETTERS or not subject.isprintable():
             raise PersonError(
                 "a subject must be a line of an OpenID provider that `federation.toml` names",

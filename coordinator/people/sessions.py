@@ -10,7 +10,8 @@ from typing import Final
 
 from sqlalchemy import delete
 
-from coordinator.database import Database, PersonRow, SessionRow
+from coordinator.database import Database
+from coordinator.database.federation_schema import PersonRow, SessionRow
 from coordinator.people.people import Role
 
 IDLE: Final = timedelta(minutes=30)

@@ -320,10 +320,7 @@ def earlier_answers(request: RunRequest, pool: QueryPool, database: Database) ->
 
 
 def is_closed(run: OpenRun, sleep: Callable[[float], None]) -> bool:
-    """Whether a run has no query left and was closed: nobody is needed for its results.
-
-    An earlier life ended in between.
-    """
+    """Whether a run has no query left and was closed, in an earlier life: it needs nobody."""
     if run.is_unbegun or run.left:
         return False
     try:

@@ -10,7 +10,8 @@ from typing import Final
 
 from sqlalchemy import select, update
 
-from coordinator.database import Database, MemberRow, RunHospitalRow, RunRow
+from coordinator.database import Database
+from coordinator.database.federation_schema import MemberRow, RunHospitalRow, RunRow
 
 UNDECIDED_CODES: Final = ("PF-314", "PF-322", "PF-325")
 """Codes of a hospital whose people have not decided on the pool or the run yet."""

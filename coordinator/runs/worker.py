@@ -546,10 +546,7 @@ def _require_known_answers(run: OpenRun) -> None:
 
 
 def _require_affordable(run: OpenRun) -> None:
-    """Refuse a run whose price is above a budget: nothing looks at budgets later.
-
-    It was asked for at another price, as by another version.
-    """
+    """Refuse a run whose price is above a budget, as that of another version may be."""
     terms = run.request.terms
     if run.request.new_queries and terms.spec.is_private and budget_share(terms) > 1:
         cost, budget = tightest_cost(terms)

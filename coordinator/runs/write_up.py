@@ -36,9 +36,7 @@ Write = Callable[[OpenRun], list[str]]
 
 
 def write_up(run: OpenRun) -> list[str]:
-    """Train the student and write the run directory, if a label was released and it is absent.
-
-    Returns what is missing in it, a line each: see `later_steps`.
+    """Train the student and write the absent run directory, if a label was released; list faults.
 
     Raises:
         RunDirectoryError: the directory cannot be written.

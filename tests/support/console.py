@@ -23,9 +23,9 @@ from sqlalchemy import insert
 from starlette.testclient import TestClient
 
 from coordinator.console import build
-from coordinator.database import FederationAct, MemberRow, RunRow, RunState
+from coordinator.database import FederationAct
 from coordinator.database.federation_audit_log import FederationAuditLog
-from coordinator.database.federation_schema import FederationAuditRow
+from coordinator.database.federation_schema import FederationAuditRow, MemberRow, RunRow, RunState
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.people import Role

@@ -12,7 +12,8 @@ from threading import Barrier, Event
 
 import pytest
 
-from coordinator.database import Actor, Database, FederationAct, RunState
+from coordinator.database import Actor, Database, FederationAct
+from coordinator.database.federation_schema import RunState
 from coordinator.errors import BudgetRuleError
 from coordinator.operator import Coordinator
 from coordinator.people import FederationBudget, People, Role

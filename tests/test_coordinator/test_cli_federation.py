@@ -20,7 +20,8 @@ import pytest
 from sqlalchemy import select
 
 from coordinator.cli import following
-from coordinator.database import Database, InvitationRow
+from coordinator.database import Database
+from coordinator.database.federation_schema import InvitationRow
 from coordinator.federation.home import FederationHome
 from coordinator.monitoring import Monitor
 from coordinator.operator import Coordinator

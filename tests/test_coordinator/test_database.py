@@ -23,9 +23,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, create_engine, select, text
 
 from coordinator.database import (
-    CoordinatorRow,
     Database,
-    InvitationRow,
     ReleasedAnswers,
     RunAttempt,
     RunStore,
@@ -33,7 +31,14 @@ from coordinator.database import (
     ledger_rows,
 )
 from coordinator.database import federation_database as engine_module
-from coordinator.database.federation_schema import AnswerRow, RunBatchRow, RunEntryRow, RunStepRow
+from coordinator.database.federation_schema import (
+    AnswerRow,
+    CoordinatorRow,
+    InvitationRow,
+    RunBatchRow,
+    RunEntryRow,
+    RunStepRow,
+)
 from coordinator.database.run_store import StoredBatch
 from coordinator.errors import (
     CoordinatorError,

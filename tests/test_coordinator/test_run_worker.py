@@ -1385,7 +1385,7 @@ def test_queries_that_a_hospital_refuses_are_skipped_and_listed_and_the_rest_is_
     assert NAMES[1] in run.reason
     assert set(labels(federation)) == set(asked) - set(burnt)
     _, found = federation.coordinator.queries("first")
-    refused = {one.place: one.parties for one in found if one.state is QueryState.REFUSED}
+    refused = {one.query_id: one.refused_by for one in found if one.state is QueryState.REFUSED}
     assert refused == dict.fromkeys(sorted(burnt), (NAMES[1],))
     assert sum(one.state is QueryState.ANSWERED for one in found) == QUERIES - 3
     with click.Context(click.Command("show")):
