@@ -58,11 +58,7 @@ class Probe:
 
 
 class Monitor:
-    """The two servers of monitoring.
-
-    Raises:
-        ServiceError: a port is taken.
-    """
+    """The two servers of monitoring; a taken port is a `ServiceError`."""
 
     def __init__(self, probe: Probe, *, metrics_port: int, health_port: int) -> None:
         self._probe = probe

@@ -88,12 +88,7 @@ class Coordinator:
 
     @classmethod
     def open(cls, folder: Path, *, upgrades: bool = False) -> Self:
-        """Open a federation's folder.
-
-        Raises:
-            HomeError: it is none.
-            DatabaseError: its database cannot be opened, or is of another version.
-        """
+        """Open a federation's folder."""
         return cls(FederationHome.open(folder.absolute()), upgrades=upgrades)
 
     def on_behalf_of(self, person: str, *, door: str) -> Self:
@@ -271,11 +266,7 @@ class Coordinator:
         return self._order(FederationAct.STOPPED, name, self.queue.stop)
 
     def queries(self, name: str) -> tuple[RunRequest, list[AskedQuery]]:
-        """Return the request of a run, and the state of each of its queries.
-
-        Raises:
-            RunRequestError: its pool cannot be read, or is another than was published.
-        """
+        """Return the request of a run that asks for labels, and each query's state."""
         request = RunRequest.from_json(self.queue.request(name))
         task = read_learning_task(self.home, request)
         return request, query_states(self._database, request, task=task)
@@ -311,12 +302,7 @@ class Coordinator:
         return sorted(one.name for one in out.iterdir())
 
     def hand_out(self, name: str, file: str) -> bytes:
-        """Return one file of a run's results, and tell that it was handed out.
-
-        Raises:
-            RunQueueError: there is no such run or file.
-            RunDirectoryError: it has no public edition.
-        """
+        """Return one file of a run's results, and tell it; see `FinishedRuns.content`."""
         self.queue.find(name)
         content = self.finished.content(name, file)
         self._tell(FederationAct.EXPORTED, name, {}, {"file": file})

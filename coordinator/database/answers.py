@@ -44,7 +44,6 @@ class Answer:
     Attributes:
         label: Its class; None for "no answer".
         run: Name of the run that asked it first.
-        batch: The batch's number there.
     """
 
     label: int | None

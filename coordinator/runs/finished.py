@@ -37,7 +37,7 @@ class FinishedFile:
 
 
 class FinishedRuns:
-    """The run directories of a federation."""
+    """The run directories of a federation; an absent run or file is a `RunQueueError`."""
 
     def __init__(self, home: FederationHome) -> None:
         self._home = home
@@ -47,12 +47,7 @@ class FinishedRuns:
         return self._home.results(name).is_dir()
 
     def read(self, name: str) -> tuple[FinishedRun, list[FinishedFile]]:
-        """Return the results of a run, and the files that they stand in.
-
-        Raises:
-            RunQueueError: there are none.
-            RunDirectoryError: they cannot be read.
-        """
+        """Return the results of a run, and the files that they stand in."""
         folder = self._home.results(name)
         if not folder.is_dir():
             raise RunQueueError("a run must have ended with labels to have results", "none yet")
@@ -67,10 +62,6 @@ class FinishedRuns:
         """Return one of `FILES` of a run's results, or its `PUBLIC_EDITION`.
 
         A requested name is looked up there, and never taken for a path.
-
-        Raises:
-            RunQueueError: there is no such file.
-            RunDirectoryError: the run has no public edition.
         """
         folder = self._home.results(name)
         if file == PUBLIC_EDITION and folder.is_dir():

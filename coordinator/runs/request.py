@@ -254,11 +254,7 @@ class RunRequest:
 
 
 def read_task(home: FederationHome, request: RunRequest) -> LearningTask | EvaluationTask:
-    """Read the task that a run was asked for, as it was published.
-
-    Raises:
-        RunRequestError: its document cannot be read, or is another.
-    """
+    """Read the task of a run as it was published; any other is a `RunRequestError`."""
     try:
         content = read_regular(home.path("pools", request.pool.hex()))
         kind = EvaluationTask if is_evaluation(content) else LearningTask
@@ -273,11 +269,7 @@ def read_task(home: FederationHome, request: RunRequest) -> LearningTask | Evalu
 
 
 def read_learning_task(home: FederationHome, request: RunRequest) -> LearningTask:
-    """Read the task of a run that asked for labels.
-
-    Raises:
-        RunRequestError: as for `read_task`, or the run is an evaluation.
-    """
+    """Read the task of a run that must be one that asks for labels; see `read_task`."""
     task = read_task(home, request)
     if not isinstance(task, LearningTask):
         raise RunRequestError("the run must be one that asks for labels")

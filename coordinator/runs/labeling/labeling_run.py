@@ -43,7 +43,6 @@ class BatchReadiness:
     Attributes:
         unready: Refusal codes by name of each party that would not answer at all, "" for a silent
             one, in seat order.
-        can_do_without: Whether a batch can do without these parties.
         refused: By position in the pool, names of the parties that would not answer a query: they
             answered it, or one close to it, before.
     """

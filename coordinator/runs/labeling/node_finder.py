@@ -29,9 +29,6 @@ class NodeFinder:
         """Offer the run to the nodes; a signature tells which party a node is.
 
         A node of no party of the run may answer anything.
-
-        Raises:
-            SetupError: not every party answered the offer.
         """
         nodes = self._transport.nodes()
         offer = wire.pack([self._round.setup.offer.frame])
