@@ -197,8 +197,8 @@ class OpenRun(KnownAnswers):
         sleep: Callable[[float], None],
     ) -> LabelingRun:
         """Open the run, before any hospital heard of it."""
-        job = self._job(transport, sleep)
-        self._labeling = LabelingRun(replace(job, owed=self._owed()))
+        job = replace(self._job(transport, sleep), owed=self._owed())
+        self._labeling = LabelingRun(job)
         return self._labeling
 
     def resumed(

@@ -6,7 +6,6 @@ Nothing private enters: settings, numbers of teachers, public rows, and simulate
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,19 +26,6 @@ from protocols.forms import FORMS
 
 
 @dataclass(frozen=True, slots=True)
-class ViewCost:
-    """The cost of a run in somebody's view.
-
-    Attributes:
-        epsilon: Its largest cost for the most exposed hospital's units; None if no number holds.
-    """
-
-    holds_for: str
-    epsilon: float | None
-    method: str
-
-
-@dataclass(frozen=True, slots=True)
 class Quote:
     """The cost of a run before it is asked for.
 
@@ -49,6 +35,7 @@ class Quote:
         neighbors: The two cases that are compared.
         preview: Expected share of queries that get a label, and of labels that are right, on
             simulated votes; None where nobody can say.
+        coordinator: The cost in the coordinator's view; None where it has the exact sums.
         epsilons: Largest cost for the units of each hospital of the request, in its order.
         outlook: Whether the student is likely to beat a hospital's own model; empty where nobody
             can say.
@@ -56,8 +43,8 @@ class Quote:
 
     digest: str
     request: RunRequest
-    public: ViewCost
-    coordinator: ViewCost
+    public: FormalCost
+    coordinator: FormalCost | None
     delta: float
     unit: str
     neighbors: str
@@ -79,7 +66,7 @@ def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
         digest=hashlib.sha256(request.to_json().encode()).hexdigest(),
         request=request,
         public=_view(request, public),
-        coordinator=_coordinators(request, most),
+        coordinator=_view(request, charged_cost(terms, most)) if terms.rule.at_parties else None,
         delta=terms.delta,
         unit=terms.unit,
         neighbors=neighbors(terms.unit, weight=terms.unit_votes_at(most)),
@@ -103,22 +90,12 @@ def price_line(request: RunRequest) -> str:
     )
 
 
-def _coordinators(request: RunRequest, seat: int) -> ViewCost:
-    terms = request.terms
-    if terms.rule.at_parties:
-        return _view(request, charged_cost(terms, seat))
-    return ViewCost(
-        "the coordinator",
-        None,
-        "no number holds: it has the exact sums in memory until the release, and is trusted",
-    )
-
-
-def _view(request: RunRequest, cost: FormalCost) -> ViewCost:
-    if not request.new_queries:
-        return ViewCost(cost.holds_for, 0.0, "nothing is asked: every answer was released before")
-    epsilon = cost.epsilon if math.isfinite(cost.epsilon) else None
-    return ViewCost(cost.holds_for, epsilon, cost.method)
+def _view(request: RunRequest, cost: FormalCost) -> FormalCost:
+    """Return a cost for the most exposed hospital's units, or none where nothing is asked."""
+    if request.new_queries:
+        return cost
+    nothing = "nothing is asked: every answer was released before"
+    return replace(cost, epsilon=0.0, method=nothing)
 
 
 def _preview(terms: RunTerms) -> Preview | None:

@@ -75,7 +75,6 @@ def test_only_new_rows_cost_something(federation: Worked, changed: dict[str, Any
     request = draft(federation, ALL, **changed)
     found = quote(federation, request)
     assert (request.answered, request.terms.caps.most.asks) == (FIRST, ALL - FIRST)
-    assert found.public.epsilon is not None
     whole = run_cost(with_other(request.terms, **dict.fromkeys(CAPS, ALL)))
     assert 0 < found.public.epsilon == request.epsilon < whole.epsilon
     assert found.epsilons == (request.epsilon,) * 3
