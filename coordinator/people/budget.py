@@ -1,9 +1,8 @@
 """The federation's budget: the most epsilon of all runs together, which one person cannot raise.
 
-The first budget, and a lower one, hold at once. A higher one needs two people: one proposes it in
-the console, another agrees there. The command line knows logins, not people, so it raises nothing.
-An administrator could invent the second person, or take an account over by a new setup code. So an
-account that was made or changed agrees to nothing for `SETTLED_AFTER`: others see its audit entry.
+The command line knows logins, not people, so it raises nothing. An administrator could invent the
+second person, or take an account over by a new setup code. So an account that was made or changed
+agrees to nothing for `SETTLED_AFTER`: others see its audit entry.
 """
 
 from __future__ import annotations

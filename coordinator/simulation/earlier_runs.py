@@ -1,15 +1,9 @@
 """Rounds: a simulation that continues finished ones, with the same hospitals and public inputs.
 
-Each round is a run of its own, with its own mechanism, caps and ledger. It takes settings, the seed
-of the split, queries and labels from the directory of the round before. It loads the same records,
-trains the same teachers, asks no query again, and learns from the labels of all rounds. Epsilons
-and deltas of all rounds add up, as for every run that uses labels of others (`cost_of_runs`). All
-rounds share one budget: a later one may spend the rest. What they state together is often less:
-their divergences add up at a Renyi order that the first round fixed (`cost_of_series`).
-
-Besides the data, a directory holds all that the next round needs: `run.toml` lists the rounds
-before it, `labels.csv` has the labels of all, and `split` in `manifest.json` repeats the draws of
-the first.
+Each round is a run of its own, with its own mechanism, caps and ledger; all share one budget: see
+"Rounds" in `docs/explanation/students.md`. Besides the data, a directory holds all that the next
+round needs: `run.toml` lists the rounds before it, `labels.csv` has the labels of all, and `split`
+in `manifest.json` repeats the draws of the first.
 """
 
 from __future__ import annotations
