@@ -53,7 +53,7 @@ numbers: $(VENV)/.installed-dev  ## run the documentation's cheap commands; rene
 	$(BIN)/python -m benchmarks.numbers $(SOURCES)
 
 renderings: $(VENV)/.installed-dev  ## write the wording of pages, reports and commands anew; read the diff
-	PATE_FED_RENEW_RENDERINGS=1 $(BIN)/python -m pytest -q tests/test_renderings.py tests/test_pate_fed/test_report_plan_words.py
+	PATE_FED_RENEW_RENDERINGS=1 $(BIN)/python -m pytest -q tests/test_renderings.py tests/test_vectors_runs.py tests/test_pate_fed/test_report_plan_words.py
 
 lock: $(VENV)/.installed-dev  ## renew the list of libraries with their hashes
 	$(BIN)/python -m benchmarks.lock

@@ -36,7 +36,7 @@ from coordinator.flower.server_app import GridTransport
 from coordinator.operator import Coordinator
 from coordinator.runs.request import source_of
 from party.site.joining import CoordinatorDoor
-from party.site.people_decisions import SiteRecords, Subject
+from party.site.people_decisions import PeopleDecisions, Subject
 from party.site.site import Site
 from party.site.tasks import fetch_task
 from pate_fed.data.new_task import make_task
@@ -188,7 +188,7 @@ class Deployment:
             fetch_task(site, _Published(task), task.pool.digest)
         asking = site.membership().coordinator.fingerprint
         with site.open_database() as database:
-            records = SiteRecords(database, clock=time.time)
+            records = PeopleDecisions(database, clock=time.time)
             for other in self.sites:
                 if other is not site:
                     name, key = other.membership().settings.party, other.identity.public

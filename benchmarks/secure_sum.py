@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from benchmarks.bars import Bar, Figure, arguments, cpu_seconds, report
 from benchmarks.baselines.secagg import SecAggClient
 from benchmarks.federation import Batch, Federation
-from pate_fed.mechanisms import NoisePlan, ThresholdMax
+from pate_fed.mechanisms import CoordinatorNoise, ThresholdMax
 from pate_fed.mechanisms.sampling import sample_gaussian
 from pate_fed.opened_sums import open_sum
 from pate_fed.releases import NoisyRelease
@@ -508,7 +508,7 @@ class Round:
         )
         return self.rule.release(
             summed,
-            noise=NoisePlan(),
+            noise=CoordinatorNoise(),
             random_bytes=secrets.token_bytes,
             max_answers=QUERIES,
         )

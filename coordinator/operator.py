@@ -171,7 +171,7 @@ class Coordinator:
         return any(one.digest == task.digest for one in self.pools.all().values())
 
     def settings_of(self, given: Mapping[str, Any], *, source: str, label: str) -> RunSettings:
-        """Return the settings that a person asks for, by names of `DEPLOYED`; None is open."""
+        """Return the settings that a person asks for; those of `given` that are None stay open."""
         members = sum(one.state == "member" for one in self.enrollment.parties())
         return RunSettings.of({
             **given,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from party.decision.proposals import Request, RunProposal
     from party.decision.run_spending import RunSpending
     from party.site.document_child import AskedTask
-    from party.site.people_decisions import Approval, SiteRecords
+    from party.site.people_decisions import Approval, PeopleDecisions
     from party.site.status_file import Status
     from party.site.task_review import TaskReview
     from party.storage import PartyDatabase, SentLog, SiteAuditLog
@@ -44,7 +44,7 @@ class OpenSite:
 
     site: Site
     database: PartyDatabase
-    records: SiteRecords
+    decisions: PeopleDecisions
     log: SiteAuditLog
     sent: SentLog
     _reviews: dict[tuple[bytes, bytes], tuple[object, AskedTask, TaskReview, int]] = field(
@@ -76,7 +76,7 @@ class OpenSite:
             BrokenAuditLogError: somebody changed the log.
         """
         from party.decision.run_spending import spending_by_run  # noqa: PLC0415 - keeps --help fast
-        from party.storage import RunCosts, charges_of  # noqa: PLC0415
+        from party.storage import RunPrices, charges_of  # noqa: PLC0415
 
         ledger = self.ledger()
         self.log.verify()
@@ -84,7 +84,7 @@ class OpenSite:
             ledger,
             self.log.entries(),
             charges=lambda run: charges_of(self.database, run),
-            costs=RunCosts(self.database).of,
+            costs=RunPrices(self.database).of,
         )
 
     # Requests ---------------------------------------------------------------------------------
@@ -92,12 +92,12 @@ class OpenSite:
     def approvals(self, federation: str | None = None) -> tuple[Approval, ...]:
         """Return all that was asked, decided or not, in one federation or in all."""
         asking = self._asking(federation)
-        return tuple(one for one in self.records.approvals() if asking in (None, one.coordinator))
+        return tuple(one for one in self.decisions.approvals() if asking in (None, one.coordinator))
 
     def proposal(self, approval: Approval) -> RunProposal:
         """Work out the proposal of a request; see `proposal_of`."""
         from party.decision.proposals import proposal_of  # noqa: PLC0415 - keeps --help fast
-        from party.storage import RunCosts, charges_in  # noqa: PLC0415
+        from party.storage import RunPrices, charges_in  # noqa: PLC0415
 
         # A decided run may have been charged: what it takes is not taken twice.
         account = charges_in(self.database, approval.digest)
@@ -109,8 +109,8 @@ class OpenSite:
             ledger=replace(
                 ledger, entries=tuple(one for one in ledger.entries if one.entry_id not in own)
             ),
-            pins=self.records.pins(),
-            costs=RunCosts(self.database).of,
+            pins=self.decisions.pins(),
+            costs=RunPrices(self.database).of,
         )
 
     def to_decide(self, waiting: list[Approval]) -> list[Approval]:
@@ -169,7 +169,7 @@ class OpenSite:
         Raises:
             ApprovalError: they mean nothing here, or more than one thing.
         """
-        return self.records.find(digits, coordinator=self._asking(federation))
+        return self.decisions.find(digits, coordinator=self._asking(federation))
 
     def task(self, approval: Approval) -> AskedTask:
         """Return the stored task, or fetch it and check that it is of the pool.
@@ -213,7 +213,7 @@ class OpenSite:
             ready_teachers(self.site, task, random_bytes=secrets.token_bytes, tell=tell)
         for one in (*self._pool_of(approval, task), approval):
             key = one.subject, one.digest
-            self.records.approve(*key, coordinator=one.coordinator, by=by, reason=reason)
+            self.decisions.approve(*key, coordinator=one.coordinator, by=by, reason=reason)
 
     def reject(self, approval: Approval, *, by: str, reason: str = "", words: str = "") -> Approval:
         """Reject a request, or withdraw its approval; an open run loses its next batch.
@@ -224,7 +224,7 @@ class OpenSite:
         """
         said = {"by": by, "reason": reason, "words": words}
         rejected, *_ = [
-            self.records.reject(one.subject, one.digest, coordinator=one.coordinator, **said)
+            self.decisions.reject(one.subject, one.digest, coordinator=one.coordinator, **said)
             for one in (approval, *self._waits_with(approval))
         ]
         return rejected
@@ -258,7 +258,7 @@ class OpenSite:
 
         if approval.subject is Subject.POOL:
             return ()
-        asked = self.records.ask(
+        asked = self.decisions.ask(
             Subject.POOL,
             task.pool.digest,
             coordinator=approval.coordinator,
@@ -310,9 +310,9 @@ def open_records(folder: Path, *, origin: str = COMMAND_LINE) -> Iterator[OpenSi
 @contextmanager
 def opened_records(site: Site, *, origin: str = COMMAND_LINE) -> Iterator[OpenSite]:
     """Open the database of a folder."""
-    from party.site.people_decisions import SiteRecords  # noqa: PLC0415 - keeps --help fast
+    from party.site.people_decisions import PeopleDecisions  # noqa: PLC0415 - keeps --help fast
     from party.storage import SentLog, SiteAuditLog  # noqa: PLC0415
 
     with site.open_database() as database:
-        records = SiteRecords(database, clock=time.time, origin=origin)
+        records = PeopleDecisions(database, clock=time.time, origin=origin)
         yield OpenSite(site, database, records, SiteAuditLog(database), SentLog(database))

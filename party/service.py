@@ -32,7 +32,7 @@ from party.errors import (
 )
 from party.site.erasure import require_finished
 from party.site.membership import SiteMembership
-from party.site.people_decisions import Decided, SiteRecords
+from party.site.people_decisions import Decided, PeopleDecisions
 from party.site.ready_tasks import ReadyTasks, VoteOf
 from party.site.site import SETTINGS_FILE, Site
 from party.site.status_file import FILE as STATUS_FILE
@@ -112,20 +112,20 @@ class PartyService:
             settings, identity = site.settings, site.identity
             budget = settings.new_ledger()
             self._ledger = LedgerStore(self._database, budget=budget, clock=self._clock)
-            self._records = SiteRecords(self._database, clock=self._clock)
+            self._people_decisions = PeopleDecisions(self._database, clock=self._clock)
             self.audit = SiteAuditLog(self._database)
             self.sent = SentLog(self._database)
-            self.audit.verify(heads=self._records.state.witness())
+            self.audit.verify(heads=self._people_decisions.state.witness())
             self._decisions = DecisionLog(
                 self.audit,
-                self._records,
+                self._people_decisions,
                 clock=self._clock,
                 asks_about_runs=self._asks_about_runs,
             )
             # Of the settings in use: the file may have changed since.
-            self._records.state.note_settings(file=site.settings_digest)
-            self._records.state.note_table(settings.data.digest)
-            self._decided = self._records.decided()
+            self._people_decisions.state.note_settings(file=site.settings_digest)
+            self._people_decisions.state.note_table(settings.data.digest)
+            self._decided = self._people_decisions.decided()
             self._tasks.load(self._decided.pools, train=True)
             for membership in site.current:
                 self._nodes[membership.name] = self._open_node(membership, identity)
@@ -199,7 +199,7 @@ class PartyService:
         if self._said.store_fault:
             self._said.try_to_store(self._database)
         try:
-            self._decided = self._records.decided()
+            self._decided = self._people_decisions.decided()
             self._tasks.load(self._decided.pools, train=False)
             self._refresh()
             self._show_trouble(self._standing_trouble())
@@ -224,7 +224,7 @@ class PartyService:
 
     def _refresh(self) -> None:
         """Pass the newest decisions of the hospital's people to the nodes."""
-        self._decided = decided = self._records.decided()
+        self._decided = decided = self._people_decisions.decided()
         self._take_table()
         if decided.contradicted_at is not None:
             raise BrokenSiteLogError(
@@ -232,7 +232,7 @@ class PartyService:
                 number=decided.contradicted_at,
             )
         if decided.halted_at:
-            self._records.state.note_halt(decided.halted_at)
+            self._people_decisions.state.note_halt(decided.halted_at)
         changes = [self._adopt(one, decided) for one in self._nodes.values()]
         if any(changes):
             tasks = len(decided.pools & self._tasks.by_pool.keys())
@@ -253,7 +253,7 @@ class PartyService:
             self._settings_fault = fault_of(error).code
             return
         if data != self._site.settings.data:
-            self._records.state.note_table(data.digest)
+            self._people_decisions.state.note_table(data.digest)
             self._site = replace(self._site, settings=replace(self._site.settings, data=data))
             self._tasks.use(self._site)
             self._tasks.load(self._decided.pools, train=False)
@@ -303,7 +303,11 @@ class PartyService:
             decided=self._decisions.decision_on,
         )
         return FederationNode(
-            membership, node=node, audit=self.audit, records=self._records, clock=self._clock
+            membership,
+            node=node,
+            audit=self.audit,
+            decisions=self._people_decisions,
+            clock=self._clock,
         )
 
     def _note_sent(self, one: FederationNode, answer: bytes) -> None:

@@ -108,11 +108,7 @@ class ArrayModel:
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes]) -> Self:
-        """Read what `to_files` wrote.
-
-        Raises:
-            UnreadableFileError: it is anything else.
-        """
+        """Read what `to_files` wrote; anything else is an UnreadableFileError."""
         try:
             _require_two(files)
             facts = _facts(json.loads(files[DESCRIPTION_FILE]))

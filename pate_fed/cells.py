@@ -105,11 +105,7 @@ def csv_line(texts: Iterable[str]) -> str:
 
 
 def read_cell(shown: str) -> str:
-    """Return the text that `csv_line` wrote as this cell.
-
-    Raises:
-        ValueError: it wrote no such cell.
-    """
+    """Return the text that `csv_line` wrote as this cell; any other cell is a ValueError."""
     return _ESCAPE.sub(_letter, shown.removeprefix("'"))
 
 

@@ -34,11 +34,7 @@ from pate_fed.terms import RunTerms
 
 
 def mechanism_of(terms: RunTerms) -> Mechanism:
-    """Build the mechanism that the terms name, wherever the noise is added.
-
-    Raises:
-        InvalidParameterError: the parties add the noise, and shares of it are too narrow.
-    """
+    """Build the mechanism that the terms name, wherever the noise is added."""
     return make_mechanism(
         terms.rule,
         parties=len(terms.weights),
@@ -48,11 +44,7 @@ def mechanism_of(terms: RunTerms) -> Mechanism:
 
 
 def noise_of(terms: RunTerms) -> DistributedNoise:
-    """Say how the noise is divided among the parties that add it.
-
-    Raises:
-        InvalidParameterError: the coordinator adds the noise, or shares of it are too narrow.
-    """
+    """Say how the noise is divided among the parties that add it."""
     return DistributedNoise.of(terms.rule, len(terms.weights))
 
 
@@ -204,11 +196,7 @@ class RunLedger:
         }
 
     def with_record(self, record: Mapping[str, Any]) -> Self:
-        """Return the ledger with a record of `to_record`, of the same terms, kept by the same.
-
-        Raises:
-            LedgerError: it is of other caps, or contradicts itself.
-        """
+        """Return the ledger with a record of `to_record`; one of other caps is a LedgerError."""
         outcomes, own = OutcomeLedger.from_record(record["outcomes"]), record["own"]
         written = replace(
             self, outcomes=outcomes, own=None if own is None else OutcomeLedger.from_record(own)

@@ -73,11 +73,7 @@ class CertaintyBins:
 
     @classmethod
     def of(cls, chances: NDArray[np.float64]) -> CertaintyBins:
-        """Divide the pool.
-
-        Args:
-            chances: The student's, on the public pool; float64, shape (inputs, classes).
-        """
+        """Divide the pool by the student's chances on it; shape (inputs, classes)."""
         certainty = chances.max(axis=1)
         shares = np.arange(1, _BINS) / _BINS
         edges = np.unique(np.quantile(certainty, shares, method="higher"))
@@ -123,11 +119,7 @@ class EvaluationPlan:
         delta: float,
         unit_patients: int = 1,
     ) -> EvaluationPlan:
-        """Choose the least noise at which the counts cost at most `epsilon` at `delta`.
-
-        Raises:
-            InvalidParameterError: no grouping, or a number out of its range.
-        """
+        """Choose the least noise at which the counts cost at most `epsilon` at `delta`."""
         if not groupings or unit_patients < 1:
             raise InvalidParameterError(
                 "an evaluation must have a grouping and a held-out patient",

@@ -139,11 +139,7 @@ class EvaluationTask:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """Read the bytes of `to_bytes`, and nothing else. The student is not read.
-
-        Raises:
-            InvalidTaskError: it is anything else.
-        """
+        """Read the bytes of `to_bytes`, no student; anything else is an InvalidTaskError."""
         start = len(MAGIC) + _LENGTH.size
         if not is_evaluation(content) or not start <= len(content) <= MAX_BYTES:
             raise InvalidTaskError(

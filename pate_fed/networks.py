@@ -158,11 +158,7 @@ def one_thread() -> Iterator[None]:
 
 
 def usable_device(name: str) -> torch.device:
-    """Return one of torch's devices.
-
-    Raises:
-        InvalidParameterError: there is none of that name, or it cannot be used here.
-    """
+    """Return one of torch's devices; refuse one that cannot be used here."""
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).cpu()

@@ -28,9 +28,6 @@ def open_sum(
         classes: Columns.
         total_votes: Votes that all parties together cast per query.
 
-    Returns:
-        The folded counts.
-
     Raises:
         InvalidVotesError: the number of words is wrong.
         RowSumError: some row fails rule 1. The batch is void, and the sum does not tell whose row
@@ -74,9 +71,6 @@ def open_noisy_sum(
         total_votes: Votes that all parties together cast per query.
         sigma: Standard deviation of the noise in every entry, in votes.
         row_sum_bound: Most votes that a row may be off by; `DistributedNoise.row_sum_bound`.
-
-    Returns:
-        The noisy counts.
 
     Raises:
         InvalidVotesError: the number of words is wrong.

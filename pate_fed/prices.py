@@ -12,7 +12,7 @@ from pate_fed.charges import charge_of
 from pate_fed.terms import RunTerms
 
 
-def charged_cost(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None) -> FormalCost:
+def charged_price(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None) -> FormalCost:
     """Return a run's largest cost for one party's units, in the view that budgets are for.
 
     That is the view of whoever receives the party's messages (rule R13): the public's with noise at
@@ -30,7 +30,7 @@ def charged_cost(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None)
     return _cost(terms, seat, unit=unit, shows_counts=shown)
 
 
-def public_cost(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None) -> FormalCost:
+def public_price(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None) -> FormalCost:
     """Return a run's largest cost for one party's units, seen by readers of its outcomes only."""
     shown = are_counts_seen(terms, at_coordinator=False)
     return _cost(terms, seat, unit=unit, shows_counts=shown)
@@ -53,10 +53,10 @@ def are_counts_seen(terms: RunTerms, *, at_coordinator: bool) -> bool:
     return terms.is_evaluation or terms.spec.shows_counts or decided
 
 
-def removal_cost(terms: RunTerms, seat: int) -> FormalCost | None:
+def removal_price(terms: RunTerms, seat: int) -> FormalCost | None:
     """Return a run's cost for one party's units, compared with their having cast no vote at all.
 
-    A smaller number than `public_cost`, whose neighbors vote differently: only one count moves, so
+    A smaller number than `public_price`, whose neighbors vote differently: only one count moves, so
     that a query is a bit, "this class or not", of noise 1 / sigma.
 
     Returns:
@@ -85,7 +85,7 @@ def _cost(
     return labels_cost(event, options=options, delta=terms.delta)
 
 
-def run_cost(terms: RunTerms) -> FormalCost:
+def run_price(terms: RunTerms) -> FormalCost:
     """Return a run's cost: the one epsilon that every page, command and file states for it.
 
     It is that of `most_exposed`.
@@ -99,7 +99,7 @@ def most_exposed(terms: RunTerms) -> tuple[int, FormalCost]:
     seats: dict[int, int] = {}
     for seat in range(len(terms.weights)):
         seats.setdefault(terms.unit_votes_at(seat), seat)
-    costs = [(seat, public_cost(terms, seat)) for seat in seats.values()]
+    costs = [(seat, public_price(terms, seat)) for seat in seats.values()]
     return max(costs, key=lambda found: found[1].epsilon)
 
 
@@ -116,4 +116,4 @@ def is_within_budget(terms: RunTerms, seat: int) -> bool:
     )
     if isinstance(event, GaussianMaxEvent) and gdp_cost(event, delta=terms.delta).epsilon <= budget:
         return True  # without the seconds that the exact price takes, which is smaller
-    return charged_cost(terms, seat).epsilon <= budget
+    return charged_price(terms, seat).epsilon <= budget

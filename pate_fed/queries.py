@@ -83,11 +83,7 @@ class QueryPool:
         return hashlib.sha256(f"pate-fed pool {shape}\n".encode() + little_endian).digest()
 
     def ask(self, indices: tuple[int, ...]) -> QueryBatch:
-        """Pick the inputs of one round.
-
-        Raises:
-            InvalidParameterError: an index is outside the pool or comes twice.
-        """
+        """Pick the inputs of one round: distinct places of the pool."""
         if len(set(indices)) != len(indices):
             raise InvalidParameterError("no query may be asked twice")
         if not indices or not all(0 <= index < len(self) for index in indices):

@@ -2,25 +2,15 @@
 
 A query almost equal to an answered one is the same question again (rule R3). Asked of another set
 of parties, its sum and the old one differ by a party's votes. So a party keeps a sketch of every
-answered query for ever, and counts later queries close to one.
+answered query for ever, and counts later queries close to one. Decision 15 compares this with other
+ways. Two queries are close where one of two views says so.
 
-Two queries are compared in two ways, and are close where either says so.
+*As a row*: see `row_sketches`.
 
-*As a row.* Numbers agree within one percent and all else is the same: see `row_sketches`. It
-depends on no pool, encoder or task, and so lasts for the hospital's life and over all federations.
-
-*As teachers get it.* Different rows may be the same to teachers, since the maker of a task chooses
-how columns become features. Examples: two unknown categories, two numbers beyond the bound, two
-ages in a column whose deviation was written down as a million. The distance of two inputs is ``|x -
-x'| / max(|x|, |x'|, 1)``, Euclidean, over features. At T = 0.02 inputs differ by two percent of
-their length; near the origin by 0.02 of a feature's unit. It was chosen over
-
-- the angle, of which a sketch keeps bits: it is blind to a change of scale, which teachers see, and
-  useless for few features, where all inputs have about the same direction;
-- a distance in units of the pool's spread: who makes the pool would choose the unit.
-
-A common offset far above the differences of inputs makes all of them close, and so does a unit far
-above their length. Center and scale features, as the tables and images of this library are.
+*As teachers get it*, since the maker of a task chooses how columns become features. The distance of
+two inputs is ``|x - x'| / max(|x|, |x'|, 1)``, Euclidean, over features. A common offset far above
+the differences of inputs makes all of them close, and so does a unit far above their length. Center
+and scale features, as the tables and images of this library are.
 
 Of the second a sketch is 32 projections on signs that follow from a hospital's secret key and the
 number of features, and the length of the input. Without a key, as in a simulation, anybody can
@@ -29,9 +19,6 @@ projections are T apart at most, and the lengths, too. The square of the former 
 chi-square of 32 degrees over 32: a pair at T/2 is missed once in 10^12, one at 2 T called close
 once in 200,000, one at T half of the time. An attacker who knows the signs can choose a difference
 that fits them, and is missed far below T: so they depend on a key.
-
-Pairs that teachers take for one another, but that are further apart in both ways, are not found: a
-limit slows such an attack, and proves nothing.
 
 Source: Achlioptas 2003, Database-friendly random projections (signs).
 https://doi.org/10.1016/S0022-0000(03)00025-4
@@ -155,11 +142,7 @@ def to_bytes(sketches: Sketches) -> list[bytes]:
 
 
 def from_bytes(data: bytes) -> Sketches:
-    """Read sketches that follow one another.
-
-    Raises:
-        InvalidParameterError: the length fits no number of sketches, or a value is not finite.
-    """
+    """Read sketches that follow one another; refuse other lengths, and numbers not finite."""
     if len(data) % SKETCH_BYTES:
         raise InvalidParameterError(f"sketches must have {SKETCH_BYTES} bytes each", len(data))
     sketches = np.frombuffer(data, dtype="<f4").reshape(-1, SKETCH_BYTES // 4)

@@ -21,11 +21,7 @@ MOST_BYTES: Final = 2**28
 
 
 def open_regular(path: Path, *, most_bytes: int = MOST_BYTES) -> io.BufferedReader:
-    """Open a file for reading.
-
-    Raises:
-        OSError: it cannot be opened, is no regular file, or is larger.
-    """
+    """Open a regular file of at most this size for reading; others are an OSError."""
     # Without waiting for the other end of a pipe.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:

@@ -2,12 +2,7 @@
 
 Two rows are close where every text and every missing cell is equal, and every number agrees within
 one percent (near zero within a hundredth). Precisely: numbers, written ``asinh(x)``, are T/2 apart
-at most. It depends on no pool, no encoder and no record. So it holds for a hospital's life and over
-all federations, and no maker of a pool or a task can stretch it. It was chosen over
-
-- distances in units of a column's spread: the spread of a pool is its maker's choice, and that of a
-  hospital's own table would show in the hospital's refusals;
-- a distance summed over columns: many equal columns would hide one that is far off.
+at most. It depends on no pool, no encoder and no record (decision 15).
 
 Only columns that both rows have are compared. Few other columns are allowed: a quarter of the
 longer row's, or one added to all of the shorter row's. A column of another name is another one.
@@ -15,9 +10,6 @@ longer row's, or one added to all of the shorter row's. A column of another name
 Of a row at most 64 cells are kept: those whose columns have the smallest names, where a name is a
 number that follows from the hospital's secret key. So all rows are sampled in the same columns, and
 nobody else knows which.
-
-It is blind to a unit that makes all numbers of a column about equal, as calendar years are, or
-small beside a hundredth. Such rows are told apart by their other columns, or not at all.
 """
 
 from __future__ import annotations

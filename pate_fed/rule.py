@@ -62,11 +62,7 @@ class Rule:
         return honest_shares(parties, colluders=self.colluders or 0, dropouts=self.dropouts or 0)
 
     def need(self, parameter: str) -> float:
-        """Return a parameter that the mechanism cannot do without.
-
-        Raises:
-            InvalidParameterError: it is open.
-        """
+        """Return a parameter that the mechanism cannot do without; refuse an open one."""
         value = getattr(self, parameter)
         if value is None:
             raise InvalidParameterError(f"{parameter} must be given for {self.mechanism}")

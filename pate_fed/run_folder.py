@@ -123,11 +123,7 @@ def forget_unfinished(path: str | os.PathLike[str]) -> None:
 
 
 def publish(folder: Path, target: Path) -> None:
-    """Give a folder its final name, which must be free.
-
-    Raises:
-        RunDirectoryError: it is taken.
-    """
+    """Give a folder its final name, which must be free."""
     _sync_all(folder)
     # A plain rename would replace an empty directory that somebody made meanwhile. Here mkdir takes
     # the name or fails; then the rename replaces our own empty directory, and fails on any other.

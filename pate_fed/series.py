@@ -19,14 +19,14 @@ from pate_fed.accounting.formal_cost import ROUNDING_ROOM
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu
 from pate_fed.accounting.privacy_ledger import order_for_life
 from pate_fed.charges import charge_of
-from pate_fed.prices import are_counts_seen, charged_cost, public_cost
+from pate_fed.prices import are_counts_seen, charged_price, public_price
 from pate_fed.terms import RunTerms
 
 _LARGEST_FIRST: Final = 500.0
 """Largest epsilon of a first round from which an order for all rounds is taken."""
 
 
-def cost_of_runs(
+def price_of_runs(
     runs: Sequence[RunTerms],
     seat: int,
     *,
@@ -48,7 +48,7 @@ def cost_of_runs(
     Returns:
         The cost at the sum of the runs' deltas.
     """
-    cost_at = charged_cost if at_coordinator else public_cost
+    cost_at = charged_price if at_coordinator else public_price
     costs = [cost_at(terms, seat, unit=unit) for terms in runs]
     if len(costs) == 1:
         return costs[0]
@@ -56,22 +56,19 @@ def cost_of_runs(
     return FormalCost(epsilon, RUNS_METHOD, costs[0].holds_for)
 
 
-def cost_of_series(
+def price_of_series(
     rounds: Sequence[RunTerms], seat: int, *, unit: PrivacyUnit, at_coordinator: bool = False
 ) -> FormalCost:
     """Bound what all rounds of a simulation together cost one party's units.
 
-    The smaller of two numbers: the sum of `cost_of_runs`; and the divergence of all rounds at
+    The smaller of two numbers: the sum of `price_of_runs`; and the divergence of all rounds at
     `order_of_rounds`, which was fixed before the first. Later rounds may be planned with earlier
     labels in view, and so may their number: each of both numbers has deltas of its own.
-
-    Returns:
-        The cost at `delta_of_series`.
 
     Source:
         docs/explanation/privacy-guarantee.md, "Rounds".
     """
-    added = cost_of_runs(rounds, seat, unit=unit, at_coordinator=at_coordinator)
+    added = price_of_runs(rounds, seat, unit=unit, at_coordinator=at_coordinator)
     if len(rounds) == 1:
         return added
     together = _divergence_of_series(rounds, seat, unit=unit, at_coordinator=at_coordinator)
@@ -81,7 +78,7 @@ def cost_of_series(
 
 
 def delta_of_series(rounds: Sequence[RunTerms]) -> float:
-    """Return delta of `cost_of_series`: one for each round, and with several one for their sum."""
+    """Return delta of `price_of_series`: one for each round, and with several one for their sum."""
     choice = rounds[0].delta if len(rounds) > 1 else 0.0
     return math.fsum([*(terms.delta for terms in rounds), choice])
 
@@ -95,7 +92,7 @@ def order_of_rounds(first: RunTerms, seat: int, *, unit: PrivacyUnit) -> float |
         An order above 1; None where the first round has no price or an enormous one, or tests of
         stability, whose deltas would have to be fixed for all rounds: then epsilons add up.
     """
-    cost = charged_cost(first, seat, unit=unit)
+    cost = charged_price(first, seat, unit=unit)
     if not 0 < cost.epsilon <= _LARGEST_FIRST or first.rule.test_delta is not None:
         return None
     mu = gdp_mu(cost.epsilon, first.delta)

@@ -45,11 +45,7 @@ class Shard:
 
 
 def require_enough(units: int, teachers: int) -> None:
-    """Refuse fewer units than teachers.
-
-    Raises:
-        TooFewRecordsError: there are.
-    """
+    """Refuse fewer units than teachers, as a TooFewRecordsError."""
     if units < teachers:
         raise TooFewRecordsError(
             f"{teachers} teachers need at least as many patients or records", units
@@ -74,9 +70,6 @@ def deal_to_teachers(
     units: Sequence[Sequence[int]], *, teachers: int, rng: np.random.Generator, party: int = 0
 ) -> list[Shard]:
     """Deal a hospital's records to its teachers, whole privacy units at a time.
-
-    Returns:
-        One shard for each teacher.
 
     Raises:
         TooFewRecordsError: a teacher would be left without a privacy unit.

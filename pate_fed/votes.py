@@ -86,34 +86,11 @@ class TeacherWeights:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class VoteHistogram:
-    """One party's teacher votes, counted per query and class.
-
-    Secret: a histogram stays inside the party that counted it.
+class _Counts:
+    """Whole numbers for each query and class. Prints their shape alone.
 
     Attributes:
-        counts: Votes, in whole votes; int64, shape (queries, classes), read-only,
-            non-negative.
-    """
-
-    counts: NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "counts", _checked_counts(self.counts))
-
-    def __repr__(self) -> str:
-        return _shape_only(self, self.counts)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class NoiseShare:
-    """The part of the noise that one party adds, for one plan.
-
-    Secret: with it, this party's noised votes can be read without noise. It is added once and
-    stored only in the sent sum.
-
-    Attributes:
-        counts: Noise, in whole votes; int64, shape (queries, classes), read-only.
+        counts: In votes; int64, shape (queries, classes), read-only.
     """
 
     counts: NDArray[np.int64]
@@ -124,12 +101,28 @@ class NoiseShare:
     def __repr__(self) -> str:
         return _shape_only(self, self.counts)
 
-    def add_to(self, votes: VoteHistogram) -> NoisedVotes:
-        """Return a party's votes with its noise; nothing is clamped.
 
-        Raises:
-            InvalidVotesError: the votes are for other queries or classes.
-        """
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class VoteHistogram(_Counts):
+    """One party's teacher votes, counted per query and class; none negative.
+
+    Secret: a histogram stays inside the party that counted it.
+    """
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", _checked_counts(self.counts))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class NoiseShare(_Counts):
+    """The part of the noise that one party adds, for one plan.
+
+    Secret: with it, this party's noised votes can be read without noise. It is added once and
+    stored only in the sent sum.
+    """
+
+    def add_to(self, votes: VoteHistogram) -> NoisedVotes:
+        """Return a party's votes with its noise; nothing is clamped."""
         if votes.counts.shape != self.counts.shape:
             raise InvalidVotesError("votes must fit the noise share", votes.counts.shape)
         noised = votes.counts + self.counts
@@ -138,38 +131,25 @@ class NoiseShare:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class NoisedVotes:
-    """One party's votes plus its noise share: its input to the secure sum.
+class NoisedVotes(_Counts):
+    """One party's votes plus its noise share, of either sign: its input to the secure sum.
 
     Secret: one share alone is far too narrow to protect the votes under it.
-
-    Attributes:
-        counts: In whole votes, of either sign; int64, shape (queries, classes), read-only.
     """
-
-    counts: NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "counts", _checked_integers(self.counts))
-
-    def __repr__(self) -> str:
-        return _shape_only(self, self.counts)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class SummedHistogram:
+class SummedHistogram(_Counts):
     """The exact sum of all parties' votes. Exists where noise is the coordinator's to add.
 
     Secret: in memory only, at the coordinator; never stored, logged, printed or counted.
-    Two things read it: `pate_fed.mechanisms.noise.NoisePlan`, and the per-instance cost.
+    Two things read it: `pate_fed.mechanisms.CoordinatorNoise`, and the per-instance cost.
 
     Attributes:
-        counts: Votes after the fold of `open_sum`; int64, shape (queries, classes), read-only,
-            between 0 and `total_votes`.
-        total_votes: Number of votes cast per query.
+        total_votes: Votes cast per query. After the fold of `open_sum` each count is between 0
+            and this.
     """
 
-    counts: NDArray[np.int64]
     total_votes: int
 
     def __post_init__(self) -> None:
@@ -183,9 +163,6 @@ class SummedHistogram:
         self.counts.flags.writeable = True
         self.counts.fill(0)
         self.counts.flags.writeable = False
-
-    def __repr__(self) -> str:
-        return _shape_only(self, self.counts)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -235,9 +212,6 @@ def count_votes(
         votes: Class voted for; shape (teachers, queries).
         classes: Number of classes, at least 2.
         weights: Votes that each teacher casts; None for one each.
-
-    Returns:
-        Histogram whose rows each sum to the weights of all teachers.
 
     Raises:
         InvalidVotesError: `votes` has not 2 axes, or not one weight is for each teacher.

@@ -170,11 +170,7 @@ def _is_text(node: cst.CSTNode) -> bool:
 
 
 class Module:
-    """A module, and the mutants that can be made of it.
-
-    Args:
-        path: From the root.
-    """
+    """A module, and the mutants that can be made of it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -296,13 +292,7 @@ class _Attempt:
 
 
 class Trial:
-    """A pytest plugin: instead of running the tests, it tries mutants on them.
-
-    Args:
-        mutants: To be tried, in order.
-        processes: Forks at a time.
-        until: Time after which no other mutant is tried.
-    """
+    """A pytest plugin: instead of running the tests, it tries mutants on them."""
 
     def __init__(
         self, mutants: Iterator[tuple[Mutant, CodeType]], *, processes: int, until: float

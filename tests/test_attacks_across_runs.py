@@ -123,14 +123,7 @@ HEARD = ["alive", "after a restart"]
 
 
 def refused_additive_run(make: Make, hospitals: int, *, heard: str = "alive", more: int = 0) -> Run:
-    """An additive batch that the attacker opens, and that a liar signs it never sent for.
-
-    Args:
-        make: Makes the world.
-        hospitals: Those of the run; the last is the liar.
-        heard: How hospitals hear that it is void.
-        more: Hospitals that do not take part.
-    """
+    """An additive batch that the attacker opens, and that a liar signs it never sent for."""
     world = make(hospitals + more, liars={hospitals - 1})
     run = Run(world, range(hospitals), "additive", colluders=1).set_up()
     assert run.ask(range(world.queries)) == {}

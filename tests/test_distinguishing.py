@@ -85,7 +85,7 @@ def is_enough(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         )
 
     for module, name in (
-        ("pate_fed.mechanisms.noise", "split_gaussian"),
+        ("pate_fed.mechanisms.coordinator_noise", "split_gaussian"),
         ("pate_fed.mechanisms.noise_shares", "sample_discrete_gaussian"),
     ):
         honest = {**vars(sampling), **vars(noise_shares)}[name]

@@ -76,7 +76,7 @@ def test_labels_of_neighboring_runs_tell_no_more_than_the_run_claims(
     def weaker(shape: Any, *, sigma: float, random_bytes: Any) -> Any:
         return drawn(shape, sigma=factor * sigma, random_bytes=random_bytes)
 
-    monkeypatch.setattr("pate_fed.mechanisms.noise.split_gaussian", weaker)
+    monkeypatch.setattr("pate_fed.mechanisms.coordinator_noise.split_gaussian", weaker)
     found = []
     for place, images in enumerate(worlds):
         run = tmp_path / str(place)

@@ -12,7 +12,6 @@ import pytest
 from coordinator.errors import SpoiledBatchError, VoidBatchError
 from coordinator.runs.labeling import batches
 from coordinator.runs.labeling.blame import Spoilers
-from coordinator.runs.transport import Silence
 from party.errors import Reason
 from protocols import wire
 from protocols.messages import BlameRequest, Refusal, StreamSums
@@ -103,39 +102,6 @@ def test_a_hospital_that_lies_about_a_stream_is_named_with_the_other_end(
     assert f"hospital-{CULPRIT}" in line
 
 
-def test_a_hospital_that_was_restarted_is_named_as_silent() -> None:
-    federation = spoiled("additive", 3)
-
-    def restart(node: int, packet: bytes) -> bytes:
-        if node == 2 and "BlameRequest" in kinds(packet):
-            federation.nodes[2]._round = federation.nodes[2]._new_round()
-        return packet
-
-    federation.transport.on_query = restart
-    named = void(federation).named
-    assert named[0].startswith(f"hospital-{CULPRIT}: ")
-    assert re.match(r"hospital-2: .*\[PF-", named[1])
-
-
-def test_a_lost_hospital_is_not_asked() -> None:
-    federation = spoiled("masked", 5)
-
-    def lose(node: int, answer: bytes) -> Answer:
-        return Silence("PF-412") if node == 3 and "MaskedVector" in kinds(answer) else answer
-
-    asked: set[int] = set()
-
-    def note(node: int, packet: bytes) -> bytes:
-        asked.update({node} if "BlameRequest" in kinds(packet) else ())
-        return packet
-
-    federation.transport.on_answer = lose
-    federation.transport.on_query = note
-    [line] = void(federation).named
-    assert line.startswith(f"hospital-{CULPRIT}: ")
-    assert asked == {0, 1, 2, 4}
-
-
 # A coordinator that asks for too much ----------------------------------------------------------
 
 
@@ -167,28 +133,6 @@ def test_the_width_of_a_row_is_that_of_the_terms() -> None:
     refusal = answer_to(federation, [*told, request(federation, 3)])
     assert isinstance(refusal, Refusal)
     assert refusal.reason == Reason.ROW.value
-
-
-def test_a_row_is_told_once_and_not_before_the_plan_is_void() -> None:
-    federation, told = after_a_void_batch()
-    early = answer_to(federation, [request(federation, 1)])
-    assert isinstance(early, Refusal)
-    assert early.reason == "PF-225"  # the plan is open
-    first = answer_to(federation, [*told, request(federation, 1)])
-    assert isinstance(first, StreamSums)
-    second = answer_to(federation, [request(federation, 0)])
-    assert isinstance(second, Refusal)
-    assert second.reason == "PF-223"
-    assert federation.nodes[0].state is PartyState.STOPPED
-
-
-def test_a_released_batch_is_not_told() -> None:
-    federation = ready_federation()
-    federation.ask(0, 1)
-    told = federation.unheard()[federation.identities[0].fingerprint]
-    refusal = answer_to(federation, [*told, request(federation, 0)])
-    assert isinstance(refusal, Refusal)
-    assert refusal.reason == "PF-245"
 
 
 def test_with_noise_at_the_parties_nobody_asks_and_nobody_tells() -> None:

@@ -361,15 +361,6 @@ def test_a_released_settlement_has_no_refusals() -> None:
     assert answer.reason == "PF-244"  # type: ignore[attr-defined]
 
 
-def test_a_settlement_of_another_length_than_its_plan_stops_a_party() -> None:
-    federation = ready()
-    federation.on_vectors_of(CULPRIT, lambda answer: None)
-    void(federation, 0, 1)
-    settle_otherwise(federation, words=3)
-    [answer] = tell(federation, 0, federation.settlement)
-    assert answer.reason == "PF-229"  # type: ignore[attr-defined]
-
-
 ALL = frozenset({b"a", b"b", b"c", b"d"})
 
 
@@ -484,60 +475,6 @@ def test_a_masked_plan_that_lacks_ys_is_closed_and_its_queries_are_asked_again(
         assert federation.nodes[place]._journal.queries.count() == 2  # each once
 
 
-def test_everybody_signs_that_a_plan_is_closed_whatever_it_did_for_it() -> None:
-    """One sent, one refused, one is silent, one never saw the plan: each promises the same."""
-    federation = ready(form="masked", parties=5)
-    restore = masked_with_guards_of_before(federation)
-    refuse_some(federation, 0)
-    lose_plans(federation, CULPRIT)
-    federation.nodes[2]._ballots._count = lambda *_: 1 / 0  # type: ignore[assignment, return-value, method-assign]
-    void(federation, 0, 1)
-    plan = settled(federation).plan_digest
-    assert told(federation, SetProposal)[-1].survivors == ()
-    assert {verdict.survivors for verdict in told(federation, Verdict)} == {()}
-    closed = wire.digest_of(Verdict(plan, ()))
-    for place in range(5):
-        assert federation.nodes[place]._journal.verdict_on(plan) == closed
-        assert federation.steps[place][-1] == "decide"  # journalled, then signed
-    del federation.nodes[2]._ballots._count
-    restore()
-    assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
-
-
-def test_a_restarted_party_signs_that_a_plan_is_closed_and_hears_that_it_is() -> None:
-    """Its keys are gone: of its journal alone it knows that it never agreed to a set."""
-    federation = ready(form="masked", parties=5)
-
-    def on_query(node: int, packet: bytes) -> bytes | None:
-        if node == 2 and "SetProposal" in kinds(packet):
-            federation.restart(2)
-        return None if node in (0, CULPRIT) and "Plan" in kinds(packet) else packet
-
-    federation.transport.on_query = on_query
-    assert void(federation, 0, 1).may_ask_again
-    plan = settled(federation).plan_digest
-    closed = wire.digest_of(Verdict(plan, ()))
-    assert federation.nodes[2]._journal.verdict_on(plan) == closed
-    heal(federation)
-    assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
-    assert federation.run.lost == ((federation.names[2],),)  # of this run it has no keys any more
-    assert federation.steps[2].count("vote") == 1
-    assert bound_at(federation, 2, 0, 1) == ANY_SET  # it has heard that they are free
-
-
-def test_without_enough_verdicts_a_plan_stays_closed_to_new_questions() -> None:
-    """A coordinator cannot tell a hospital that is gone from one that it does not ask."""
-    federation = ready(form="masked", parties=5)
-    lose(federation, 0, CULPRIT)  # of 5 parties 3 are left, and 4 would have to sign
-    error = void(federation, 0, 1)
-    assert not error.may_ask_again
-    assert settled(federation).certificate == b""
-    heal(federation)
-    federation.forget_asked()
-    assert Reason.QUERIES in str(void(federation, 0, 1))
-    require_closed(federation, 2, 0, 1)
-
-
 @sampled()
 @pytest.mark.parametrize("lost", ["Verdict", "Reveal"])
 def test_masked_queries_stay_closed_once_a_set_was_agreed_to(lost: str) -> None:
@@ -555,41 +492,6 @@ def test_masked_queries_stay_closed_once_a_set_was_agreed_to(lost: str) -> None:
     assert Reason.QUERIES in str(void(federation, 0, 1))
     for place in range(5):
         require_closed(federation, place, 0, 1)
-
-
-def test_who_agreed_to_a_set_never_signs_that_the_plan_is_closed() -> None:
-    federation = ready(form="masked", parties=5)
-    federation.transport.on_answer = lambda node, answer: (
-        None if "Verdict" in kinds(answer) and node in (0, CULPRIT) else answer
-    )
-    void(federation, 0, 1)
-    heal(federation)
-    closing = told(federation, SetProposal)[-1]
-    assert closing.survivors == ()
-    frame = wire.sign(closing, federation.identity).frame
-    for place in range(5):
-        for node in (federation.nodes[place], federation.restart(place)):
-            assert "Verdict" not in kinds(node.receive(wire.pack([frame])))
-        agreed = wire.digest_of(Verdict(closing.plan_digest, federation.run.round.seats))
-        assert federation.nodes[place]._journal.verdict_on(closing.plan_digest) == agreed
-
-
-@sampled()
-@pytest.mark.parametrize("shown", [True, False], ids=["with its certificate", "without"])
-def test_a_void_settlement_after_a_reveal_frees_nothing_and_leaves_no_second_set(
-    *, shown: bool
-) -> None:
-    """A coordinator that opened the sum, and says that it was void."""
-    federation = ready(form="masked", parties=5)
-    federation.ask(0, 1)
-    settle_otherwise(
-        federation, state="void", result=b"", **({} if shown else {"certificate": b""})
-    )
-    assert tell(federation, 0, federation.settlement) == []
-    require_closed(federation, 0, 0, 1)
-    [claim] = federation.nodes[0]._journal.queries.claims_of(federation.pool.ask((0, 1)).digests)
-    opened = PlanClaim.certified(federation.run.round.seats)
-    assert claim == claim.learning(opened if shown else PlanClaim(None))
 
 
 def test_nothing_is_revealed_for_a_plan_whose_queries_are_free_again() -> None:
@@ -610,57 +512,6 @@ def test_nothing_is_revealed_for_a_plan_whose_queries_are_free_again() -> None:
         assert isinstance(answer, Refusal)
     [answer] = messages(federation.restart(2).receive(wire.pack([late])))
     assert isinstance(answer, Refusal)
-
-
-def certificate_for(
-    federation: Federation, plan: bytes, *, signers: int = 4, by: str = ""
-) -> bytes:
-    """A certificate that a plan is closed, signed by so many parties or in their names."""
-    verdict = Verdict(plan, ())
-    seats = federation.run.round.seats
-    keys = {identity.fingerprint: identity for identity in federation.identities}
-    if by == "strangers":
-        keys = {seat: SigningIdentity.generate() for seat in seats}
-    chosen = seats[:signers]
-    signatures = tuple(wire.sign(verdict, keys[seat]).signature for seat in chosen)
-    return wire.contain(Certificate(plan, (), chosen, signatures))
-
-
-@sampled()
-@pytest.mark.parametrize(
-    "forge",
-    [
-        pytest.param(lambda f, plan: certificate_for(f, plan, signers=3), id="too few verdicts"),
-        pytest.param(lambda f, plan: certificate_for(f, plan, by="strangers"), id="forged"),
-        pytest.param(lambda f, plan: certificate_for(f, bytes(32)), id="of another plan"),
-    ],
-)
-def test_a_false_certificate_stops_a_party_and_frees_nothing(
-    forge: Callable[[Federation, bytes], bytes],
-) -> None:
-    federation = ready(form="masked", parties=5)
-    lose(federation, 0, CULPRIT)
-    void(federation, 0, 1)
-    true = certificate_for(federation, settled(federation).plan_digest)
-    settle_otherwise(federation, certificate=forge(federation, settled(federation).plan_digest))
-    [answer] = tell(federation, 2, federation.settlement)
-    assert answer.reason == "PF-246"  # type: ignore[attr-defined]
-    assert federation.nodes[2].state is PartyState.STOPPED
-    require_closed(federation, 2, 0, 1)
-    settle_otherwise(federation, certificate=true)  # of such a one another party lets itself
-    assert tell(federation, 3, federation.settlement) == []  # be told that they are free
-    assert bound_at(federation, 3, 0, 1) == ANY_SET
-
-
-def test_an_additive_settlement_has_no_certificate() -> None:
-    federation = ready(parties=5)
-    federation.on_vectors_of(CULPRIT, lambda answer: None)
-    void(federation, 0, 1)
-    plan = settled(federation).plan_digest
-    settle_otherwise(federation, certificate=certificate_for(federation, plan))
-    [answer] = tell(federation, 0, federation.settlement)
-    assert answer.reason == "PF-246"  # type: ignore[attr-defined]
-    require_closed(federation, 0, 0, 1)
 
 
 # Waiting ---------------------------------------------------------------------------------------
@@ -762,21 +613,6 @@ def test_a_masked_run_with_a_restart_ends_like_a_quiet_one(batches: int) -> None
     # One plan reached it after its restart, none after it had said that its keys are gone.
     assert len(told(federation, Plan)) == 5 * batches - (batches - 4)
     assert federation.run.not_heard == (federation.names[CULPRIT],)
-
-
-def test_a_party_that_may_promise_no_more_refuses_the_run_and_is_not_silent() -> None:
-    federation = ready(form="masked", parties=5)
-    federation.restart(CULPRIT)
-    node, run = federation.nodes[CULPRIT], federation.run.round
-    said = []
-    for epoch in range(MOST_UNSERVED + 2):
-        plan = Plan(run.run_id, epoch + 1, epoch, bytes(32), 3, 2_000, b"")
-        signed = wire.sign(plan, federation.identity)
-        [refusal] = messages(node.receive(wire.pack([signed.frame])))
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == PF_KEYS_GONE
-        said.append(refusal.subject == signed.digest)
-    assert said == [True] * MOST_UNSERVED + [False] * 2  # a promise each, then none
 
 
 @pytest.mark.parametrize(

@@ -170,13 +170,7 @@ def signed_otherwise(frame: bytes, identity: SigningIdentity, chance: Chance) ->
 
 @dataclass
 class Opened:
-    """A sum that was opened.
-
-    Attributes:
-        plan: Digest of its plan.
-        questions: What was asked, row by row.
-        parties: Honest hospitals in it.
-    """
+    """A sum that was opened."""
 
     plan: bytes
     questions: tuple[int, ...]
@@ -195,11 +189,7 @@ def assert_one_set_each(opened: Sequence[Opened]) -> None:
 
 @dataclass
 class Seen:
-    """What schedules led to, to show that they try both sides of each rule.
-
-    Attributes:
-        counts: How often each thing happened.
-    """
+    """What schedules led to, to show that they try both sides of each rule."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -212,14 +202,7 @@ class Seen:
 
 
 class LyingHospital:
-    """A hospital whose real node's answers are changed on their way.
-
-    Args:
-        run: The run.
-        place: The hospital.
-        chance: What the schedule draws.
-        rate: How often an answer is changed.
-    """
+    """A hospital whose real node's answers are changed on their way."""
 
     def __init__(self, run: Run, place: int, chance: Chance, *, rate: float) -> None:
         self._run = run
@@ -276,14 +259,7 @@ class LyingHospital:
 
 
 class HonestRun:
-    """A run that an honest coordinator drives, with one lying hospital.
-
-    Args:
-        run: The run.
-        liar: Place of the lying hospital.
-        chance: What the schedule draws.
-        seen: What schedules led to.
-    """
+    """A run that an honest coordinator drives, with one lying hospital."""
 
     def __init__(self, run: Run, liar: int, chance: Chance, seen: Seen) -> None:
         self.run = run
@@ -483,13 +459,7 @@ def some_queries(chance: Chance) -> list[int]:
 
 
 class LyingCoordinator:
-    """Plays one run as a schedule says, with the lying hospitals' help.
-
-    Args:
-        run: The run, set up.
-        chance: What the schedule draws.
-        seen: What schedules led to.
-    """
+    """Plays one run as a schedule says, with the lying hospitals' help."""
 
     def __init__(self, run: Run, chance: Chance, seen: Seen) -> None:
         self.run = run

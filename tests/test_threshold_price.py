@@ -25,7 +25,13 @@ from pate_fed.accounting import distributed_label_rdp, label_rdp, threshold_bit_
 from pate_fed.accounting.distributed_law import share_sigma
 from pate_fed.accounting.events import GaussianMaxEvent
 from pate_fed.accounting.formal_cost import labels_cost
-from pate_fed.mechanisms import NoisePlan, ThresholdMax, keyed_stream, make_mechanism, sampling
+from pate_fed.mechanisms import (
+    CoordinatorNoise,
+    ThresholdMax,
+    keyed_stream,
+    make_mechanism,
+    sampling,
+)
 from pate_fed.mechanisms.sampling import split_gaussian
 from pate_fed.releases import ABSTAIN, NoisyRelease
 from pate_fed.rule import Rule
@@ -244,7 +250,7 @@ def asked(votes: NDArray[np.int64], *, threshold: float, sigma: float, seed: byt
     mechanism = make_mechanism(Rule("threshold", vote_threshold=threshold, sigma2=sigma))
     return mechanism.release(
         SummedHistogram(votes, int(votes.max())),
-        noise=NoisePlan(),
+        noise=CoordinatorNoise(),
         random_bytes=keyed_stream(seed, tag="threshold"),
         max_answers=len(votes),
     )
@@ -275,7 +281,7 @@ def test_label_and_threshold_are_decided_before_rounding(
         mechanism = mechanism.with_predictions(chances, total_votes=20)
     release = mechanism.release(
         SummedHistogram(votes, 20),
-        noise=NoisePlan(),
+        noise=CoordinatorNoise(),
         random_bytes=keyed_stream(b"grid", tag="threshold"),
         max_answers=len(votes),
     )
@@ -310,7 +316,7 @@ def test_noise_is_drawn_once_for_each_count() -> None:
     mechanism = make_mechanism(Rule("threshold", vote_threshold=2.0, sigma2=1.0))
     mechanism.release(
         SummedHistogram(np.full((5, 4), 2), 8),
-        noise=NoisePlan(),
+        noise=CoordinatorNoise(),
         random_bytes=counted,
         max_answers=5,
     )
@@ -357,7 +363,7 @@ def test_runs_tell_no_more_than_their_price_unless_noise_is_missing(
     def weaker(shape: Any, *, sigma: float, random_bytes: Any) -> Any:
         return drawn(shape, sigma=factor * sigma, random_bytes=random_bytes)
 
-    monkeypatch.setattr("pate_fed.mechanisms.noise.split_gaussian", weaker)
+    monkeypatch.setattr("pate_fed.mechanisms.coordinator_noise.split_gaussian", weaker)
     event = GaussianMaxEvent(asks=asks, sigma=sigma)
     price = labels_cost(event, options=3, delta=delta).epsilon
     attack = adaptive_attack(0.8 * sigma, asks=asks, epsilon=1.25 * price)

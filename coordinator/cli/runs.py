@@ -22,7 +22,7 @@ from coordinator.cli.terminal import (
     single_threaded_kernels,
 )
 from coordinator.errors import RunEndedError, UsageError
-from coordinator.runs.run_options import DEPLOYED, QUERIES
+from coordinator.runs.run_options import DEPLOYED_OPTIONS, QUERIES
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import write_logs_as_json
 from pate_fed.nodes.command_line import show
@@ -99,7 +99,7 @@ def serve(
             kept.stop()
 
 
-@takes(*DEPLOYED.values())
+@takes(*DEPLOYED_OPTIONS.values())
 def run(  # noqa: PLR0917 - one argument per option
     file: Annotated[
         Path,

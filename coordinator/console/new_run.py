@@ -30,8 +30,8 @@ from coordinator.console.words import TERMS
 from coordinator.errors import ConsoleError
 from coordinator.operator import Coordinator
 from coordinator.runs.request import MOST_PATIENCE_S, RunRequest
-from coordinator.runs.run_options import DEPLOYED
-from coordinator.runs.run_price import Quote, quote_of
+from coordinator.runs.run_options import DEPLOYED_OPTIONS
+from coordinator.runs.run_price import RunPrice, price_of_run
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.data.task import LearningTask
 from pate_fed.options import Option
@@ -113,19 +113,21 @@ _NEEDED: Final = {"required": ""}
 FIELDS: Final[Mapping[str, tuple[FormField, ...]]] = {
     "rows": (
         FormField(
-            DEPLOYED["queries"], "Number of queries", f"empty: as many as usual. {TERMS['query']}"
+            DEPLOYED_OPTIONS["queries"],
+            "Number of queries",
+            f"empty: as many as usual. {TERMS['query']}",
         ),
     ),
     "privacy": (
-        FormField(DEPLOYED["epsilon"], "Epsilon", TERMS["budget"], attributes=_NEEDED),
+        FormField(DEPLOYED_OPTIONS["epsilon"], "Epsilon", TERMS["budget"], attributes=_NEEDED),
         FormField(
-            DEPLOYED["delta"],
+            DEPLOYED_OPTIONS["delta"],
             "Delta",
             TERMS["delta"],
             attributes={"type": "text", "min": None, "step": None, "maxlength": 20, **_NEEDED},
         ),
         FormField(
-            DEPLOYED["unit"],
+            DEPLOYED_OPTIONS["unit"],
             "Unit",
             TERMS["unit"],
             {
@@ -134,18 +136,18 @@ FIELDS: Final[Mapping[str, tuple[FormField, ...]]] = {
                 "party": "a whole hospital",
             },
         ),
-        FormField(DEPLOYED["mechanism"], "Mechanism", TERMS["mechanism"], _MECHANISMS),
+        FormField(DEPLOYED_OPTIONS["mechanism"], "Mechanism", TERMS["mechanism"], _MECHANISMS),
     ),
     "noise": (
         FormField(
-            DEPLOYED["sigma2"],
+            DEPLOYED_OPTIONS["sigma2"],
             "Noise of each count",
             TERMS["sigma"],
             attributes={"placeholder": "as little as the budget allows"},
         ),
-        FormField(DEPLOYED["vote_threshold"], "Vote threshold", TERMS["threshold"]),
+        FormField(DEPLOYED_OPTIONS["vote_threshold"], "Vote threshold", TERMS["threshold"]),
         FormField(
-            DEPLOYED["noise"],
+            DEPLOYED_OPTIONS["noise"],
             "Who adds the noise",
             TERMS["noise"],
             {
@@ -153,13 +155,13 @@ FIELDS: Final[Mapping[str, tuple[FormField, ...]]] = {
                 "parties": "the hospitals: the coordinator sees noisy counts only",
             },
         ),
-        FormField(DEPLOYED["form"], "Secure sum", TERMS["secure sum"], {"": "usual"}),
-        FormField(DEPLOYED["batch_size"], "Queries per batch", TERMS["batch"]),
+        FormField(DEPLOYED_OPTIONS["form"], "Secure sum", TERMS["secure sum"], {"": "usual"}),
+        FormField(DEPLOYED_OPTIONS["batch_size"], "Queries per batch", TERMS["batch"]),
     ),
     "run": (
-        FormField(DEPLOYED["student"], "Student", TERMS["student"], {"": "usual"}),
+        FormField(DEPLOYED_OPTIONS["student"], "Student", TERMS["student"], {"": "usual"}),
         FormField(
-            DEPLOYED["purpose"],
+            DEPLOYED_OPTIONS["purpose"],
             "Purpose",
             "why you ask: hospitals read it before they approve; stands on the report's first "
             "page; may stay empty",
@@ -176,7 +178,7 @@ _ONE_AT_A_TIME: Final = Lock()
 @router.get("/new-run")
 def new_run(request: Request) -> Response:
     """Show the form."""
-    return page(request, "new_run", **_choices(visit_of(request).coordinator), quote=None, note="")
+    return page(request, "new_run", **_choices(visit_of(request).coordinator), price=None, note="")
 
 
 @router.post("/new-run/cost")
@@ -184,7 +186,7 @@ def cost(request: Request) -> Response:
     """Show the cost of a run, and store nothing."""
     visit = visit_of(request)
     task, order = _draft(visit)
-    return _shown(request, visit, quote_of(order, pool=task.pool.inputs), note="")
+    return _shown(request, visit, price_of_run(order, pool=task.pool.inputs), note="")
 
 
 @router.post("/new-run")
@@ -192,11 +194,11 @@ def ask(request: Request) -> Response:
     """Queue a run whose cost was seen."""
     visit = visit_of(request)
     task, order = _draft(visit)
-    quote = quote_of(order, pool=task.pool.inputs)
+    price = price_of_run(order, pool=task.pool.inputs)
     seen = optional_text(visit.form, "seen", most=64)
-    if not hmac.compare_digest(seen.encode(), quote.digest.encode()):
+    if not hmac.compare_digest(seen.encode(), price.digest.encode()):
         note = "The run is not the one whose cost you saw. This is its cost now: read it again."
-        return _shown(request, visit, quote, note=note)
+        return _shown(request, visit, price, note=note)
     queued = visit.coordinator.enqueue(order, task)
     where = f"/runs/{queued.name}"
     if "hx-request" in request.headers:
@@ -204,13 +206,13 @@ def ask(request: Request) -> Response:
     return RedirectResponse(where, 303)
 
 
-def _shown(request: Request, visit: Visit, quote: Quote, *, note: str) -> Response:
+def _shown(request: Request, visit: Visit, price: RunPrice, *, note: str) -> Response:
     used, budget = visit.coordinator.spending.committed(), visit.coordinator.budget.epsilon()
     left = {
         one.name: None if budget is None else max(0.0, budget - used.get(one.name, 0.0))
-        for one in quote.request.parties
+        for one in price.request.parties
     }
-    values: dict[str, Any] = {"quote": quote, "note": note, "used": used, "left": left}
+    values: dict[str, Any] = {"price": price, "note": note, "used": used, "left": left}
     if "hx-request" in request.headers:
         return page(request, "cost", **values)
     return page(request, "new_run", **_choices(visit.coordinator), **values)

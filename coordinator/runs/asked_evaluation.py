@@ -29,7 +29,7 @@ from pate_fed.errors import InvalidSettingError, InvalidTaskError
 from pate_fed.evaluation import CLASS, PLACE_S, START_S, CertaintyBins, EvaluationPlan
 from pate_fed.evaluation_task import STUDENT_FILES, EvaluationTask, groups_by, places_by
 from pate_fed.planning.evaluation_settings import EvaluationSettings, EvaluationShape
-from pate_fed.prices import charged_cost
+from pate_fed.prices import charged_price
 from pate_fed.record.manifest import EvaluatedRun
 from pate_fed.record.metrics import OutcomeCounts
 from pate_fed.record.privacy import EvaluationPrice, WithLabels
@@ -156,7 +156,7 @@ def plan_of(terms: RunTerms, evaluation: EvaluationTask, schema: TaskSchema) -> 
     return EvaluationPlan(
         evaluation.groupings(schema),
         noise_of(terms).sum_sigma(len(terms.weights)),
-        charged_cost(terms, 0).epsilon,
+        charged_price(terms, 0).epsilon,
         terms.delta,
         terms.unit_votes,
     )
@@ -220,7 +220,7 @@ def _document(folder: Path, task: LearningTask, by: Sequence[str], places: int) 
 
 def _price(record: FinishedRun, terms: RunTerms, plan: EvaluationPlan) -> EvaluationPrice:
     """Return the entry of `privacy.json`."""
-    cost, labels = charged_cost(terms, 0), record.privacy.views.public.epsilon
+    cost, labels = charged_price(terms, 0), record.privacy.views.public.epsilon
     same = record.privacy.privacy_unit == terms.unit
     return held_out_price(
         plan,

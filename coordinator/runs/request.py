@@ -24,12 +24,12 @@ from pate_fed.data.preprocessing import exactly
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidTaskError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
-from pate_fed.mechanisms import DEPLOYED
+from pate_fed.mechanisms import DEPLOYED_MECHANISMS
 from pate_fed.nodes import checked, record_of
 from pate_fed.planning import RunSettings, resolve_for, terms_of
 from pate_fed.planning.evaluation_settings import EvaluationSettings, EvaluationShape
 from pate_fed.planning.fine_noise import require_fine_noise
-from pate_fed.prices import run_cost
+from pate_fed.prices import run_price
 from pate_fed.regular_files import read_regular
 from pate_fed.terms import RUN_NAME, RunTerms, is_run_name
 from protocols.forms import FORMS
@@ -83,7 +83,7 @@ class RunRequest:
         evaluation: What is asked instead of labels; None for labels.
         answered: Queries that were answered already when it was asked: they come from the store
             and cost nothing, so caps and noise are of the others.
-        epsilon: Its cost, `run_cost` of its terms: said wherever the run's epsilon is.
+        epsilon: Its cost, `run_price` of its terms: said wherever the run's epsilon is.
     """
 
     name: str
@@ -128,9 +128,9 @@ class RunRequest:
         """
         if not is_run_name(name):
             raise RunRequestError(f"a run's name must be {RUN_NAME}", repr(name))
-        if settings.rule.mechanism not in DEPLOYED:
+        if settings.rule.mechanism not in DEPLOYED_MECHANISMS:
             raise RunRequestError(
-                f"the mechanism must be {' or '.join(DEPLOYED)}", settings.rule.mechanism
+                f"the mechanism must be {' or '.join(DEPLOYED_MECHANISMS)}", settings.rule.mechanism
             )
         if settings.caps.max_answers is not None:  # hospitals would vote on what nobody looks at
             raise RunRequestError("a run must ask all its queries")
@@ -195,7 +195,7 @@ class RunRequest:
     @property
     def priced(self) -> RunRequest:
         """The same request with the cost of its terms, or none where nothing is asked."""
-        return replace(self, epsilon=run_cost(self.terms).epsilon if self.new_queries else 0.0)
+        return replace(self, epsilon=run_price(self.terms).epsilon if self.new_queries else 0.0)
 
     @property
     def terms(self) -> RunTerms:

@@ -15,9 +15,9 @@ QUERIES: Final = "Public queries"
 
 def _mechanisms() -> Iterable[str]:
     """Name the mechanisms that hospitals may be asked to take part in."""
-    from pate_fed.mechanisms import DEPLOYED  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.mechanisms import DEPLOYED_MECHANISMS  # noqa: PLC0415 - keeps --help fast
 
-    return DEPLOYED
+    return DEPLOYED_MECHANISMS
 
 
 def _students() -> Iterable[str]:
@@ -61,5 +61,5 @@ _ROWS: Final = (
     *(OPTIONS[name] for name in ("prevalence", "purpose")),
 )
 
-DEPLOYED: Final[Mapping[str, Option]] = {one.name: one for one in _ROWS}
+DEPLOYED_OPTIONS: Final[Mapping[str, Option]] = {one.name: one for one in _ROWS}
 """By name, in the order of `run --help`."""

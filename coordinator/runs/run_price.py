@@ -19,14 +19,14 @@ from pate_fed.charges import mechanism_of, noise_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
 from pate_fed.planning.outlook import evidence, outlook
-from pate_fed.prices import charged_cost, most_exposed, public_cost
+from pate_fed.prices import charged_price, most_exposed, public_price
 from pate_fed.report.ended_run import UsedRun, trust
 from pate_fed.terms import RunTerms
 from protocols.forms import FORMS
 
 
 @dataclass(frozen=True, slots=True)
-class Quote:
+class RunPrice:
     """The cost of a run before it is asked for.
 
     Attributes:
@@ -54,7 +54,7 @@ class Quote:
     epsilons: tuple[float, ...]
 
 
-def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
+def price_of_run(request: RunRequest, *, pool: NDArray[np.float64]) -> RunPrice:
     """Return the cost of a run at its caps, for the queries that are new: it cannot cost more.
 
     `pool` has its public rows; float64, shape (rows, features).
@@ -62,11 +62,11 @@ def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
     terms = request.terms
     seen = _preview(terms)
     most, public = most_exposed(terms)
-    return Quote(
+    return RunPrice(
         digest=hashlib.sha256(request.to_json().encode()).hexdigest(),
         request=request,
         public=_view(request, public),
-        coordinator=_view(request, charged_cost(terms, most)) if terms.rule.at_parties else None,
+        coordinator=_view(request, charged_price(terms, most)) if terms.rule.at_parties else None,
         delta=terms.delta,
         unit=terms.unit,
         neighbors=neighbors(terms.unit, weight=terms.unit_votes_at(most)),
@@ -74,7 +74,7 @@ def quote_of(request: RunRequest, *, pool: NDArray[np.float64]) -> Quote:
         outlook=_outlook(terms, seen, queries=len(request.queries), pool=pool),
         trust=trust(UsedRun(terms, FORMS[request.settings.form])),
         epsilons=tuple(
-            public_cost(terms, seat).epsilon if request.new_queries else 0.0
+            public_price(terms, seat).epsilon if request.new_queries else 0.0
             for seat in range(len(request.parties))
         ),
     )

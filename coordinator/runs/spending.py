@@ -38,7 +38,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class HospitalSpending:
     """The cost of runs for one hospital's units: epsilons and deltas add up.
 
     Attributes:
@@ -77,14 +77,14 @@ class Spending:
             total[one.hospital] += one.epsilon
         return dict(total)
 
-    def by_hospital(self) -> list[Spent]:
+    def by_hospital(self) -> list[HospitalSpending]:
         """Return the spending for each hospital's units, the most first."""
         terms, shares = self.terms(), self._queue.shares()
         found = _spent(terms[run] for run, share in shares.items() if share and run in terms)
         return sorted(found, key=lambda one: (-one.epsilon, one.hospital))
 
 
-def _spent(runs: Iterable[Terms]) -> list[Spent]:
+def _spent(runs: Iterable[Terms]) -> list[HospitalSpending]:
     groups = defaultdict[tuple[tuple[str, ...], str], list[Cost]](list)
     for of in runs:
         groups[of.hospitals, of.unit].append((of.epsilon, of.delta))
@@ -97,9 +97,9 @@ def _spent(runs: Iterable[Terms]) -> list[Spent]:
     return [_added_up(hospital, unit, totals) for (hospital, unit), totals in found.items()]
 
 
-def _added_up(hospital: str, unit: str, totals: list[tuple[int, float, float]]) -> Spent:
+def _added_up(hospital: str, unit: str, totals: list[tuple[int, float, float]]) -> HospitalSpending:
     runs, epsilons, deltas = zip(*totals, strict=True)
-    return Spent(hospital, unit, sum(runs), math.fsum(epsilons), math.fsum(deltas))
+    return HospitalSpending(hospital, unit, sum(runs), math.fsum(epsilons), math.fsum(deltas))
 
 
 def _terms_in(text: str) -> Terms:

@@ -326,7 +326,7 @@ class RunWorker:
             else:
                 self._wait_for_hospitals(run, said(error), error)
         else:
-            self._finish(run, labeling, gives_up=stopping)
+            self._finish(run, labeling, voids=stopping)
             return labeling
         return None
 
@@ -365,10 +365,10 @@ class RunWorker:
         self._read_out(run, said(error))
         self._queue.enter(run.request.name, RunState.INCOMPLETE, said(error))
 
-    def _finish(self, run: OpenRun, labeling: LabelingRun, *, gives_up: bool) -> None:
+    def _finish(self, run: OpenRun, labeling: LabelingRun, *, voids: bool) -> None:
         """Bring the batch to its end that was open when an earlier life ended."""
         try:
-            labeling.finish(gives_up=gives_up)
+            labeling.finish(voids=voids)
         except VoidBatchError as error:
             _note_void(run, error)
             _log.warning("run %s: %s", run.request.name, said(error))

@@ -26,7 +26,7 @@ from pate_fed.errors import (
     InvalidSettingError,
     RunDirectoryError,
 )
-from pate_fed.mechanisms import DEPLOYED
+from pate_fed.mechanisms import DEPLOYED_MECHANISMS
 from pate_fed.options import OPTIONS, option_of
 from pate_fed.planning import RunSettings, resolve, terms_of
 from pate_fed.queries import QueryPool
@@ -34,7 +34,7 @@ from pate_fed.record.manifest import PartitionProof
 from pate_fed.record.settings import EarlierRun, OwnSettings
 from pate_fed.report import FinishedRun, read_run
 from pate_fed.report.ended_run import UsedRun
-from pate_fed.series import cost_of_runs, cost_of_series, order_of_rounds
+from pate_fed.series import order_of_rounds, price_of_runs, price_of_series
 from pate_fed.terms import RunTerms, is_run_name
 from pate_fed.version import __version__
 from protocols.forms import FORMS
@@ -203,7 +203,7 @@ class EarlierRuns:
             )
         before = _with_rest(settings, terms)
         unit = terms[-1].unit
-        public = max(cost_of_series(terms, seat, unit=unit).epsilon for seat in _seats(terms))
+        public = max(price_of_series(terms, seat, unit=unit).epsilon for seat in _seats(terms))
         stated = self.record.privacy.views.public.epsilon
         if stated is None or abs(public - stated) > _ROUNDED * stated:
             raise RunDirectoryError(
@@ -287,7 +287,7 @@ def _require_same_version(record: FinishedRun) -> None:
 
 def _require_private(mechanism: str | None) -> None:
     """Refuse mechanisms for comparison only: no sum of rounds holds for their readers."""
-    if mechanism not in DEPLOYED:
+    if mechanism not in DEPLOYED_MECHANISMS:
         raise InvalidSettingError(
             "beside --after a mechanism must release labels at a price", mechanism
         )
@@ -309,7 +309,7 @@ def _with_rest(settings: RunSettings, earlier: Sequence[RunTerms]) -> Before:
         return Before(settings)
     last = earlier[-1]
     spent = tuple(
-        cost_of_runs(earlier, seat, unit=last.unit, at_coordinator=last.rule.at_parties).epsilon
+        price_of_runs(earlier, seat, unit=last.unit, at_coordinator=last.rule.at_parties).epsilon
         for seat in _seats(earlier)
     )
     if len(budgets) != len(spent):

@@ -39,7 +39,7 @@ def export(out: OutOption, site: SiteOption = DEFAULT_SITE) -> None:
         if os.path.lexists(out):
             raise PartyUsageError("--out must be a new file in an existing folder")
         what = {"what": "audit log", "to": str(out)}
-        opened.records.state.note_taken(SiteAct.EXPORTED, what, by=decider(None))
+        opened.decisions.state.note_taken(SiteAct.EXPORTED, what, by=decider(None))
         export_all(opened.log, out, fault=PartyUsageError)
 
 

@@ -86,7 +86,7 @@ def join(
             joined.site.leave(joined.name)
         raise
     with opened_records(joined.site) as opened:
-        opened.records.state.note_joined(
+        opened.decisions.state.note_joined(
             joined.name,
             federation=joined.fingerprint_of_federation,
             identity=joined.identity.public,
@@ -172,7 +172,7 @@ def leave(
     try:
         with opened_records(opened) as noted:
             noted.database.become_node()  # a node that runs has the keys in its memory
-            noted.records.state.note_left(one.name, by=decider(None))
+            noted.decisions.state.note_left(one.name, by=decider(None))
     except JournalLockedError:
         raise
     except PartyError as error:  # leaving must not fail

@@ -138,7 +138,7 @@ def _quieten(site: Site) -> None:
 def _set_pause(folder: Path, *, is_paused: bool, by: str | None) -> None:
     who = decider(by)
     with open_records(folder) as opened:
-        decide = opened.records.state.pause if is_paused else opened.records.state.resume
+        decide = opened.decisions.state.pause if is_paused else opened.decisions.state.resume
         decide(by=who)
     state = "paused: it refuses every new batch" if is_paused else "taking part again"
     show(

@@ -21,7 +21,7 @@ from party.cli.terminal import (
 from party.errors import JoinError, NotConfirmedError, PinError, WordsDifferError
 from party.owner import OpenSite, open_records
 from party.site.joining import ask_membership
-from party.site.peers import PeerStanding, named_by, require_compared, standings
+from party.site.peers import ListedPeer, listed_peers, named_by, require_compared
 from pate_fed.nodes import one_line
 from pate_fed.nodes.command_line import Commands, show
 from protocols.fingerprint_words import spoken
@@ -48,7 +48,7 @@ def list_peers(
             membership = ask_membership(joined)
         except JoinError as error:
             tell(f"The coordinator was not asked: {error.code}: {one_line(str(error))}")
-        found = standings(opened.records.pins(), membership)
+        found = listed_peers(opened.decisions.pins(), membership)
     show(
         {"asked": membership is not None, "peers": [_table(one) for one in found]},
         [line for one in found for line in _lines(one, asked=membership is not None)]
@@ -88,7 +88,7 @@ def add(  # noqa: PLR0917 - one argument per option
         identity = named_by(ask_membership(opened.site.membership(federation)), name)
         require_compared(identity, compared)
         name = normalized(ours or name)
-        pin = opened.records.add_pin(name, identity, body=body or "", how=how, by=by)
+        pin = opened.decisions.add_pin(name, identity, body=body or "", how=how, by=by)
     show(
         {"pinned": name, "fingerprint": identity.fingerprint.hex(), "body": pin.body},
         (f"{name} is pinned, and counts as checked.",),
@@ -117,7 +117,7 @@ def check(
             for joined in here
             for name in check_in_one_sitting(opened, ask_membership(joined), by=decider(by))
         ]
-        pins = len(opened.records.pins())
+        pins = len(opened.decisions.pins())
     show({}, (f"{pins} peer(s) are pinned, and count as checked.",))
     if differing:
         raise WordsDifferError(
@@ -131,7 +131,7 @@ def check_in_one_sitting(opened: OpenSite, membership: Membership, *, by: str) -
     Returns:
         Names of the peers whose words were others.
     """
-    found = [one for one in standings(opened.records.pins(), membership) if one.pin is None]
+    found = [one for one in listed_peers(opened.decisions.pins(), membership) if one.pin is None]
     differing: list[str] = []
     how = ""
     for number, one in enumerate(found, start=1):
@@ -149,7 +149,7 @@ def check_in_one_sitting(opened: OpenSite, membership: Membership, *, by: str) -
         how = _ask_how(how)
         body = ask_text("Whom does it belong to?", one.name)
         try:
-            opened.records.add_pin(normalized(one.name), one.identity, body=body, how=how, by=by)
+            opened.decisions.add_pin(normalized(one.name), one.identity, body=body, how=how, by=by)
         except PinError as error:
             tell(f"{error.code}: {one_line(str(error))}")
     return differing
@@ -171,14 +171,14 @@ def remove(
 ) -> None:
     """Drop a pin: from the next run on the peer does not count."""
     with open_records(site) as opened:
-        pin = opened.records.remove_pin(normalized(name), by=decider(by))
+        pin = opened.decisions.remove_pin(normalized(name), by=decider(by))
     show(
         {"removed": name, "fingerprint": pin.identity.fingerprint.hex()},
         (f"{name} is pinned no more.",),
     )
 
 
-def _table(one: PeerStanding) -> dict[str, object]:
+def _table(one: ListedPeer) -> dict[str, object]:
     return {
         "name": one.name,
         "fingerprint": one.identity.fingerprint.hex(),
@@ -195,7 +195,7 @@ def _table(one: PeerStanding) -> dict[str, object]:
     }
 
 
-def _lines(one: PeerStanding, *, asked: bool) -> tuple[str, str]:
+def _lines(one: ListedPeer, *, asked: bool) -> tuple[str, str]:
     if one.pin is None:
         state = "not checked: counts for nothing"
     else:

@@ -116,7 +116,7 @@ def set_rules(
             saved = step.save(step.settings)
             digest = hashlib.sha256(read_regular(saved.path(SETTINGS_FILE))).digest()
             before = _words(_value(opened.site, name, federation))
-            opened.records.state.note_rule(name, value, file=digest, by=who, before=before)
+            opened.decisions.state.note_rule(name, value, file=digest, by=who, before=before)
     now = {name: _value(site_now, name, federation) for name in typed}
     show(
         {"rules": now, "by": who},

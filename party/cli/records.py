@@ -42,7 +42,7 @@ def add(
         finished(open_site(site)), file, label=label, patient_id=patient_id
     )
     with opened_records(changed) as opened:
-        opened.records.state.note_table(summary.digest, by=decider(None))
+        opened.decisions.state.note_table(summary.digest, by=decider(None))
     refused, is_running = of_another_table(changed), has_node(changed.path(DATABASE_FILE))
     hidden = f"fewer than {summary.floor}, or hidden beside such a count"
     show(
@@ -174,7 +174,7 @@ def tags(
     found = patient_tags(joined, name=name, key=key)
     with opened_records(joined) as opened:
         what = {"what": "patient tags", "to": str(out)}
-        opened.records.state.note_taken(SiteAct.EXPORTED, what, by=decider(None))
+        opened.decisions.state.note_taken(SiteAct.EXPORTED, what, by=decider(None))
     write_file(out, (json.dumps(found, indent=2) + "\n").encode())
     teachers = sum(len(one) for one in found["tasks"].values())
     show(

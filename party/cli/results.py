@@ -90,7 +90,7 @@ def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None) -> None:
     target = (out or Path(f"results-{one.run.hex()[:16]}")).absolute()
     refuse_existing(target)
     taken: dict[str, Fact] = {"run": one.run, "to": str(target)}
-    opened.records.state.note_taken(SiteAct.RESULTS_FETCHED, taken, by=decider(None))
+    opened.decisions.state.note_taken(SiteAct.RESULTS_FETCHED, taken, by=decider(None))
     with closing(_door(joined)) as door:
         verdict = fetch_results(
             door,

@@ -33,7 +33,7 @@ from party.errors import JoinError, NotConfirmedError, PartyError, PartyUsageErr
 from party.owner import open_records, open_site
 from party.site.joining import ask_membership
 from party.site.membership import SiteMembership
-from party.site.peers import PeerStanding, standings
+from party.site.peers import ListedPeer, listed_peers
 from party.site.policy import Rules
 from party.site.site import SCHEMA_VERSION, SETTINGS_FILE, SiteSettings
 from pate_fed.data.csv_file import read_csv
@@ -355,14 +355,14 @@ def _member(joined: SiteMembership) -> Membership | None:
             return None
 
 
-def _unchecked(sitting: _Sitting, membership: Membership) -> list[PeerStanding]:
+def _unchecked(sitting: _Sitting, membership: Membership) -> list[ListedPeer]:
     with open_records(sitting.folder) as opened:
-        return [one for one in standings(opened.records.pins(), membership) if one.pin is None]
+        return [one for one in listed_peers(opened.decisions.pins(), membership) if one.pin is None]
 
 
 def _not_there(sitting: _Sitting, membership: Membership) -> Iterator[str]:
     with open_records(sitting.folder) as opened:
-        known = {*membership.peer_names, *(pin.name for pin in opened.records.pins())}
+        known = {*membership.peer_names, *(pin.name for pin in opened.decisions.pins())}
     for name in sitting.answers.peers:
         if normalized(name) not in known:
             yield f"{name} is in the answers, and no member yet: pate-party setup"

@@ -31,7 +31,7 @@ an answer.
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
+class _InFederation:
     """Our state in one federation.
 
     Attributes:
@@ -89,19 +89,19 @@ def status(site: SiteOption = DEFAULT_SITE) -> None:
     """Show this hospital's state: memberships, data, teachers, peers, node."""
     opened = open_site(site)
     node, unread = _node(opened)
-    standings = [_standing(one, node) for one in opened.memberships]
+    federations = [_in_federation(one, node) for one in opened.memberships]
     settings = opened.settings
     checked, pause = _decided(opened)
-    troubles = _troubles(opened, {one.joined.name: one.answer for one in standings})
+    troubles = _troubles(opened, {one.joined.name: one.answer for one in federations})
     kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
     words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
-    several = len(standings) > 1
+    several = len(federations) > 1
     state = "" if node is None else state_of_node(opened, node)
     show(
         {
             "site": str(opened.folder),
             "words": words,
-            "federations": [one.record() for one in standings],
+            "federations": [one.record() for one in federations],
             "data": {"file": opened.data.file, "rows": opened.data.rows},
             "teachers": settings.teachers,
             "tasks_with_teachers": len(kept),
@@ -121,7 +121,7 @@ def status(site: SiteOption = DEFAULT_SITE) -> None:
         },
         (
             f"This hospital   {words or 'it has no keys any more'}",
-            *(line for one in standings for line in one.lines(several=several)),
+            *(line for one in federations for line in one.lines(several=several)),
             f"Data            {opened.data.file or 'none: see pate-party data add'}",
             f"Teachers        {settings.teachers}, trained for {len(kept)} task(s)",
             f"Checked peers   {'?' if checked is None else checked}",
@@ -135,11 +135,11 @@ def status(site: SiteOption = DEFAULT_SITE) -> None:
     )
 
 
-def _standing(joined: SiteMembership, node: Status | None) -> _Standing:
+def _in_federation(joined: SiteMembership, node: Status | None) -> _InFederation:
     answer = _ask(joined)
     known = None if node is None else node.federations.get(joined.name)
     state = "" if node is None or known is None else _node_state(joined, node, known, answer)
-    return _Standing(joined, answer, known, state)
+    return _InFederation(joined, answer, known, state)
 
 
 def _node(site: Site) -> tuple[Status | None, str]:
@@ -235,7 +235,7 @@ def _decided(site: Site) -> tuple[int | None, tuple[str, float] | None]:
     """Return how many peers were checked, and who paused the site and when."""
     try:
         with opened_records(site) as opened:
-            return len(opened.records.pins()), opened.records.state.paused()
+            return len(opened.decisions.pins()), opened.decisions.state.paused()
     except PartyError:  # the troubles name the database's fault
         return None, None
 

@@ -17,7 +17,7 @@ from party.decision.decisions import (
 from party.decision.federation_node import FederationNode
 from party.decision.refusals import Refusals
 from party.errors import Reason, RefusalError, TooManyPendingError
-from party.site.people_decisions import Approval, ApprovalState, SiteRecords, Subject
+from party.site.people_decisions import Approval, ApprovalState, PeopleDecisions, Subject
 from party.storage import SiteAuditLog
 from pate_fed.terms import RunTerms
 from protocols.run_scope import RunScope
@@ -34,13 +34,13 @@ class DecisionLog:
     def __init__(
         self,
         audit: SiteAuditLog,
-        records: SiteRecords,
+        decisions: PeopleDecisions,
         *,
         clock: Callable[[], float],
         asks_about_runs: bool,
     ) -> None:
         self._audit = audit
-        self._records = records
+        self._decisions = decisions
         self._refusals = Refusals(audit)
         self._clock = clock
         self._asks_about_runs = asks_about_runs
@@ -71,7 +71,7 @@ class DecisionLog:
                 self._note_refusal(one, decision)
             case BatchAccepted(scope=scope):
                 if self._asks_about_runs:
-                    self._records.use(
+                    self._decisions.use(
                         scope.digest,
                         coordinator=scope.coordinator,
                         kind=kind,
@@ -97,10 +97,12 @@ class DecisionLog:
         Raises:
             StorageError: it cannot be read.
         """
-        pool = self._records.decision(Subject.POOL, _pool_of(scope), coordinator=scope.coordinator)
+        pool = self._decisions.decision(
+            Subject.POOL, _pool_of(scope), coordinator=scope.coordinator
+        )
         if not self._asks_about_runs:
             return pool
-        run = self._records.decision(Subject.RUN, scope.digest, coordinator=scope.coordinator)
+        run = self._decisions.decision(Subject.RUN, scope.digest, coordinator=scope.coordinator)
         is_approved = run is not None and run.state is ApprovalState.APPROVED
         if is_approved and pool is not None and pool.state is ApprovalState.REJECTED:
             return pool
@@ -116,7 +118,7 @@ class DecisionLog:
         if self._asks_about_runs:
             asked.append((Subject.RUN, scope.digest))
         for subject, digest in asked:
-            self._records.ask(
+            self._decisions.ask(
                 subject,
                 digest,
                 coordinator=scope.coordinator,

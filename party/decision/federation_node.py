@@ -14,7 +14,7 @@ from dataclasses import replace
 from party.decision.node import PartyNode
 from party.site.joining import CoordinatorDoor
 from party.site.membership import SiteMembership
-from party.site.people_decisions import SiteRecords
+from party.site.people_decisions import PeopleDecisions
 from party.site.status_file import FederationStatus
 from party.storage import SiteAuditLog
 from party.storage.site_audit_log import sign_head
@@ -43,7 +43,7 @@ class FederationNode:
         *,
         node: PartyNode,
         audit: SiteAuditLog,
-        records: SiteRecords,
+        decisions: PeopleDecisions,
         clock: Callable[[], float],
     ) -> None:
         self.membership = membership
@@ -54,7 +54,7 @@ class FederationNode:
         self.seen: tuple[object, ...] = ()
         self.found_head = b""
         self._audit = audit
-        self._records = records
+        self._decisions = decisions
         self._clock = clock
         self._standing = "", 0.0  # set by the thread that listens, hence not in the status
 
@@ -109,7 +109,7 @@ class FederationNode:
         identities = [PublicIdentity(key) for key in answer.peer_keys]
         self.heard = {identity.fingerprint: identity for identity in identities}
         if answer.state == "member":
-            self._records.withdraw(coordinator=self.coordinator, open_runs=answer.open_runs)
+            self._decisions.withdraw(coordinator=self.coordinator, open_runs=answer.open_runs)
         self._standing = answer.state, self._clock()
 
     def current_status(self) -> FederationStatus:
@@ -130,9 +130,9 @@ class FederationNode:
         last = read_audit_head(audit_head, self.membership.identity.public)
         if self._audit.goes_on_from(last.records, last.head):
             self.found_head = hashlib.sha256(audit_head).digest()
-        elif not self._records.state.witness():
+        elif not self._decisions.state.witness():
             _log.error("the audit log does not go on from its last signed head")
-            self._records.state.note_witness(last.records, last.head)
+            self._decisions.state.note_witness(last.records, last.head)
 
     def __repr__(self) -> str:
         return f"FederationNode({self.membership.name})"

@@ -34,8 +34,8 @@ from pate_fed.errors import (
     OutcomeCapError,
     UnsupportedEventError,
 )
-from pate_fed.mechanisms import DEPLOYED
-from pate_fed.prices import charged_cost, is_within_budget
+from pate_fed.mechanisms import DEPLOYED_MECHANISMS
+from pate_fed.prices import charged_price, is_within_budget
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.terms import MOST_VOID_BATCHES, BatchTerms, RunTerms
@@ -131,7 +131,7 @@ class Guard:
             raise RefusalError(
                 Reason.BUDGET,
                 f"a run must cost at most its budget, epsilon {terms.budgets[seat]:g}, at its caps",
-                f"{charged_cost(terms, seat).epsilon:g}",
+                f"{charged_price(terms, seat).epsilon:g}",
             )
 
     def review_evaluation(
@@ -406,7 +406,11 @@ class Guard:
             rule.sigma1 is not None and rule.sigma1 < policy.least_sigma1
         )
         # Whatever a policy says, the others are for simulations.
-        served = policy.mechanisms if policy.simulated else policy.mechanisms.intersection(DEPLOYED)
+        served = (
+            policy.mechanisms
+            if policy.simulated
+            else policy.mechanisms.intersection(DEPLOYED_MECHANISMS)
+        )
         is_known = terms.is_evaluation or rule.mechanism in served
         if quiet or terms.delta > policy.most_delta or not is_known:
             raise RefusalError(Reason.MECHANISM, "noise and delta must be within policy", "not")

@@ -15,7 +15,7 @@ from pate_fed.accounting import FormalCost, PrivacyLedger, event_additive_delta
 from pate_fed.accounting.costs import neighbors
 from pate_fed.charges import whole_charge
 from pate_fed.evaluation import neighbors_of
-from pate_fed.prices import charged_cost
+from pate_fed.prices import charged_price
 from pate_fed.terms import RunTerms
 from protocols.values import decode_value
 
@@ -170,7 +170,7 @@ def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger, stated: FormalCost)
     is_seen_by_coordinator = terms.rule.at_parties and not terms.is_evaluation
     return Cost(
         run_epsilon=stated.epsilon,
-        coordinator_epsilon=charged_cost(terms, seat).epsilon if is_seen_by_coordinator else None,
+        coordinator_epsilon=charged_price(terms, seat).epsilon if is_seen_by_coordinator else None,
         delta=terms.delta,
         neighbors=neighbors_of(terms.unit)
         if terms.is_evaluation

@@ -9,7 +9,7 @@ import numpy as np
 from party.doctor.probes import PartyProbes
 from party.errors import DataChangedError, DataError, PartyError
 from party.site.own_table import read_registered
-from party.site.people_decisions import SiteRecords
+from party.site.people_decisions import PeopleDecisions
 from party.site.site import Site
 from party.site.tasks import read_task
 from pate_fed.data.columns import canonical_cells, read_column, sorted_names
@@ -91,7 +91,7 @@ def check_columns(site: Site, around: PartyProbes) -> Finding:
     """Look for columns of approved pools in which own rows look alike to teachers."""
     try:
         with site.open_database() as database:
-            pools = SiteRecords(database, clock=around.clock).decided().pools
+            pools = PeopleDecisions(database, clock=around.clock).decided().pools
         schemas = {one.digest: one.schema for one in _learning_tasks(site, pools)}
         flat = set()
         if schemas:

@@ -22,7 +22,7 @@ from party.errors import (
 )
 from party.site.evaluations import task_of
 from party.site.membership import CA_FILE, MEMBERSHIPS_FOLDER, SiteMembership
-from party.site.people_decisions import Approval, ApprovalState, SiteRecords
+from party.site.people_decisions import Approval, ApprovalState, PeopleDecisions
 from party.site.site import SETTINGS_FILE, Site
 from party.site.status_file import FILE, known_status
 from party.site.tasks import read_task
@@ -45,7 +45,7 @@ def check_database(site: Site, around: PartyProbes) -> Finding:
     budget = site.settings.new_ledger()
     try:
         with site.open_database() as database:
-            decided = SiteRecords(database, clock=around.clock).decided()
+            decided = PeopleDecisions(database, clock=around.clock).decided()
             SiteAuditLog(database).verify()
             ledger = read_ledger(database, budget=budget)
     except BrokenSiteLogError as error:
@@ -178,7 +178,7 @@ def check_peers(site: Site, around: PartyProbes) -> Finding:
     try:
         policy = site.settings.policy_for(frozenset())
         with site.open_database() as database:
-            pins = SiteRecords(database, clock=around.clock).pins()
+            pins = PeopleDecisions(database, clock=around.clock).pins()
     except PartyError as error:
         said = f"Checked peers cannot be counted ({error.code}): {error}."
         return fail(said, "Mend party.toml or the database first.")
@@ -217,7 +217,7 @@ def check_tasks(site: Site, around: PartyProbes) -> Finding:
     """Look whether every pool that was approved can be answered, here and by the node that runs."""
     try:
         with site.open_database() as database:
-            pools = SiteRecords(database, clock=around.clock).decided().pools
+            pools = PeopleDecisions(database, clock=around.clock).decided().pools
     except PartyError as error:
         said = f"The approvals cannot be read ({error.code})."
         return fail(said, "Mend the database first.")
@@ -260,7 +260,7 @@ def check_requests(site: Site, around: PartyProbes) -> Finding:
     """Look whether everything that waits for a person can be read."""
     try:
         with site.open_database() as database:
-            records = SiteRecords(database, clock=around.clock)
+            records = PeopleDecisions(database, clock=around.clock)
             waiting = records.approvals(ApprovalState.PENDING)
     except PartyError as error:
         said = f"The requests cannot be read ({error.code})."

@@ -129,7 +129,7 @@ class Pages:
         cookie = self._sessions.open(request.query_params.get("link", ""))
         if cookie is None:
             return HTMLResponse(_template("enter.html.j2").render(is_open=False), _FORBIDDEN)
-        self._opened.records.state.note_page(by=self._by)
+        self._opened.decisions.state.note_page(by=self._by)
         # A page and not a redirect: a browser that came from elsewhere would not bring the cookie.
         answer = HTMLResponse(_template("enter.html.j2").render(is_open=True))
         answer.set_cookie(
@@ -238,7 +238,7 @@ class Pages:
         del request
         self._opened.log.verify()
         what = {"what": "audit log"}
-        self._opened.records.state.note_taken(SiteAct.EXPORTED, what, by=self._by)
+        self._opened.decisions.state.note_taken(SiteAct.EXPORTED, what, by=self._by)
         lines = (f"{as_line(table)}\n".encode("ascii") for table in self._opened.log.tables())
         headers = {"content-disposition": 'attachment; filename="audit-log.jsonl"'}
         return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
@@ -268,13 +268,13 @@ class Pages:
     def pause(self, request: Request) -> Response:
         """Refuse every new batch from now on."""
         del request
-        self._opened.records.state.pause(by=self._by)
+        self._opened.decisions.state.pause(by=self._by)
         return RedirectResponse("./", _SEE_OTHER)
 
     def resume(self, request: Request) -> Response:
         """Take part again."""
         del request
-        self._opened.records.state.resume(by=self._by)
+        self._opened.decisions.state.resume(by=self._by)
         return RedirectResponse("./", _SEE_OTHER)
 
     # Helpers ----------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ class Pages:
 
     def _show(self, request: Request, page: str, **values: Any) -> Response:
         status = known_status(self._opened.site.path(STATUS_FILE))
-        paused = self._opened.records.state.paused()
+        paused = self._opened.decisions.state.paused()
         newest = self._approvals.newest
         return HTMLResponse(
             _template(f"{page}.html.j2").render(

@@ -118,7 +118,7 @@ def request_of(opened: OpenSite, request: Request) -> dict[str, Any]:
 
 def waiting(opened: OpenSite) -> list[dict[str, Any]]:
     """Return the requests to decide next; a run includes its pool."""
-    pending = list(opened.records.approvals(ApprovalState.PENDING))
+    pending = list(opened.decisions.approvals(ApprovalState.PENDING))
     listed = (opened.request(one, fetch=False) for one in opened.to_decide(pending))
     return [request_of(opened, one) for one in listed]
 

@@ -46,7 +46,7 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerStanding:
+class ListedPeer:
     """The facts about a peer, for people.
 
     Attributes:
@@ -89,7 +89,7 @@ def require_compared(identity: PublicIdentity, compared: str) -> None:
         raise WordsDifferError("the words must be those that the peer's own people read aloud")
 
 
-def standings(pins: Iterable[Pin], membership: Membership | None) -> tuple[PeerStanding, ...]:
+def listed_peers(pins: Iterable[Pin], membership: Membership | None) -> tuple[ListedPeer, ...]:
     """Put our own checks beside the coordinator's word, if it was asked, by name."""
     named: dict[bytes, tuple[str, PublicIdentity]] = {}
     if membership is not None:
@@ -98,11 +98,11 @@ def standings(pins: Iterable[Pin], membership: Membership | None) -> tuple[PeerS
             named[identity.fingerprint] = name, identity
     ours = {pin.identity.fingerprint: pin for pin in pins}
     checked = [
-        PeerStanding(pin.name, pin.identity, pin, fingerprint in named)
+        ListedPeer(pin.name, pin.identity, pin, fingerprint in named)
         for fingerprint, pin in ours.items()
     ]
     heard = [
-        PeerStanding(name, identity, None, is_member=True)
+        ListedPeer(name, identity, None, is_member=True)
         for fingerprint, (name, identity) in named.items()
         if fingerprint not in ours
     ]

@@ -131,7 +131,7 @@ class Decided:
         return frozenset[bytes]().union(*self.approved_pools.values())
 
 
-class SiteRecords:
+class PeopleDecisions:
     """The decisions of a site's people, in its database.
 
     Every call raises `StorageError` where nothing can be read or stored; nothing is changed then.

@@ -10,7 +10,7 @@ from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
 from pate_fed.accounting.formal_cost import ROUNDING_ROOM
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.cells import folded, plain
-from pate_fed.mechanisms import DEPLOYED
+from pate_fed.mechanisms import DEPLOYED_MECHANISMS
 from protocols.forms import DEPLOYED_FORMS
 from protocols.suites import DEFAULT_SUITE, SUITES
 
@@ -77,7 +77,7 @@ class Rules:
     )
     suites: frozenset[str] = field(default=frozenset({DEFAULT_SUITE}), metadata=_each_of(SUITES))
     mechanisms: frozenset[str] = field(
-        default=frozenset({"threshold", "gnmax"}), metadata=_each_of(DEPLOYED)
+        default=frozenset({"threshold", "gnmax"}), metadata=_each_of(DEPLOYED_MECHANISMS)
     )
     noise_places: frozenset[NoisePlace] = frozenset({"coordinator", "parties"})
     units: frozenset[PrivacyUnit] = frozenset({"record", "party"})

@@ -13,13 +13,13 @@ from sqlalchemy import Connection, Row, bindparam, select
 from party.errors import ApprovalError, StorageDamagedError
 from party.storage import PartyDatabase, SiteAuditLog
 from party.storage.site_audit_log import SiteAct
-from party.storage.site_schema import StandingRow
+from party.storage.site_schema import SiteStateRow
 from pate_fed.nodes.audit_log import Fact
 from pate_fed.nodes.database import put
 from protocols.identity import PublicIdentity
 
 _PAUSE, _MEMBERSHIP, _WITNESS = "pause", "membership ", "witness"
-_NOTE = select(StandingRow).where(StandingRow.name == bindparam("name"))
+_NOTE = select(SiteStateRow).where(SiteStateRow.name == bindparam("name"))
 
 
 class SiteState:
@@ -152,7 +152,7 @@ class SiteState:
                 return
             at = self._clock()
             new = {"name": name, "value": value, "changed_by": by, "changed_at": at}
-            put(connection, StandingRow, new)
+            put(connection, SiteStateRow, new)
             known: dict[str, Fact] = {"before": "" if row is None else row.value, "after": value}
             who: dict[str, Fact] = {"by": by, "from": self._origin} if by else {}
             self._log.append(kind, {**known, **detail, **who}, at=at, connection=connection)

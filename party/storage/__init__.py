@@ -12,7 +12,7 @@ from party.storage.ledger_store import (
     read_ledger,
 )
 from party.storage.party_database import PartyDatabase, has_node
-from party.storage.run_prices import RunCosts
+from party.storage.run_prices import RunPrices
 from party.storage.sent import SentLog
 from party.storage.site_audit_log import SiteAuditLog
 
@@ -20,7 +20,7 @@ __all__ = [
     "Journal",
     "LedgerStore",
     "PartyDatabase",
-    "RunCosts",
+    "RunPrices",
     "SentLog",
     "SiteAuditLog",
     "charges_in",

@@ -14,19 +14,19 @@ from sqlalchemy import bindparam, select
 
 from party.errors import StorageDamagedError
 from party.storage.party_database import PartyDatabase
-from party.storage.site_schema import RunCostRow
+from party.storage.site_schema import RunPriceRow
 from pate_fed import version
 from pate_fed.accounting import FormalCost
 from pate_fed.nodes.database import put
-from pate_fed.prices import run_cost
+from pate_fed.prices import run_price
 from pate_fed.terms import RunTerms
 from protocols.values import encode_value
 
-_RECORD = select(RunCostRow.record).where(RunCostRow.key == bindparam("key"))
+_RECORD = select(RunPriceRow.record).where(RunPriceRow.key == bindparam("key"))
 
 
-class RunCosts:
-    """`prices.run_cost` of runs. Every process of the site may read and add them.
+class RunPrices:
+    """`prices.run_price` of runs. Every process of the site may read and add them.
 
     The node, which looks at any terms that are sent, adds none: they could fill the disk.
     """
@@ -47,9 +47,9 @@ class RunCosts:
             stored = connection.scalar(_RECORD, {"key": key})
         if stored is not None:
             return _cost_in(stored)
-        found = run_cost(terms)
+        found = run_price(terms)
         with self._database.transaction() as connection:
-            put(connection, RunCostRow, {"key": key, "record": json.dumps(asdict(found))})
+            put(connection, RunPriceRow, {"key": key, "record": json.dumps(asdict(found))})
         return found
 
 

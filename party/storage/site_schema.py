@@ -172,7 +172,7 @@ class RunSetupRow(SiteRow):
     scope: Mapped[bytes] = mapped_column(ForeignKey("run_charges.scope"))
 
 
-class RunCostRow(SiteRow):
+class RunPriceRow(SiteRow):
     """The stated cost of a run, by SHA-256 of version and terms; see `run_costs`."""
 
     __tablename__ = "run_costs"
@@ -225,7 +225,7 @@ class ApprovalRow(SiteRow):
     __table_args__ = (UniqueConstraint("kind", "digest", "coordinator"),)
 
 
-class StandingRow(SiteRow):
+class SiteStateRow(SiteRow):
     """The last note of a changing value; changed by "" where it was no person."""
 
     __tablename__ = "standing"

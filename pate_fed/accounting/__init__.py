@@ -9,19 +9,12 @@ These arguments mean the same in all functions of `pate_fed`, if none says other
 - `sigma`: standard deviation of the total noise in each count, in votes; above 0
 - `weight`: votes that one neighboring change can move; above 0
 
-Costs are in nats. `ranges` lists the range of each number.
+RDP is in nats at each order, shape (orders,). `ranges` lists the range of each number.
 """
 
 from pate_fed.accounting.accountant import RenyiAccountant
-from pate_fed.accounting.conversion import (
-    DENSE_ORDERS,
-    ConvertedEpsilon,
-    convert_at_orders,
-    convert_costly_curve,
-    convert_curve,
-)
+from pate_fed.accounting.conversion import convert_curve
 from pate_fed.accounting.costs import FormalCost, PerInstanceCost, neighbors
-from pate_fed.accounting.counts_composition import rows_epsilon
 from pate_fed.accounting.curves import (
     event_additive_delta,
     event_approximate_rdp,
@@ -31,11 +24,7 @@ from pate_fed.accounting.curves import (
     event_rdp,
 )
 from pate_fed.accounting.distributed_bounds import distributed_label_rdp
-from pate_fed.accounting.distributed_costs import (
-    charged_rows_cost,
-    distributed_labels_cost,
-    rows_cost,
-)
+from pate_fed.accounting.distributed_costs import distributed_labels_cost, rows_cost
 from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.accounting.events import (
     ConfidentGaussianMaxEvent,
@@ -47,33 +36,18 @@ from pate_fed.accounting.events import (
     PrivacyEvent,
     StableGaussianMaxEvent,
     StableLaplaceMaxEvent,
-    event_from_record,
 )
-from pate_fed.accounting.gaussian_dp import (
-    gdp_epsilon,
-    gdp_log_delta,
-    gdp_mu,
-    gdp_mu_squared,
-)
-from pate_fed.accounting.label_bounds import (
-    LABEL_METHOD,
-    label_level_epsilon,
-    label_rdp,
-    threshold_bit_rdp,
-)
+from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu, gdp_mu_squared
+from pate_fed.accounting.label_bounds import label_level_epsilon, label_rdp, threshold_bit_rdp
 from pate_fed.accounting.outcome_caps import NO_OUTCOMES, OutcomeEntry, OutcomeLedger, Outcomes
 from pate_fed.accounting.privacy_ledger import LedgerEntry, PrivacyLedger, order_for_life
-from pate_fed.accounting.reservations import Entry, EntryState
+from pate_fed.accounting.reservations import EntryState
 
 __all__ = [
-    "DENSE_ORDERS",
-    "LABEL_METHOD",
     "NO_OUTCOMES",
     "ConfidentGaussianMaxEvent",
-    "ConvertedEpsilon",
     "DistributedCountsEvent",
     "DistributedGaussianMaxEvent",
-    "Entry",
     "EntryState",
     "FormalCost",
     "GaussianMaxEvent",
@@ -89,9 +63,6 @@ __all__ = [
     "RenyiAccountant",
     "StableGaussianMaxEvent",
     "StableLaplaceMaxEvent",
-    "charged_rows_cost",
-    "convert_at_orders",
-    "convert_costly_curve",
     "convert_curve",
     "distributed_label_rdp",
     "distributed_labels_cost",
@@ -99,12 +70,10 @@ __all__ = [
     "event_additive_delta",
     "event_approximate_rdp",
     "event_charged_rdp",
-    "event_from_record",
     "event_label_rdp",
     "event_public_rdp",
     "event_rdp",
     "gdp_epsilon",
-    "gdp_log_delta",
     "gdp_mu",
     "gdp_mu_squared",
     "label_level_epsilon",
@@ -112,6 +81,5 @@ __all__ = [
     "neighbors",
     "order_for_life",
     "rows_cost",
-    "rows_epsilon",
     "threshold_bit_rdp",
 ]

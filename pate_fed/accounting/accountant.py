@@ -34,11 +34,7 @@ class RenyiAccountant:
         return self._events
 
     def compose(self, *events: PrivacyEvent) -> None:
-        """Add events, all or none.
-
-        Raises:
-            UnsupportedEventError: one of them has no bound here; nothing was added.
-        """
+        """Add events, all or none: one without a bound is an UnsupportedEventError."""
         for event in events:
             event_approximate_rdp(event, [2.0])  # refuses one without a bound
         self._events += events
@@ -59,11 +55,7 @@ class RenyiAccountant:
         return total
 
     def get_converted(self, delta: float) -> ConvertedEpsilon:
-        """Return epsilon at `delta` with its order, and whether that was the grid's edge.
-
-        Raises:
-            InvalidParameterError: `delta` is not in (0, 1), or not above `additive_delta`.
-        """
+        """Return epsilon at `delta`, which must be above `additive_delta`, and its order."""
         left = probability("delta", delta) - self.additive_delta
         if left <= 0:
             raise InvalidParameterError(

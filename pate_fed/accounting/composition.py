@@ -84,9 +84,6 @@ def labels_epsilon(
         asks: Most asks, fixed before the run.
         delta: In (0, 1).
         weight: Votes that one neighboring change can move in each ask.
-
-    Source:
-        docs/explanation/composition.md.
     """
     shift = math.sqrt(2) * positive("weight", weight) / positive("sigma", sigma)
     delta = probability("delta", delta)
@@ -247,11 +244,7 @@ class _Splines:
         return np.concatenate([_cubic(nodes) @ _QUASI, _MARGIN * hats], axis=-1)
 
     def around(self, coefficients: Table, reach: int) -> Table:
-        """Return the coefficients near each place, and the sizes of their fourth differences.
-
-        Returns:
-            Shape (2 (2 reach + 1), places).
-        """
+        """Return coefficients near places, and their fourth differences; (4 reach + 2, places)."""
         steps = np.arange(1, reach + 3)
         below = np.full(len(steps), coefficients[0])
         whole = np.concatenate([below, coefficients, coefficients[-1] + self._rise * steps])

@@ -86,11 +86,7 @@ def epsilon_at_order(rdp: float, order: float, *, delta: float) -> float:
 
 
 def rdp_within(epsilon: float, order: float, *, delta: float) -> float:
-    """Return the most RDP at one order that `epsilon_at_order` converts to at most `epsilon`.
-
-    Returns:
-        In nats; negative or 0 where this order allows no such epsilon.
-    """
+    """Return the most RDP at one order whose epsilon is at most this; 0 or less for none."""
     return epsilon - math.log1p(-1 / order) + (math.log(delta) + math.log(order)) / (order - 1)
 
 

@@ -35,14 +35,7 @@ from pate_fed.errors import UnsupportedEventError
 
 @singledispatch
 def event_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
-    """Bound the RDP of an event, for all votes.
-
-    Returns:
-        RDP at each order, in nats; shape (orders,).
-
-    Raises:
-        UnsupportedEventError: the table has no curve for the event.
-    """
+    """Bound the RDP of an event, for all votes; of one without a curve an UnsupportedEventError."""
     del orders
     raise UnsupportedEventError("an event must have an RDP curve", type(event).__name__)
 

@@ -4,10 +4,8 @@ A sum of m discrete Gaussians of variance parameter sigma^2 / m each is not a di
 
     Pr[sum = x] is proportional to e^(-x^2 / (2 sigma^2)) g(x mod m)                         (1)
 
-exactly, for a function g of m values that is nearly constant. Proof: write each share as y_i, and
-sum y_i^2 = x^2 / m + sum (y_i - x/m)^2. Adding 1 to every y_i leaves the last part as it is and
-moves x by m, so g(x), the sum over all y with sum x of e^(-m sum (y_i - x/m)^2 / (2 sigma^2)),
-has period m. Share by share, with s^2 = sigma^2 / m and g_1 = 1,
+exactly, for a function g of m values that is nearly constant. Share by share, with g_1 = 1 and
+s^2 = sigma^2 / m,
 
     g_{j+1}(x) = sum over y of g_j(y) e^(-(y - x j/(j+1))^2 (j+1) / (2 j s^2)).
 
@@ -18,10 +16,8 @@ All terms are positive and none is small beside the largest: nothing cancels or 
     A = sum over x of e^(-(x + (l-1) k)^2 / (2 sigma^2)) g(x)^l g(x-k)^(1-l),
     B = sum over x of e^(-x^2 / (2 sigma^2)) g(x),
 
-by completing the square: the known price of Gaussian noise plus a price for the shape of g. A
-neighboring change moves at most k votes: integers v with sum 0 and |v|_1 at most 2 k, at a cost of
-sum d(|v_c|). The law is log-concave (convolution keeps that), so d is convex with d(0) = 0, and the
-most is 2 d(k), for k votes from one class to another: `distributed_row_rdp`.
+the known price of Gaussian noise plus a price for the shape of g. A neighboring change moves at
+most k votes. It costs most, 2 d(k), if k go from one class to another: `distributed_row_rdp`.
 
 Source:
     Kairouz, Liu, Steinke 2021, Theorem 1 and Proposition 14 (closeness and closed forms).

@@ -67,11 +67,7 @@ def labels_cost(event: PrivacyEvent, *, options: int, delta: float) -> FormalCos
 
 
 def counts_cost(event: PrivacyEvent, *, delta: float) -> FormalCost:
-    """Return the cost for those who see the noisy counts, too.
-
-    Raises:
-        UnsupportedEventError: the event is of other noise.
-    """
+    """Return the cost for those who see the noisy counts, too; of Gaussian noise only."""
     if isinstance(event, DistributedEvent):
         return rows_cost(event, delta=delta)
     return gdp_cost(event, delta=delta)
@@ -86,11 +82,7 @@ def _composed(options: int, event: GaussianMaxEvent, delta: float) -> FormalCost
 
 
 def gdp_cost(event: PrivacyEvent, *, delta: float) -> FormalCost:
-    """Return the cost by exact Gaussian composition; infinite where there is next to no noise.
-
-    Raises:
-        UnsupportedEventError: the event is of other noise.
-    """
+    """Return the cost by exact Gaussian composition; infinite where there is next to no noise."""
     mu = math.sqrt(gdp_mu_squared(event))
     epsilon = gdp_epsilon(mu, delta) if mu <= LARGEST_MU else math.inf
     return FormalCost(epsilon, GDP_METHOD, COUNTS_VIEW)

@@ -120,11 +120,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
 @lru_cache(maxsize=256)
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """Return the largest mu at which a mu-GDP release is (epsilon, delta)-private, rounded down.
-
-    Raises:
-        InvalidParameterError: an argument is out of its range, or mu would exceed 1e6.
-    """
+    """Return the largest mu, at most 1e6, of an (epsilon, delta)-private release, rounded down."""
     from scipy.optimize import brentq  # noqa: PLC0415 - every command would wait for it
 
     log_delta = math.log(probability("delta", delta))

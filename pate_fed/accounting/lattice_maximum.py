@@ -17,12 +17,9 @@ How: branch and bound. On a box [A0, A1] x [B0, B1], finite or not, everything i
     P_j, |r_j| = -r_j the other way round;                                   (j)
     P_o falls with both;  r_o falls with A, rises with B;                    (o)
 
-because ln P_i is concave in A and in B (convolutions of log-concave sequences) and has growing
-differences in (A, B) (composition of two totally positive kernels). So corners bound E on the box.
-Boxes shrink to single points, which are exact. Far out, where a ratio grows without end, Hoelder's
-inequality bounds P^l Q^(1-l) on a cell by the moment of the counts themselves, and r < 0 has
-P G(r) <= (l-1) Q. With A and B both far above 0, E is that of two classes, but for the chance that
-the third still wins.
+So corners bound E on the box. Boxes shrink to single points, which are exact. Far out other bounds
+hold, and with A and B both far above 0, E is that of two classes, but for the chance that the third
+still wins.
 
 Proofs: docs/explanation/noise-at-the-parties.md.
 """

@@ -10,17 +10,9 @@ over every x. Written as sum_k P_k G(r_k), r_k = ln P_k/Q_k, G(r) = e^((order-1)
 (order-1) (e^-r - 1), it adds terms of at least 0 that are quadratic in s: nothing cancels.
 
 How: branch and bound. In a box with center c and half-diagonal rho, Taylor's formula gives E <=
-E(c) + |gradient| per axis + M rho^2 / 2. The bound M on the second derivatives follows from three
-facts, and from values at c only. Log P_k is concave (Prekopa). Its second derivative is at least -1
-and its third at most 2 in size: they are a variance minus 1, and a third central moment, of a
-Gaussian restricted to a convex set; Brascamp-Lieb bounds both. So, for |y| <= rho,
-
-    ln P_k(c+y) <= ln P_k(c) + |g_k| rho             g_k the gradient of ln P_k
-    |g_k(c+y)| <= |g_k| + rho,  |grad r_k(c+y)| <= min(s, |grad r_k| + 2 s rho)
-    |r_k(c+y) - r_k| <= |grad r_k| rho + s rho^2,    |second derivatives of r_k| <= 2 s
-
-A box whose bound exceeds the target is split. The error falls with the square of the size, so a
-few hundred boxes per order are enough. Outside a compact region `Choice.outside` bounds E.
+E(c) + |gradient| per axis + M rho^2 / 2, with a bound M that follows from values at c. A box whose
+bound exceeds the target is split: a few hundred boxes per order are enough. Outside a compact
+region `Choice.outside` bounds E.
 
 Arithmetic is in doubles; ln P_k is exact to 2e-13, and `_SLACK` covers the effect on E. Proofs:
 docs/explanation/label-level-bound.md.

@@ -99,11 +99,7 @@ class OutcomeLedger(Reservations[Outcomes]):
         return self.left == NO_OUTCOMES
 
     def worst_case(self, queries: int) -> Outcomes:
-        """Return the most that a batch may give if it stops at the caps by itself.
-
-        Raises:
-            OutcomeCapError: it has more queries than may still be asked.
-        """
+        """Return the most that a batch may give; an OutcomeCapError if it has too many queries."""
         asks_left = self.caps.asks - self.asks
         if whole("queries", queries) > asks_left:
             raise OutcomeCapError(

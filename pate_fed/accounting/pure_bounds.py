@@ -25,9 +25,6 @@ def pure_dp_rdp(
         bound: "sharp", which randomized response attains, or "paper",
             min(order epsilon^2 / 2, epsilon), which is never less.
 
-    Returns:
-        RDP in nats; shape (orders,).
-
     Source:
         Bun, Steinke 2016, Proposition 3.3. https://arxiv.org/abs/1605.02065
         Papernot et al. 2017, Theorem 2, for "paper".

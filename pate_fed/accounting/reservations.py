@@ -100,11 +100,7 @@ class Reservations(Generic[T]):
             """In the order of their reservation."""
 
     def commit(self, entry_id: str, spent: T, release_digest: bytes) -> Self:
-        """Count a release; the rest of its reservation is free again.
-
-        Raises:
-            LedgerError: it is too small, or the digest has another length.
-        """
+        """Count a release, no larger than its reservation; the rest is free again."""
         return self._settled(entry_id, EntryState.COMMITTED, spent, release_digest)
 
     def cancel(self, entry_id: str) -> Self:
@@ -123,11 +119,7 @@ class Reservations(Generic[T]):
         return self._settled(entry_id, EntryState.FORFEITED)
 
     def changed_since(self, before: Self) -> dict[int, dict[str, object]]:
-        """Return the records of the entries that are new or were settled, by their places.
-
-        Raises:
-            LedgerError: an entry is not there any more.
-        """
+        """Return the records of the entries that are new or were settled, by their places."""
         if len(self.entries) < len(before.entries):
             raise LedgerError("a ledger must keep every entry")
         # An unchanged entry is the same object, so this compares few.
@@ -178,11 +170,7 @@ def entry_to_record(entry: Entry[T], encode: Callable[[T], object]) -> dict[str,
 
 
 def entry_from_record(record: object, decode: Callable[[object], T]) -> Entry[T]:
-    """Read the record of `entry_to_record`.
-
-    Raises:
-        LedgerError: the record lacks a part, or contradicts itself.
-    """
+    """Read the record of `entry_to_record`; anything else is a LedgerError."""
     fields = {"entry_id", "state", "reserved", "spent", "release_digest"}
     if not isinstance(record, Mapping) or set(record) != fields:
         raise LedgerError(f"a ledger entry must hold {sorted(fields)}")

@@ -1,7 +1,6 @@
 """Audits: how much released labels tell about votes and about training records."""
 
 from pate_fed.audit.exposure import (
-    AUDITED,
     MOST_ASKS,
     Target,
     asks_for_error,
@@ -18,7 +17,6 @@ from pate_fed.audit.vote_leak import (
 from pate_fed.audit.win_chances import Noise, chances_and_slopes, win_chances
 
 __all__ = [
-    "AUDITED",
     "MOST_ASKS",
     "Answers",
     "LeakedVotes",

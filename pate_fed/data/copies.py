@@ -18,9 +18,6 @@ def without_copies(test: Records, *others: Records) -> tuple[Records, tuple[str,
     or most of the test would go: then patients look alike there, and a test without the frequent
     ones would be unfair. They stay, and a note says so.
 
-    Returns:
-        The test, and remarks for a person.
-
     Raises:
         InvalidDataError: every test image is such a copy.
     """

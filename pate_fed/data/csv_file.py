@@ -53,11 +53,7 @@ class CsvTable:
         return f"CsvTable(rows={len(self.lines)}, columns={len(self.header)})"
 
     def column(self, name: str) -> tuple[str, ...]:
-        """Return the cells of one column.
-
-        Raises:
-            MissingColumnError: the header has no such name.
-        """
+        """Return the cells of a column; one that the header lacks is a MissingColumnError."""
         if name in self.header:
             return self.columns[self.header.index(name)]
         others = f"{len(self.header)} columns of other names in the first row"
@@ -93,11 +89,7 @@ class CsvTable:
 
 
 def plain_or_packed(folder: Path, name: str) -> Path:
-    """Find a file in a folder, plain or with `.gz`.
-
-    Raises:
-        UnreadableFileError: neither is there.
-    """
+    """Find a file in a folder, plain or with `.gz`; none is an UnreadableFileError."""
     for candidate in (folder / f"{name}.gz", folder / name):
         if candidate.exists():
             return candidate
@@ -148,11 +140,7 @@ def parse(
     separator: str = ",",
     header: Sequence[str] | None = None,
 ) -> CsvTable:
-    """Read a table from a stream, as `read_csv` does from a file; `name` is for messages.
-
-    Raises:
-        UnreadableFileError: see `read_csv`.
-    """
+    """Read a table from a stream, as `read_csv` does from a file; `name` is for messages."""
     text = mended(_lines(stream, name))
     reader = csv.reader(text, strict=True, delimiter=separator, skipinitialspace=True)
     try:

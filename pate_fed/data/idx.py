@@ -22,9 +22,6 @@ _UNSIGNED_BYTES = 0x08
 def read_idx(path: Path, *, axes: int) -> NDArray[np.uint8]:
     """Read an idx file of unsigned bytes, plain or gzipped.
 
-    Returns:
-        uint8 array with `axes` axes.
-
     Raises:
         UnreadableFileError: the file is missing, no idx file of bytes with `axes` axes, damaged,
             too large, or shorter or longer than its header says.

@@ -59,11 +59,7 @@ class ImageEncoder:
     projection: Projection
 
     def apply(self, images: NDArray[np.uint8]) -> NDArray[np.float64]:
-        """Encode images; uint8, shape (n, height, width, channels), to float64, (n, components).
-
-        Raises:
-            InvalidDataError: images of another size.
-        """
+        """Encode images of its size, uint8; float64, shape (n, components)."""
         if images.shape[1:] != self.shape:
             raise InvalidDataError(
                 f"images must have height, width and channels {self.shape}", images.shape[1:]

@@ -104,11 +104,7 @@ class TablePreprocessing(Preprocessing):
 
     @classmethod
     def from_fields(cls, fields: list[Any]) -> TablePreprocessing:
-        """Restore it from the result of `fields`.
-
-        Raises:
-            TypeError, LookupError: it is anything else.
-        """
+        """Restore it from `fields`; anything else is a TypeError or a LookupError."""
         if not fields:
             raise LookupError("columns")
         return cls(
@@ -198,11 +194,7 @@ def _column_encoder(fields: Any, place: int) -> ColumnEncoder:
 
 
 def exactly(value: Any, kind: type) -> Any:
-    """Return a value that was read, if it is of exactly this type.
-
-    Raises:
-        TypeError: it is of another.
-    """
+    """Return a value that was read if it is of exactly this type; otherwise a TypeError."""
     if type(value) is not kind:
         raise TypeError
     return value

@@ -156,11 +156,7 @@ def read_public_inputs(path: Path) -> NDArray[np.float64]:
 
 
 def read_table(path: Path, separator: str = ",", decimal: str = ".") -> CsvTable:
-    """Read a CSV file, or a Parquet file by its name.
-
-    Raises:
-        UnreadableFileError: see `read_csv` and `read_parquet`.
-    """
+    """Read a CSV file, or a Parquet file by its name."""
     if path.suffix.lower() in _PARQUET:
         return read_parquet(path)
     return read_csv(path, separator=separator, decimal=decimal)

@@ -132,11 +132,7 @@ class TableEncoder:
         return sum(one.width for one in self.encoders)
 
     def apply(self, columns: tuple[Column, ...], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Encode some rows of the table that the encoder was fitted for.
-
-        Returns:
-            float64, shape (rows, features), finite.
-        """
+        """Encode rows of the table that it was fitted for; float64, (rows, features), finite."""
         features, place = np.empty((len(rows), self.features)), 0
         for encoder in self.encoders:
             features[:, place : place + encoder.width] = encoder.apply(

@@ -120,11 +120,7 @@ class LearningTask:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> LearningTask:
-        """Read the bytes of `to_bytes`, and nothing else.
-
-        Raises:
-            InvalidTaskError: it is anything else, or larger than the bounds.
-        """
+        """Read the bytes of `to_bytes`; anything else is an InvalidTaskError."""
         require_size(len(content))
         schema, start = _read_schema(content)
         count = content.count(b"\n", start)
@@ -160,11 +156,7 @@ def _read_schema(content: bytes) -> tuple[TaskSchema, int]:
 
 
 def require_size(size: int) -> None:
-    """Refuse a document of more than `MAX_TASK_BYTES`.
-
-    Raises:
-        InvalidTaskError: it is.
-    """
+    """Refuse a document of more than `MAX_TASK_BYTES`, as an InvalidTaskError."""
     if size > MAX_TASK_BYTES:
         raise InvalidTaskError(
             f"a task must have at most {MAX_TASK_BYTES} bytes: ask fewer rows, or leave columns "

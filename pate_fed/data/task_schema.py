@@ -320,11 +320,7 @@ def require_pool(rows: int, features: int) -> None:
 
 
 def require_room(rows: int, features: int, *, most_bytes: int) -> None:
-    """Refuse rows whose features need too much memory, before they are made.
-
-    Raises:
-        InvalidTaskError: they need more.
-    """
+    """Refuse rows whose features need too much memory, before they are made."""
     if not 1 <= features <= MOST_FEATURES:
         raise InvalidTaskError(
             f"a task must have 1 to {MOST_FEATURES} features: leave columns out with --ignore",

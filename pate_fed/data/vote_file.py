@@ -91,11 +91,7 @@ def _rows_of(raw: NDArray[np.generic], rows: tuple[int, int] | None) -> NDArray[
 
 
 def load_array(path: Path) -> NDArray[np.generic]:
-    """Load one array from a NumPy file, of any type but objects.
-
-    Raises:
-        UnreadableFileError: there is no such file, or it is no plain NumPy array.
-    """
+    """Load a plain NumPy array, of no objects; anything else is an UnreadableFileError."""
     try:
         with open_regular(path, most_bytes=MAX_FILE_BYTES) as file:
             raw = np.load(file, allow_pickle=False)

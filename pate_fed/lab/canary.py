@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting.ranges import probability, whole
 from pate_fed.errors import InvalidAnswersError, InvalidParameterError
-from pate_fed.mechanisms import Mechanism, NoisePlan, RandomBytes, keyed_stream
+from pate_fed.mechanisms import CoordinatorNoise, Mechanism, RandomBytes, keyed_stream
 from pate_fed.votes import SummedHistogram
 
 LEAST_TRIALS: Final = 100
@@ -159,7 +159,7 @@ def releases_of(mechanism: Mechanism, random_bytes: RandomBytes) -> Release:
         summed = SummedHistogram(counts, total_votes=int(counts[0].sum()))
         released = mechanism.release(
             summed,
-            noise=NoisePlan("coordinator"),
+            noise=CoordinatorNoise(),
             random_bytes=random_bytes,
             max_answers=rows,
         )

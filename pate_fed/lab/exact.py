@@ -61,9 +61,6 @@ def exact_threshold_rdp(
 
     The neighbor's top count lies up to `weight` higher or lower; the divergence is convex in
     that difference, so the ends are the worst.
-
-    Returns:
-        RDP in nats; shape (queries, orders).
     """
     grid = renyi_orders(orders)
     margin = threshold_margin(maxima, vote_threshold=vote_threshold, sigma=sigma)

@@ -32,11 +32,7 @@ Model = Callable[[NDArray[np.float64], Noise], tuple[NDArray[np.float64], NDArra
 def descend(
     answers: Answers, noise: Noise, *, teachers: int, model: Model = chances_and_slopes
 ) -> NDArray[np.float64]:
-    """Return votes by the paper's search, shifted so that they add up to the teachers.
-
-    Returns:
-        Votes, shape (classes,); may be negative after the shift.
-    """
+    """Return votes by the paper's search, shifted to add up to the teachers; some below 0."""
     labels = answers.labels.astype(np.float64)
     target = labels / np.linalg.norm(labels)
     classes = len(labels)

@@ -110,11 +110,7 @@ def checked_tops(votes: NDArray[np.int64], offsets: ArrayLike | None = None) -> 
 def without_offsets(
     votes: NDArray[np.int64], offsets: ArrayLike | None = None
 ) -> NDArray[np.int64]:
-    """Return counts without what a student expects of them.
-
-    Returns:
-        Counts of either sign; shape (queries, classes).
-    """
+    """Return counts without what a student expects of them."""
     if offsets is None:
         return votes
     shares = np.asarray(offsets)
@@ -167,9 +163,6 @@ def gnmax_total_rdp(
             analysis before a run; shape (queries,). None for 1 each.
         vote_threshold: As for `gnmax_log_q`.
         offsets: As for `gnmax_log_q`.
-
-    Returns:
-        RDP in nats; shape (orders,).
     """
     log_q = gnmax_log_q(counts, sigma=sigma, vote_threshold=vote_threshold, offsets=offsets)
     noise = sigma / positive("weight", weight)
@@ -193,11 +186,7 @@ def threshold_total_rdp(
 def total_rdp_from_log_q(
     log_q: ArrayLike, orders: ArrayLike, *, sigma: float, shares: ArrayLike | None = None
 ) -> NDArray[np.float64]:
-    """Sum `rdp_from_log_q` over the queries, each times its share, without holding it.
-
-    Returns:
-        RDP in nats; shape (orders,).
-    """
+    """Sum `rdp_from_log_q` over the queries, each times its share, without holding it."""
     checked, grid = _checked_log_q(log_q), renyi_orders(orders)
     each = np.ones(len(checked)) if shares is None else np.asarray(shares, dtype=np.float64)
     if each.shape != checked.shape or not (each >= 0).all():
@@ -230,9 +219,6 @@ def rdp_from_log_q(log_q: ArrayLike, orders: ArrayLike, *, sigma: float) -> NDAr
     4. q e^eps2 < 1.
 
     Elsewhere, and where it is larger, order / sigma^2 is returned.
-
-    Returns:
-        RDP in nats; shape (queries, orders).
 
     Source:
         Papernot et al. 2018, Theorem 6, with mu2 = sigma sqrt(ln 1/q) and mu1 = mu2 + 1.

@@ -43,9 +43,6 @@ def instance_rdp(
     """Bound the RDP of a release given its votes, as the papers do. The result is private.
 
     A mechanism without such a bound has the one that holds for all votes.
-
-    Returns:
-        RDP in nats of all of them together; shape (orders,).
     """
     answered = counts[outcomes == Outcome.ANSWERED]
     match rule:

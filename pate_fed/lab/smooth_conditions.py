@@ -155,11 +155,7 @@ def smooth_conditions(setting: SmoothSetting) -> SmoothConditions:
 
 
 def require_conditions(setting: SmoothSetting) -> SmoothConditions:
-    """Return the conditions of a setting in which both hold.
-
-    Raises:
-        InvalidParameterError: one of them could not be shown.
-    """
+    """Return the conditions of a setting; refuse it unless both could be shown."""
     conditions = smooth_conditions(setting)
     if not conditions.hold:
         failed = "C6" if conditions.c5 else "C5"

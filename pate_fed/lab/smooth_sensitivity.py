@@ -93,11 +93,7 @@ def gnmax_local_sensitivities(counts: ArrayLike, setting: SmoothSetting) -> Floa
 def total_gnmax_local_sensitivities(
     counts: ArrayLike, setting: SmoothSetting, *, shares: ArrayLike | None = None
 ) -> Floats:
-    """Add up the lists of many labels without holding all of them.
-
-    Returns:
-        Sum of A(d) over the queries, in nats; shape (distances,).
-    """
+    """Add up the lists of many labels without holding all of them."""
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)
     weights = shares_of(shares, len(votes))
     total = np.zeros(distances(setting.teachers, setting.weight))
@@ -163,9 +159,6 @@ def two_class_local_sensitivities(
         cost_of_class0: The cost of a query in which 0, 1, ..., n teachers vote for class 0, in
             nats; shape (n + 1,).
         weight: Votes that one neighboring change can move, at least 1.
-
-    Returns:
-        A(d) in nats; shape (queries, `distances(n, weight)`).
     """
     teachers = len(cost_of_class0) - 1
     votes = votes_of(counts, teachers=teachers, classes=2)
@@ -177,9 +170,6 @@ def two_class_label_costs(*, sigma: float, order: float, teachers: int, weight: 
     """Return the cost of one GNMax label of two classes for every vote: a table over class 0.
 
     That is the largest Renyi divergence, in either direction, to any vote one unit away.
-
-    Returns:
-        RDP in nats; shape (n + 1,).
     """
     setting = SmoothSetting(sigma, 2, order, teachers, weight)
     gaps: Floats = 2.0 * np.arange(setting.teachers + 1, dtype=np.float64) - setting.teachers

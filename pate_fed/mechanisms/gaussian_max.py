@@ -21,6 +21,7 @@ from typing import ClassVar, Final
 
 from pate_fed.accounting.events import DistributedGaussianMaxEvent, GaussianMaxEvent, PrivacyEvent
 from pate_fed.accounting.ranges import in_range, whole
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
     Parameters,
@@ -32,7 +33,6 @@ from pate_fed.mechanisms.mechanism import (
     whole_votes,
 )
 from pate_fed.mechanisms.mechanism_words import pick
-from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import NoisyRelease
@@ -80,7 +80,7 @@ class GaussianMax(NoisyMax):
         require_shares(self.shares, self.sigma)
 
     def add_noise(
-        self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
+        self, summed: SummedHistogram, *, noise: CoordinatorNoise, random_bytes: RandomBytes
     ) -> NoisyHistogram:
         """Add Gaussian noise of this standard deviation."""
         require_noise_here(self.shares)

@@ -14,10 +14,10 @@ from typing import ClassVar, Final
 
 from pate_fed.accounting.events import LaplaceMaxEvent, PrivacyEvent
 from pate_fed.accounting.ranges import in_range
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
 from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
 from pate_fed.mechanisms.mechanism_words import pick
-from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.rule import Rule
@@ -48,7 +48,7 @@ class LaplaceMax(NoisyMax):
         object.__setattr__(self, "gamma", in_range("gamma", self.gamma))
 
     def add_noise(
-        self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
+        self, summed: SummedHistogram, *, noise: CoordinatorNoise, random_bytes: RandomBytes
     ) -> NoisyHistogram:
         """Add Laplace noise of scale 1 / gamma."""
         return noise.perturb_laplace(summed, gamma=self.gamma, random_bytes=random_bytes)

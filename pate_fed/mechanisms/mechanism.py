@@ -2,7 +2,7 @@
 
 mechanism = make_mechanism(Rule("threshold", vote_threshold=25, sigma2=12))
 reserved = mechanism.worst_case_event(34, 34)                 # before any noise is drawn
-release = mechanism.release(summed, noise=NoisePlan(), random_bytes=secrets.token_bytes,
+release = mechanism.release(summed, noise=CoordinatorNoise(), random_bytes=secrets.token_bytes,
                             max_answers=34)
 spent = mechanism.event(release.asked, release.answered)      # covered by `reserved`
 """
@@ -22,7 +22,7 @@ from pate_fed.accounting.distributed_law import share_sigma
 from pate_fed.accounting.events import PrivacyEvent
 from pate_fed.accounting.ranges import whole
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.rule import Rule
@@ -102,7 +102,7 @@ class Mechanism(ABC):
         self,
         summed: SummedHistogram,
         *,
-        noise: NoisePlan,
+        noise: CoordinatorNoise,
         random_bytes: RandomBytes,
         max_answers: int,
     ) -> NoisyRelease:
@@ -154,11 +154,7 @@ def require_shares(shares: int | None, sigma: float) -> None:
 
 
 def require_noise_here(shares: int | None) -> None:
-    """Refuse to add noise where the parties have added it.
-
-    Raises:
-        InvalidParameterError: the parties add the noise.
-    """
+    """Refuse to add noise where the parties have added it."""
     if shares is not None:
         raise InvalidParameterError("noise must be the coordinator's to add")
 
@@ -182,11 +178,7 @@ def require_opened(noisy: NoisyHistogram, *, most: int, sigma: float, shares: in
 
 
 def whole_votes(weight: float) -> int:
-    """Return a weight as the whole number of votes that discrete noise is priced for.
-
-    Raises:
-        InvalidParameterError: it is not whole.
-    """
+    """Return a weight as the whole number of votes that discrete noise is priced for."""
     if weight != math.floor(weight):
         raise InvalidParameterError("weight must be whole with noise at the parties", weight)
     return int(weight)

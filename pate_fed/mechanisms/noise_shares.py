@@ -72,11 +72,7 @@ class DistributedNoise:
 
     @classmethod
     def of(cls, rule: Rule, parties: int) -> Self:
-        """Divide the noise of a rule.
-
-        Raises:
-            InvalidParameterError: the coordinator adds the noise, or it cannot be divided so.
-        """
+        """Divide the noise of a rule among its parties."""
         if not rule.at_parties:
             raise InvalidParameterError("noise must be the parties' to add", rule.noise_place)
         return cls(rule.need("sigma2"), parties, rule.colluders or 0, rule.dropouts or 0)
@@ -92,11 +88,7 @@ class DistributedNoise:
         return share_sigma(self.sigma, self.shares)
 
     def draw(self, queries: int, classes: int, *, random_bytes: RandomBytes) -> NoiseShare:
-        """Draw one party's share, fresh for one plan.
-
-        Returns:
-            Independent discrete Gaussians, each within `variation` of its ideal law.
-        """
+        """Draw one party's share, fresh for one plan; within `variation` of the ideal law."""
         shape = (whole("queries", queries), whole("classes", classes))
         counts = sample_discrete_gaussian(shape, sigma=self.share_sigma, random_bytes=random_bytes)
         counts.flags.writeable = False
@@ -108,11 +100,7 @@ class DistributedNoise:
         return discrete_variation_bound(self.share_sigma)
 
     def sum_sigma(self, senders: int) -> float:
-        """Return the standard deviation of the noise in every entry of an opened sum, in votes.
-
-        Args:
-            senders: |U|, the parties whose vectors the sum holds; n - d to n.
-        """
+        """Return the noise in an opened sum of so many parties' vectors, n - d to n, in votes."""
         if not self.parties - self.dropouts <= whole("senders", senders) <= self.parties:
             raise InvalidParameterError(
                 f"senders must be between {self.parties - self.dropouts} and {self.parties}",
@@ -150,11 +138,7 @@ class DistributedNoise:
         return math.ceil(row_sigma * math.sqrt(2 * math.log(2 * queries / chance)))
 
     def require_room(self, total_votes: int) -> None:
-        """Check that no sum can leave the ring's signed range, for any draw.
-
-        Raises:
-            InvalidParameterError: votes and the largest possible noise reach 2^31.
-        """
+        """Refuse votes whose sum with the largest noise could leave the ring's signed range."""
         most = whole("total_votes", total_votes)
         most += self.parties * largest_draw(self.share_sigma)
         if most >= 2**31:

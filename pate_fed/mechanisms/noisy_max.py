@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pate_fed.accounting.events import PrivacyEvent
 from pate_fed.accounting.ranges import whole
 from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.mechanism import Mechanism, assemble_release, noisy_winners
-from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import NoisyHistogram, SummedHistogram
@@ -30,7 +30,7 @@ class NoisyMax(Mechanism):
 
     @abstractmethod
     def add_noise(
-        self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
+        self, summed: SummedHistogram, *, noise: CoordinatorNoise, random_bytes: RandomBytes
     ) -> NoisyHistogram:
         """Add fresh noise to every count."""
 
@@ -42,7 +42,7 @@ class NoisyMax(Mechanism):
         self,
         summed: SummedHistogram,
         *,
-        noise: NoisePlan,
+        noise: CoordinatorNoise,
         random_bytes: RandomBytes,
         max_answers: int,
     ) -> NoisyRelease:

@@ -51,11 +51,7 @@ class StudentPredictions:
         return cls(chances, votes, total_votes)
 
     def require_fit(self, shape: tuple[int, ...], *, total_votes: int | None = None) -> None:
-        """Refuse counts that they were not made for.
-
-        Raises:
-            InvalidParameterError: they are for others.
-        """
+        """Refuse counts that they were not made for."""
         if self.votes.shape != shape:
             raise InvalidParameterError("predictions must fit the queries", self.votes.shape)
         if total_votes not in (None, self.total_votes):

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.mechanism import Mechanism
-from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.votes import SummedHistogram
 
@@ -68,15 +68,12 @@ def preview(mechanism: Mechanism, counts: NDArray[np.int64]) -> Preview:
     Args:
         mechanism: With noise at the coordinator.
         counts: Simulated votes, the right class first; shape (queries, classes).
-
-    Returns:
-        The same for the same arguments.
     """
     stream, answered, right = keyed_stream(b"", tag="preview"), 0, 0
     for _ in range(_SIMULATED_DRAWS):  # one draw in memory at a time: rows may be wide
         release = mechanism.release(
             SummedHistogram(counts, int(counts.sum(axis=1).max())),
-            noise=NoisePlan(),
+            noise=CoordinatorNoise(),
             random_bytes=stream,
             max_answers=len(counts),
         )

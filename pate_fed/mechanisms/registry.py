@@ -34,7 +34,7 @@ SPECS: Final[dict[str, Spec]] = {
 TALLIES: Final = tallies.SPEC.name
 """The mechanism of a private evaluation, which nobody chooses for labels."""
 
-DEPLOYED: Final = tuple(SPECS)
+DEPLOYED_MECHANISMS: Final = tuple(SPECS)
 """Mechanisms of a deployment: they release labels alone, at a finite price."""
 
 
@@ -46,11 +46,7 @@ def specs_with(noise_place: str) -> dict[str, Spec]:
 
 
 def spec_of(name: str) -> Spec:
-    """Return the `Spec` of a mechanism.
-
-    Raises:
-        InvalidParameterError: there is none of this name.
-    """
+    """Return the `Spec` of a mechanism; refuse an unknown name."""
     if name == TALLIES:
         return tallies.SPEC
     if name not in SPECS:

@@ -156,11 +156,7 @@ def keyed_stream(seed: bytes, *, tag: str) -> RandomBytes:
 
 
 def exactly(random_bytes: RandomBytes, count: int) -> bytes:
-    """Take this many bytes from a source.
-
-    Raises:
-        InvalidParameterError: it gives another number.
-    """
+    """Take this many bytes from a source; refuse another number."""
     drawn = random_bytes(count)
     if len(drawn) != count:
         raise InvalidParameterError(f"random_bytes must give {count} bytes", len(drawn))

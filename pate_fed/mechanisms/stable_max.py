@@ -15,6 +15,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -28,6 +29,7 @@ from pate_fed.accounting.events import (
 )
 from pate_fed.accounting.ranges import in_range, positive, vote_counts, whole
 from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise, stable_distance
 from pate_fed.mechanisms.laplace_max import gamma_of
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
@@ -37,7 +39,6 @@ from pate_fed.mechanisms.mechanism import (
     assemble_release,
 )
 from pate_fed.mechanisms.mechanism_words import number
-from pate_fed.mechanisms.noise import NoisePlan, stable_distance
 from pate_fed.mechanisms.sampling import RandomBytes, sample_gaussian, sample_laplace
 from pate_fed.releases import ABSTAIN, NoisyRelease
 from pate_fed.rule import Rule
@@ -106,7 +107,7 @@ class StableMax(Mechanism):
         self,
         summed: SummedHistogram,
         *,
-        noise: NoisePlan,
+        noise: CoordinatorNoise,
         random_bytes: RandomBytes,
         max_answers: int,
     ) -> NoisyRelease:
@@ -119,11 +120,7 @@ class StableMax(Mechanism):
         return assemble_release(winners, winners != ABSTAIN, max_answers=max_answers)
 
     def answer_chances(self, counts: ArrayLike) -> NDArray[np.float64]:
-        """Return the chance that each query is answered, given its votes. Private.
-
-        Returns:
-            Shape (queries,); but for the noise's grid of 1/64.
-        """
+        """Return each query's chance to be answered, given its votes, to 1/64. Private."""
         stable_for = stable_distance(vote_counts(counts), unit_votes=self.unit_votes)
         return self.chance_above(np.asarray(stable_for - self.bar, dtype=np.float64))
 
@@ -278,21 +275,13 @@ def _text(mechanism: Mapping[str, Any], *, kind: str) -> str:
     )
 
 
-def _gaussian_text(mechanism: Mapping[str, Any]) -> str:
-    return _text(mechanism, kind="Gaussian")
-
-
-def _laplace_text(mechanism: Mapping[str, Any]) -> str:
-    return _text(mechanism, kind="Laplace")
-
-
 GAUSSIAN_SPEC: Final = Spec(
     name=StableGaussianMax.name,
     title="Stable argmax, Gaussian test",
     parameters=("sigma1", "test_delta"),
     make=_make_gaussian,
     usual=_usual,
-    text=_gaussian_text,
+    text=partial(_text, kind="Gaussian"),
     refused_because=_REFUSED_BECAUSE,
 )
 LAPLACE_SPEC: Final = Spec(
@@ -301,7 +290,7 @@ LAPLACE_SPEC: Final = Spec(
     parameters=("sigma1", "test_delta"),
     make=_make_laplace,
     usual=_usual,
-    text=_laplace_text,
+    text=partial(_text, kind="Laplace"),
     refused_because=_REFUSED_BECAUSE,
     laplace=True,
 )

@@ -51,11 +51,7 @@ class Tallies(GaussianMax):
         )
 
     def event_of_asks(self, asks: int, weight: float) -> PrivacyEvent:
-        """Return the event of this many rows.
-
-        Raises:
-            InvalidParameterError: the coordinator is to add the noise.
-        """
+        """Return the event of this many rows, with noise at the parties."""
         if self.shares is None:
             raise InvalidParameterError("noise of counts must be the parties'")
         return DistributedCountsEvent(asks, self.sigma, self.shares, whole_votes(weight))

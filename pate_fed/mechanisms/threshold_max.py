@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.accounting.ranges import in_range
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
 from pate_fed.mechanisms.mechanism_words import noise_added, number
-from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.predictions import (
     CONFIDENCE,
     HearsStudent,
@@ -93,7 +93,7 @@ class InteractiveThresholdMax(HearsStudent, ThresholdMax):
         checked_confidence(self.confidence)
 
     def add_noise(
-        self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
+        self, summed: SummedHistogram, *, noise: CoordinatorNoise, random_bytes: RandomBytes
     ) -> NoisyHistogram:
         """Add Gaussian noise; what the student expects is taken off the noisy counts."""
         if self.predictions is not None:

@@ -12,8 +12,8 @@ from pate_fed.nodes.checks import (
     table_of_checks,
     unlocked_libraries,
 )
-from pate_fed.nodes.kept_child import KeptChild, wait_for_parent_to_end
-from pate_fed.nodes.logs import JsonFormatter, facts, log_line, pass_on, write_logs_as_json
+from pate_fed.nodes.kept_child import KeptChild
+from pate_fed.nodes.logs import JsonFormatter, facts, write_logs_as_json
 from pate_fed.nodes.machine import GIB, check_owner_only, check_room, free_disk
 from pate_fed.nodes.owner_files import (
     is_locked,
@@ -24,7 +24,6 @@ from pate_fed.nodes.owner_files import (
 )
 from pate_fed.nodes.quiet_flower import QUIET_FLOWER
 from pate_fed.nodes.settings_file import (
-    VERSION_KEY,
     checked,
     digested_settings,
     meanings,
@@ -48,7 +47,6 @@ __all__ = [
     "GIB",
     "OK",
     "QUIET_FLOWER",
-    "VERSION_KEY",
     "WARN",
     "Check",
     "Format",
@@ -64,12 +62,10 @@ __all__ = [
     "free_disk",
     "is_locked",
     "lines_of_checks",
-    "log_line",
     "made_check",
     "made_checks",
     "meanings",
     "one_line",
-    "pass_on",
     "place_of",
     "printable",
     "read_named",
@@ -80,7 +76,6 @@ __all__ = [
     "take_lock",
     "typed_in",
     "unlocked_libraries",
-    "wait_for_parent_to_end",
     "wants_json",
     "with_environment",
     "write_file",

@@ -32,11 +32,7 @@ def show_newest(log: AuditLog, last: int) -> None:
 
 
 def export_all(log: AuditLog, out: Path, *, fault: type[Exception]) -> None:
-    """Write all entries of a checked log to a new file.
-
-    Raises:
-        Exception: a `fault`: the file cannot be made.
-    """
+    """Write all entries of a checked log to a new file; raise a `fault` if there can be none."""
     count, _ = log.end
     write_new(out, (f"{as_line(table)}\n" for table in log.tables()), fault=fault)
     show({"file": str(out), "entries": count}, (f"{out} has {count} entries.",))
@@ -70,11 +66,7 @@ def show_verified(
 
 
 def read_heads(texts: Iterable[str] | None, *, fault: type[Exception]) -> list[tuple[int, bytes]]:
-    """Return counts and links of heads, as `verify` printed them.
-
-    Raises:
-        Exception: a `fault`: one is none.
-    """
+    """Return counts and links of heads, as `verify` printed them; raise a `fault` at others."""
     found = []
     for text in texts or ():
         count, _, digits = text.partition(":")

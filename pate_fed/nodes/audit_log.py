@@ -85,11 +85,7 @@ class AuditEntry:
 
     @classmethod
     def from_bytes(cls, body: bytes, acts: type[StrEnum]) -> AuditEntry:
-        """Read the bytes of `to_bytes`.
-
-        Raises:
-            MalformedMessageError: it is no entry.
-        """
+        """Read the bytes of `to_bytes`; anything else is a MalformedMessageError."""
         match decode_value(body):
             case [int(number), int(at), str(act), dict(facts)] if is_plain(facts):
                 if act in {each.value for each in acts}:
@@ -175,11 +171,7 @@ class AuditLog:
             return bool(connection.scalar(self._link_of, {"number": count}) == head)
 
     def entries(self, *, first: int = 1) -> Iterator[AuditEntry]:
-        """Return the entries from one on, in order, as they stand; `verify` checks them.
-
-        Raises:
-            Exception: the `fault`: one cannot be read.
-        """
+        """Return the entries from one on, as they stand; raise the `fault` of an unreadable one."""
         return (self._read(number, body) for number, body, _ in self._rows(first=first))
 
     def tables(self, *, first: int = 1) -> Iterator[dict[str, Any]]:
@@ -217,9 +209,6 @@ class AuditLog:
         Args:
             heads: Numbers of entries and links of the last of them, kept elsewhere. Without one,
                 a cut end, a log written anew, or a restored backup does not show.
-
-        Returns:
-            The number of entries.
 
         Raises:
             Exception: the `fault`: an entry is wrong or missing; `number` says which is the first.

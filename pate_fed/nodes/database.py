@@ -146,11 +146,7 @@ class NodeDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Run the body as a whole: all of it is on disk at the end, or nothing is.
-
-        Raises:
-            Exception: a `fault`: nothing was stored.
-        """
+        """Run the body as a whole: all of it is on disk, or nothing is and a `fault` is raised."""
         # A connection shared over a fork would garble the file.
         if os.getpid() != self._process:
             raise self.fault("a database must be opened by the process that uses it", "another")
@@ -158,11 +154,7 @@ class NodeDatabase:
             yield connection
 
     def try_to_write(self) -> None:
-        """Write, and change nothing.
-
-        Raises:
-            Exception: a `fault`: nothing can be stored now.
-        """
+        """Write, and change nothing; raise a `fault` if nothing can be stored now."""
         with self._reported(), self._engine.begin() as connection:
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
 

@@ -216,11 +216,7 @@ def _to_syslog(
 
 
 def _address_of(text: str) -> tuple[socket.AddressFamily, Any]:
-    """Return family and address of a syslog; a name would be looked up, which may take long.
-
-    Raises:
-        InvalidSettingError: it is none.
-    """
+    """Return family and address of a syslog; a name would be looked up, which may take long."""
     fault = InvalidSettingError(
         "syslog must be udp://ADDRESS:PORT with an IP address, or unix:///PATH", repr(text)
     )

@@ -52,11 +52,7 @@ def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
 
 
 def make_folder(folder: Path, *, exists: str, fault: Callable[[str, object], Exception]) -> None:
-    """Make a node's folder, its owner's alone.
-
-    Raises:
-        Exception: a `fault`: it is there, or cannot be made.
-    """
+    """Make a node's folder, its owner's alone; raise a `fault` if it is there or cannot be made."""
     try:
         folder.mkdir(mode=0o700, parents=True)
     except FileExistsError as error:
@@ -66,31 +62,19 @@ def make_folder(folder: Path, *, exists: str, fault: Callable[[str, object], Exc
 
 
 def read_named(path: Path, name: str, *, fault: type[Exception]) -> bytes:
-    """Read a file of a node's folder.
-
-    Raises:
-        Exception: a `fault` that gives the file's `name`: it cannot be read.
-    """
+    """Read a file of a node's folder; raise a `fault` that gives its `name`."""
     with as_fault(fault, f"{name} must be readable"):
         return read_regular(path)
 
 
 def write_named(path: Path, name: str, content: bytes, *, fault: type[Exception]) -> None:
-    """Write a file of a node's folder, as `write_file` does.
-
-    Raises:
-        Exception: a `fault` that gives the file's `name`: it cannot be written.
-    """
+    """Write a file of a node's folder; raise a `fault` that gives its `name`."""
     with as_fault(fault, f"{name} must be writable"):
         write_file(path, content)
 
 
 def write_new(path: Path, lines: Iterable[str], *, fault: type[Exception]) -> None:
-    """Write a new file that its owner alone may read, as `--out` names it.
-
-    Raises:
-        Exception: a `fault`: it is there, or cannot be made.
-    """
+    """Write a new file of its owner alone, as `--out` names it; raise a `fault` if it cannot be."""
     with as_fault(fault, "--out must be a new file in an existing folder"):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with os.fdopen(os.open(path, flags, OWNER_ONLY), "w", encoding="utf-8") as file:

@@ -21,22 +21,14 @@ Fault = Callable[[str, object], Exception]
 
 
 def listen(host: str, port: int, *, fault: Fault) -> socket.socket:
-    """Open a port: an early caller waits until it is served.
-
-    Raises:
-        Exception: a `fault`: it cannot be had.
-    """
+    """Open a port, where an early caller waits; raise a `fault` if it cannot be had."""
     listener = bound(socket.socket(family_of(host)), host, port, fault=fault)
     listener.listen()
     return listener
 
 
 def bound(listener: S, host: str, port: int, *, fault: Fault) -> S:
-    """Bind a socket to a port.
-
-    Raises:
-        Exception: a `fault`: it cannot be had.
-    """
+    """Bind a socket to a port; raise a `fault` if it cannot be had."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Accepted connections inherit it: otherwise the body of an answer waits for the other end's
     # acknowledgement of its head, 40 ms.

@@ -179,11 +179,7 @@ def settings_text(settings: object, *, version: int) -> bytes:
 
 
 def typed_in(kind: type[T], given: Mapping[str, object], *, fault: type[Exception]) -> T:
-    """Return values that a person typed as a dataclass: a number may be a text.
-
-    Raises:
-        Exception: a `fault`: a value is wrong or unknown.
-    """
+    """Return values that a person typed: a number may be a text; raise a `fault` at a wrong one."""
     return _validated(kind, lambda known: known.validate_python(given), "", fault)
 
 

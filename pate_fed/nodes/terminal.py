@@ -24,11 +24,7 @@ class Format(StrEnum):
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Tell whether a command line asks for JSON, by its raw arguments.
-
-    Args:
-        arguments: Without the program's name.
-    """
+    """Tell whether arguments, without the program's name, ask for JSON."""
     pairs = zip(arguments, [*arguments[1:], ""], strict=False)
     return any(
         one == "--format=json" or (one == "--format" and other == "json") for one, other in pairs

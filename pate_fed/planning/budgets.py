@@ -7,7 +7,7 @@ import math
 from pate_fed.accounting import PrivacyLedger, event_additive_delta, gdp_mu
 from pate_fed.accounting.formal_cost import ROUNDING_ROOM
 from pate_fed.charges import whole_charge
-from pate_fed.prices import are_counts_seen, charged_cost
+from pate_fed.prices import are_counts_seen, charged_price
 from pate_fed.terms import RunTerms
 
 
@@ -26,7 +26,7 @@ def _costs_and_budgets(terms: RunTerms) -> list[tuple[float, float]]:
     for seat, budget in enumerate(terms.budgets):
         weight = terms.unit_votes_at(seat)
         budgets[weight] = seat, min(budget, budgets.get(weight, (seat, budget))[1])
-    return [(charged_cost(terms, seat).epsilon, budget) for seat, budget in budgets.values()]
+    return [(charged_price(terms, seat).epsilon, budget) for seat, budget in budgets.values()]
 
 
 def share_for_life(terms: RunTerms) -> float:

@@ -15,7 +15,7 @@ from pate_fed.mechanisms import TALLIES
 from pate_fed.planning.budgets import share_for_life
 from pate_fed.planning.run_settings import require_in_range
 from pate_fed.planning.sum_advice import SumForm, divided
-from pate_fed.prices import charged_cost
+from pate_fed.prices import charged_price
 from pate_fed.rule import Caps, Rule
 from pate_fed.terms import RunTerms
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
@@ -45,11 +45,7 @@ class EvaluationSettings:
     colluders: int = 1
 
     def check(self, *, parties: int) -> None:
-        """Refuse numbers out of their range.
-
-        Raises:
-            InvalidSettingError: one is.
-        """
+        """Refuse numbers out of their range, as an InvalidSettingError."""
         require_in_range(self)
         most = min(MOST_PLACES, MAX_TOTAL_VOTES // max(1, parties))
         if not 1 <= self.places <= most:
@@ -108,7 +104,7 @@ class EvaluationShape:
 
         def fits(sigma: float) -> bool:
             terms = self.terms(settings, sigma, form=form)
-            return charged_cost(terms, 0).epsilon < settings.epsilon and share_for_life(terms) <= 1
+            return charged_price(terms, 0).epsilon < settings.epsilon and share_for_life(terms) <= 1
 
         sigma = _least(fits, low=math.sqrt(shares) * (1 + 1e-9), budget=settings.epsilon)
         terms = self.terms(settings, sigma, form=form)

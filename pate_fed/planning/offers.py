@@ -13,7 +13,7 @@ from pate_fed.mechanisms import DistributedNoise, make_mechanism
 from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
 from pate_fed.planning.budgets import likely_noise
 from pate_fed.planning.planner import Planner
-from pate_fed.prices import charged_cost, public_cost
+from pate_fed.prices import charged_price, public_price
 from pate_fed.rule import Rule
 from pate_fed.terms import RunTerms
 
@@ -89,10 +89,10 @@ class Offer:
     def as_table(self) -> BestOffer:
         """Return it as plain data: the keys are the same for both places of the noise."""
         terms = self.planner.terms(self.queries)
-        costs = [charged_cost(terms, seat) for seat in range(len(terms.weights))]
+        costs = [charged_price(terms, seat) for seat in range(len(terms.weights))]
         used = [cost.epsilon / budget for cost, budget in zip(costs, terms.budgets, strict=True)]
         seat = used.index(max(used))
-        views = {"public": public_cost(terms, seat)}
+        views = {"public": public_price(terms, seat)}
         if terms.rule.at_parties:
             views = {"coordinator": costs[seat], **views}
         return {
@@ -132,7 +132,7 @@ class Offer:
             {
                 "asked": asked,
                 "answers": asked * self.seen.answer_rate,
-                "epsilon": charged_cost(self.planner.terms(asked), seat).epsilon,
+                "epsilon": charged_price(self.planner.terms(asked), seat).epsilon,
             }
             for asked in sorted(steps)
         ]
@@ -205,11 +205,7 @@ def _tried(value: float | None, shares: tuple[float, ...], votes: int) -> list[f
 
 
 def _drawn(rule: Rule, parties: int) -> float:
-    """Return the noise in each count when all parties add theirs.
-
-    Raises:
-        NarrowNoiseError: it is too little to be shared.
-    """
+    """Return the noise in each count when all parties add theirs."""
     sigma = rule.need("sigma2")
     if not rule.at_parties:
         return sigma

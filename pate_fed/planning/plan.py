@@ -144,14 +144,7 @@ def _require_withstood(request: PlanRequest, form: SumForm | None, *, why: str) 
 
 
 def sum_for(request: PlanRequest, sums: Sums) -> SumAdvice:
-    """Return a federation's secure sum: the given one, or else the one that fits.
-
-    Returns:
-        As `advised_sum`.
-
-    Raises:
-        UnfitSumError: the given one does not fit.
-    """
+    """Return the given secure sum, or the one that fits; one that does not is an UnfitSumError."""
     advice = advised_sum(
         request.parties, dropouts=request.expected_dropouts, sums=sums, form=request.form
     )

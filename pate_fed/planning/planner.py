@@ -80,11 +80,7 @@ class Planner:
         return self.with_rule(replace(self.settings.rule, sigma2=sigma))
 
     def terms(self, queries: int) -> RunTerms:
-        """Return terms of a run of so many queries, whose name, pool and task are still open.
-
-        Raises:
-            InvalidSettingError: there can be no such run.
-        """
+        """Return terms of a run of so many queries, whose name, pool and task are still open."""
         settings, caps = self.settings, self.settings.caps
         assert settings.unit is not None
         try:
@@ -122,11 +118,7 @@ class Planner:
         return max(share, share_for_life(terms)) if self.for_life and share <= 1 else share
 
     def affordable(self, most: int, *, first: float = math.inf) -> int:
-        """Return how many queries the budgets afford at the worst, at most `most`.
-
-        Raises:
-            BudgetExhaustedError: not a single one.
-        """
+        """Return how many queries the budgets afford; none is a BudgetExhaustedError."""
         if not self.settings.spec.is_private:
             return most
         if found := most_queries(self.share_of, budget=1.0, most=most, first=first):
@@ -142,11 +134,7 @@ class Planner:
         )
 
     def require_affordable(self, queries: int) -> None:
-        """Refuse more queries than the budgets afford.
-
-        Raises:
-            BudgetExhaustedError: they do not afford so many; it says how many fit.
-        """
+        """Refuse more queries than the budgets afford; the error says how many fit."""
         share = self.share_of(queries)
         if share <= 1:
             return
@@ -166,11 +154,7 @@ class Planner:
         return 0.0 if shares is None else math.ceil(1e4 * math.sqrt(shares)) / 1e4
 
     def smallest_noise(self, queries: int) -> float:
-        """Return about the smallest sigma2 whose price for so many queries fits all budgets.
-
-        Raises:
-            BudgetExhaustedError: no noise is enough.
-        """
+        """Return about the smallest sigma2 that fits all budgets, or a BudgetExhaustedError."""
         # A cost takes seconds, and is about inversely proportional to the noise.
         low, high, most = self.narrowest_noise, math.inf, RANGES["sigma2"].most
         tried, least = max(low, likely_noise(self.with_noise(1.0).terms(queries))), 0.0

@@ -121,11 +121,7 @@ class RunSettings:
             )
 
     def check_alone(self) -> None:
-        """Refuse wrong settings that show without data, whatever the secure sum.
-
-        Raises:
-            InvalidSettingError: a number is out of its range, or two options contradict.
-        """
+        """Refuse wrong settings that show without data, whatever the secure sum."""
         require_in_range(self)
         self._check_rule()
         if self.weights == ():

@@ -5,7 +5,7 @@ tables and written from them. Loading them takes a moment, since pydantic does.
 """
 
 from pate_fed.record.audit import Audit
-from pate_fed.record.base import SCHEMA_VERSION, About, File, RecordTable, about
+from pate_fed.record.base import SCHEMA_VERSION, File, RecordTable, about
 from pate_fed.record.manifest import Manifest
 from pate_fed.record.metrics import Metrics
 from pate_fed.record.privacy import Privacy
@@ -19,7 +19,6 @@ TABLES: dict[str, type[RecordTable]] = {
 __all__ = [
     "SCHEMA_VERSION",
     "TABLES",
-    "About",
     "Audit",
     "File",
     "Manifest",

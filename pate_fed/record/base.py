@@ -108,11 +108,7 @@ class RecordTable(BaseModel):
         return type(self)(**{**dict(self), **fields})
 
     def public_edition(self, *, with_pool: bool) -> Self:
-        """Return the table with its public fields alone; the rest is null, empty or left out.
-
-        Args:
-            with_pool: Whether everybody may see the public inputs.
-        """
+        """Return the public fields alone, those of the pool `with_pool`; the rest is empty."""
         shown = ("yes", "pool") if with_pool else ("yes",)
         return type(self)(**{
             name: _public_part(getattr(self, name), with_pool=with_pool)

@@ -96,11 +96,7 @@ class Settings(OwnSettings):
 
     @classmethod
     def of_toml(cls, text: str) -> Settings:
-        """Read `run.toml`.
-
-        Raises:
-            RunDirectoryError: it is no TOML; a setting is unknown or of another kind.
-        """
+        """Read `run.toml`, strictly: anything else is a RunDirectoryError."""
         try:
             table = json.dumps(tomllib.loads(text), allow_nan=False)
         except tomllib.TOMLDecodeError as error:

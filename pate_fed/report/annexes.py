@@ -39,11 +39,7 @@ class Risk(NamedTuple):
 
 
 def render_annexes(run: FinishedRun) -> str:
-    """Render the annexes of a run; the same run gives the same bytes.
-
-    Returns:
-        An HTML page that needs no other file.
-    """
+    """Render the annexes of a run; the same run gives the same bytes."""
     return html.ENVIRONMENT.get_template("annexes.html.j2").render(
         simulated=run.is_simulated,
         public_edition=run.manifest.is_public,

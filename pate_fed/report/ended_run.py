@@ -15,7 +15,7 @@ from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.charges import RunLedger, charge_of, mechanism_of
 from pate_fed.planning.fine_noise import delta_slack
 from pate_fed.planning.sum_advice import SumForm
-from pate_fed.prices import charged_cost, most_exposed, removal_cost
+from pate_fed.prices import charged_price, most_exposed, removal_price
 from pate_fed.record import SCHEMA_VERSION, Metrics, Privacy
 from pate_fed.record import metrics as measured
 from pate_fed.record import privacy as priced
@@ -28,7 +28,7 @@ from pate_fed.report.guarantee_words import (
     trust_sentence,
 )
 from pate_fed.report.outputs import POST_PROCESSING, outputs, trust_model
-from pate_fed.series import cost_of_runs, cost_of_series, delta_of_series, order_of_rounds
+from pate_fed.series import delta_of_series, order_of_rounds, price_of_runs, price_of_series
 from pate_fed.terms import RunTerms
 
 if TYPE_CHECKING:
@@ -105,14 +105,14 @@ class EndedRun:
         """Terms of all runs whose labels it uses."""
         return tuple(run.terms for run in self.used)
 
-    def public_cost(self, seat: int) -> FormalCost:
+    def public_price(self, seat: int) -> FormalCost:
         """Return the cost of all of them for one party's units, to readers of the labels."""
         return self._cost_of_used(seat)
 
-    def charged_cost(self, seat: int) -> FormalCost:
+    def charged_price(self, seat: int) -> FormalCost:
         """Return the same in the view that this run charges."""
         if not self.terms.rule.at_parties:
-            return self.public_cost(seat)
+            return self.public_price(seat)
         if not all(terms.rule.at_parties for terms in self.used_terms):
             return _TRUSTED
         return self._cost_of_used(seat, at_coordinator=True)
@@ -125,7 +125,7 @@ class EndedRun:
         return math.fsum(terms.delta for terms in self.used_terms)
 
     def _cost_of_used(self, seat: int, *, at_coordinator: bool = False) -> FormalCost:
-        cost_of = cost_of_series if self.budgets else cost_of_runs
+        cost_of = price_of_series if self.budgets else price_of_runs
         return cost_of(self.used_terms, seat, unit=self.terms.unit, at_coordinator=at_coordinator)
 
     def budget(self, seat: int) -> float:
@@ -137,7 +137,7 @@ class EndedRun:
         """The seat of a party whose units the runs may cost most."""
         if len(self.used) == 1 and not self.budgets:
             return most_exposed(self.used_terms[0])[0]
-        costs = [self.charged_cost(seat).epsilon for seat in range(len(self.terms.weights))]
+        costs = [self.charged_price(seat).epsilon for seat in range(len(self.terms.weights))]
         return costs.index(max(costs))
 
 
@@ -262,7 +262,7 @@ def privacy_table(*, ended: EndedRun, sealing: str, seed: int | None, simulated:
             priced.RunBound(
                 run=used.name,
                 delta=used.delta,
-                **dict(_number(cost_of_runs([used], seat, unit=terms.unit))),
+                **dict(_number(price_of_runs([used], seat, unit=terms.unit))),
             )
             for used in ended.used_terms
         ),
@@ -327,14 +327,14 @@ def _budget(ended: EndedRun, seat: int, *, simulated: bool) -> priced.Budget:
 def _slack(ended: EndedRun, seat: int) -> float | None:
     """Bound the delta that the computer's noise could add, over all runs whose labels are used."""
     slacks = [
-        delta_slack(terms, epsilon=charged_cost(terms, seat).epsilon) for terms in ended.used_terms
+        delta_slack(terms, epsilon=charged_price(terms, seat).epsilon) for terms in ended.used_terms
     ]
     known = [slack for slack in slacks if slack is not None]
     return math.fsum(known) if len(known) == len(slacks) else None
 
 
 def _public_bound(ended: EndedRun, seat: int) -> priced.PublicBound:
-    formal = ended.public_cost(seat)
+    formal = ended.public_price(seat)
     return priced.PublicBound(
         holds_for=formal.holds_for,
         not_covered=DEALT_BY_CLASS if ended.is_dealt_by_class else None,
@@ -350,7 +350,7 @@ def _removal(ended: EndedRun) -> priced.RemovalBound | None:
     first, *others = ended.used_terms
     if others or {first.unit, ended.terms.unit} != {"party"}:
         return None
-    if (cost := removal_cost(first, ended.most_exposed)) is None:
+    if (cost := removal_price(first, ended.most_exposed)) is None:
         return None
     return priced.RemovalBound(
         privacy_unit=ended.terms.unit,
@@ -363,7 +363,7 @@ def _coordinator_bound(ended: EndedRun, seat: int) -> priced.CoordinatorBound:
     """Describe the coordinator's own view: no number where it is trusted with a sum."""
     if not all(terms.rule.at_parties for terms in ended.used_terms):
         return priced.CoordinatorBound(**dict(_number(_TRUSTED)))
-    cost = ended.charged_cost(seat)
+    cost = ended.charged_price(seat)
     return priced.CoordinatorBound(holds_for=cost.holds_for, **dict(_number(cost)))
 
 
@@ -384,7 +384,7 @@ def _per_instance(ended: EndedRun, *, simulated: bool) -> priced.PerInstance:
 def guarantee(ended: EndedRun) -> str:
     """State the guarantee in words."""
     terms, seat = ended.terms, ended.most_exposed
-    formal = ended.public_cost(seat)
+    formal = ended.public_price(seat)
     if not math.isfinite(formal.epsilon):
         return f"None: {formal.method}."
     weight = _unit_votes(ended, seat)
@@ -416,7 +416,7 @@ def _parties(ended: EndedRun) -> list[priced.PartyCost]:
             votes=weights.votes,
             unit_votes=_unit_votes(ended, seat),
             budget=ended.budget(seat),
-            **dict(_number(ended.charged_cost(seat))),
+            **dict(_number(ended.charged_price(seat))),
         )
         for seat, (name, weights) in enumerate(zip(ended.parties, ended.terms.weights, strict=True))
     ]

@@ -142,11 +142,7 @@ def trust_sentence(noise_place: NoisePlace) -> str:
 
 
 def delta_warning(delta: float, *, units: int) -> str | None:
-    """Warn of a delta that would allow to publish somebody's records whole.
-
-    Returns:
-        A sentence, or None where delta is below 1 / units.
-    """
+    """Warn of a delta from 1 / units on: it would allow to publish somebody's records whole."""
     if probability("delta", delta) * units < 1:
         return None
     return (

@@ -22,11 +22,7 @@ _NO_LIMITS = "- see the known limitations of pate_fed\n"
 
 
 def render_model_card(metrics: Metrics, privacy: Privacy, settings: Settings) -> str:
-    """Write the model card of a run's student.
-
-    Returns:
-        Markdown; names that came from data are escaped.
-    """
+    """Write the model card of a run's student, as Markdown; names from data are escaped."""
     simulated = metrics.simulated or privacy.simulated
     parts = [
         "# Student model\n\n",

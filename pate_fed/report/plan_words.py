@@ -59,11 +59,7 @@ def render_plan(found: QueryPlan) -> str:
 
 
 def draw_plan(found: QueryPlan) -> str:
-    """Draw epsilon over expected answers.
-
-    Returns:
-        A self-contained SVG picture.
-    """
+    """Draw epsilon over expected answers, as a self-contained picture in SVG."""
     best = found["best"]
     points = [(point["answers"], point["epsilon"]) for point in best["epsilon_over_answers"]]
     says = (

@@ -116,11 +116,7 @@ class RunDirectory:
     @classmethod
     @contextmanager
     def open_in_place(cls, path: str | os.PathLike[str]) -> Iterator[Self]:
-        """Write a finished run directory anew: the old one stays until the new one is whole.
-
-        Raises:
-            RunDirectoryError: there is none, or it cannot be written.
-        """
+        """Write a finished run directory anew: the old one stays until the new one is whole."""
         target = Path(path)
         if not target.is_dir() or target.is_symlink():
             raise RunDirectoryError("a run directory must be a folder", target)
@@ -133,11 +129,7 @@ class RunDirectory:
             self._write(table.FILE, table.as_text())
 
     def write_json(self, name: str, content: Mapping[str, object]) -> None:
-        """Write one JSON object: keys sorted, two spaces, a newline at the end.
-
-        Raises:
-            InvalidParameterError: it holds other values, or a number is not finite.
-        """
+        """Write one JSON object: keys sorted, two spaces, a newline at the end."""
         try:
             text = json.dumps(content, indent=2, sort_keys=True, allow_nan=False)
         except (TypeError, ValueError) as error:
@@ -263,12 +255,7 @@ class FinishedRun:
 
 
 def read_run(path: str | os.PathLike[str]) -> FinishedRun:
-    """Read a finished run directory, strictly.
-
-    Raises:
-        RunDirectoryError: a file is missing, unreadable, of another schema version, or does not
-            have the shape it must have.
-    """
+    """Read a finished run directory, strictly: any other is a RunDirectoryError."""
     folder = Path(path)
     if not folder.is_dir():
         raise RunDirectoryError("a run directory must be a folder", folder)
@@ -302,24 +289,12 @@ def replace_report(path: str | os.PathLike[str], page: str, *, name: str = REPOR
     Raises:
         RunDirectoryError: the directory cannot be written.
     """
-    _replace(Path(path), name, page)
-
-
-def keep_audit(path: str | os.PathLike[str], found: Audit) -> None:
-    """Put the findings of an audit into a finished run directory, in place of earlier ones.
-
-    Raises:
-        RunDirectoryError: the directory cannot be written.
-    """
-    _replace(Path(path), AUDIT, found.as_text())
-
-
-def _replace(folder: Path, name: str, text: str) -> None:
+    folder = Path(path)
     with writing(folder / name):
         descriptor, new = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
+                file.write(page)
                 file.flush()
                 os.fsync(file.fileno())
             Path(new).replace(folder / name)
@@ -327,6 +302,11 @@ def _replace(folder: Path, name: str, text: str) -> None:
             Path(new).unlink(missing_ok=True)
             raise
         sync(folder)
+
+
+def keep_audit(path: str | os.PathLike[str], found: Audit) -> None:
+    """Put the findings of an audit into a finished run directory, in place of earlier ones."""
+    replace_report(path, found.as_text(), name=AUDIT)
 
 
 def _read_text(path: Path) -> str:

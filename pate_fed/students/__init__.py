@@ -2,7 +2,7 @@
 
 from pate_fed.students.facts import LabelFacts
 from pate_fed.students.interim_chances import interim_chances
-from pate_fed.students.propagation import SpreadLabels, propagate_labels
+from pate_fed.students.propagation import propagate_labels
 from pate_fed.students.query_selection import (
     SELECTION_METHODS,
     cluster_cores,
@@ -28,7 +28,6 @@ __all__ = [
     "STUDENTS",
     "LabelFacts",
     "Lesson",
-    "SpreadLabels",
     "Student",
     "TrainedStudent",
     "choose_student",

@@ -39,11 +39,7 @@ class LabelFacts:
             raise InvalidParameterError("prevalence must be shares above 0 that sum to 1")
 
     def require_classes(self, classes: int) -> None:
-        """Refuse a prevalence of another number of classes.
-
-        Raises:
-            InvalidParameterError: there is one, and it is of others.
-        """
+        """Refuse a prevalence of another number of classes."""
         if self.prevalence is not None and len(self.prevalence) != classes:
             raise InvalidParameterError(
                 f"--prevalence must give a share for each of {classes} classes",

@@ -60,11 +60,7 @@ class ImageStudent(Student):
         usable_device(self.device)
 
     def pictures_of(self, lesson: Lesson, rng: np.random.Generator) -> Pictures:
-        """Return a lesson's images and labels, and a generator that follows from `rng`.
-
-        Raises:
-            InvalidParameterError: as for `require`.
-        """
+        """Return a lesson's images and labels, and a generator that follows from `rng`."""
         self.require(lesson.pool)
         images = lesson.pool.images
         assert images is not None

@@ -35,11 +35,7 @@ class Model(ABC):
     @classmethod
     @abstractmethod
     def read(cls, directory: Path, described: dict[str, object]) -> Model:
-        """Read a model that `write` wrote to a student's folder; nothing in it is run.
-
-        Raises:
-            RunDirectoryError: a file or fact is missing, damaged, or of something else.
-        """
+        """Read what `write` wrote, and run nothing; anything else is a RunDirectoryError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +139,7 @@ def _are_offsets(offsets: Any, classes: int) -> bool:
 
 
 def read_description(directory: Path) -> dict[str, object]:
-    """Read a student's description.
-
-    Raises:
-        RunDirectoryError: it is missing, no JSON object, or of another version.
-    """
+    """Read a student's description; anything else is a RunDirectoryError."""
     if not directory.is_dir():
         raise RunDirectoryError(
             "a student must be given by its folder (a run without an answer has none)",

@@ -95,21 +95,13 @@ class Student(ABC):
 
     @property
     def model(self) -> Model:
-        """The trained model.
-
-        Raises:
-            InvalidParameterError: before `fit`.
-        """
+        """The trained model; before `fit` an InvalidParameterError."""
         if self._model is None:
             raise InvalidParameterError("a student must be trained first", "an untrained one")
         return self._model
 
     def require(self, pool: Inputs) -> None:  # noqa: B027 - most students learn from any pool
-        """Refuse a pool that it could not learn from, whatever the labels; nothing is trained.
-
-        Raises:
-            InvalidParameterError: the pool does not suit, or torch cannot use the device here.
-        """
+        """Refuse a pool that it could not learn from, whatever the labels; nothing is trained."""
 
     def adopt(self, model: Model, *, features: int, classes: int) -> None:
         """Take over a saved model, of inputs with this many features."""

@@ -67,11 +67,7 @@ SURE_LABELS: Final = 400
 def choose_student(
     kind: DatasetKind, *, labels: int, classes: int, facts: LabelFacts
 ) -> tuple[str, str]:
-    """Choose a student by public facts.
-
-    Returns:
-        Its name, and the reason.
-    """
+    """Choose a student by public facts."""
     if kind == "table":
         if _teach_curves(labels, facts):
             return "boosting", "teachers with many records each gave labels with little noise"
@@ -113,11 +109,7 @@ def _teach_curves(labels: int, facts: LabelFacts) -> bool:
 
 
 def make_student(name: str, kind: DatasetKind) -> Student:
-    """Make an untrained student.
-
-    Raises:
-        InvalidParameterError: an unknown name.
-    """
+    """Make an untrained student; refuse an unknown name."""
     if name not in STUDENTS:
         raise InvalidParameterError(f"student must be one of {', '.join(STUDENTS)}", repr(name))
     return STUDENTS[name](kind)

@@ -165,11 +165,7 @@ def logistic(size: ShardSize, seed: int) -> LogisticRegression:
 
 
 def require_estimator(model: object, name: str) -> None:
-    """Refuse an object that cannot be a teacher.
-
-    Raises:
-        InvalidDataError: it has no `fit` or no `predict`.
-    """
+    """Refuse an object without `fit` or `predict`, as an InvalidDataError."""
     missing = [one for one in ("fit", "predict") if not callable(getattr(model, one, None))]
     if missing:
         raise InvalidDataError(

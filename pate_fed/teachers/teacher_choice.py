@@ -87,11 +87,7 @@ def make_ensemble(
 
 
 def shares_out(balance: str, kind: DatasetKind) -> bool:
-    """Tell whether teachers share their votes out over the classes, rather than as they predict.
-
-    Raises:
-        InvalidParameterError: an unknown balance.
-    """
+    """Tell whether teachers share their votes out over the classes, not as they predict."""
     if balance not in BALANCES:
         raise InvalidParameterError(f"class balance must be one of {', '.join(BALANCES)}", balance)
     return balance == "equal" or (balance == "auto" and kind == "table")

@@ -32,12 +32,7 @@ Lie = Callable[[Message], Message]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of run.
-
-    Attributes:
-        form: Secure sum.
-        place: Who adds the noise.
-    """
+    """A kind of run."""
 
     form: str
     place: str

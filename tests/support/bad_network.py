@@ -366,11 +366,7 @@ class BadNetwork(Transport):
 
 
 class Snapshot(Generic[T]):
-    """A federation to be copied many times: its values are shared by all copies.
-
-    Args:
-        original: What is copied; not to be used itself.
-    """
+    """A federation to be copied many times: its values are shared by all copies."""
 
     def __init__(self, original: T) -> None:
         self._original = original

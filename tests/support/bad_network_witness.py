@@ -49,11 +49,7 @@ class Opened:
 
 
 class Witness:
-    """What was hidden, sent and opened.
-
-    Args:
-        parties: Identity of each node.
-    """
+    """What was hidden, sent and opened."""
 
     def __init__(self, parties: Sequence[PublicIdentity]) -> None:
         self._fingerprints = [identity.fingerprint for identity in parties]
@@ -116,12 +112,7 @@ class Witness:
         return codes
 
     def answered(self, node: int, frames: Sequence[bytes]) -> None:
-        """Hold what a party sent against what it may send.
-
-        Args:
-            node: Who.
-            frames: What it sent.
-        """
+        """Hold what a party sent against what it may send."""
         me = self._fingerprints[node]
         for frame in frames:
             match _decoded(frame).message:

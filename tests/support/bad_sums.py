@@ -322,15 +322,7 @@ class BadSums:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """A course of runs, through which schedules are played.
-
-    Attributes:
-        parties: Number of parties.
-        form: Secure sum.
-        batches: Of each run.
-        runs: One after another, with the same parties and journals.
-        is_set_up: Whether the first run is set up before the network is bad.
-    """
+    """A course of runs, through which schedules are played."""
 
     parties: int
     form: str = "additive"

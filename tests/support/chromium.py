@@ -75,12 +75,7 @@ def faults_in(page: Page) -> list[str]:
 
 
 def barriers(page: Page, *, rules: Sequence[str] = ()) -> list[str]:
-    """Serious and critical issues that axe-core finds, with the first place of each.
-
-    Args:
-        page: The open page.
-        rules: The rules to try; none for all.
-    """
+    """Serious and critical issues that axe-core finds, with the first place of each."""
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(AXE.read_text("utf-8"))
     found = page.evaluate(

@@ -13,13 +13,7 @@ from tests.support.recording_proxy import relay
 
 @dataclass
 class ConnectProxy:
-    """What a proxy was asked for.
-
-    Attributes:
-        port: Where it listens.
-        asked: The first line of every request.
-        streams: The bytes of each direction of each connection that it carried.
-    """
+    """What a proxy was asked for."""
 
     port: int
     asked: list[str] = field(default_factory=list)

@@ -31,12 +31,7 @@ class Copies:
         self._times: Counter[tuple[str, str]] = Counter()
 
     def of(self, make: Callable[..., Any], **settings: Any) -> Any:
-        """Return what `make` makes of some settings; made anew, too, if they are more than values.
-
-        Args:
-            make: A function; its result may hold nothing of other tests.
-            settings: Its arguments.
-        """
+        """Return what `make` makes of some settings; made anew if they are more than values."""
         test = os.environ.get("PYTEST_CURRENT_TEST", "")
         if not test.endswith(" (call)") or not _is_plain(settings):
             return make(**settings)

@@ -36,7 +36,7 @@ from party.storage import Journal, LedgerStore
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
-from pate_fed.mechanisms import DEPLOYED
+from pate_fed.mechanisms import DEPLOYED_MECHANISMS
 from pate_fed.queries import QueryBatch
 from pate_fed.votes import TeacherWeights
 from protocols import wire
@@ -116,7 +116,7 @@ class Hospital:
         allowed: dict[str, Any] = {
             "least_checked_peers": 2,
             "forms": frozenset({"additive", "masked"}),
-            "mechanisms": frozenset(DEPLOYED),
+            "mechanisms": frozenset(DEPLOYED_MECHANISMS),
             "most_near_queries": None,
             "most_epsilon": 1000.0,
         }

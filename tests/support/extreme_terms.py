@@ -29,8 +29,8 @@ from pate_fed.charges import RunLedger, lifelong_charge
 from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import SPECS, Size, specs_with
 from pate_fed.planning.budgets import share_for_life
-from pate_fed.prices import charged_cost, removal_cost, run_cost
-from pate_fed.series import cost_of_runs
+from pate_fed.prices import charged_price, removal_price, run_price
+from pate_fed.series import price_of_runs
 from pate_fed.terms import NO_TASK, RunTerms
 from pate_fed.votes import TeacherWeights
 from tests.support.rules import run_terms, with_other
@@ -146,16 +146,16 @@ def _at_guard(terms: RunTerms) -> float:
 
 
 def _removal(terms: RunTerms) -> float:
-    cost = removal_cost(terms, 0)
+    cost = removal_price(terms, 0)
     return 0.0 if cost is None else cost.epsilon
 
 
 _WAYS: Final = {
     "guard": _at_guard,
-    "charged": lambda terms: charged_cost(terms, 0).epsilon,
-    "stated": lambda terms: run_cost(terms).epsilon,
+    "charged": lambda terms: charged_price(terms, 0).epsilon,
+    "stated": lambda terms: run_price(terms).epsilon,
     "removal": _removal,
-    "rounds": lambda terms: cost_of_runs([terms, terms], 0, unit="party").epsilon,
+    "rounds": lambda terms: price_of_runs([terms, terms], 0, unit="party").epsilon,
     "life": share_for_life,
 }
 

@@ -246,27 +246,9 @@ class _FixedNoise:
 class Federation:
     """A coordinator and its parties over a `MemoryTransport`.
 
-    Args:
-        parties: Number of parties.
-        teachers: Teachers of each party.
-        votes: Votes of some parties, by their place; others are unanimous.
-        terms: Fields of `RunTerms` that differ from the default.
-        policy: Fields of `Policy` that differ from the default, for all parties.
-        policies: The same, for some parties by their place.
-        budgets: Epsilon of some parties' own ledgers.
-        orders: Renyi order of some parties' own ledgers; `ORDER` where not given.
-        weights: Votes of each teacher of some parties, by their place; others have one vote each.
-        form: Secure sum.
-        noise: Source of the coordinator's noise.
-        noises: Sources of some parties' own noise, by their place.
-        budget: Epsilon of the run for every party; 5 if None.
-        simulated: What the coordinator says the run is.
-        lifetime_s: Seconds until the run expires.
-        pool: Inputs of the pool, where nothing depends on what they are.
-        pool_inputs: The pool's inputs, where something does.
-        patience_s: Seconds for which a batch waits for a silent party.
-        network: Makes another network of the nodes than one in the test's hands.
-        now: Unix time, mutable.
+    Maps are by the place of a party; parties that are not in one have the default. `terms` and
+    `policy` hold the fields that differ from the default. `pool` is a number of inputs where
+    nothing depends on what they are, `pool_inputs` the inputs where something does.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.transport import Transport
 from party.cli.policy import LIFETIME_RULES
 from party.site.own_table import add
-from party.site.people_decisions import SiteRecords, Subject
+from party.site.people_decisions import PeopleDecisions, Subject
 from party.site.site import SETTINGS_FILE, Site
 from party.site.tasks import fetch_task
 from party.storage import LedgerStore, SiteAuditLog
@@ -148,10 +148,10 @@ def _same_noise() -> Callable[[int], bytes]:
 
 
 @contextmanager
-def records_of(site: Site) -> Iterator[SiteRecords]:
+def records_of(site: Site) -> Iterator[PeopleDecisions]:
     """What the people of a site decided, as a command opens it beside the node."""
     with site.open_database() as database:
-        yield SiteRecords(database, clock=NOW.timestamp)
+        yield PeopleDecisions(database, clock=NOW.timestamp)
 
 
 def decide_budget(site: Site) -> None:

@@ -96,15 +96,7 @@ class ForgetfulQueries(QueryJournal):
 
 @dataclass
 class Hospital:
-    """One hospital, over all runs and federations.
-
-    Attributes:
-        identity: Its identity.
-        journal: Its one journal.
-        ledger: Its one ledger.
-        votes: Its teachers' votes on the whole pool; shape (teachers, pool).
-        nodes: Its node in each federation.
-    """
+    """One hospital, over all runs and federations."""
 
     identity: SigningIdentity
     journal: Journal
@@ -286,11 +278,7 @@ class World:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a hospital answered to one packet.
-
-    Attributes:
-        frames: Its frames.
-    """
+    """What a hospital answered to one packet."""
 
     frames: tuple[bytes, ...]
 
@@ -450,10 +438,6 @@ class Run:
     def other_plan(self, indices: Sequence[int], *, like: int) -> Run:
         """Make another plan of this run, one that continues what a hospital remembers.
 
-        Args:
-            indices: What it asks.
-            like: The hospital.
-
         Returns:
             The run once more, with its own batch.
         """
@@ -519,12 +503,7 @@ class Run:
         return Verdict(self.plan_digest, self._names(survivors))
 
     def certificate(self, survivors: Places, *, spoiled: Places = ()) -> bytes:
-        """Make the certificate for a set, as far as it can be made; liars sign everything.
-
-        Args:
-            survivors: The set; empty for "closed".
-            spoiled: Hospitals in whose names the attacker forges a signature.
-        """
+        """Make the certificate for a set, as far as it can be made; liars sign everything."""
         signatures = dict(self.verdicts.get(_key(survivors), {}))
         for place in self.liars:
             if place in survivors or not survivors:
@@ -571,15 +550,7 @@ class Run:
         by_macs: bool = False,
         change: Callable[[VerdictMacs], VerdictMacs] = lambda macs: macs,
     ) -> dict[int, list[str]]:
-        """Show a proof and shares; keep what is revealed, return the codes of the others.
-
-        Args:
-            survivors: The set.
-            to: Holders.
-            certificate: A proof in place of the true one.
-            by_macs: Whether to prove the set by MACs.
-            change: Changes the MACs.
-        """
+        """Show a proof and shares; keep what is revealed, return the codes of the others."""
         refused = {}
         for place in to:
             proof = certificate or self.certificate(survivors)

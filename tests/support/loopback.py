@@ -24,13 +24,7 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True)
 class Spoken:
-    """One time that a process spoke to somebody, or wanted to.
-
-    Attributes:
-        process: Its number.
-        what: How.
-        whom: As it was said.
-    """
+    """One time that a process spoke to somebody, or wanted to."""
 
     process: int
     what: str

@@ -136,13 +136,7 @@ def spoiled_macs_to_a_party(run: Run) -> Row:
 
 
 def certificates(run: Run, survivors: Sequence[int], signers: Sequence[int]) -> dict[str, bytes]:
-    """Certificates that do not prove the verdict for this set, or with no seats the closing.
-
-    Args:
-        run: The run.
-        survivors: Seats of the set.
-        signers: Seats that signed it.
-    """
+    """Certificates that do not prove the verdict for this set, or with no seats the closing."""
     told = run.verdict(survivors)
     elsewhere = [OTHER, told[1]]
     opposite = run.verdict([] if survivors else run.survivors)

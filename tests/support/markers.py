@@ -39,9 +39,6 @@ def leave_to_exhaustive_runs(items: Sequence[pytest.Item]) -> None:
     Cases are chosen one by one: the first of those that add most rows of rules, then most rows of
     values. Where to begin follows from the test's name, so that tests with the same tables do not
     all leave out the same case.
-
-    Args:
-        items: All collected tests.
     """
     tests: dict[str, list[pytest.Function]] = {}
     for item in items:

@@ -114,13 +114,7 @@ def records_in(folder: Path) -> Iterator[tuple[bytes, bytes]]:
 
 
 class MortalHospital(PartyService):
-    """A hospital's service with a witness at its door.
-
-    Args:
-        site: Its folder.
-        witness: Folder of what it writes down.
-        fate: When it kills itself.
-    """
+    """A hospital's service with a witness at its door."""
 
     def __init__(self, site: Site, *, witness: Path, fate: Fate) -> None:
         self._witness = Witness(witness)

@@ -61,12 +61,7 @@ def recorded(service: PartyService) -> list[bytes]:
 
 
 class PageClient:
-    """A browser's requests to an app, without a socket; it keeps cookies, and follows nothing.
-
-    Args:
-        app: The app.
-        base_url: Its address, for the `Host` header.
-    """
+    """A browser's requests to an app, without a socket; it keeps cookies, and follows nothing."""
 
     def __init__(self, app: ASGIApp, *, base_url: str) -> None:
         self._app = app

@@ -40,11 +40,7 @@ def binaries() -> Path | None:
 
 @dataclass
 class Cluster:
-    """A server that runs.
-
-    Attributes:
-        folder: Where its socket is.
-    """
+    """A server that runs."""
 
     folder: Path
     _numbers: Iterator[int] = field(default_factory=count)

@@ -137,12 +137,7 @@ class _Place:
 
 
 class SocketTransport(Transport):
-    """Reaches hospitals at the ports that they wrote down.
-
-    Args:
-        doors: Files with their ports.
-        wait_s: How long to wait for those that are not there.
-    """
+    """Reaches hospitals at the ports that they wrote down."""
 
     def __init__(self, doors: tuple[Path, ...], *, wait_s: float) -> None:
         super().__init__()
@@ -272,12 +267,7 @@ def enroll(coordinator: Coordinator, site: Site) -> None:
 
 @dataclass
 class ProcessFederation:
-    """A federation and its processes.
-
-    Attributes:
-        kills: Processes that died by SIGKILL.
-        coordinator: What its operator does.
-    """
+    """A federation and its processes."""
 
     folder: Path
     form: str

@@ -11,12 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Recording:
-    """What passed a proxy.
-
-    Attributes:
-        port: Where it listens.
-        streams: The bytes of each direction of each connection.
-    """
+    """What passed a proxy."""
 
     port: int
     streams: list[bytearray] = field(default_factory=list)

@@ -256,13 +256,7 @@ class RunReader:
         return seats
 
     def require_agreed(self, frame: bytes, holder: int, *, agreed: list[int]) -> None:
-        """Check that a holder's MACs prove the verdict that it gave itself: enough gave the same.
-
-        Args:
-            frame: The MACs.
-            holder: Seat that reads them.
-            agreed: Seats of the set that it agreed to.
-        """
+        """Check that a holder's MACs prove its own verdict: enough others gave the same."""
         plan, macs = read_frame(frame, frames.VERDICT_MACS).fields
         require(plan == self.plan_digest, "on this plan")
         require(len(macs) == len(self._peers(holder)), "one of each peer, or none")

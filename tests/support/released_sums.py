@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from pate_fed.accounting import Outcomes
-from pate_fed.mechanisms import DEPLOYED, SPECS
+from pate_fed.mechanisms import DEPLOYED_MECHANISMS, SPECS
 from tests.support.federation import CLASSES, Federation, unanimous
 from tests.support.marker import MARKED_TEACHERS, MARKERS, marked_votes
 
@@ -83,7 +83,7 @@ def decided(mechanism: str, *, simulated: bool) -> Federation:
 if __name__ == "__main__":
     is_simulated = sys.argv[1] == "simulated"
     there = [released(form, simulated=is_simulated) for form in PEERS]
-    there += [decided(mechanism, simulated=is_simulated) for mechanism in DEPLOYED]
+    there += [decided(mechanism, simulated=is_simulated) for mechanism in DEPLOYED_MECHANISMS]
     print("released", flush=True)
     sys.stdin.readline()
     kept = np.array(sums()[:2])

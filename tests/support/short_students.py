@@ -17,13 +17,7 @@ OF_TWO_BATCHES = ("vat", "fixmatch")
 
 
 def shortened(monkeypatch: pytest.MonkeyPatch, *, steps: int, width: int) -> None:
-    """Train students of images for so many steps in each stage.
-
-    Args:
-        monkeypatch: Undoes it.
-        steps: How many.
-        width: Filters of a network whose stages say how wide it is.
-    """
+    """Train students of images for so many steps in each stage."""
     from pate_fed.students.self_training import TrainingStage  # noqa: PLC0415 - torch: seconds
 
     for module, number in STEPS:

@@ -109,12 +109,7 @@ class Relation(Enum):
 
 @dataclass(frozen=True)
 class PlanSpec:
-    """A plan that the coordinator may deliver.
-
-    Attributes:
-        form: Its secure sum.
-        seats: The hospitals of its run.
-    """
+    """A plan that the coordinator may deliver."""
 
     form: type[SecureSum]
     seats: Parties
@@ -227,11 +222,6 @@ def scenarios(
 
     A plan that shares no honest party with a related one has no part in a difference: such
     scenarios are those of fewer plans.
-
-    Args:
-        hospitals: How many.
-        plans: How many.
-        forms: Forms that a plan may have.
     """
     seatings = range(1, 1 << plans)  # in which plans one hospital has a seat
     pairs = list(itertools.combinations(range(plans), 2))

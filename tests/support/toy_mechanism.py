@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.events import PrivacyEvent
 from pate_fed.accounting.ranges import positive, whole
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.mechanism import Mechanism, Parameters, Size, Spec
-from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.rule import Rule
@@ -48,7 +48,7 @@ class ToyMax(NoisyMax):
         object.__setattr__(self, "sigma", positive("sigma", self.sigma))
 
     def add_noise(
-        self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
+        self, summed: SummedHistogram, *, noise: CoordinatorNoise, random_bytes: RandomBytes
     ) -> NoisyHistogram:
         """Add Gaussian noise."""
         return noise.perturb(summed, sigma=self.sigma, random_bytes=random_bytes)

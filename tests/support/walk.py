@@ -25,10 +25,6 @@ ROW_WORDS = 3
 class Walk:
     """One run of three batches: released; refused by all and void; void, and a row asked about.
 
-    Args:
-        parties: Number of parties; as few as the form takes where 0.
-        form: Secure sum.
-
     Attributes:
         run: The run.
         me: Fingerprint of the party in the first seat, whose side a test looks at.

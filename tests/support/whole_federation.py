@@ -86,11 +86,7 @@ def children_of(process: int) -> list[int]:
 
 @dataclass
 class Clock:
-    """A clock that processes look at.
-
-    Attributes:
-        file: Holds how far it is ahead.
-    """
+    """A clock that processes look at."""
 
     file: Path
 
@@ -119,14 +115,7 @@ class Clock:
 
 @dataclass
 class Node:
-    """A process with one child: a coordinator's service, or a hospital's node.
-
-    Attributes:
-        command: What is typed, after the interpreter.
-        log: What it prints.
-        variables: Its environment.
-        clock: What time it thinks it is.
-    """
+    """A process with one child: a coordinator's service, or a hospital's node."""
 
     command: tuple[str, ...]
     log: Path
@@ -239,13 +228,7 @@ def can_be_immutable() -> bool:
 
 @dataclass
 class Hospital:
-    """A hospital.
-
-    Attributes:
-        site: Its folder.
-        witness: What went through its node's door.
-        node: Its node.
-    """
+    """A hospital."""
 
     site: Site
     witness: Path
@@ -285,15 +268,7 @@ class Hospital:
 
 @dataclass
 class WholeFederation:
-    """A federation and its processes.
-
-    Attributes:
-        folder: Where everything lies.
-        home: The coordinator's folder.
-        service: The coordinator's process.
-        proxy: What one of the hospitals is behind.
-        hospitals: By name.
-    """
+    """A federation and its processes."""
 
     folder: Path
     home: FederationHome

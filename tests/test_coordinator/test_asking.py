@@ -21,7 +21,7 @@ from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.planning.budgets import budget_share, share_for_life
-from pate_fed.prices import run_cost
+from pate_fed.prices import run_price
 from tests.support.deployed import CLASSES, LABEL, write_public_table
 from tests.support.markers import sampled
 from tests.support.worked import Worked
@@ -184,7 +184,7 @@ class TestABudgetForLife:
         federation.task = other_task(federation)
         federation.ask(queries=20, sigma2=5.0, epsilon=50.0)
         terms = federation.request().terms
-        epsilon = 1.0001 * run_cost(terms).epsilon
+        epsilon = 1.0001 * run_price(terms).epsilon
         tight = replace(terms, budgets=(epsilon,) * len(terms.budgets))
         assert budget_share(tight) < 1 < share_for_life(tight)
         with pytest.raises(BudgetExhaustedError, match=r"\b18\b") as refusal:
@@ -202,7 +202,7 @@ def test_a_run_above_its_budget_is_refused_before_anything_is_asked(
     rule = {"vote_threshold": 2.0} if mechanism == "threshold" else {}
     chosen: dict[str, Any] = {"mechanism": mechanism, "sigma2": 3.0, "batch_size": 1, **rule}
     federation.ask(queries=8, epsilon=100.0, **chosen)
-    epsilon = 0.999 * run_cost(federation.request().terms).epsilon
+    epsilon = 0.999 * run_price(federation.request().terms).epsilon
     with pytest.raises(BudgetExhaustedError, match=r"\b7\b") as refusal:
         federation.ask("second", queries=8, epsilon=epsilon, **chosen)
     assert refusal.value.requested > refusal.value.budget == epsilon

@@ -19,7 +19,7 @@ from coordinator.operator import Coordinator
 from coordinator.people import FederationBudget, People, Role
 from coordinator.people.budget import CONSOLE, PROPOSAL_LIFETIME
 from coordinator.runs.queue import RunQueue
-from pate_fed.prices import run_cost
+from pate_fed.prices import run_price
 from tests.support.command import Command, pate_fed
 from tests.support.console import add_hospitals, add_runs, browser, form_token, newest_acts, opened
 from tests.support.deployed import NAMES
@@ -322,7 +322,7 @@ def test_a_run_that_the_budget_does_not_hold_is_refused_before_it_is_stored(
     coordinator = federation.coordinator
     coordinator.budget.change(10.0)
     federation.ask("first", epsilon=100.0)  # open: what it costs at most is held
-    cost = run_cost(federation.request("first").terms).epsilon
+    cost = run_price(federation.request("first").terms).epsilon
     assert 5 < cost < 10
     assert coordinator.spending.committed() == dict.fromkeys(NAMES, cost)
     with pytest.raises(BudgetRuleError, match=f" {10 - cost:.4g} "):

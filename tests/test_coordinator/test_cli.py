@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import signal
@@ -121,11 +120,6 @@ class TestWrongUsage:
         [
             pytest.param(["--data", "cifar"], "cifar", id="unknown data"),
             pytest.param(["--mechanism", "best"], "best", id="unknown mechanism"),
-            pytest.param(["--partition", "fair"], "fair", id="unknown partition"),
-            pytest.param(["--student", "oracle"], "oracle", id="unknown student"),
-            pytest.param(["--teacher", "human"], "human", id="unknown teacher"),
-            pytest.param(["--engine", "spark"], "spark", id="unknown engine"),
-            pytest.param(["--unit", "cell"], "cell", id="unknown unit"),
             pytest.param(["--format", "xml"], "xml", id="unknown format"),
             pytest.param(["--secret"], "--secret", id="unknown option"),
             pytest.param(["extra"], "extra", id="an argument too many"),
@@ -330,13 +324,6 @@ def rare_class(table: Path) -> None:
     table.write_text("\n".join(lines))
 
 
-def keep_rows(count: int) -> Callable[[Path], None]:
-    def keep(table: Path) -> None:
-        table.write_text("\n".join(lines_of(table)[: 1 + count]) + "\n")
-
-    return keep
-
-
 def directory(table: Path) -> None:
     table.unlink()
     table.mkdir()
@@ -344,29 +331,15 @@ def directory(table: Path) -> None:
 
 BROKEN_TABLES: list[Any] = [
     pytest.param(lambda t: t.unlink(), "PF-111", id="missing"),
-    pytest.param(directory, "PF-111", id="a directory"),
-    pytest.param(lambda t: t.write_bytes(bytes(range(256)) * 20), "PF-111", id="binary"),
-    pytest.param(lambda t: t.write_bytes(b""), "PF-111", id="empty"),
-    pytest.param(
-        lambda t: t.write_bytes(gzip.compress(t.read_bytes())[:-20]), "PF-111", id="half a gzip"
-    ),
-    pytest.param(
-        lambda t: t.write_text(t.read_text().replace("yes", 'y"es', 1)), "PF-1", id="a quote"
-    ),
     pytest.param(lambda t: t.write_text("a;b\n1;2\n"), "PF-112", id="semicolons"),
-    pytest.param(
-        lambda t: t.write_text(t.read_text().replace("sick", "ill", 1)), "PF-112", id="no label"
-    ),
     pytest.param(rare_class, "PF-114", id="a class that appears once"),
-    pytest.param(keep_rows(3), "PF-113", id="3 rows"),
-    pytest.param(keep_rows(0), "PF-1", id="a header only"),
+    pytest.param(lambda t: t.write_text("\n".join(lines_of(t)[:4]) + "\n"), "PF-113", id="3 rows"),
     pytest.param(
         lambda t: t.write_text(t.read_text().replace("yes", "no")), "PF-110", id="one class"
     ),
     pytest.param(
         lambda t: t.write_text(t.read_text().replace(",yes", ",", 1)), "PF-115", id="no label once"
     ),
-    pytest.param(lambda t: t.write_text(t.read_text() + "p9,c\n"), "PF-111", id="a short row"),
 ]
 
 

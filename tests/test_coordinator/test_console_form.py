@@ -7,7 +7,7 @@ from starlette.datastructures import FormData
 
 from coordinator.console.new_run import FIELDS, FormField
 from coordinator.errors import ConsoleError
-from coordinator.runs.run_options import DEPLOYED
+from coordinator.runs.run_options import DEPLOYED_OPTIONS
 from pate_fed.accounting.ranges import RANGES
 
 ALL = {one.row.name: one for fields in FIELDS.values() for one in fields}
@@ -25,8 +25,8 @@ SENT = {
     "student": ("forest", "forest"),
     "purpose": ("why", "why"),
 }
-CHOSEN = [name for name in ALL if DEPLOYED[name].choices]
-NUMBERS = [name for name in ALL if DEPLOYED[name].kind in {int, float}]
+CHOSEN = [name for name in ALL if DEPLOYED_OPTIONS[name].choices]
+NUMBERS = [name for name in ALL if DEPLOYED_OPTIONS[name].kind in {int, float}]
 
 
 def named(name: str) -> FormField:
@@ -35,8 +35,8 @@ def named(name: str) -> FormField:
 
 def test_the_form_has_the_settings_of_a_deployed_run_but_for_rare_ones() -> None:
     rare = {"sigma1", "confidence", "test_delta", "suite", "prevalence"}
-    assert ALL.keys() == DEPLOYED.keys() - rare
-    assert all(one.row is DEPLOYED[name] for name, one in ALL.items())
+    assert ALL.keys() == DEPLOYED_OPTIONS.keys() - rare
+    assert all(one.row is DEPLOYED_OPTIONS[name] for name, one in ALL.items())
     assert [ALL[name].key for name in ("queries", "form")] == ["ask", "sum"]
 
 
@@ -60,8 +60,8 @@ def test_an_open_setting_is_the_usual_one_or_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_what_is_no_choice_is_refused(name: str) -> None:
-    usual = {"", DEPLOYED[name].usual} if "" in named(name).choices else set()
-    known = DEPLOYED[name].choices
+    usual = {"", DEPLOYED_OPTIONS[name].usual} if "" in named(name).choices else set()
+    known = DEPLOYED_OPTIONS[name].choices
     names = set(known() if callable(known) else known)
     assert named(name).choices.keys() == (names - usual) | (usual & {""})
     with pytest.raises(ConsoleError):
@@ -70,12 +70,12 @@ def test_what_is_no_choice_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_has_the_range_of_its_setting(name: str) -> None:
-    shown, allowed = named(name).input, RANGES[DEPLOYED[name].place[1]]
+    shown, allowed = named(name).input, RANGES[DEPLOYED_OPTIONS[name].place[1]]
     if name == "delta":  # as text: browsers show such numbers badly
         assert shown["type"] == "text"
         return
     assert float(str(shown["min"])) == max(0, allowed.least)
     assert shown.get("max", allowed.most) == allowed.most
-    assert ("step" in shown) == (DEPLOYED[name].kind is float)
+    assert ("step" in shown) == (DEPLOYED_OPTIONS[name].kind is float)
     with pytest.raises(ConsoleError):
         named(name).read(FormData({named(name).key: "many"}))

@@ -623,14 +623,6 @@ class TestFederation:
     """Whole runs whose coordinator dies and comes back from its database alone."""
 
     @sampled()
-    @pytest.mark.parametrize("stage", [pytest.param(each, id=each.value) for each in BatchStage])
-    def test_a_coordinator_that_dies_at_each_stage_goes_on(
-        self, tmp_path: Path, open_database: OpenDatabase, stage: BatchStage
-    ) -> None:
-        url = f"sqlite:///{tmp_path / 'coordinator.db'}"
-        self._live(open_database(url, is_new=True), tmp_path, stage)
-
-    @sampled()
     def test_a_coordinator_on_postgresql_goes_on(self, database: Database, tmp_path: Path) -> None:
         self._live(database, tmp_path, BatchStage.CERTIFIED)
 

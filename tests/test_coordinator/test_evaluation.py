@@ -18,7 +18,7 @@ from pate_fed.errors import TooFewRecordsError
 from pate_fed.evaluation import CertaintyBins, EvaluationPlan, Grouping
 from pate_fed.mechanisms import DistributedNoise, keyed_stream
 from pate_fed.planning.evaluation_settings import EvaluationSettings, EvaluationShape
-from pate_fed.prices import charged_cost
+from pate_fed.prices import charged_price
 from pate_fed.report.held_out_scores import held_out_scores
 from pate_fed.students import Lesson, Student, train_student
 from pate_fed.students.facts import LabelFacts
@@ -178,7 +178,7 @@ def test_the_interval_holds_the_true_accuracy_in_93_of_100_seeds(name: str) -> N
     print(f"{name}: true accuracy {truth:.4f}; held in {held} of 100, width {np.mean(widths):.4f}")
     print(
         f"with noise at the hospitals: held in {held_by_all} of 100; {evaluation.price_line()} "
-        f"epsilon there {charged_cost(terms, 0).epsilon:.4f}, noise {seen.sigma:.2f}"
+        f"epsilon there {charged_price(terms, 0).epsilon:.4f}, noise {seen.sigma:.2f}"
     )
     assert held >= 93
     assert held_by_all >= 93

@@ -27,13 +27,7 @@ LONG_S = 60.0
 
 @dataclass
 class Flower:
-    """Answers as Flower's app does: with what was pushed, once; with nothing while there is none.
-
-    Attributes:
-        mail: What the next question is answered with.
-        asked: Body and state of each question that came.
-        status: Of its answers.
-    """
+    """Answers as Flower's app does: with what was pushed, once; else with nothing."""
 
     mail: list[bytes] = field(default_factory=list)
     asked: list[tuple[bytes, dict[str, Any]]] = field(default_factory=list)

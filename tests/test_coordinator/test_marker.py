@@ -359,9 +359,9 @@ class TestCommandLine:
         "place",
         [
             pytest.param("coordinator.runs.labeling.deciding.open_sum", id="opening the sum"),
-            pytest.param("coordinator.runs.labeling.deciding.NoisePlan", id="adding noise"),
+            pytest.param("coordinator.runs.labeling.deciding.CoordinatorNoise", id="adding noise"),
             pytest.param("pate_fed.lab.per_instance.gnmax_total_rdp", id="pricing"),
-            pytest.param("pate_fed.report.ended_run.charged_cost", id="writing down"),
+            pytest.param("pate_fed.report.ended_run.charged_price", id="writing down"),
         ],
     )
     @pytest.mark.parametrize("how", ["text", "json"])

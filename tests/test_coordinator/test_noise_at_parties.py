@@ -31,7 +31,7 @@ from pate_fed.errors import BudgetExhaustedError, InvalidParameterError, Invalid
 from pate_fed.planning import DEFAULTS, RunSettings, resolve
 from pate_fed.planning import terms_of as settled_terms
 from pate_fed.planning.budgets import budget_share
-from pate_fed.prices import charged_cost, public_cost
+from pate_fed.prices import charged_price, public_price
 from pate_fed.terms import RunTerms
 from protocols.forms import FORMS
 from protocols.suites import DEFAULT_SUITE
@@ -187,7 +187,7 @@ class TestPrice:
     def test_the_coordinators_number_is_that_of_gaussian_noise_but_for_a_hair(self) -> None:
         """Independent: the exact composition of 2 Q Gaussian counts."""
         terms = terms_of()
-        cost = charged_cost(terms, 0).epsilon
+        cost = charged_price(terms, 0).epsilon
         mu = math.sqrt(2 * terms.caps.most.answers) / (terms.rule.sigma2 or 0.0)
         low, high = 0.0, 20.0
         for _ in range(80):
@@ -264,7 +264,7 @@ class TestPrice:
         terms = settled(settings(name, noise="parties", mechanism=mechanism))
         assert terms.caps.most.asks <= known.queries
         assert terms.rule.sigma2 == known.at_parties[mechanism]["sigma2"]
-        assert public_cost(terms, 0).epsilon <= charged_cost(terms, 0).epsilon <= 5.0
+        assert public_price(terms, 0).epsilon <= charged_price(terms, 0).epsilon <= 5.0
 
 
 class TestSettings:

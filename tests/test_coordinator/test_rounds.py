@@ -26,13 +26,13 @@ from coordinator.simulation.outcome import Stages
 from coordinator.simulation.simulated_federation import SimulatedFederation
 from pate_fed.data import DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidDataError, RunDirectoryError
-from pate_fed.mechanisms import NoisePlan, RandomBytes, keyed_stream
+from pate_fed.mechanisms import CoordinatorNoise, RandomBytes, keyed_stream
 from pate_fed.options import OPTIONS
 from pate_fed.planning import RunSettings, terms_of
-from pate_fed.prices import run_cost
+from pate_fed.prices import run_price
 from pate_fed.record import Settings
 from pate_fed.record.settings import EarlierRun, OwnSettings
-from pate_fed.series import cost_of_series, order_of_rounds
+from pate_fed.series import order_of_rounds, price_of_series
 from pate_fed.students import interim_chances
 from pate_fed.votes import SummedHistogram
 from pate_fed.wording import epsilon_text
@@ -223,7 +223,7 @@ def test_two_rounds_of_a_seed_never_draw_the_same_noise(chain: Chain) -> None:
     assert [one.number for one in rounds] == [1, 2, 3]
     votes = SummedHistogram(np.array([[2, 1]] * 8), total_votes=3)
     noisy = [
-        NoisePlan().perturb(votes, sigma=9.0, random_bytes=one.chance(7).noise()).counts
+        CoordinatorNoise().perturb(votes, sigma=9.0, random_bytes=one.chance(7).noise()).counts
         for one in (*rounds, rounds[1])
     ]
     assert (noisy[1] == noisy[3]).all()  # the attack works where a stream is used twice
@@ -307,7 +307,7 @@ def test_report_and_summary_say_what_each_round_cost(chain: Chain, pate_fed: Com
 def test_noise_fills_what_the_earlier_rounds_left(chain: Chain, epsilon: float) -> None:
     following = prepared(chain, chain.first, sigma2=None, queries=6, epsilon=epsilon)
     terms = terms_of(following.settings, name="next", classes=2, pool_digest=bytes(32), sums=FORMS)
-    assert 0.98 * epsilon < price_of(chain.first) + run_cost(terms).epsilon <= epsilon
+    assert 0.98 * epsilon < price_of(chain.first) + run_price(terms).epsilon <= epsilon
 
 
 def test_a_budget_that_the_earlier_rounds_used_up_is_told_as_one_of_all(chain: Chain) -> None:
@@ -454,7 +454,7 @@ def test_the_order_of_all_rounds_is_fixed_and_stored_before_the_second(chain: Ch
     terms = prepared(chain, chain.second).before.terms
     louder = with_other(terms[1], sigma2=1.0)
     assert order_of_rounds(terms[0], 0, unit="party") == fixed
-    assert cost_of_series((terms[0], louder), 0, unit="party").order in (fixed, None)
+    assert price_of_series((terms[0], louder), 0, unit="party").order in (fixed, None)
     rounds = EarlierRuns.read(chain.first)
     assert rounds.record is not None
     known = rounds.record.privacy

@@ -13,8 +13,8 @@ from sqlalchemy import delete
 from coordinator.database.federation_schema import AnswerRow
 from coordinator.runs.queue import RunState
 from coordinator.runs.request import RunRequest, source_of
-from coordinator.runs.run_price import Quote, price_line, quote_of
-from pate_fed.prices import run_cost
+from coordinator.runs.run_price import RunPrice, price_line, price_of_run
+from pate_fed.prices import run_price
 from pate_fed.report import read_run
 from protocols.suites import DEFAULT_SUITE
 from tests.support.deployed import LABEL
@@ -50,8 +50,8 @@ def draft(federation: Worked, queries: int, **changed: Any) -> RunRequest:
     )
 
 
-def quote(federation: Worked, request: RunRequest) -> Quote:
-    return quote_of(request, pool=federation.task.pool.inputs)
+def quote(federation: Worked, request: RunRequest) -> RunPrice:
+    return price_of_run(request, pool=federation.task.pool.inputs)
 
 
 def test_a_run_of_answered_rows_alone_is_free(federation: Worked) -> None:
@@ -75,7 +75,7 @@ def test_only_new_rows_cost_something(federation: Worked, changed: dict[str, Any
     request = draft(federation, ALL, **changed)
     found = quote(federation, request)
     assert (request.answered, request.terms.caps.most.asks) == (FIRST, ALL - FIRST)
-    whole = run_cost(with_other(request.terms, **dict.fromkeys(CAPS, ALL)))
+    whole = run_price(with_other(request.terms, **dict.fromkeys(CAPS, ALL)))
     assert 0 < found.public.epsilon == request.epsilon < whole.epsilon
     assert found.epsilons == (request.epsilon,) * 3
 

@@ -161,7 +161,7 @@ class Operator:
         self._fill({"vote_threshold": 18, "sigma2": 6})
         self._fill({"epsilon": 100, "batch_size": BATCH})
         self._click("Show the cost")
-        cost = page.locator("#quote")
+        cost = page.locator("#price")
         cost.get_by_text("The cost of same").wait_for()
         shown = cost.inner_text()
         for term in ("epsilon", "delta 1e-5", "Unit", "Neighbors", "Method", "12 queries"):

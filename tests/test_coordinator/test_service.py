@@ -35,14 +35,7 @@ _PATIENCE_S = 300.0
 
 
 class Link(Door):
-    """A SuperLink that is no process.
-
-    Attributes:
-        is_ready: Whether it answers.
-        looks: How often each thread asked that.
-        is_kept: Whether somebody starts it again.
-        restarts: How often somebody did.
-    """
+    """A SuperLink that is no process."""
 
     def __init__(self) -> None:
         super().__init__(first=0)

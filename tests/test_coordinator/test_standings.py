@@ -23,7 +23,7 @@ from coordinator.runs.run_hospitals import HospitalAnswer, HospitalState
 from coordinator.runs.stages import BatchStage
 from coordinator.runs.standings import BACK_AFTER, QUIET, HospitalStanding, standings_of
 from party.decision.guard import Consent, Guard
-from party.site.people_decisions import Approval, ApprovalState, SiteRecords, Subject
+from party.site.people_decisions import Approval, ApprovalState, PeopleDecisions, Subject
 from party.site.site import Site
 from protocols import wire
 from protocols.errors import UnexpectedMessageError
@@ -373,7 +373,7 @@ def adopt(hospital: Hospital, guard: Guard) -> None:
 def decide(site: Site, *, approves: bool, words: str = "") -> None:
     """A person of a hospital decides on the run that waits, as a command does beside the node."""
     with site.open_database() as database:
-        records = SiteRecords(database, clock=time.time)
+        records = PeopleDecisions(database, clock=time.time)
         [run] = [one for one in records.approvals() if one.subject is Subject.RUN]
         key = run.subject, run.digest
         if approves:

@@ -208,12 +208,12 @@ def test_a_call_to_a_superlink_that_is_gone_ends_once_nobody_needs_its_answer(
     asked, is_over, ended = threading.Event(), threading.Event(), threading.Event()
     tried = threading.Semaphore(0)
 
-    def gives_up() -> bool:
+    def voids() -> bool:
         tried.release()
         return is_over.is_set()
 
     def ask() -> None:
-        with contextlib.suppress(httpx.HTTPError), client.grid(is_over=gives_up) as grid:
+        with contextlib.suppress(httpx.HTTPError), client.grid(is_over=voids) as grid:
             while True:
                 list(grid.get_node_ids())
                 asked.set()

@@ -35,11 +35,7 @@ MOST_EXTRA = 1.1
 
 @dataclass
 class BadDay:
-    """One hospital that dies again and again, each time at the next moment.
-
-    Attributes:
-        fates: How it dies, life by life.
-    """
+    """One hospital that dies again and again, each time at the next moment."""
 
     federation: ProcessFederation
     fates: Iterator[Fate] = field(default_factory=lambda: iter(()))

@@ -29,11 +29,7 @@ pytestmark = pytest.mark.slow
 
 
 class Schedule:
-    """Kills drawn from a seed.
-
-    Attributes:
-        told: What was done.
-    """
+    """Kills drawn from a seed."""
 
     def __init__(self, federation: ProcessFederation, seed: str) -> None:
         self._federation = federation

@@ -22,7 +22,6 @@ from tests.test_party.test_cli import (
     PateParty,
     error_code,
     federation,
-    go_offline,
     name,
     pate_party,
 )
@@ -101,27 +100,6 @@ class TestJoin:
         assert (ended.code, error_code(ended)) == (2, "PF-375")
         assert f"leave --federation {FIRST}" in ended.err
         assert Site.open(both).settings == before
-
-    def test_a_request_that_got_lost_is_sent_again_with_the_same_keys(  # noqa: PLR0917
-        self,
-        federation: ServedFederation,
-        anew: ServedFederation,
-        pate_party: PateParty,
-        tmp_path: Path,
-        name: str,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        folder = tmp_path / "site"
-        assert join(pate_party, federation, federation.invite(tmp_path, name), folder).code == 0
-        invite = anew.invite(tmp_path, name)
-        with monkeypatch.context() as offline:
-            go_offline(offline)
-            assert error_code(join(pate_party, anew, invite, folder)) == "PF-341"
-        key = Site.open(folder).membership(SECOND).node_public_key
-        for _ in range(2):
-            assert join(pate_party, anew, invite, folder).code == 0
-        assert Site.open(folder).membership(SECOND).node_public_key == key
-        assert len(Site.open(folder).memberships) == 2
 
 
 class TestNaming:

@@ -18,7 +18,7 @@ from party.site.own_table import add
 from party.site.people_decisions import Approval, ApprovalState, Subject
 from party.site.site import DATABASE_FILE, Site
 from party.storage import charges_of, is_budget_fixed
-from pate_fed.prices import run_cost
+from pate_fed.prices import run_price
 from pate_fed.public_rows import PublicRows
 from pate_fed.wording import epsilon_text
 from protocols.invitation import read_audit_head
@@ -98,7 +98,7 @@ class TestApprove:
         self, pate_party: PateParty, waiting: Site, hospitals: Hospitals
     ) -> None:
         members = tuple(sorted(hospitals.members, key=lambda member: member.identity.fingerprint))
-        cost = run_cost(hospitals.terms(members))
+        cost = run_price(hospitals.terms(members))
         shown = pate_party("approve", "--site", waiting.folder).out
         lines = shown[shown.index("Cost  ") : shown.index("Budget  ")]
         assert f"epsilon {epsilon_text(cost.epsilon)} " in lines
@@ -317,7 +317,7 @@ class TestPauseBudgetAudit:
         with open_records(ran.hospitals.sites[0].folder) as opened:
             account = charges_of(opened.database, bytes.fromhex(run["run"]))
         assert account is not None
-        assert run["epsilon"] == run_cost(account.ledger.terms).epsilon
+        assert run["epsilon"] == run_price(account.ledger.terms).epsilon
         assert run["run"] == ran.services[0].federation().status.run
 
     def test_status_tells_of_the_node(self, pate_party: PateParty, ran: Running) -> None:

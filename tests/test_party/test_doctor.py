@@ -24,7 +24,7 @@ from party.doctor.records import check_columns
 from party.errors import JoinError, SiteError
 from party.site.membership import SiteMembership
 from party.site.own_table import add
-from party.site.people_decisions import SiteRecords
+from party.site.people_decisions import PeopleDecisions
 from party.site.site import Site
 from party.site.status_file import Status, write_status
 from party.storage import LedgerStore
@@ -82,7 +82,7 @@ def site(tmp_path: Path, ca: trustme.CA, server: int) -> Site:
 
 def check_peer(site: Site, name: str, *, body: str = "") -> None:
     with site.open_database() as database:
-        records = SiteRecords(database, clock=lambda: CLOCK)
+        records = PeopleDecisions(database, clock=lambda: CLOCK)
         identity = SigningIdentity.generate().public
         records.add_pin(name, identity, body=body, how="telephone", by="M. Curie")
 

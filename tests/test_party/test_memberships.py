@@ -23,7 +23,6 @@ from party.site.membership import MembershipSettings, free_name, free_port, is_m
 from party.site.people_decisions import Subject
 from party.site.site import IDENTITY_KEY, SETTINGS_FILE, Site
 from party.storage.site_audit_log import sign_head
-from pate_fed.accounting import GaussianMaxEvent
 from pate_fed.data.new_task import make_task
 from pate_fed.data.table_features import CategoryEncoder
 from pate_fed.data.task import LearningTask
@@ -374,22 +373,6 @@ class TestApprovals:
             runs = [one for one in records.approvals() if one.subject is Subject.RUN]
         assert len({one.digest for one in runs}) == 2
         assert runs[0].terms == runs[1].terms
-
-
-class TestForfeit:
-    CHARGE = GaussianMaxEvent(1, 40.0)
-
-    def test_what_an_earlier_life_left_open_stays_charged_until_it_is_settled(
-        self, both: Both
-    ) -> None:
-        run = both.set_up(both.lung)
-        run.ask((0,))
-        both.services[0]._database.close()
-        service = PartyService(both.sites[0], vote_of=votes)  # type: ignore[arg-type]
-        both.stack.callback(service.close)
-        [entry] = service.ledger.entries
-        assert entry.state.value == "reserved"
-        assert entry.charged == entry.reserved
 
 
 class TestJoining:

@@ -20,7 +20,6 @@ from party.decision.node import MAX_PACKET_BYTES
 from party.errors import ApprovalError, Reason, RefusalError, StorageError
 from party.site.party_task import PartyTask, tasks_of
 from pate_fed.accounting import EntryState, GaussianMaxEvent
-from pate_fed.charges import RunLedger
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.releases import NoisyRelease, Outcome
 from pate_fed.terms import MOST_ASKED, BatchTerms, RunTerms
@@ -35,13 +34,11 @@ from tests.support.federation import (
     CLASSES,
     TEACHERS,
     Federation,
-    holds_vector,
     kinds,
     messages,
     ready_federation,
 )
 from tests.support.markers import sampled
-from tests.support.rules import with_other
 
 CODE = re.compile(r"PF-\d{3}")
 
@@ -72,42 +69,6 @@ class TestOrder:
         assert entry.state.value == "committed"
         [released] = [release for _, release in federation.store.releases().values()]
         assert entry.release_digest == released.digest
-
-    def test_a_stored_answer_is_sent_again_and_never_computed_again(self) -> None:
-        federation = ready()
-        plans: list[bytes] = []
-
-        def twice(node: int, packet: bytes) -> bytes:
-            if node == 0 and "Plan" in kinds(packet):
-                plans.append(packet)
-            return packet
-
-        federation.transport.on_query = twice
-        federation.ask(0, 1)
-        first = [answer for node, answer in federation.transport.answers if node == 0][-1]
-        steps = list(federation.steps[0])
-        assert federation.nodes[0].receive(plans[0]) == first
-        assert federation.steps[0] == steps
-
-    def test_nothing_is_sent_again_once_a_plan_is_settled(self, federation: Federation) -> None:
-        federation.ask(0, 1)
-        [plan] = [p for p in federation.transport.packets if kinds(p) == ["Plan"]][:1]
-        federation.ask(2)
-        assert "MaskedVector" not in kinds(federation.nodes[0].receive(plan))
-
-    def test_plan_that_has_expired_is_not_served(self) -> None:
-        federation = ready(lifetime_s=10)
-        federation.stop_clock()
-        federation.now += 11
-        with pytest.raises(VoidBatchError, match=r"PF-225"):
-            federation.ask(0)
-        assert not any(federation.steps)
-
-    def test_run_that_has_expired_is_not_joined(self) -> None:
-        federation = Federation(lifetime_s=10)
-        federation.now += 11
-        answer = federation.nodes[0].receive(wire.pack([federation.run.round.setup.offer.frame]))
-        assert kinds(answer) == ["Refusal"]
 
 
 class TestInquiry:
@@ -428,15 +389,6 @@ class TestSettlement:
         [
             pytest.param(b"", id="nothing"),
             pytest.param(b"\xff", id="no CBOR"),
-            pytest.param(encode_value({"labels": [0, 1, 2]}), id="half a list"),
-            pytest.param(
-                encode_value({"labels": [0, -1, 2], "outcomes": [0, 0, 0]}),
-                id="an answer without a label",
-            ),
-            pytest.param(
-                encode_value({"labels": [0, 1, 2], "outcomes": [0, 0, 7]}),
-                id="an outcome that nobody knows",
-            ),
         ],
     )
     def test_list_that_cannot_be_read_refunds_nothing(self, result: bytes) -> None:
@@ -460,33 +412,6 @@ class TestSettlement:
         [entry] = federation.nodes[0].ledger.entries
         assert entry.state.value == "committed"
         assert entry.charged == GaussianMaxEvent(3, 20.0)
-
-    def test_void_batch_stays_charged(self, federation: Federation) -> None:
-        federation.on_vectors_of(1, lambda answer: None)
-        with pytest.raises(VoidBatchError):
-            federation.ask(0, 1, 2)
-        federation.transport.on_answer = lambda node, answer: answer
-        federation.run.close()
-        [entry] = federation.nodes[0].ledger.entries
-        assert entry.state.value == "forfeited"
-        assert entry.charged == entry.reserved
-
-    def test_two_settlements_of_one_plan_stop_the_run(self, federation: Federation) -> None:
-        federation.ask(0, 1, 2)
-        self.settle(federation, self.release([0, 1, 2], [self.A, self.A, self.A]))
-        answer = self.settle(federation, self.release([-1, -1, -1], [self.R, self.R, self.R]))
-        assert [message.reason for message in messages(answer)] == ["PF-223"]  # type: ignore[attr-defined]
-        assert federation.nodes[0].state is PartyState.STOPPED
-        [entry] = federation.nodes[0].ledger.entries
-        assert entry.charged == GaussianMaxEvent(3, 20.0)
-
-    def test_settlement_by_another_key_changes_nothing(self, federation: Federation) -> None:
-        federation.ask(0, 1, 2)
-        honest = wire.decode(federation.settlement).message
-        frame = wire.sign(honest, SigningIdentity.generate()).frame
-        answer = federation.nodes[0].receive(wire.pack([frame]))
-        assert [message.reason for message in messages(answer)] == ["PF-222"]  # type: ignore[attr-defined]
-        assert federation.party_states(0) == ["reserved"]
 
     def test_what_follows_a_bad_settlement_in_one_packet_is_not_done(self) -> None:
         federation = ready()
@@ -583,12 +508,6 @@ class TestDoor:
         assert not any(b"patient" in packet for packet in federation.transport.packets)
         assert "patient" not in caplog.text
 
-    def test_offer_by_another_coordinator_is_refused(self, fresh: Federation) -> None:
-        other = Federation()
-        answer = fresh.nodes[0].receive(wire.pack([other.run.round.setup.offer.frame]))
-        assert [message.reason for message in messages(answer)] == ["PF-222"]  # type: ignore[attr-defined]
-        assert fresh.nodes[0].state is PartyState.NEW
-
 
 class TestRuns:
     def test_a_finished_party_joins_another_run(self, federation: Federation) -> None:
@@ -605,13 +524,6 @@ class TestRuns:
         node = Federation().nodes[0]
         assert re.fullmatch(r"PartyNode\([0-9a-f]{16}, new\)", repr(node))
 
-    def test_heads_of_all_parties_and_the_coordinator_are_one(self, federation: Federation) -> None:
-        federation.ask(0, 1)
-        federation.ask(2)
-        federation.run.close()
-        heads = {node.transcript_head for node in federation.nodes}
-        assert heads == {federation.run.round.transcript.head}
-
     @pytest.mark.parametrize("ended", ["done", "stopped"])
     def test_a_strangers_offer_does_not_wipe_an_ended_run(self, ended: str) -> None:
         federation = ready()
@@ -623,40 +535,6 @@ class TestRuns:
         state, head = node.state, node.transcript_head
         node.receive(wire.pack([Federation().run.round.setup.offer.frame]))
         assert (node.state, node.transcript_head) == (state, head)
-
-    def test_a_party_holds_a_run_to_its_caps(self) -> None:
-        # The coordinator's ledger is generous; the terms that all agreed to are not.
-        federation = ready_federation(terms={"max_asks": 5, "max_answers": 5})
-        generous = with_other(federation.run.terms, max_asks=100, max_answers=100)
-        federation.store.save_empty(RunLedger.of(generous))
-
-        def ask_everything() -> None:
-            for index in range(len(federation.pool)):
-                federation.ask(index)
-
-        with pytest.raises(VoidBatchError, match=Reason.QUERIES):
-            ask_everything()
-        assert len(federation.store.releases()) == 5
-        assert federation.run_ledger(0).own == federation.run_ledger(0).outcomes
-        assert federation.run_ledger(0).used_share() == 1
-
-    def test_teachers_that_outlast_the_plan_send_nothing(self) -> None:
-        federation = ready_federation(lifetime_s=100)
-        place = 1
-        vote = federation.nodes[place]._agreed_run.task.vote
-
-        def slow(batch: QueryBatch) -> Any:
-            federation.now += 200  # the plan expires while they think
-            return vote(batch)
-
-        federation.replace_vote(place, slow)
-        with pytest.raises(VoidBatchError) as void:
-            federation.ask(0)
-        assert void.value.reservation == "forfeited"
-        assert "begin" not in federation.steps[place]  # no key met a vector
-        assert not any(
-            node == place and holds_vector(answer) for node, answer in federation.transport.answers
-        )
 
 
 class TestTasks:

@@ -24,7 +24,7 @@ from party.site.people_decisions import ApprovalState, Subject
 from party.site.site import Site
 from party.storage.site_audit_log import SiteAct
 from pate_fed.data.flat_columns import FlatColumn
-from pate_fed.prices import run_cost
+from pate_fed.prices import run_price
 from pate_fed.wording import epsilon_text
 from protocols import wire
 from protocols.messages import MaskedVector
@@ -333,7 +333,7 @@ class TestPages:
         self, owner: Browser, hospitals: Hospitals
     ) -> None:
         members = tuple(sorted(hospitals.members, key=lambda one: one.identity.fingerprint))
-        cost = run_cost(hospitals.terms(members))
+        cost = run_price(hospitals.terms(members))
         assert epsilon_text(cost.epsilon) in owner.get("budget").text
 
     def test_a_fault_of_ours_is_said_without_its_text(

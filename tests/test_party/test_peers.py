@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from party.errors import PinError, WordsDifferError
-from party.site.peers import Pin, named_by, require_compared, standings
+from party.site.peers import Pin, listed_peers, named_by, require_compared
 from protocols.fingerprint_words import spoken, words_of
 from protocols.identity import PublicIdentity, SigningIdentity
 from tests.support.hospital_site import membership_of
@@ -65,7 +65,7 @@ class TestComparing:
 class TestHearsay:
     def test_it_is_shown_as_nobodys_word(self) -> None:
         south, invented = identity(), identity()
-        found = standings(
+        found = listed_peers(
             [pin("South", south)], membership_of(bytes(32), {"South": south, "Invented": invented})
         )
         assert [(one.name, one.pin is not None) for one in found] == [
@@ -75,7 +75,9 @@ class TestHearsay:
 
     def test_another_key_under_a_checked_name_is_shown_beside_it(self) -> None:
         south, thief = identity(), identity()
-        first, second = standings([pin("South", south)], membership_of(bytes(32), {"South": thief}))
+        first, second = listed_peers(
+            [pin("South", south)], membership_of(bytes(32), {"South": thief})
+        )
         assert (first.identity, first.is_member) == (south, False)
         assert first.pin is not None
         assert (second.identity, second.is_member, second.pin) == (thief, True, None)
@@ -87,4 +89,4 @@ class TestHearsay:
             named_by(membership_of(bytes(32), {"South": south}), "North")
 
     def test_pins_are_shown_without_a_coordinator(self) -> None:
-        assert [one.is_member for one in standings([pin()], None)] == [False]
+        assert [one.is_member for one in listed_peers([pin()], None)] == [False]

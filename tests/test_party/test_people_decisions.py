@@ -20,7 +20,7 @@ from party.errors import (
     TooManyPendingError,
 )
 from party.site.peers import Pin
-from party.site.people_decisions import MOST_PENDING, ApprovalState, SiteRecords, Subject
+from party.site.people_decisions import MOST_PENDING, ApprovalState, PeopleDecisions, Subject
 from party.storage import PartyDatabase, SiteAuditLog
 from party.storage.site_audit_log import SiteAct
 from pate_fed.terms import RunTerms
@@ -44,9 +44,9 @@ def database(tmp_path: Path) -> Iterator[PartyDatabase]:
 
 
 @pytest.fixture
-def records(database: PartyDatabase) -> SiteRecords:
+def decisions(database: PartyDatabase) -> PeopleDecisions:
     ticks = count(1_000)
-    return SiteRecords(database, clock=lambda: float(next(ticks)))
+    return PeopleDecisions(database, clock=lambda: float(next(ticks)))
 
 
 def logged(database: PartyDatabase) -> list[tuple[SiteAct, dict[str, Any]]]:
@@ -64,12 +64,12 @@ def tampered(database: PartyDatabase, statement: str) -> None:
 
 class TestPins:
     def test_a_pin_says_who_was_checked_how_and_by_whom(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
-        assert records.pins() == ()
-        pin = records.add_pin("north", PEER, body="Trust", how="telephone", by="A. Meyer")
+        assert decisions.pins() == ()
+        pin = decisions.add_pin("north", PEER, body="Trust", how="telephone", by="A. Meyer")
         assert pin == Pin("north", "Trust", PEER, "telephone", "A. Meyer", 1000.0)
-        assert records.pins() == records.decided().pins == (pin,)
+        assert decisions.pins() == decisions.decided().pins == (pin,)
         [(kind, detail)] = logged(database)
         assert kind is SiteAct.PIN_ADDED
         assert detail == {
@@ -81,16 +81,16 @@ class TestPins:
             "from": "command line",
         }
 
-    def test_whoever_is_of_no_other_body_is_of_its_own(self, records: SiteRecords) -> None:
-        assert records.add_pin("north", PEER, how="in person", by="A. Meyer").body == "north"
+    def test_whoever_is_of_no_other_body_is_of_its_own(self, decisions: PeopleDecisions) -> None:
+        assert decisions.add_pin("north", PEER, how="in person", by="A. Meyer").body == "north"
 
     def test_a_pin_that_nobody_checked_is_none(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         for how, by in (("", "A. Meyer"), ("in person", " ")):
             with pytest.raises(PinError):
-                records.add_pin("north", PEER, how=how, by=by)
-        assert (records.pins(), logged(database)) == ((), [])
+                decisions.add_pin("north", PEER, how=how, by=by)
+        assert (decisions.pins(), logged(database)) == ((), [])
 
     @pytest.mark.parametrize(
         ("name", "identity"),
@@ -101,60 +101,60 @@ class TestPins:
         ],
     )
     def test_a_name_and_an_identity_are_pinned_once(
-        self, records: SiteRecords, database: PartyDatabase, name: str, identity: Any
+        self, decisions: PeopleDecisions, database: PartyDatabase, name: str, identity: Any
     ) -> None:
-        records.add_pin("north", PEER, how="in person", by="A. Meyer")
+        decisions.add_pin("north", PEER, how="in person", by="A. Meyer")
         before = logged(database)
         with pytest.raises(PinError):
-            records.add_pin(name, identity, how="by mail", by="M. Allory")
-        assert [pin.how for pin in records.pins()] == ["in person"]
+            decisions.add_pin(name, identity, how="by mail", by="M. Allory")
+        assert [pin.how for pin in decisions.pins()] == ["in person"]
         assert logged(database) == before
 
     def test_a_pin_is_replaced_only_after_it_was_removed(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
-        records.add_pin("north", PEER, how="in person", by="A. Meyer")
-        records.remove_pin("north", by="A. Meyer")
-        assert records.pins() == ()
-        records.add_pin("north", OTHER, how="in person", by="A. Meyer")
-        assert [pin.identity for pin in records.pins()] == [OTHER]
+        decisions.add_pin("north", PEER, how="in person", by="A. Meyer")
+        decisions.remove_pin("north", by="A. Meyer")
+        assert decisions.pins() == ()
+        decisions.add_pin("north", OTHER, how="in person", by="A. Meyer")
+        assert [pin.identity for pin in decisions.pins()] == [OTHER]
         kinds = [kind for kind, _ in logged(database)]
         assert kinds == [SiteAct.PIN_ADDED, SiteAct.PIN_REMOVED, SiteAct.PIN_ADDED]
         with pytest.raises(PinError):
-            records.remove_pin("south", by="A. Meyer")
+            decisions.remove_pin("south", by="A. Meyer")
 
 
 class TestApprovals:
     def test_what_is_asked_waits_with_terms_and_parties_and_is_noted_once(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
-        first = records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
+        first = decisions.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
         assert first.state is ApprovalState.PENDING
         assert (first.terms, first.seats, first.asked_at) == (TERMS, SEATS, 1000.0)
         # Asked again, even with other terms, it is what it was.
-        assert records.ask(Subject.RUN, RUN, terms=b"others", coordinator=ASKING) == first
-        assert records.approvals(ApprovalState.PENDING) == (first,)
-        assert records.decided().waiting == 1
+        assert decisions.ask(Subject.RUN, RUN, terms=b"others", coordinator=ASKING) == first
+        assert decisions.approvals(ApprovalState.PENDING) == (first,)
+        assert decisions.decided().waiting == 1
         assert len(logged(database)) == 1
 
     def test_a_person_decides_and_may_think_again(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
-        records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
-        approved = records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
+        decisions.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
+        approved = decisions.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
         assert (approved.state, approved.decided_by) == (ApprovalState.APPROVED, "A. Meyer")
         assert (approved.terms, approved.seats) == (TERMS, SEATS)
-        assert records.decided().approved_runs == {RUN}
+        assert decisions.decided().approved_runs == {RUN}
         # Asked again it stands as it was decided: a message changes nothing.
-        assert records.ask(Subject.RUN, RUN, coordinator=ASKING) == approved
-        rejected = records.reject(
+        assert decisions.ask(Subject.RUN, RUN, coordinator=ASKING) == approved
+        rejected = decisions.reject(
             Subject.RUN, RUN, by="B. Ito", coordinator=ASKING, reason="too many"
         )
         assert rejected.reason == "too many"
         for reason in ("two\nlines", "\x1b[2J", "x" * 501):
             with pytest.raises(ApprovalError):
-                records.approve(Subject.RUN, RUN, by="B. Ito", coordinator=ASKING, reason=reason)
-        assert records.decided().approved_runs == frozenset()
+                decisions.approve(Subject.RUN, RUN, by="B. Ito", coordinator=ASKING, reason=reason)
+        assert decisions.decided().approved_runs == frozenset()
         kinds = [kind for kind, _ in logged(database)]
         assert kinds == [SiteAct.ASKED, SiteAct.APPROVED, SiteAct.REJECTED]
         names = ("before", "after", "by", "from", "reason")
@@ -164,139 +164,139 @@ class TestApprovals:
         ]
 
     def test_each_answer_under_an_approval_is_put_on_record(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
-        records.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
-        records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
+        decisions.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
+        decisions.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
         for run in (FIRST, SECOND):  # the same run, set up twice
-            self.use(records, run)
-        assert records.decided().approved_runs == {RUN}
+            self.use(decisions, run)
+        assert decisions.decided().approved_runs == {RUN}
         assert [kind for kind, _ in logged(database)][2:] == [SiteAct.BATCH_ANSWERED] * 2
-        assert records.ask(Subject.RUN, RUN, coordinator=ASKING).state is ApprovalState.APPROVED
+        assert decisions.ask(Subject.RUN, RUN, coordinator=ASKING).state is ApprovalState.APPROVED
 
-    def use(self, records: SiteRecords, run: bytes) -> None:
-        records.use(RUN, kind=SiteAct.BATCH_ANSWERED, detail={"run": run}, coordinator=ASKING)
+    def use(self, decisions: PeopleDecisions, run: bytes) -> None:
+        decisions.use(RUN, kind=SiteAct.BATCH_ANSWERED, detail={"run": run}, coordinator=ASKING)
 
     def test_nothing_is_used_that_is_not_approved_or_cannot_be_put_on_record(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         with pytest.raises(ApprovalError):
-            self.use(records, FIRST)
-        records.ask(Subject.RUN, RUN, coordinator=ASKING)
+            self.use(decisions, FIRST)
+        decisions.ask(Subject.RUN, RUN, coordinator=ASKING)
         with pytest.raises(ApprovalError):
-            self.use(records, FIRST)
-        records.reject(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
+            self.use(decisions, FIRST)
+        decisions.reject(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
         with pytest.raises(ApprovalError):
-            self.use(records, FIRST)
-        records.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
+            self.use(decisions, FIRST)
+        decisions.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
         tampered(database, "ALTER TABLE audit RENAME TO gone")
         with pytest.raises(StorageError):
-            self.use(records, FIRST)
+            self.use(decisions, FIRST)
         tampered(database, "ALTER TABLE gone RENAME TO audit")
-        assert records.decided().approved_runs == {RUN}
+        assert decisions.decided().approved_runs == {RUN}
 
     def test_nothing_is_approved_that_was_not_asked(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
-        for decide in (records.approve, records.reject):
+        for decide in (decisions.approve, decisions.reject):
             with pytest.raises(ApprovalError):
                 decide(Subject.POOL, POOL, coordinator=ASKING, by="A. Meyer")
         assert logged(database) == []
 
     @pytest.mark.parametrize("by", ["", " ", "two\nlines"])
     def test_a_decision_is_somebodys(
-        self, records: SiteRecords, database: PartyDatabase, by: str
+        self, decisions: PeopleDecisions, database: PartyDatabase, by: str
     ) -> None:
-        records.ask(Subject.POOL, POOL, coordinator=ASKING)
-        records.add_pin("north", PEER, how="in person", by="A. Meyer")
+        decisions.ask(Subject.POOL, POOL, coordinator=ASKING)
+        decisions.add_pin("north", PEER, how="in person", by="A. Meyer")
         before = logged(database)
         for decide in (
-            lambda: records.approve(Subject.POOL, POOL, by=by, coordinator=ASKING),
-            lambda: records.remove_pin("north", by=by),
-            lambda: records.state.pause(by=by),
-            lambda: records.state.resume(by=by),
+            lambda: decisions.approve(Subject.POOL, POOL, by=by, coordinator=ASKING),
+            lambda: decisions.remove_pin("north", by=by),
+            lambda: decisions.state.pause(by=by),
+            lambda: decisions.state.resume(by=by),
         ):
             with pytest.raises(ApprovalError):
                 decide()
         assert logged(database) == before
 
-    def test_a_pool_is_not_approved_as_a_run(self, records: SiteRecords) -> None:
-        records.ask(Subject.RUN, POOL, coordinator=ASKING)
-        records.approve(Subject.RUN, POOL, by="A. Meyer", coordinator=ASKING)
-        assert records.decided().approved_pools == {}
+    def test_a_pool_is_not_approved_as_a_run(self, decisions: PeopleDecisions) -> None:
+        decisions.ask(Subject.RUN, POOL, coordinator=ASKING)
+        decisions.approve(Subject.RUN, POOL, by="A. Meyer", coordinator=ASKING)
+        assert decisions.decided().approved_pools == {}
 
-    def test_the_guard_gets_approved_pools_and_no_others(self, records: SiteRecords) -> None:
+    def test_the_guard_gets_approved_pools_and_no_others(self, decisions: PeopleDecisions) -> None:
         for pool in (POOL, RUN, b"q" * 32):
-            records.ask(Subject.POOL, pool, coordinator=ASKING)
-        records.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING)
-        records.reject(Subject.POOL, RUN, by="A. Meyer", coordinator=ASKING)
-        assert records.decided().approved_pools == {ASKING: {POOL}}
+            decisions.ask(Subject.POOL, pool, coordinator=ASKING)
+        decisions.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING)
+        decisions.reject(Subject.POOL, RUN, by="A. Meyer", coordinator=ASKING)
+        assert decisions.decided().approved_pools == {ASKING: {POOL}}
 
-    def test_few_digits_mean_nothing_and_many_one_thing(self, records: SiteRecords) -> None:
-        one = records.ask(Subject.RUN, RUN, coordinator=ASKING)
-        assert records.find(one.digest.hex()[:8]) == one
-        assert records.find(one.digest.hex().upper()) == one
+    def test_few_digits_mean_nothing_and_many_one_thing(self, decisions: PeopleDecisions) -> None:
+        one = decisions.ask(Subject.RUN, RUN, coordinator=ASKING)
+        assert decisions.find(one.digest.hex()[:8]) == one
+        assert decisions.find(one.digest.hex().upper()) == one
         for digits in ("", one.digest.hex()[:7], "ffffffff"):
             with pytest.raises(ApprovalError):
-                records.find(digits)
+                decisions.find(digits)
 
     def test_what_waits_is_never_pushed_out_and_does_not_fill_the_disk(
         self, database: PartyDatabase
     ) -> None:
         ticks = count(10_000, -1)  # a clock that runs backward
-        records = SiteRecords(database, clock=lambda: float(next(ticks)))
-        records.ask(Subject.POOL, POOL, coordinator=ASKING)
-        records.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING)
+        decisions = PeopleDecisions(database, clock=lambda: float(next(ticks)))
+        decisions.ask(Subject.POOL, POOL, coordinator=ASKING)
+        decisions.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING)
         offers = [number.to_bytes(32, "big") for number in range(3 * MOST_PENDING)]
         for digest in offers[:MOST_PENDING]:
-            records.ask(Subject.RUN, digest, coordinator=ASKING)
-        before = records.approvals()
+            decisions.ask(Subject.RUN, digest, coordinator=ASKING)
+        before = decisions.approvals()
         written = SiteAuditLog(database).end
         for digest in offers[MOST_PENDING:]:
             with pytest.raises(TooManyPendingError):
-                records.ask(Subject.RUN, digest, coordinator=ASKING)
+                decisions.ask(Subject.RUN, digest, coordinator=ASKING)
         for digest in offers[:MOST_PENDING]:  # what waits may be offered again
-            records.ask(Subject.RUN, digest, coordinator=ASKING)
-        assert records.approvals() == before
+            decisions.ask(Subject.RUN, digest, coordinator=ASKING)
+        assert decisions.approvals() == before
         assert SiteAuditLog(database).end == written
-        assert records.decided().approved_pools == {ASKING: {POOL}}
+        assert decisions.decided().approved_pools == {ASKING: {POOL}}
 
     @pytest.mark.parametrize("says_yes", [True, False])
     def test_a_decision_makes_room_for_another_question(
-        self, records: SiteRecords, says_yes: bool
+        self, decisions: PeopleDecisions, says_yes: bool
     ) -> None:
         for number in range(MOST_PENDING):
-            records.ask(Subject.POOL, number.to_bytes(32, "big"), coordinator=ASKING)
+            decisions.ask(Subject.POOL, number.to_bytes(32, "big"), coordinator=ASKING)
         with pytest.raises(TooManyPendingError):
-            records.ask(Subject.POOL, POOL, coordinator=ASKING)
-        decide = records.approve if says_yes else records.reject
+            decisions.ask(Subject.POOL, POOL, coordinator=ASKING)
+        decide = decisions.approve if says_yes else decisions.reject
         decide(Subject.POOL, bytes(32), coordinator=ASKING, by="A. Meyer")
-        assert records.ask(Subject.POOL, POOL, coordinator=ASKING).state is ApprovalState.PENDING
+        assert decisions.ask(Subject.POOL, POOL, coordinator=ASKING).state is ApprovalState.PENDING
 
-    def test_runs_that_wait_leave_room_for_pools(self, records: SiteRecords) -> None:
+    def test_runs_that_wait_leave_room_for_pools(self, decisions: PeopleDecisions) -> None:
         for number in range(MOST_PENDING):
-            records.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
-        assert records.ask(Subject.POOL, POOL, coordinator=ASKING).state is ApprovalState.PENDING
+            decisions.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
+        assert decisions.ask(Subject.POOL, POOL, coordinator=ASKING).state is ApprovalState.PENDING
 
     def test_node_and_people_write_at_once_and_nothing_is_lost(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         digests = [number.to_bytes(32, "big") for number in range(20)]
         for digest in digests[:10]:
-            records.ask(Subject.RUN, digest, coordinator=ASKING)
+            decisions.ask(Subject.RUN, digest, coordinator=ASKING)
 
         def people() -> None:
             with PartyDatabase.at(database.path) as own:
-                mine = SiteRecords(own, clock=lambda: 1.0)
+                mine = PeopleDecisions(own, clock=lambda: 1.0)
                 for digest in digests[:10]:
                     mine.approve(Subject.RUN, digest, coordinator=ASKING, by="M. Curie")
 
         thread = threading.Thread(target=people)
         thread.start()
         for digest in digests[10:]:
-            records.ask(Subject.RUN, digest, coordinator=ASKING)
+            decisions.ask(Subject.RUN, digest, coordinator=ASKING)
         thread.join()
-        decided = records.decided()
+        decided = decisions.decided()
         assert (len(decided.approved_runs), decided.waiting) == (10, 10)
         assert SiteAuditLog(database).verify() == 30
 
@@ -310,62 +310,66 @@ class TestApprovals:
         ],
     )
     def test_what_cannot_be_read_approves_nothing(
-        self, records: SiteRecords, database: PartyDatabase, spoil: str
+        self, decisions: PeopleDecisions, database: PartyDatabase, spoil: str
     ) -> None:
-        records.ask(Subject.RUN, RUN, coordinator=ASKING)
+        decisions.ask(Subject.RUN, RUN, coordinator=ASKING)
         tampered(database, spoil)
         with pytest.raises(StorageError) as caught:
-            records.decided()
+            decisions.decided()
         assert isinstance(caught.value, StorageDamagedError) or "DROP" in spoil
 
 
 class TestFederations:
     """What one coordinator asks, and is allowed, is nothing to another."""
 
-    def test_an_approval_holds_for_the_coordinator_that_asked(self, records: SiteRecords) -> None:
-        records.ask(Subject.POOL, POOL, coordinator=ASKING)
+    def test_an_approval_holds_for_the_coordinator_that_asked(
+        self, decisions: PeopleDecisions
+    ) -> None:
+        decisions.ask(Subject.POOL, POOL, coordinator=ASKING)
         with pytest.raises(ApprovalError):
-            records.approve(Subject.POOL, POOL, coordinator=ANOTHER, by="A. Meyer")
-        asked = records.ask(Subject.POOL, POOL, coordinator=ANOTHER)
-        records.approve(Subject.POOL, POOL, coordinator=ASKING, by="A. Meyer")
-        assert records.decided().approved_pools == {ASKING: {POOL}}
-        assert records.approvals(ApprovalState.PENDING) == (asked,)
-        records.approve(Subject.POOL, POOL, coordinator=ANOTHER, by="A. Meyer")
-        assert records.decided().pools == {POOL}
+            decisions.approve(Subject.POOL, POOL, coordinator=ANOTHER, by="A. Meyer")
+        asked = decisions.ask(Subject.POOL, POOL, coordinator=ANOTHER)
+        decisions.approve(Subject.POOL, POOL, coordinator=ASKING, by="A. Meyer")
+        assert decisions.decided().approved_pools == {ASKING: {POOL}}
+        assert decisions.approvals(ApprovalState.PENDING) == (asked,)
+        decisions.approve(Subject.POOL, POOL, coordinator=ANOTHER, by="A. Meyer")
+        assert decisions.decided().pools == {POOL}
 
-    def test_a_run_is_used_by_the_coordinator_that_asked(self, records: SiteRecords) -> None:
-        records.ask(Subject.RUN, RUN, coordinator=ASKING)
-        records.approve(Subject.RUN, RUN, coordinator=ASKING, by="A. Meyer")
+    def test_a_run_is_used_by_the_coordinator_that_asked(self, decisions: PeopleDecisions) -> None:
+        decisions.ask(Subject.RUN, RUN, coordinator=ASKING)
+        decisions.approve(Subject.RUN, RUN, coordinator=ASKING, by="A. Meyer")
         for coordinator in (ANOTHER, b""):
             with pytest.raises(ApprovalError):
-                records.use(
+                decisions.use(
                     RUN,
                     coordinator=coordinator,
                     kind=SiteAct.BATCH_ANSWERED,
                     detail={},
                 )
 
-    def test_one_that_fills_its_list_leaves_room_to_others(self, records: SiteRecords) -> None:
+    def test_one_that_fills_its_list_leaves_room_to_others(
+        self, decisions: PeopleDecisions
+    ) -> None:
         for number in range(MOST_PENDING):
-            records.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
+            decisions.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
         with pytest.raises(TooManyPendingError):
-            records.ask(Subject.RUN, RUN, coordinator=ASKING)
-        assert records.ask(Subject.RUN, RUN, coordinator=ANOTHER).coordinator == ANOTHER
+            decisions.ask(Subject.RUN, RUN, coordinator=ASKING)
+        assert decisions.ask(Subject.RUN, RUN, coordinator=ANOTHER).coordinator == ANOTHER
 
-    def test_the_same_digits_of_two_are_told_apart(self, records: SiteRecords) -> None:
+    def test_the_same_digits_of_two_are_told_apart(self, decisions: PeopleDecisions) -> None:
         for coordinator in (ASKING, ANOTHER):
-            records.ask(Subject.POOL, POOL, coordinator=coordinator)
+            decisions.ask(Subject.POOL, POOL, coordinator=coordinator)
         with pytest.raises(ApprovalError, match="--federation"):
-            records.find(POOL.hex())
-        assert records.find(POOL.hex(), coordinator=ANOTHER).coordinator == ANOTHER
+            decisions.find(POOL.hex())
+        assert decisions.find(POOL.hex(), coordinator=ANOTHER).coordinator == ANOTHER
 
     def test_joining_and_leaving_are_on_record_for_each(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         for name in ("lung-study", "heart-study", "lung-study"):
-            records.state.note_joined(name, federation=POOL, identity=PEER)
-        records.state.note_left("lung-study", by="A. Meyer")
-        records.state.note_joined("lung-study", federation=POOL, identity=PEER)
+            decisions.state.note_joined(name, federation=POOL, identity=PEER)
+        decisions.state.note_left("lung-study", by="A. Meyer")
+        decisions.state.note_joined("lung-study", federation=POOL, identity=PEER)
         assert [(kind, detail["membership"]) for kind, detail in logged(database)] == [
             (SiteAct.JOINED, "lung-study"),
             (SiteAct.JOINED, "heart-study"),
@@ -376,15 +380,15 @@ class TestFederations:
 
 class TestPause:
     def test_it_lasts_until_somebody_ends_it(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
-        assert not records.decided().is_paused
+        assert not decisions.decided().is_paused
         for _ in range(2):
-            records.state.pause(by="A. Meyer")
+            decisions.state.pause(by="A. Meyer")
         with PartyDatabase.at(database.path) as again:
-            assert SiteRecords(again, clock=lambda: 1.0).decided().is_paused
-        records.state.resume(by="B. Ito")
-        assert not records.decided().is_paused
+            assert PeopleDecisions(again, clock=lambda: 1.0).decided().is_paused
+        decisions.state.resume(by="B. Ito")
+        assert not decisions.decided().is_paused
         place = {"from": "command line"}
         assert logged(database) == [
             (SiteAct.PAUSED, {"by": "A. Meyer", "before": "", "after": "paused", **place}),
@@ -392,20 +396,20 @@ class TestPause:
         ]
 
     def test_one_that_says_something_else_is_a_pause(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
-        records.state.pause(by="A. Meyer")
+        decisions.state.pause(by="A. Meyer")
         tampered(database, "UPDATE standing SET value = ''")
-        assert records.decided().is_paused
+        assert decisions.decided().is_paused
 
 
 class TestSettings:
     def test_what_holds_is_on_record_when_it_changes(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         for file, table in ((POOL, ""), (POOL, ""), (POOL, "ab" * 32), (RUN, "ab" * 32)):
-            records.state.note_settings(file=file)
-            records.state.note_table(table)
+            decisions.state.note_settings(file=file)
+            decisions.state.note_table(table)
         assert [(kind, detail["digest"]) for kind, detail in logged(database)] == [
             (SiteAct.SETTINGS_CHANGED, POOL),
             (SiteAct.DATA_CHANGED, bytes.fromhex("ab" * 32)),
@@ -416,23 +420,23 @@ class TestSettings:
 
 
 def test_a_decision_whose_record_cannot_be_stored_is_none(
-    records: SiteRecords, database: PartyDatabase, monkeypatch: pytest.MonkeyPatch
+    decisions: PeopleDecisions, database: PartyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records.ask(Subject.POOL, POOL, coordinator=ASKING)
+    decisions.ask(Subject.POOL, POOL, coordinator=ASKING)
 
     def fail(*_: object, **__: object) -> None:
         raise StorageError("the log must be writable", "a full disk")
 
     monkeypatch.setattr(SiteAuditLog, "append", fail)
     for decide in (
-        lambda: records.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING),
-        lambda: records.add_pin("north", PEER, how="in person", by="A. Meyer"),
-        lambda: records.state.pause(by="A. Meyer"),
+        lambda: decisions.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING),
+        lambda: decisions.add_pin("north", PEER, how="in person", by="A. Meyer"),
+        lambda: decisions.state.pause(by="A. Meyer"),
     ):
         with pytest.raises(StorageError):
             decide()
     monkeypatch.undo()
-    decided = records.decided()
+    decided = decisions.decided()
     assert (decided.pins, decided.approved_pools, decided.is_paused) == ((), {}, False)
 
 
@@ -443,41 +447,41 @@ class TestWithdrawn:
         return encode_value(terms_of(name).as_record())
 
     def test_what_waits_for_a_run_that_ended_is_forgotten_and_on_record(
-        self, records: SiteRecords, database: PartyDatabase
+        self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         for place, name in enumerate(("first", "second")):
             digest = bytes([place]) * 32
-            records.ask(Subject.RUN, digest, terms=self.terms(name), coordinator=ASKING)
-        records.ask(Subject.POOL, POOL, terms=self.terms("first"), coordinator=ASKING)
-        records.ask(Subject.RUN, RUN, terms=self.terms("first"), coordinator=ANOTHER)
-        records.ask(Subject.RUN, RUN, terms=b"unreadable", coordinator=ASKING)
-        records.withdraw(coordinator=ASKING, open_runs=("second",))
-        left = [(one.digest, one.coordinator) for one in records.approvals()]
+            decisions.ask(Subject.RUN, digest, terms=self.terms(name), coordinator=ASKING)
+        decisions.ask(Subject.POOL, POOL, terms=self.terms("first"), coordinator=ASKING)
+        decisions.ask(Subject.RUN, RUN, terms=self.terms("first"), coordinator=ANOTHER)
+        decisions.ask(Subject.RUN, RUN, terms=b"unreadable", coordinator=ASKING)
+        decisions.withdraw(coordinator=ASKING, open_runs=("second",))
+        left = [(one.digest, one.coordinator) for one in decisions.approvals()]
         assert left == [(bytes([1]) * 32, ASKING), (RUN, ANOTHER), (RUN, ASKING)]
         assert [kind for kind, _ in logged(database)][-2:] == [SiteAct.WITHDRAWN] * 2
         # Asked again, it waits again.
-        records.ask(Subject.POOL, POOL, terms=self.terms("second"), coordinator=ASKING)
-        records.withdraw(coordinator=ASKING, open_runs=("second",))
-        assert POOL in [one.digest for one in records.approvals()]
+        decisions.ask(Subject.POOL, POOL, terms=self.terms("second"), coordinator=ASKING)
+        decisions.withdraw(coordinator=ASKING, open_runs=("second",))
+        assert POOL in [one.digest for one in decisions.approvals()]
 
     def test_nothing_is_forgotten_where_the_names_of_open_runs_may_be_cut_off(
-        self, records: SiteRecords
+        self, decisions: PeopleDecisions
     ) -> None:
         """Its run would ask again, and each time the audit log would grow."""
-        records.ask(Subject.RUN, RUN, terms=self.terms("last"), coordinator=ASKING)
+        decisions.ask(Subject.RUN, RUN, terms=self.terms("last"), coordinator=ASKING)
         names = tuple(f"run {number}" for number in range(MOST_OPEN_RUNS))
-        records.withdraw(coordinator=ASKING, open_runs=names)
-        assert [one.digest for one in records.approvals()] == [RUN]
-        records.withdraw(coordinator=ASKING, open_runs=names[1:])
-        assert records.approvals() == ()
+        decisions.withdraw(coordinator=ASKING, open_runs=names)
+        assert [one.digest for one in decisions.approvals()] == [RUN]
+        decisions.withdraw(coordinator=ASKING, open_runs=names[1:])
+        assert decisions.approvals() == ()
 
-    def test_what_people_decided_stays(self, records: SiteRecords) -> None:
-        for digest, decide in ((RUN, records.approve), (POOL, records.reject)):
-            records.ask(Subject.RUN, digest, terms=self.terms("first"), coordinator=ASKING)
+    def test_what_people_decided_stays(self, decisions: PeopleDecisions) -> None:
+        for digest, decide in ((RUN, decisions.approve), (POOL, decisions.reject)):
+            decisions.ask(Subject.RUN, digest, terms=self.terms("first"), coordinator=ASKING)
             decide(Subject.RUN, digest, coordinator=ASKING, by="A. Meyer")
-        before = records.approvals()
-        records.withdraw(coordinator=ASKING, open_runs=())
-        assert records.approvals() == before
+        before = decisions.approvals()
+        decisions.withdraw(coordinator=ASKING, open_runs=())
+        assert decisions.approvals() == before
 
 
 def terms_of(name: str) -> RunTerms:

@@ -48,15 +48,7 @@ Change = Callable[[dict[str, bytes]], None]
 
 @dataclass
 class Ended:
-    """A run of three hospitals that ended, at a coordinator that can be reached.
-
-    Attributes:
-        federation: The coordinator's.
-        running: The hospitals.
-        folder: Where new folders may go.
-        results: The run directory at the coordinator.
-        run: Its id.
-    """
+    """A run of three hospitals that ended, at a coordinator that can be reached."""
 
     federation: ServedFederation
     running: Running

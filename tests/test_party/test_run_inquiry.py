@@ -15,7 +15,7 @@ from party.errors import ApprovalError, Reason
 from party.service import PartyService
 from party.site.people_decisions import ApprovalState, Subject
 from party.storage.site_audit_log import SiteAct
-from pate_fed.prices import charged_cost
+from pate_fed.prices import charged_price
 from protocols import wire
 from protocols.errors import BadSignatureError, SuiteError, UnexpectedMessageError, UnknownPeerError
 from protocols.fields import MOST_WORDS_LETTERS
@@ -132,7 +132,7 @@ def test_a_price_above_the_runs_budget_is_said_before_anything_is_asked(
         others = changed["budgets"]
         changed = {"budgets": tuple(5.0 if place == seat else others for place in range(3))}
     terms = with_other(terms, **changed)
-    assert (charged_cost(terms, seat).epsilon > terms.budgets[seat]) == bool(reason)
+    assert (charged_price(terms, seat).epsilon > terms.budgets[seat]) == bool(reason)
     inquiry = inquiry_of(hospitals, terms=encode_value(terms.as_record()))
     with served(hospitals) as service:
         answer = asked(service, hospitals, inquiry)

@@ -366,12 +366,6 @@ class TestApprovalOfRuns:
             kind
         )
 
-    def answered(self, running: Running, *indices: int) -> LabelingRun:
-        run = running.set_up()
-        for index in indices:
-            run.ask((index,))
-        return run
-
     @sampled()
     @pytest.mark.parametrize("closes", [True, False], ids=["closed", "left open"])
     def test_a_run_that_is_set_up_again_has_what_it_left_and_no_more(
@@ -380,11 +374,11 @@ class TestApprovalOfRuns:
         hospitals = make_hospitals(tmp_path, approval="each run")
         hospitals.changes = {"max_asks": 3, "max_answers": 3}
         asking = self.open(hospitals, stack)
-        run = self.answered(asking, 0, 1)
+        run = asking.set_up(0, 1)
         if closes:
             run.close()
         asking.restart(0)  # what was spent is no matter of one life
-        again = self.answered(asking, 2)  # its coordinator claims to have forgotten the first time
+        again = asking.set_up(2)  # its coordinator claims to have forgotten the first time
         votes_before = len(asking.transport.answers)
         with pytest.raises(VoidBatchError, match=Reason.QUERIES):
             again.ask((3,))
@@ -396,7 +390,7 @@ class TestApprovalOfRuns:
             assert self.told(asking, place, SiteAct.ASKED) == 1
 
     def test_a_run_of_another_name_is_asked_about(self, asking: Running) -> None:
-        self.answered(asking, 0).close()
+        asking.set_up(0).close()
         asking.hospitals.changes["name"] = "another"
         votes_before = len(asking.transport.answers)
         for _ in range(2):
@@ -408,26 +402,8 @@ class TestApprovalOfRuns:
             assert (first.state, second.state) == (ApprovalState.APPROVED, ApprovalState.PENDING)
             assert self.told(asking, place, SiteAct.ASKED) == 2
         self.approve(asking)
-        self.answered(asking, 2).close()
+        asking.set_up(2).close()
         assert len(charged(asking, 0)) == 2
-
-    def test_an_answer_is_on_record_before_teachers_are_asked(self, asking: Running) -> None:
-        seen: list[object] = []
-
-        def watching(*_: object) -> object:
-            def vote(batch: QueryBatch) -> object:
-                seen.append(audit_of(asking.hospitals.sites[0])[-1])
-                return np.full((TEACHERS, len(batch)), MARKER)
-
-            return vote
-
-        asking.restart(0, watching)
-        run = self.answered(asking, 0)
-        [last] = seen
-        assert (last.act, last.facts["run"]) == (  # type: ignore[attr-defined]
-            SiteAct.BATCH_ANSWERED,
-            run.round.run_id,
-        )
 
     def test_an_approval_that_is_taken_back_while_a_batch_is_judged_answers_nothing(
         self, asking: Running, monkeypatch: pytest.MonkeyPatch
@@ -443,7 +419,7 @@ class TestApprovalOfRuns:
         assert self.told(asking, 0, SiteAct.BATCH_ANSWERED) == 0
 
     def test_a_run_that_is_rejected_is_refused_its_next_batch(self, asking: Running) -> None:
-        run = self.answered(asking, 0)
+        run = asking.set_up(0)
         [one] = self.asked(asking, 0)
         with records_of(asking.hospitals.sites[0]) as records:
             records.reject(one.subject, one.digest, coordinator=one.coordinator, by="M. Curie")
@@ -470,7 +446,7 @@ class TestApprovalOfRuns:
         assert additive.suite == masked.suite == DEFAULT_SUITE
         assert masked.state is ApprovalState.PENDING
         hospitals.form = AdditiveSum()
-        self.answered(running, 0)
+        running.set_up(0)
 
 
 class TestPause:
@@ -626,28 +602,6 @@ class TestPeers:
         assert stranger.fingerprint in service.federation().node._known_peers
         assert stranger.fingerprint not in service.federation().node._guard.checked_peers
         assert len(service.federation().node._guard.checked_peers) == 2
-
-    @pytest.mark.parametrize(
-        ("own", "refused"),
-        [
-            pytest.param(NAMES[1], True, id="a sister"),
-            pytest.param(NAMES[1].upper(), True, id="a sister, spelled otherwise"),
-            pytest.param("", False, id="nobody's"),
-        ],
-    )
-    def test_a_sister_of_our_own_owner_is_no_independent_peer(
-        self, tmp_path: Path, stack: ExitStack, own: str, refused: bool
-    ) -> None:
-        """The owner of two hospitals of three would be left alone with the third's votes."""
-        hospitals = make_hospitals(tmp_path, policy={"own_body": own})
-        hospitals.approve_all()
-        run = Running(hospitals, stack).run()
-        if not refused:
-            run.set_up()
-            return
-        with pytest.raises(PartyRefusedError) as refusal:
-            run.set_up()
-        assert refusal.value.cause == Reason.UNCHECKED_PEERS
 
     def test_without_a_word_on_its_owner_a_hospital_is_its_own(self, running: Running) -> None:
         service = running.services[0]

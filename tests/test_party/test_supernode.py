@@ -330,11 +330,7 @@ def test_it_ends_with_any_thread_of_flowers_that_fails_so_that_another_is_starte
 
 
 class Refusing:
-    """Flower's client, which is turned away some times.
-
-    Attributes:
-        asked: How often it asked.
-    """
+    """Flower's client, which is turned away some times."""
 
     def __init__(self, times: int, status: int) -> None:
         self.asked = 0

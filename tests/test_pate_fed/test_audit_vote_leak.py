@@ -26,7 +26,7 @@ from pate_fed.audit.win_chances import log_outcomes
 from pate_fed.errors import InvalidAnswersError, InvalidParameterError, PateFedError
 from pate_fed.lab.gradient_descent import descend
 from pate_fed.lab.mechanisms import ConfidentGaussianMax
-from pate_fed.mechanisms import Mechanism, NoisePlan, ThresholdMax, keyed_stream
+from pate_fed.mechanisms import CoordinatorNoise, Mechanism, ThresholdMax, keyed_stream
 from pate_fed.rule import Rule
 from pate_fed.votes import SummedHistogram
 from tests.support.markers import sampled
@@ -137,7 +137,7 @@ class TestChances:
         rows = 100_000
         release = rule.release(
             SummedHistogram(np.tile(TOPS, (rows, 1)), total_votes=250),
-            noise=NoisePlan("coordinator"),
+            noise=CoordinatorNoise(),
             random_bytes=keyed_stream(b"audit", tag="audit"),
             max_answers=rows,
         )

@@ -55,14 +55,14 @@ from pate_fed.mechanisms import InteractiveThresholdMax, ThresholdMax
 from pate_fed.planning.budgets import budget_share, share_for_life, tightest_cost
 from pate_fed.prices import (
     are_counts_seen,
-    charged_cost,
+    charged_price,
     most_exposed,
-    public_cost,
-    removal_cost,
-    run_cost,
+    public_price,
+    removal_price,
+    run_price,
 )
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
-from pate_fed.series import cost_of_runs, cost_of_series, delta_of_series, order_of_rounds
+from pate_fed.series import delta_of_series, order_of_rounds, price_of_runs, price_of_series
 from pate_fed.terms import RunTerms
 from pate_fed.votes import TeacherWeights
 from tests.support.exact_argmax import histograms, renyi_divergence
@@ -449,7 +449,7 @@ class TestCharges:
 
     def test_a_ledger_for_life_holds_less_than_a_run_may_cost(self) -> None:
         fits = gnmax(40.0, 100, **AT_PARTIES)
-        cost = charged_cost(fits, 0).epsilon
+        cost = charged_price(fits, 0).epsilon
         tight = replace(fits, budgets=(cost * 1.001,) * 3)
         assert budget_share(tight) < 1 < share_for_life(tight)
         assert share_for_life(replace(fits, budgets=(2 * cost,) * 3)) < 1
@@ -486,30 +486,30 @@ class TestOneCost:
             gnmax(sigma, asks, weights=((weight,) * 84,) * 3, classes=10),
             terms(sigma2=sigma, max_asks=asks, max_answers=1, weights=((weight,) * 84,) * 3),
         ):
-            epsilon = run_cost(run).epsilon
+            epsilon = run_price(run).epsilon
             assert least(run, weight=weight) * (1 - 1e-9) <= epsilon
             assert epsilon <= most(run, weight=weight) * (1 + 1e-9)
 
     def test_a_threshold_costs_one_more_class_wherever_it_lies_and_whatever_comes_out(self) -> None:
-        beside = public_cost(gnmax(40.0, 90, classes=3), 0)
+        beside = public_price(gnmax(40.0, 90, classes=3), 0)
         for threshold in (-1e9, 0.0, 149.5, 150.0, 1e9):
             for answers in (1, 60, 90):
                 run = terms(vote_threshold=threshold, max_answers=answers)
-                assert public_cost(run, 0) == charged_cost(run, 0) == beside
-        assert public_cost(terms(**INTERACTIVE), 0) == beside
-        assert public_cost(gnmax(40.0, 90), 0).epsilon <= beside.epsilon
+                assert public_price(run, 0) == charged_price(run, 0) == beside
+        assert public_price(terms(**INTERACTIVE), 0) == beside
+        assert public_price(gnmax(40.0, 90), 0).epsilon <= beside.epsilon
 
     def test_more_asks_less_noise_and_more_votes_never_cost_less(self) -> None:
-        usual = run_cost(terms()).epsilon
+        usual = run_price(terms()).epsilon
         for changed in ({"max_asks": 120}, {"sigma2": 35.0}, {"delta": 1e-6}):
-            assert run_cost(terms(**changed)).epsilon > usual
-        assert public_cost(terms(), 0, unit="party").epsilon > usual
+            assert run_price(terms(**changed)).epsilon > usual
+        assert public_price(terms(), 0, unit="party").epsilon > usual
 
     def test_the_papers_two_noises_cost_their_checks_and_labels(self) -> None:
         run = terms(**CONFIDENT)
         event = ConfidentGaussianMaxEvent(90, 60, 50.0, 40.0)
         by_label = label_level_epsilon(event, delta=DELTA).epsilon
-        assert run_cost(run).epsilon == min(by_label, gdp_cost(event, delta=DELTA).epsilon)
+        assert run_price(run).epsilon == min(by_label, gdp_cost(event, delta=DELTA).epsilon)
 
     @pytest.mark.parametrize(
         ("caps", "by_gdp", "by_label"),
@@ -527,29 +527,29 @@ class TestOneCost:
         found = gdp_cost(charge_of(run, run.caps.most, weight=1), delta=DELTA)
         assert found.epsilon == pytest.approx(by_gdp, abs=6e-4)
         # The page's are of a coarser table, and never below.
-        assert 0.999 * by_label < run_cost(run).epsilon <= by_label
+        assert 0.999 * by_label < run_price(run).epsilon <= by_label
 
     @pytest.mark.parametrize("changed", [LAPLACE, STABLE], ids=["Laplace", "stability"])
     def test_other_mechanisms_cost_what_their_curves_say(self, changed: dict[str, Any]) -> None:
         run = terms(**changed)
         accountant = RenyiAccountant()
         accountant.compose(charge_of(run, run.caps.most, weight=1))
-        assert run_cost(run).epsilon == pytest.approx(
+        assert run_price(run).epsilon == pytest.approx(
             accountant.get_converted(DELTA).epsilon, rel=1e-9
         )
 
     def test_shown_counts_cost_everybody_what_the_counts_cost(self) -> None:
         run = terms(**COUNTS)
-        found = public_cost(run, 0)
-        assert found == charged_cost(run, 0) == gdp_cost(GaussianMaxEvent(90, 40.0), delta=DELTA)
-        assert found.epsilon > public_cost(gnmax(40.0, 90), 0).epsilon
+        found = public_price(run, 0)
+        assert found == charged_price(run, 0) == gdp_cost(GaussianMaxEvent(90, 40.0), delta=DELTA)
+        assert found.epsilon > public_price(gnmax(40.0, 90), 0).epsilon
         assert found.holds_for != PUBLIC_VIEW
 
     def test_with_noise_at_the_parties_the_coordinator_costs_more_than_readers_of_labels(
         self,
     ) -> None:
         run = terms(**GNMAX, **AT_PARTIES)
-        charged, public = charged_cost(run, 0), public_cost(run, 0)
+        charged, public = charged_price(run, 0), public_price(run, 0)
         assert public.epsilon < charged.epsilon
         assert charged.holds_for != PUBLIC_VIEW
         assert public.holds_for == PUBLIC_VIEW
@@ -560,7 +560,7 @@ class TestOneCost:
     def test_a_threshold_of_noise_at_the_parties_costs_its_readers_the_rows(self) -> None:
         """What a void batch tells beside it is not proved to be less."""
         run = terms(**AT_PARTIES)
-        assert public_cost(run, 0).epsilon == charged_cost(run, 0).epsilon
+        assert public_price(run, 0).epsilon == charged_price(run, 0).epsilon
         assert are_counts_seen(run, at_coordinator=False)
         assert not are_counts_seen(terms(**GNMAX, **AT_PARTIES), at_coordinator=False)
         assert not are_counts_seen(terms(), at_coordinator=True)
@@ -573,32 +573,32 @@ class TestOneCost:
         ],
     )
     def test_what_has_no_finite_price_is_never_within_a_budget(self, run: RunTerms) -> None:
-        assert run_cost(run).epsilon == math.inf
+        assert run_price(run).epsilon == math.inf
         assert budget_share(run) == math.inf
         if not run.spec.is_private:
-            assert run_cost(run).method == NO_BOUND_METHOD
+            assert run_price(run).method == NO_BOUND_METHOD
 
     def test_a_threshold_on_two_classes_costs_more_than_none(self) -> None:
         """Otherwise it would be priced as two options, below what its readers may learn."""
         run = terms()
         assert run.classes == 2
         same = gnmax(run.rule.sigma2 or 0.0, run.caps.most.asks)
-        assert public_cost(run, 0).epsilon > public_cost(same, 0).epsilon
+        assert public_price(run, 0).epsilon > public_price(same, 0).epsilon
 
     def test_where_counts_are_cheapest_the_price_is_for_readers_of_labels(self) -> None:
-        cost = public_cost(gnmax(1.0, 1, classes=3), 0)
+        cost = public_price(gnmax(1.0, 1, classes=3), 0)
         assert (cost.method, cost.holds_for) == (GDP_METHOD, PUBLIC_VIEW)
         assert cost.epsilon == gdp_epsilon(math.sqrt(2), DELTA)
 
     def test_next_to_no_noise_costs_more_than_any_budget(self) -> None:
-        assert run_cost(gnmax(1e-9, 5)).epsilon > 1e9
-        assert run_cost(terms(sigma2=1e-9)).epsilon > 1e9
+        assert run_price(gnmax(1e-9, 5)).epsilon > 1e9
+        assert run_price(terms(sigma2=1e-9)).epsilon > 1e9
 
 
 class TestWhoPays:
     def test_the_party_that_comes_closest_to_its_budget_decides(self) -> None:
         run = gnmax(60.0, 50, **MIXED)
-        costs = [charged_cost(run, seat).epsilon for seat in range(3)]
+        costs = [charged_price(run, seat).epsilon for seat in range(3)]
         assert costs == sorted(costs)
         shares = [cost / budget for cost, budget in zip(costs, run.budgets, strict=True)]
         assert budget_share(run) == max(shares)
@@ -607,7 +607,7 @@ class TestWhoPays:
 
     def test_of_parties_alike_the_smallest_budget_counts(self) -> None:
         run = terms(budgets=(5.0, 0.5, 5.0))
-        assert tightest_cost(run) == (charged_cost(run, 1).epsilon, 0.5)
+        assert tightest_cost(run) == (charged_price(run, 1).epsilon, 0.5)
 
     @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
     def test_the_stated_cost_is_that_of_the_most_exposed(self, order: tuple[int, ...]) -> None:
@@ -615,9 +615,9 @@ class TestWhoPays:
             60.0, 50, **{name: tuple(all_[at] for at in order) for name, all_ in MIXED.items()}
         )
         seat, cost = most_exposed(run)
-        assert (seat, cost) == (order.index(2), public_cost(run, order.index(2)))
-        assert run_cost(run) == cost
-        assert cost.epsilon > public_cost(run, order.index(0)).epsilon
+        assert (seat, cost) == (order.index(2), public_price(run, order.index(2)))
+        assert run_price(run) == cost
+        assert cost.epsilon > public_price(run, order.index(0)).epsilon
 
     def test_of_parties_alike_the_first_is_named(self) -> None:
         weights = ((1,) * 100, (2,) * 50, (2,) * 50)
@@ -665,7 +665,7 @@ class TestRemoval:
         ],
     )
     def test_it_is_that_of_a_bit_a_query_and_less_than_what_is_stated(self, run: RunTerms) -> None:
-        found, stated = removal_cost(run, 0), public_cost(run, 0)
+        found, stated = removal_price(run, 0), public_price(run, 0)
         assert found is not None
         assert found.epsilon < stated.epsilon
         sigma, asks = run.rule.sigma2, run.caps.most.asks
@@ -693,22 +693,22 @@ class TestRemoval:
         ],
     )
     def test_it_is_stated_where_it_is_proved_alone(self, run: RunTerms) -> None:
-        assert removal_cost(run, 0) is None
+        assert removal_price(run, 0) is None
 
 
 class TestSeveralRuns:
     def test_their_epsilons_add_up(self) -> None:
         runs = [terms(**GNMAX), gnmax(40.0, 20, name="later")]
-        alone = [public_cost(run, 1) for run in runs]
-        together = cost_of_runs(runs, 1, unit="record")
+        alone = [public_price(run, 1) for run in runs]
+        together = price_of_runs(runs, 1, unit="record")
         whole = alone[0].epsilon + alone[1].epsilon
         assert whole <= together.epsilon <= whole * (1 + 1e-9)
         assert (together.method, together.holds_for) == (RUNS_METHOD, alone[0].holds_for)
-        assert cost_of_runs(runs[:1], 1, unit="record") == alone[0]
+        assert price_of_runs(runs[:1], 1, unit="record") == alone[0]
 
     def test_a_whole_hospital_costs_more_than_a_patient(self) -> None:
         run = terms(**GNMAX)
-        patient, hospital = (cost_of_runs([run], 1, unit=unit) for unit in ("record", "party"))
+        patient, hospital = (price_of_runs([run], 1, unit=unit) for unit in ("record", "party"))
         assert patient.epsilon < hospital.epsilon < math.inf
 
 
@@ -718,17 +718,17 @@ class TestRounds:
     def test_rounds_add_divergences_at_an_order_that_the_first_one_fixed(self) -> None:
         runs = [self.RUN] * 2
         together, added = (
-            cost_of(runs, 1, unit="record") for cost_of in (cost_of_series, cost_of_runs)
+            cost_of(runs, 1, unit="record") for cost_of in (price_of_series, price_of_runs)
         )
         assert together.epsilon < 0.9 * added.epsilon
         assert together.order == order_of_rounds(runs[0], 1, unit="record")
         assert together.method == SERIES_METHOD
-        assert cost_of_series(runs[:1], 1, unit="record") == cost_of_runs(
+        assert price_of_series(runs[:1], 1, unit="record") == price_of_runs(
             runs[:1], 1, unit="record"
         )
         assert [delta_of_series(runs[:number]) for number in (1, 2)] == [DELTA, 3 * DELTA]
         # It counts all rounds, each at its caps.
-        assert cost_of_series([*runs, runs[0]], 1, unit="record").epsilon > together.epsilon
+        assert price_of_series([*runs, runs[0]], 1, unit="record").epsilon > together.epsilon
 
     @pytest.mark.parametrize(
         "changed",
@@ -738,12 +738,12 @@ class TestRounds:
         self, changed: dict[str, Any]
     ) -> None:
         runs = [terms(**changed, budgets=(50.0,) * 3)] * 2
-        seen = cost_of_series(runs, 1, unit="record")
+        seen = price_of_series(runs, 1, unit="record")
         # Two rounds of such rows by exact composition, at all that their deltas come to.
         least_ = gdp_epsilon(math.sqrt(4 * 90) / 40, delta_of_series(runs))
         assert seen.epsilon >= least_ * (1 - 1e-3)
         if changed is AT_PARTIES:
-            whole = cost_of_series(runs, 1, unit="record", at_coordinator=True)
+            whole = price_of_series(runs, 1, unit="record", at_coordinator=True)
             assert seen.epsilon == whole.epsilon
 
     def test_rounds_without_an_order_add_up(self) -> None:
@@ -752,8 +752,8 @@ class TestRounds:
         assert order_of_rounds(stable, 0, unit="record") is None
         assert order_of_rounds(loud, 0, unit="record") is None
         for runs in ([stable, self.RUN], [self.RUN, stable]):
-            added = cost_of_runs(runs, 0, unit="record")
-            assert cost_of_series(runs, 0, unit="record") == added
+            added = price_of_runs(runs, 0, unit="record")
+            assert price_of_series(runs, 0, unit="record") == added
 
     @pytest.mark.parametrize("sigma", [6.0, 30.0])
     def test_no_plan_of_later_rounds_tells_more_than_is_stated(self, sigma: float) -> None:
@@ -765,7 +765,7 @@ class TestRounds:
         rounds = {asks: gnmax(sigma, asks, budgets=(500.0,) * 3) for asks in (5, 40, 120)}
         first, menu = rounds[40], (0, 5, 40, 120)
         stated = {
-            asks: cost_of_series(
+            asks: price_of_series(
                 [first, rounds[asks]] if asks else [first], 0, unit="record"
             ).epsilon
             for asks in menu

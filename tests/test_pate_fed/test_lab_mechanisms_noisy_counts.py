@@ -18,8 +18,8 @@ from pate_fed.accounting.formal_cost import counts_cost, labels_cost
 from pate_fed.errors import InvalidParameterError
 from pate_fed.lab.mechanisms.noisy_counts import NoisyCounts
 from pate_fed.lab.per_instance import instance_rdp
-from pate_fed.mechanisms import DEPLOYED, SPECS
-from pate_fed.mechanisms.noise import NoisePlan
+from pate_fed.mechanisms import DEPLOYED_MECHANISMS, SPECS
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.releases import NoisyRelease
 from pate_fed.students import LabelFacts, Lesson, train_student
@@ -32,7 +32,7 @@ DELTA = 1e-5
 def counts_of(row: list[int], *, draws: int, sigma: float, seed: bytes) -> np.ndarray:
     release = NoisyCounts(sigma).release(
         SummedHistogram(np.tile(np.array(row), (draws, 1)), total_votes=sum(row)),
-        noise=NoisePlan(),
+        noise=CoordinatorNoise(),
         random_bytes=keyed_stream(seed, tag="counts"),
         max_answers=draws,
     )
@@ -81,7 +81,7 @@ def test_a_budget_affords_fewer_counts_than_labels() -> None:
 
 
 def test_no_deployment_and_no_price_of_labels_knows_them() -> None:
-    assert "counts" not in DEPLOYED
+    assert "counts" not in DEPLOYED_MECHANISMS
     for command in (("account", "votes.npy"), ("run", "request")):
         said = CliRunner().invoke(app, [*command, "--mechanism", "counts"])
         assert said.exit_code == 2

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pate_fed.lab.mechanisms import RESEARCH
-from pate_fed.mechanisms import DEPLOYED, SPECS
+from pate_fed.mechanisms import DEPLOYED_MECHANISMS, SPECS
 
 
 def known_after(*modules: str) -> set[str]:
@@ -26,14 +26,14 @@ def test_a_node_knows_deployed_mechanisms_alone() -> None:
         "coordinator.service",
         "coordinator.console.app",
     )
-    assert known_after(*nodes) == set(DEPLOYED)
+    assert known_after(*nodes) == set(DEPLOYED_MECHANISMS)
 
 
 @pytest.mark.slow
 def test_a_simulation_knows_every_mechanism() -> None:
-    assert known_after("coordinator.simulation") == {*DEPLOYED, *RESEARCH}
+    assert known_after("coordinator.simulation") == {*DEPLOYED_MECHANISMS, *RESEARCH}
 
 
 def test_no_research_mechanism_is_deployed() -> None:
-    assert not RESEARCH.keys() & set(DEPLOYED)
-    assert set(SPECS) == {*DEPLOYED, *RESEARCH}
+    assert not RESEARCH.keys() & set(DEPLOYED_MECHANISMS)
+    assert set(SPECS) == {*DEPLOYED_MECHANISMS, *RESEARCH}

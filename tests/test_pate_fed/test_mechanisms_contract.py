@@ -19,10 +19,10 @@ from pate_fed.lab.mechanisms.immutable_max import ImmutableMax
 from pate_fed.lab.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.lab.mechanisms.noisy_counts import NoisyCounts
 from pate_fed.lab.per_instance import instance_rdp
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Mechanism
-from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.registry import SPECS
 from pate_fed.mechanisms.sampling import RandomBytes, keyed_stream
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax
@@ -47,7 +47,7 @@ def released(
     rows = np.asarray(counts, dtype=np.int64)
     return mechanism.release(
         SummedHistogram(rows, total_votes=int(rows[0].sum())),
-        noise=NoisePlan(),
+        noise=CoordinatorNoise(),
         random_bytes=random_bytes,
         max_answers=max_answers,
     )
@@ -173,7 +173,7 @@ class MechanismContract:
         empty = np.zeros((0, 3), dtype=np.int64)
         outcome = self.mechanism.release(
             SummedHistogram(empty, total_votes=10),
-            noise=NoisePlan(),
+            noise=CoordinatorNoise(),
             random_bytes=keyed_stream(b"s", tag="t"),
             max_answers=3,
         )

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pate_fed.accounting.curves import event_rdp
 from pate_fed.accounting.events import DistributedGaussianMaxEvent, event_from_record
 from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.gaussian_max import GaussianMax
-from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noise_shares import DistributedNoise
 from pate_fed.mechanisms.registry import SPECS, make_mechanism, specs_with
 from pate_fed.mechanisms.sampling import keyed_stream
@@ -155,7 +155,7 @@ def test_noise_is_added_in_one_place_only(mechanism: GaussianMax) -> None:
     with pytest.raises(InvalidParameterError, match="coordinator"):
         mechanism.release(
             SummedHistogram(np.array([[40, 0]]), total_votes=40),
-            noise=NoisePlan(),
+            noise=CoordinatorNoise(),
             random_bytes=keyed_stream(b"s", tag="t"),
             max_answers=1,
         )

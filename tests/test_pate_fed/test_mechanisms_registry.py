@@ -12,7 +12,7 @@ from pate_fed.lab.mechanisms.interactive_max import InteractiveGaussianMax
 from pate_fed.mechanisms.gaussian_max import GaussianMax
 from pate_fed.mechanisms.laplace_max import LaplaceMax
 from pate_fed.mechanisms.mechanism import Mechanism
-from pate_fed.mechanisms.registry import DEPLOYED, SPECS, make_mechanism, specs_with
+from pate_fed.mechanisms.registry import DEPLOYED_MECHANISMS, SPECS, make_mechanism, specs_with
 from pate_fed.mechanisms.stable_max import StableGaussianMax, StableLaplaceMax
 from pate_fed.mechanisms.threshold_max import InteractiveThresholdMax, ThresholdMax
 from pate_fed.rule import Rule
@@ -55,8 +55,8 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_the_papers_two_noises_are_for_simulations_and_never_at_the_parties() -> None:
-    assert next(iter(SPECS)) == DEPLOYED[0] == "threshold"
-    assert {"confident", "interactive", "counts", "immutable"}.isdisjoint(DEPLOYED)
+    assert next(iter(SPECS)) == DEPLOYED_MECHANISMS[0] == "threshold"
+    assert {"confident", "interactive", "counts", "immutable"}.isdisjoint(DEPLOYED_MECHANISMS)
     assert set(specs_with("parties")) == {"threshold", "gnmax", "interactive-threshold"}
 
 

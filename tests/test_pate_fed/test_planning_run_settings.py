@@ -20,7 +20,7 @@ from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.mechanisms import SPECS
 from pate_fed.planning import DEFAULTS, RunSettings, resolve, resolve_for, terms_of
 from pate_fed.planning.budgets import budget_share
-from pate_fed.prices import charged_cost
+from pate_fed.prices import charged_price
 from pate_fed.rule import Caps
 from pate_fed.terms import RunTerms
 from protocols.errors import TooFewPartiesError
@@ -257,7 +257,7 @@ class TestQueries:
         run = terms(resolved)
         assert resolved.votes == run.total_votes == 22
         assert run.budgets == budgets
-        costs = [charged_cost(run, seat).epsilon for seat in range(10)]
+        costs = [charged_price(run, seat).epsilon for seat in range(10)]
         assert all(cost <= budget for cost, budget in zip(costs, budgets, strict=True))
         assert costs[0] > costs[1]  # its teachers weigh more
 

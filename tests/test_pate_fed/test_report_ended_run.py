@@ -16,14 +16,14 @@ from scipy.stats import binom
 from pate_fed.accounting import Outcomes
 from pate_fed.accounting.costs import PUBLIC_VIEW, RENYI_METHOD, RUNS_METHOD, SERIES_METHOD
 from pate_fed.charges import RunLedger
-from pate_fed.prices import charged_cost, removal_cost, run_cost
+from pate_fed.prices import charged_price, removal_price, run_price
 from pate_fed.record import Privacy
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from pate_fed.report import render_annexes, render_model_card, render_report, render_summary
 from pate_fed.report.editions import no_public_edition
 from pate_fed.report.ended_run import EndedRun, UsedRun, privacy_table
 from pate_fed.report.warning_words import end_warnings
-from pate_fed.series import cost_of_series, delta_of_series
+from pate_fed.series import delta_of_series, price_of_series
 from pate_fed.terms import NO_TASK, RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols.forms import FORMS
@@ -117,21 +117,21 @@ def test_a_run_has_one_epsilon_which_its_terms_fix(
     tables: dict[str, dict[str, Any]], kind: str
 ) -> None:
     terms, table = terms_of(kind), tables[kind]
-    formal, cost = table["views"]["public"], run_cost(terms)
+    formal, cost = table["views"]["public"], run_price(terms)
     assert formal == {"epsilon": cost.epsilon, "method": cost.method, "holds_for": cost.holds_for}
     assert table["runs"] == [
         {"run": "one", "epsilon": cost.epsilon, "method": cost.method, "delta": DELTA}
     ]
     assert table_of(ended_of(terms))["views"] == table["views"]  # whatever came out
     assert {row["party"]: row["epsilon"] for row in table["parties"]} == {
-        f"hospital {seat:02}": charged_cost(terms, seat).epsilon for seat in range(20)
+        f"hospital {seat:02}": charged_price(terms, seat).epsilon for seat in range(20)
     }
 
 
 @pytest.mark.parametrize("sigma", [6.0, 24.0, 200.0])
 def test_a_number_of_labels_holds_for_their_readers_by_whatever_method(sigma: float) -> None:
     """A single query costs less by Gaussian composition, which covers readers of counts, too."""
-    cost = run_cost(terms_of("hospitals that differ", max_asks=1, max_answers=1, sigma2=sigma))
+    cost = run_price(terms_of("hospitals that differ", max_asks=1, max_answers=1, sigma2=sigma))
     assert cost.holds_for == PUBLIC_VIEW
 
 
@@ -253,7 +253,7 @@ def test_a_second_number_is_there_only_where_one_vote_of_a_hospital_is_proved(
     views = tables[kind]["views"]
     assert (views["removal"] is not None) is is_there
     if is_there:
-        cost = removal_cost(terms_of(kind), 0)
+        cost = removal_price(terms_of(kind), 0)
         assert cost is not None
         assert (views["removal"]["epsilon"], views["removal"]["method"]) == (
             cost.epsilon,
@@ -298,14 +298,14 @@ def test_no_number_of_a_later_run_is_said_to_be_fixed_before_the_first_query(
 
 
 def test_epsilons_and_deltas_of_runs_add_up_and_rounds_cost_less() -> None:
-    alone = run_cost(TERMS).epsilon
+    alone = run_price(TERMS).epsilon
     added = table_of(after(TERMS), simulated=True)
     formal = added["views"]["public"]
     assert formal["epsilon"] == pytest.approx(2 * alone)
     assert (formal["method"], added["delta"]) == (RUNS_METHOD, 2 * DELTA)
     terms = (TERMS, replace(TERMS, name="last"))
     rounds = table_of(after(TERMS, budgets=(10.0,) * 20), simulated=True)
-    cost = cost_of_series(terms, 0, unit="party")
+    cost = price_of_series(terms, 0, unit="party")
     assert rounds["views"]["public"]["epsilon"] == cost.epsilon < 2 * alone
     assert rounds["views"]["public"]["method"] == SERIES_METHOD
     assert rounds["delta"] == delta_of_series(terms) == pytest.approx(3 * DELTA)
@@ -317,7 +317,7 @@ def test_a_run_that_asks_nothing_costs_what_earlier_runs_did() -> None:
     table = table_of(
         replace(after(TERMS), asks_nothing=True, ledger=RunLedger.of(TERMS), releases={})
     )
-    assert table["views"]["public"]["epsilon"] == run_cost(TERMS).epsilon
+    assert table["views"]["public"]["epsilon"] == run_price(TERMS).epsilon
     assert (table["charged"], table["ledger"]) == (0.0, [])
 
 

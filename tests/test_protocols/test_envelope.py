@@ -70,24 +70,6 @@ def test_a_second_implementation_opens_a_hybrid_envelope() -> None:
 
 
 @every_suite
-@pytest.mark.parametrize(
-    ("run_id", "sender", "receiver"),
-    [
-        pytest.param(EVE, ANN, BOB, id="another run"),
-        pytest.param(RUN, EVE, BOB, id="another sender"),
-        pytest.param(RUN, ANN, EVE, id="another receiver"),
-        pytest.param(RUN, BOB, ANN, id="the other way"),
-    ],
-)
-def test_an_envelope_opens_nowhere_else(
-    suite: str, run_id: bytes, sender: bytes, receiver: bytes
-) -> None:
-    key = SealingKey(suite)
-    with pytest.raises(BrokenEnvelopeError):
-        key.open(sealed_to(key), run_id=run_id, sender=sender, receiver=receiver)
-
-
-@every_suite
 def test_an_envelope_does_not_open_with_another_key(suite: str) -> None:
     with pytest.raises(BrokenEnvelopeError):
         SealingKey(suite).open(sealed_to(SealingKey(suite)), run_id=RUN, sender=ANN, receiver=BOB)
@@ -140,16 +122,6 @@ def test_both_halves_of_a_hybrid_envelope_are_needed() -> None:
     for key in (one, other):
         with pytest.raises(BrokenEnvelopeError):
             key.open(sealed, run_id=RUN, sender=ANN, receiver=BOB)
-
-
-@every_suite
-@pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 47, 79])
-def test_an_envelope_cut_short_does_not_open(suite: str, size: int) -> None:
-    key = SealingKey(suite)
-    sealed = sealed_to(key)
-    for cut in (sealed[:size], sealed[: len(sealed) - 1 - size], sealed + bytes(size + 1)):
-        with pytest.raises(BrokenEnvelopeError):
-            key.open(cut, run_id=RUN, sender=ANN, receiver=BOB)
 
 
 WEAK_POINTS = [

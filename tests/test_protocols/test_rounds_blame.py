@@ -172,10 +172,6 @@ class TestWhoIsNamed:
         run = spoiled(MaskedSum, 5, {1: plus_one}, absent=(3,))
         assert seats_of(run, named(run, {1: {3: 1}})) == ([1], [], [])
 
-    def test_who_dropped_out_is_not_asked_and_not_named(self) -> None:
-        run = spoiled(MaskedSum, 5, {1: plus_one}, absent=(3,))
-        assert seats_of(run, named(run)) == ([1], [], [])
-
     @FORMS
     def test_who_says_nothing_is_named_for_that(self, form: type[SecureSum], parties: int) -> None:
         run = spoiled(form, parties, {1: plus_one})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -804,20 +803,6 @@ class TestDamage:
             with pytest.raises(ConflictingMessageError):
                 party.receive(plan, now=NOW)
             assert party.state is PartyState.STOPPED
-
-    def test_an_older_journal_of_one_more_batch_is_refused_for_its_history(self) -> None:
-        run = ready()
-        serve(run, 0)
-        steps = steps_of(run)
-        serve(run, 1)
-        serve(run, 2)
-        run.coordinator = resumed(run, steps)
-        heads = [entry.head for entry in run.coordinator.transcript.entries]
-        assert all(one != other for one, other in pairwise(heads))
-        plan = run.open_plan(WORDS, batch=9)
-        party = run.parties[run.coordinator.seats[0]]
-        with pytest.raises(ConflictingMessageError):
-            party.receive(plan, now=NOW)
 
     @pytest.mark.parametrize(
         "record",

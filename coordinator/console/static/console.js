@@ -23,9 +23,9 @@ for (const form of document.querySelectorAll("form[data-reload]")) {
 // The cost of a run is out of date as soon as its form changes.
 for (const form of document.querySelectorAll("form[data-quoted]")) {
   form.addEventListener("input", (event) => {
-    const quote = document.getElementById("quote");
-    if (quote.querySelector("[name=seen]") && !quote.contains(event.target)) {
-      quote.replaceChildren(document.getElementById("quote-old").content.cloneNode(true));
+    const price = document.getElementById("price");
+    if (price.querySelector("[name=seen]") && !price.contains(event.target)) {
+      price.replaceChildren(document.getElementById("price-old").content.cloneNode(true));
     }
   });
 }

@@ -102,12 +102,12 @@ class Batches:
         self._on_stage(BatchStage.PLANNED)
         return self._answer(asked)
 
-    def finish(self, *, gives_up: bool) -> NoisyRelease | None:
+    def finish(self, *, voids: bool) -> NoisyRelease | None:
         """Finish the open batch, if there is one, after a resumption; see `LabelingRun.finish`."""
         last = max(self._store.asked().values(), key=lambda each: each.number, default=None)
         release = None
         if last is not None and last.state is BatchState.OPEN:
-            if gives_up:
+            if voids:
                 raise self._void(last, RunEndedError("a batch must be finished", "a stop"))
             return self._answer(last)
         if last is not None and last.state is BatchState.RELEASED:

@@ -267,18 +267,18 @@ class LabelingRun:
         if self._context.job.clock() >= self._context.expires_at:  # every hospital would refuse
             raise RunEndedError("a run must be asked before it expires", "one that expired")
 
-    def finish(self, *, gives_up: bool = False) -> NoisyRelease | None:
+    def finish(self, *, voids: bool = False) -> NoisyRelease | None:
         """Finish the open batch after `resume`.
 
         Args:
-            gives_up: Whether to void an open batch, with no noise drawn for it any more. Set it
+            voids: Whether to void an open batch, with no noise drawn for it any more. Set it
                 after a restore: nobody knows the noise drawn for the batch before.
 
         Returns:
             Release of the last batch, from the store if it is there: noise is never drawn twice for
             a sum that may have been seen. None if no batch was asked, or the last one is void.
         """
-        return self._batches.finish(gives_up=gives_up)
+        return self._batches.finish(voids=voids)
 
     def close(self) -> None:
         """End the run: all parties settle, and compare their transcripts; two exchanges.

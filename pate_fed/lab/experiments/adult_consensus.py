@@ -45,11 +45,7 @@ Rows = NDArray[np.int64]
 
 
 def adult_consensus(folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
-    """Yield how well votes tell a doctorate, and the consensus on each group of people.
-
-    Raises:
-        UnreadableFileError: a file is missing or holds something else.
-    """
+    """Yield how well votes tell a doctorate, and the consensus on each group of people."""
     groups = _groups(folder)
     yield from _doctorates(groups, seeds, tell)
     for name, people in groups.items():

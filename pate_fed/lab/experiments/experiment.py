@@ -136,11 +136,7 @@ def noisy_labels(
 
 
 def counts_of_2018(folder: Path, name: str) -> NDArray[np.int64]:
-    """Read the counts that the paper's 250 teachers cast; int64, shape (queries, classes).
-
-    Raises:
-        InvalidDataError: the file is missing or holds something else.
-    """
+    """Read the counts that the paper's 250 teachers cast; int64, shape (queries, classes)."""
     return load_vote_counts(folder / "pate_votes" / "pate2018_counts" / f"{name}_250_teachers.npy")
 
 

@@ -14,7 +14,7 @@ from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu_squared
 from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.lab.experiments.experiment import DELTA, Result, Row, Tell, accuracy, counts_of_2018
 from pate_fed.lab.mechanisms import ConfidentGaussianMax, InteractiveGaussianMax
-from pate_fed.mechanisms import NoisePlan
+from pate_fed.mechanisms import CoordinatorNoise
 from pate_fed.mechanisms.sampling import keyed_stream
 from pate_fed.rule import Rule
 from pate_fed.students import Lesson, Student, train_student
@@ -96,7 +96,7 @@ def labels_of_rounds(
             rule = rule.with_predictions(chances, total_votes=_VOTES)
         release = rule.release(
             SummedHistogram(votes[asked], total_votes=_VOTES),
-            noise=NoisePlan(),
+            noise=CoordinatorNoise(),
             random_bytes=random_bytes,
             max_answers=one.answers,
         )

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from pate_fed.accounting.events import ConfidentGaussianMaxEvent, PrivacyEvent
 from pate_fed.accounting.ranges import in_range
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.mechanism import (
     Mechanism,
     Parameters,
@@ -28,7 +29,6 @@ from pate_fed.mechanisms.mechanism import (
     noisy_winners,
 )
 from pate_fed.mechanisms.mechanism_words import number, pick
-from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import NoisyRelease
 from pate_fed.rule import Rule
@@ -62,7 +62,7 @@ class ConfidentGaussianMax(Mechanism):
         self,
         summed: SummedHistogram,
         *,
-        noise: NoisePlan,
+        noise: CoordinatorNoise,
         random_bytes: RandomBytes,
         max_answers: int,
     ) -> NoisyRelease:
@@ -82,7 +82,7 @@ class ConfidentGaussianMax(Mechanism):
         return {"name": self.name} | {name: self.rule.need(name) for name in PARAMETERS}
 
     def _passes(
-        self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
+        self, summed: SummedHistogram, *, noise: CoordinatorNoise, random_bytes: RandomBytes
     ) -> NDArray[np.bool_]:
         return noise.passes(
             summed,

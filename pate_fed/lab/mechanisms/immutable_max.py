@@ -14,11 +14,11 @@ from typing import ClassVar, Final
 from pate_fed.accounting.events import ImmutableMaxEvent, PrivacyEvent
 from pate_fed.accounting.ranges import in_range, whole
 from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.gaussian_max import SIGMA2_SHARE
 from pate_fed.mechanisms.laplace_max import gamma_of
 from pate_fed.mechanisms.mechanism import Parameters, Spec
 from pate_fed.mechanisms.mechanism_words import NOBODY_IS_PROTECTED, number
-from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.noisy_max import NoisyMax
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.votes import NoisyHistogram, SummedHistogram
@@ -52,7 +52,7 @@ class ImmutableMax(NoisyMax):
             raise InvalidParameterError("constant must be between 1 and 2^30", self.constant)
 
     def add_noise(
-        self, summed: SummedHistogram, *, noise: NoisePlan, random_bytes: RandomBytes
+        self, summed: SummedHistogram, *, noise: CoordinatorNoise, random_bytes: RandomBytes
     ) -> NoisyHistogram:
         """Add the constant to the top count, and Laplace noise to every count."""
         return noise.perturb_laplace(

@@ -71,11 +71,7 @@ class InteractiveGaussianMax(HearsStudent, ConfidentGaussianMax):
         return self.predictions.votes
 
     def tops(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the counts that the check compares, for the first queries of the batch.
-
-        Raises:
-            InvalidParameterError: the predictions are for fewer queries or other classes.
-        """
+        """Return the counts that the check compares, for the first queries of the batch."""
         if self.predictions is None:
             return ConfidentGaussianMax.tops(self, counts)
         offsets = self.predictions.votes

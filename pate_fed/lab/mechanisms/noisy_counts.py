@@ -11,8 +11,8 @@ from typing import ClassVar, Final
 import numpy as np
 
 from pate_fed.mechanisms import gaussian_max
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.gaussian_max import GaussianMax
-from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import RandomBytes
 from pate_fed.releases import NoisyRelease
 from pate_fed.votes import SummedHistogram
@@ -35,7 +35,7 @@ class NoisyCounts(GaussianMax):
         self,
         summed: SummedHistogram,
         *,
-        noise: NoisePlan,
+        noise: CoordinatorNoise,
         random_bytes: RandomBytes,
         max_answers: int,
     ) -> NoisyRelease:

@@ -1,11 +1,10 @@
-"""The place of the noise, and the only way to turn an exact sum into a noisy one."""
+"""Noise at the coordinator: the only way to turn an exact sum into a noisy one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,19 +19,12 @@ StabilityTest = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
-class NoisePlan:
-    """Says who adds the noise.
+class CoordinatorNoise:
+    """Draws noise for the exact sum that opened at the coordinator, and adds it.
 
-    Attributes:
-        place: "coordinator": the sum opens exact at the coordinator, which is trusted to add
-            the noise and to keep the sum to itself.
+    The coordinator is trusted to add it and to keep the sum to itself. `DistributedNoise` describes
+    noise that the parties add.
     """
-
-    place: Literal["coordinator"] = "coordinator"
-
-    def __post_init__(self) -> None:
-        if self.place != "coordinator":
-            raise InvalidParameterError('noise place must be "coordinator"', self.place)
 
     def perturb(
         self, summed: SummedHistogram, *, sigma: float, random_bytes: RandomBytes
@@ -54,9 +46,6 @@ class NoisePlan:
         """Tell for which queries the largest count, with fresh noise added, reaches a threshold.
 
         The noisy top count itself never leaves.
-
-        Returns:
-            Shape (queries,).
         """
         counts = summed.counts
         if offsets is not None:

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pate_fed.errors import InvalidParameterError
+from pate_fed.mechanisms.coordinator_noise import CoordinatorNoise
 from pate_fed.mechanisms.mechanism import noisy_winners
-from pate_fed.mechanisms.noise import NoisePlan
 from pate_fed.mechanisms.sampling import keyed_stream, sample_gaussian
 from pate_fed.votes import SummedHistogram
 from tests.support.noise_sources import scripted
@@ -20,7 +19,7 @@ SUMMED = SummedHistogram(np.array([[7, 3], [5, 5], [0, 10]]), total_votes=10)
 
 
 def test_every_count_gets_noise_of_its_own() -> None:
-    noisy = NoisePlan().perturb(SUMMED, sigma=4.0, random_bytes=keyed_stream(b"n", tag="t"))
+    noisy = CoordinatorNoise().perturb(SUMMED, sigma=4.0, random_bytes=keyed_stream(b"n", tag="t"))
     expected = sample_gaussian((3, 2), sigma=4.0, random_bytes=keyed_stream(b"n", tag="t"))
     assert np.array_equal(noisy.counts, SUMMED.counts + expected)
     assert len(np.unique(expected)) == expected.size
@@ -30,7 +29,7 @@ def test_every_count_gets_noise_of_its_own() -> None:
 def test_the_top_count_gets_one_draw_per_query() -> None:
     for threshold, expected in ((8.9, [1, 0, 1]), (9.1, [0, 0, 1]), (2.9, [1, 1, 1])):
         source = scripted([1.0, -1.0, 0.0])
-        passed = NoisePlan().passes(
+        passed = CoordinatorNoise().passes(
             SUMMED, vote_threshold=threshold, sigma=2.0, random_bytes=source
         )
         assert passed.tolist() == expected
@@ -53,7 +52,7 @@ def exact_noise(words: NDArray[np.uint64], *, sigma: float) -> NDArray[np.float6
 def test_a_label_is_that_of_the_noise_before_rounding(sigma: float) -> None:
     """At sigmas about the grid most rounded counts tie; the lowest class would win them all."""
     counts = np.tile([[5, 5, 5], [5, 4, 5], [4, 5, 5]], (1000, 1))
-    noisy = NoisePlan().perturb(
+    noisy = CoordinatorNoise().perturb(
         SummedHistogram(counts, total_votes=15),
         sigma=sigma,
         random_bytes=lambda count: WORDS.astype("<u8").tobytes()[:count],
@@ -70,7 +69,7 @@ def test_a_check_is_that_of_the_noise_before_rounding(sigma: float, threshold: f
     """Rounded noise passes as if the threshold were up to 1/128 vote lower, or higher."""
     words = WORDS.ravel()
     counts = np.tile([7, 2], (words.size, 1))
-    passed = NoisePlan().passes(
+    passed = CoordinatorNoise().passes(
         SummedHistogram(counts, total_votes=9),
         vote_threshold=threshold,
         sigma=sigma,
@@ -83,10 +82,5 @@ def test_a_check_is_that_of_the_noise_before_rounding(sigma: float, threshold: f
         assert (rounded != passed).any()
 
 
-def test_noise_elsewhere_is_refused() -> None:
-    with pytest.raises(InvalidParameterError):
-        NoisePlan(place="parties")  # type: ignore[arg-type]
-
-
-def test_a_plan_shows_no_counts() -> None:
-    assert "7" not in repr(NoisePlan()) + repr(SUMMED)
+def test_an_exact_sum_shows_no_counts() -> None:
+    assert "7" not in repr(SUMMED)
