@@ -304,7 +304,7 @@ class TestSigningIn:
         assert shown is not None
         person = fresh._database
         with person.session() as session:
-            from coordinator.database import PersonRow  # noqa: PLC0415
+            from coordinator.database.federation_schema import PersonRow  # noqa: PLC0415
 
             key = session.get_one(PersonRow, "Anna").code_key
         assert key is not None
