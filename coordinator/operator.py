@@ -29,7 +29,9 @@ from coordinator.federation.enrollment import (
 )
 from coordinator.federation.home import LOOPBACK, FederationHome, utc_now
 from coordinator.flower.superlink_child import flower_variables
-from coordinator.people import FederationBudget, People, Sessions
+from coordinator.people.budget import FederationBudget
+from coordinator.people.people import People
+from coordinator.people.sessions import Sessions
 from coordinator.runs.asked_evaluation import AskedEvaluation, asked_evaluation
 from coordinator.runs.finished import FinishedRuns
 from coordinator.runs.pools import Pools

@@ -20,7 +20,9 @@ from starlette.routing import BaseRoute, Route
 from coordinator.console.form_input import MOST_FIELDS, MOST_FORM_BYTES
 from coordinator.errors import ConsoleError, RunQueueError
 from coordinator.operator import Coordinator
-from coordinator.people import AGREEING, PROPOSING, Role, Session
+from coordinator.people.budget import AGREEING, PROPOSING
+from coordinator.people.people import Role
+from coordinator.people.sessions import Session
 from pate_fed.nodes.web import read_form, require_token
 
 PUBLIC: Final = None

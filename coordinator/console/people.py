@@ -11,7 +11,7 @@ from coordinator.console.access import visit_of
 from coordinator.console.form_input import optional_text, text_of
 from coordinator.console.rendering import page
 from coordinator.errors import ConsoleError
-from coordinator.people import Role, SetupCode
+from coordinator.people.people import Role, SetupCode
 
 router = APIRouter()
 

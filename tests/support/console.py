@@ -28,8 +28,8 @@ from coordinator.database.federation_audit_log import FederationAuditLog
 from coordinator.database.federation_schema import FederationAuditRow, MemberRow, RunRow, RunState
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
-from coordinator.people import Role
 from coordinator.people.one_time_codes import code_at
+from coordinator.people.people import Role
 from coordinator.runs.run_hospitals import HospitalAnswer
 from pate_fed.nodes.audit_log import AuditEntry
 from pate_fed.report import RunDirectory

@@ -30,10 +30,10 @@ from coordinator.console.rendering import step_plot
 from coordinator.database import FederationAct
 from coordinator.errors import ConsoleError, DatabaseError, PersonError
 from coordinator.operator import Coordinator
-from coordinator.people import Role, Sessions
 from coordinator.people import people as people_module
 from coordinator.people.one_time_codes import app_address, code_at
-from coordinator.people.sessions import ABSOLUTE, IDLE
+from coordinator.people.people import Role
+from coordinator.people.sessions import ABSOLUTE, IDLE, Sessions
 from coordinator.runs.queue import Run
 from protocols.fingerprint_words import spoken
 from tests.support.command import Command, pate_fed

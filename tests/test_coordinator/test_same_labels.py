@@ -24,7 +24,7 @@ import pytest
 from numpy.typing import NDArray
 
 from coordinator.operator import Coordinator
-from coordinator.people import Role
+from coordinator.people.people import Role
 from coordinator.simulation import simulated_federation as simulation
 from coordinator.simulation.chance import Chance
 from coordinator.simulation.simulated_hospitals import Hospital as SimulatedHospital

@@ -17,7 +17,7 @@ from coordinator import operator
 from coordinator.cli.following import follow
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.operator import Coordinator
-from coordinator.people import Role
+from coordinator.people.people import Role
 from coordinator.runs.queue import RunState
 from coordinator.runs.run_hospitals import HospitalAnswer, HospitalState
 from coordinator.runs.stages import BatchStage
