@@ -39,6 +39,7 @@ from protocols.rounds import (
     PartyState,
 )
 from protocols.rounds.coordinator_journal import (
+    ContributionsFixed,
     HeadsCollected,
     PlanCertified,
     PlanOpened,
@@ -48,7 +49,6 @@ from protocols.rounds.coordinator_journal import (
     RunFinished,
     SetupFinished,
     Step,
-    SumOpened,
     step_from_record,
     step_to_record,
 )
@@ -300,7 +300,7 @@ class TestGoingOn:
         send_ys(run, plan)
         shown(run)
         assert np.array_equal(run.coordinator.batch.open_total(), PARTIES * ONES)
-        assert sum(type(step) is SumOpened for step in steps_of(run)) == 1
+        assert sum(type(step) is ContributionsFixed for step in steps_of(run)) == 1
 
     @pytest.mark.parametrize("form", FORMS)
     def test_what_was_opened_can_be_settled_without_its_ys(self, form: Any) -> None:
@@ -580,7 +580,7 @@ class TestDamage:
         run = ready()
         serve(run)
         steps = steps_of(run)
-        opened = [place for place, step in enumerate(steps) if isinstance(step, SumOpened)]
+        opened = [place for place, step in enumerate(steps) if isinstance(step, ContributionsFixed)]
         is_damage(run, steps[: opened[0]] + steps[opened[0] + 1 :])
 
     def test_one_share_revealed_before_a_set_is_certified_is_an_error(self, run: MemoryRun) -> None:
@@ -749,7 +749,7 @@ class TestDamage:
     def test_digests_of_a_sum_that_do_not_fit_are_an_error(self, run: MemoryRun) -> None:
         serve(run, absent=(1,))
         steps = list(steps_of(run))
-        place = place_of(SumOpened, steps)
+        place = place_of(ContributionsFixed, steps)
         added = steps[place].contributions  # type: ignore[union-attr]
         first = added[0]
         for spoiled in (
@@ -763,7 +763,7 @@ class TestDamage:
             (None, *added[1:]),
             (first, first, *added[2:]),
         ):
-            is_damage(run, (*steps[:place], SumOpened(spoiled), *steps[place + 1 :]))
+            is_damage(run, (*steps[:place], ContributionsFixed(spoiled), *steps[place + 1 :]))
 
     def test_the_journal_of_another_run_identity_form_or_party_is_refused(self) -> None:
         run, other = ready(), ready()
