@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import skops.io
+from pate_fed.teachers.choice import SMALL_TEACHER
 from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
 
@@ -25,7 +26,6 @@ from pate_fed.teachers import (
     convolution_ensemble,
     make_ensemble,
 )
-from pate_fed.teachers.choice import SMALL_TEACHER
 from pate_fed.teachers.direction_ensemble import DirectionEnsemble, half_whitening
 from tests.support.markers import more, sampled
 from tests.support.small_records import blobs as blobs_without_images
