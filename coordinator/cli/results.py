@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -87,6 +88,12 @@ def predict(
             click_type=click.Choice((".", ",")), help="CSV: before the decimals of numbers."
         ),
     ] = ".",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN", help="Table: column that goes along, such as an id; repeatable."
+        ),
+    ] = None,
 ) -> None:
     """Let a student label rows: the likeliest class, and the probability of every class.
 
@@ -94,7 +101,11 @@ def predict(
     """
     from pate_fed.students.prediction import predict_file  # noqa: PLC0415 - keeps --help fast
 
-    found = predict_file(student_dir, rows, separator=separator, decimal=decimal)
+    found = predict_file(
+        student_dir, rows, separator=separator, decimal=decimal, keep=tuple(keep or ())
+    )
+    for note in found.notes:
+        print(f"pate-fed: {note}", file=sys.stderr)
     if prints_json():
         print_json(found.as_json())
     else:

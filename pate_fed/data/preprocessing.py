@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pate_fed.cells import Cell, cell_of, is_missing, measurement, plain
+from pate_fed.cells import Cell, cell_of, folded, is_missing, measurement, plain
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.table_features import (
     CategoryEncoder,
@@ -25,12 +25,16 @@ from pate_fed.data.table_features import (
 from pate_fed.errors import (
     InvalidCellError,
     InvalidDataError,
+    MissingColumnError,
 )
 from pate_fed.inputs import DatasetKind, Inputs
 
 _TRUTHS = {"True": 1.0, "False": 0.0}
 _UNKNOWN = ("NAType", "NaTType")
 """Types of the cells that stand for "not known" in data frames."""
+
+_SHOWN = 5
+"""Most categories that a warning lists."""
 
 ColumnEncoder = NumberEncoder | CategoryEncoder
 
@@ -74,8 +78,30 @@ class TablePreprocessing(Preprocessing):
         columns = tuple(column_of(name, cells) for name, cells in named)
         return Inputs(self.encoder.apply(columns, np.arange(len(text.lines), dtype=np.int64)))
 
+    def unseen(self, text: CsvTable) -> list[str]:
+        """Say which columns have categories that the public pool did not have."""
+        found = []
+        for name, encoder in zip(self.columns, self.encoder.encoders, strict=True):
+            if isinstance(encoder, CategoryEncoder) and name in text.header:
+                known = {folded(one) for one in encoder.categories}
+                texts = column_of(name, self.cells_of(text, name)).texts or ()
+                others = [one for one in texts if one and folded(one) not in known]
+                if others:
+                    some = ", ".join(map(repr, sorted(set(others))[:_SHOWN]))
+                    found.append(
+                        f"column {name!r}: {len(others)} of {len(text.lines)} rows have a category "
+                        f"that the public pool did not have, and count as none of them: {some}"
+                    )
+        return found
+
     def cells(self, text: CsvTable) -> list[tuple[Cell, ...]]:
         """Return the cells of its columns, each in its one form, without units."""
+        missing = [name for name in self.columns if name not in text.header]
+        if missing and len(text.header) > 1:
+            raise MissingColumnError(
+                f"{text.file_name} must have the columns {', '.join(map(repr, self.columns))}",
+                f"none called {', '.join(map(repr, missing))}",
+            )
         return [
             _cells_for(text, name, encoder)
             for name, encoder in zip(self.columns, self.encoder.encoders, strict=True)

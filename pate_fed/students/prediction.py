@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from pate_fed.cells import csv_line
 from pate_fed.data.images import read_images
 from pate_fed.data.sources import read_table
 from pate_fed.data.stored_preprocessing import ImagePreprocessing
+from pate_fed.errors import InvalidDataError
 from pate_fed.students.trained import load_student
 
 
@@ -21,11 +24,15 @@ class PredictedLabels:
 
     Attributes:
         names: Of each row: its line in the file, or an image's name.
+        kept: Cells of columns that go along, by the column's name.
+        notes: What a reader of the labels must know of the rows.
     """
 
     names: tuple[str, ...]
     class_names: tuple[str, ...]
     chances: NDArray[np.float64]
+    kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -33,34 +40,59 @@ class PredictedLabels:
         return tuple(self.class_names[place] for place in self.chances.argmax(axis=1))
 
     def as_csv(self) -> str:
-        """Return a table with "row", "label" and a chance for each class."""
-        rows = [("row", "label", *(f"chance of {name}" for name in self.class_names))]
-        for name, label, chances in zip(self.names, self.labels, self.chances, strict=True):
-            rows.append((name, label, *(f"{chance:.4f}" for chance in chances)))
+        """Return a table: "row", the kept columns, "label" and a chance for each class."""
+        rows = [("row", *self.kept, "label", *(f"chance of {one}" for one in self.class_names))]
+        for place, (name, label) in enumerate(zip(self.names, self.labels, strict=True)):
+            cells = (column[place] for column in self.kept.values())
+            chances = (f"{chance:.4f}" for chance in self.chances[place])
+            rows.append((name, *cells, label, *chances))
         return "".join(map(csv_line, rows))
 
     def as_json(self) -> dict[str, object]:
         """Return the same as plain data."""
         return {
             "class_names": list(self.class_names),
+            "notes": list(self.notes),
             "rows": [
-                {"row": name, "label": label, "chances": [float(one) for one in chances]}
-                for name, label, chances in zip(self.names, self.labels, self.chances, strict=True)
+                {
+                    "row": name,
+                    "kept": {one: column[place] for one, column in self.kept.items()},
+                    "label": label,
+                    "chances": self.chances[place].tolist(),
+                }
+                for place, (name, label) in enumerate(zip(self.names, self.labels, strict=True))
             ],
         }
 
 
 def predict_file(
-    directory: Path, rows: Path, *, separator: str = ",", decimal: str = "."
+    directory: Path,
+    rows: Path,
+    *,
+    separator: str = ",",
+    decimal: str = ".",
+    keep: Sequence[str] = (),
 ) -> PredictedLabels:
     """Let a student label a file.
 
-    Rows are a CSV or Parquet file; for images a file, a folder or a .npz archive.
+    Rows are a CSV or Parquet file; for images a file, a folder or a .npz archive. `keep` names
+    columns of a table that go along, such as a patient's id.
     """
     student = load_student(directory)
     if isinstance(student.preprocessing, ImagePreprocessing):
+        if keep:
+            raise InvalidDataError("--keep must be for a student of tables", "images")
         names, images = read_images(rows, student.preprocessing.encoder.shape)
         return PredictedLabels(names, student.class_names, student.predict_proba(images))
     table = read_table(rows, separator, decimal)
-    lines = tuple(str(line) for line in table.lines)
-    return PredictedLabels(lines, student.class_names, student.predict_proba(table))
+    kept = {name: table.column(name) for name in keep}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        chances = student.predict_proba(table)
+    return PredictedLabels(
+        names=tuple(str(line) for line in table.lines),
+        class_names=student.class_names,
+        chances=chances,
+        kept=kept,
+        notes=tuple(str(one.message) for one in caught),
+    )

@@ -1,12 +1,15 @@
 """A trained student that takes raw rows and says class names.
 
 student = load_student("runs/demo/student")
-student.predict(frame)          # names of classes
-student.predict_proba(frame)    # chances, in the order of student.class_names
+student.predict(frame)          # classes
+student.predict_proba(frame)    # chances, in the order of student.classes_
+student.score(frame, diagnoses)
 """
 
 from __future__ import annotations
 
+import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +17,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.preprocessing import Preprocessing
+from pate_fed.data.preprocessing import Preprocessing, TablePreprocessing, table_of
 from pate_fed.data.stored_preprocessing import read_preprocessing
 from pate_fed.errors import RunDirectoryError
 from pate_fed.inputs import DatasetKind
 from pate_fed.students.student import Student
 from pate_fed.students.student_choice import read_student
 
+_IS_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}").fullmatch
+
 
 @dataclass(frozen=True, slots=True)
 class TrainedStudent:
-    """A student with the way from raw rows to its inputs."""
+    """A student with the way from raw rows to its inputs, used as scikit-learn's classifiers are.
+
+    It is trained, so it has no `fit`.
+    """
 
     student: Student
     preprocessing: Preprocessing
@@ -35,6 +43,20 @@ class TrainedStudent:
         """Kind of the records that it takes: "image" or "table"."""
         return self.preprocessing.kind
 
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes; whole numbers if all of them are, as labels of 0 and 1, else names."""
+        if all(_IS_WHOLE(name) for name in self.class_names):
+            return np.array([int(name) for name in self.class_names], dtype=np.int64)
+        return np.array(self.class_names)
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """The columns that it reads; of a student of tables."""
+        if not isinstance(self.preprocessing, TablePreprocessing):
+            raise AttributeError("a student of images reads no columns")  # noqa: TRY004 - hasattr
+        return np.array(self.preprocessing.columns, dtype=object)
+
     def predict_proba(self, rows: Any) -> NDArray[np.float64]:
         """Return the chance of each class.
 
@@ -43,15 +65,24 @@ class TrainedStudent:
                 (n, height, width) or (n, height, width, channels).
 
         Returns:
-            float64, shape (n, classes), in the order of `class_names`.
+            float64, shape (n, classes), in the order of `classes_`.
+
+        Warns:
+            UserWarning: cells of a category that the public pool did not have.
         """
+        if isinstance(self.preprocessing, TablePreprocessing):
+            rows = table_of(rows)
+            for said in self.preprocessing.unseen(rows):
+                warnings.warn(said, stacklevel=2)
         return self.student.chances(self.preprocessing.inputs_of(rows))
 
-    def predict(self, rows: Any) -> NDArray[np.str_]:
-        """Return the name of the likeliest class for each row; errors as in `predict_proba`."""
-        places = self.predict_proba(rows).argmax(axis=1)
-        names: NDArray[np.str_] = np.array(self.class_names)[places]
-        return names
+    def predict(self, rows: Any) -> NDArray[Any]:
+        """Return the likeliest of `classes_` for each row; errors as in `predict_proba`."""
+        return np.asarray(self.classes_[self.predict_proba(rows).argmax(axis=1)])
+
+    def score(self, rows: Any, labels: Any) -> float:
+        """Return how often the likeliest class is the label."""
+        return float(np.mean(self.predict(rows) == np.asarray(labels)))
 
 
 def load_student(directory: Path | str) -> TrainedStudent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +114,7 @@ class TestTable:
         empty.write_text(",".join(HEAD) + "\n")
         for output, said in (
             ("text", "row,label,chance of ill,chance of well\n"),
-            ("json", '{"class_names": ["ill", "well"], "rows": []}\n'),
+            ("json", '{"class_names": ["ill", "well"], "notes": [], "rows": []}\n'),
         ):
             result = CliRunner().invoke(
                 app, ["predict", str(folder), str(empty), "--format", output]
@@ -122,7 +123,53 @@ class TestTable:
         empty.write_text("age,sex\n")
         result = CliRunner().invoke(app, ["predict", str(folder), str(empty)])
         assert isinstance(result.exception, MissingColumnError)
+        absent = set(HEAD) - {"age", "sex", "patient", "outcome"}
+        assert all(repr(name) in str(result.exception.got) for name in absent)
         assert pate_fed.load_student(folder).predict({name: [] for name in HEAD}).tolist() == []
+
+    def test_it_is_used_as_a_classifier_of_scikit_learn(self, tmp_path: Path, table: Path) -> None:
+        student = pate_fed.load_student(saved(tmp_path / "student", load(table)))
+        with table.open() as file:
+            rows = list(csv.DictReader(file))
+        columns = {name: [row[name] for row in rows] for name in HEAD}
+        outcomes = [row["outcome"] for row in rows]
+        assert student.classes_.tolist() == ["ill", "well"]
+        assert set(student.feature_names_in_) <= set(HEAD)
+        right = np.mean(
+            [said == true for said, true in zip(student.predict(columns), outcomes, strict=True)]
+        )
+        assert student.score(columns, outcomes) == right
+        numbered = replace(student, class_names=("0", "1"))
+        assert numbered.classes_.dtype == np.int64
+        assert numbered.predict(columns).dtype == np.int64
+        assert replace(student, class_names=("01", "1")).classes_.tolist() == ["01", "1"]
+
+    def test_columns_go_along_and_unseen_categories_are_counted(
+        self, tmp_path: Path, table: Path
+    ) -> None:
+        folder = saved(tmp_path / "student", load(table))
+        student = pate_fed.load_student(folder)
+        category = "sex"
+        with table.open() as file:
+            rows = list(csv.DictReader(file))[:5]
+        rows[1][category] = rows[4][category] = "from the moon"
+        rows[2][category] = ""
+        odd = tmp_path / "odd.csv"
+        with odd.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+        ended = CliRunner().invoke(app, ["predict", str(folder), str(odd), "--keep", "patient"])
+        assert ended.exit_code == 0
+        said = list(csv.DictReader(ended.stdout.splitlines()))
+        assert [row["patient"] for row in said] == [row["patient"] for row in rows]
+        [note] = ended.stderr.splitlines()
+        assert category in note
+        assert "2 of 5" in note
+        with pytest.warns(UserWarning, match=category):
+            student.predict({name: [row[name] for row in rows] for name in HEAD})
+        nowhere = ["predict", str(folder), str(odd), "--keep", "shoe size"]
+        assert isinstance(CliRunner().invoke(app, nowhere).exception, MissingColumnError)
 
     def test_a_number_without_its_unit_is_taken_and_another_unit_is_refused(
         self, tmp_path: Path, table: Path
@@ -139,7 +186,8 @@ class TestTable:
     ) -> None:
         student = pate_fed.load_student(saved(tmp_path / "student", load(table)))
         blank = {"age": [None, float("nan"), "?"], "sex": ["", "f", "x"], "glucose": [6, 6, 6]}
-        assert len(student.predict(blank)) == 3
+        with pytest.warns(UserWarning, match="'sex'"):
+            assert len(student.predict(blank)) == 3
         with pytest.raises(MissingColumnError, match="'glucose'"):
             student.predict({"age": [60], "sex": ["f"]})
         with pytest.raises(InvalidCellError, match="'age'"):
@@ -160,7 +208,7 @@ class TestImages:
         student = pate_fed.load_student(saved(tmp_path / "student", data, "kernel-ridge"))
         assert data.test.images is not None
         inner = student.student.predict(data.test.inputs)
-        assert student.predict(data.test.images).tolist() == [str(one) for one in inner]
+        assert student.predict(data.test.images).tolist() == inner.tolist()
         assert student.predict(data.test.images[..., 0]).tolist() == [str(one) for one in inner]
         np.savez(tmp_path / "scans.npz", images=data.test.images[:5])
         result = CliRunner().invoke(
