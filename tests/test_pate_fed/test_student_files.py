@@ -209,7 +209,7 @@ class TestImages:
         assert data.test.images is not None
         inner = student.student.predict(data.test.inputs)
         assert student.predict(data.test.images).tolist() == inner.tolist()
-        assert student.predict(data.test.images[..., 0]).tolist() == [str(one) for one in inner]
+        assert student.predict(data.test.images[..., 0]).tolist() == inner.tolist()
         np.savez(tmp_path / "scans.npz", images=data.test.images[:5])
         result = CliRunner().invoke(
             app, ["predict", str(tmp_path / "student"), str(tmp_path / "scans.npz")]
