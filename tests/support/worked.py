@@ -22,6 +22,7 @@ from coordinator.runs.worker_resources import WorkerResources
 from party.site.site import Site
 from pate_fed.data.new_task import make_task
 from protocols import wire
+from protocols.fingerprint_words import spoken
 from protocols.membership_messages import JoinRequest
 from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
@@ -124,7 +125,7 @@ class Worked:
     def enroll(self, name: str) -> Hospital:
         """Let another hospital join, and its node in."""
         site, enrollment = self.join(name), self.coordinator.enrollment
-        enrollment.approve(name, fingerprint=site.identity.fingerprint, teachers=TEACHERS)
+        enrollment.approve(name, words=spoken(site.identity.fingerprint), teachers=TEACHERS)
         enrollment.settle(self.door)
         node = len(self.hospitals)
         assert site.membership().node_public_key == self.door.keys[node]
