@@ -194,7 +194,18 @@ NAMES_OF_PLACES = {
 NAMES_OF_PEOPLE_AND_THINGS = {
     *("name", "names", "party", "federation", "owner", "user", "subject", "person", "role"),
     *("column", "file", "kind", "type", "__name__", "code", "must", "got", "reason", "why", "said"),
-    *("state", "entry_id", "teacher", "one", "other", "differing", "digests", "strangers", "law"),
+    *(
+        "state",
+        "states",
+        "entry_id",
+        "teacher",
+        "one",
+        "other",
+        "differing",
+        "digests",
+        "strangers",
+        "law",
+    ),
     *(
         "missing",
         "others",
