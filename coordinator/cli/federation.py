@@ -223,9 +223,7 @@ def suspend(
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Ask a hospital nothing until `pate-fed reinstate`; runs that need it wait."""
-    from coordinator import operator  # noqa: PLC0415 - keeps --help fast
-
-    suspended = operator.suspend(open_coordinator(home), party)
+    suspended = open_coordinator(home).suspend(party)
     show(_table(suspended), [f"{party} is suspended: it is asked nothing."])
 
 
@@ -234,9 +232,7 @@ def reinstate(
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Let a suspended hospital take part again."""
-    from coordinator import operator  # noqa: PLC0415 - keeps --help fast
-
-    reinstated = operator.reinstate(open_coordinator(home), party)
+    reinstated = open_coordinator(home).reinstate(party)
     show(_table(reinstated), [f"{party} is asked again."])
 
 
