@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import operator
 from coordinator.database import FederationAct
 from coordinator.errors import EnrollmentError
 from coordinator.operator import Coordinator
@@ -127,7 +126,7 @@ def test_only_members_are_suspended_and_only_suspended_ones_return(
     add_hospitals(fresh, "Gone", state="revoked")
     before = fresh.audit_log.end
     with pytest.raises(EnrollmentError):
-        getattr(operator, act)(fresh, name)
+        getattr(fresh, act)(name)
     assert fresh.audit_log.end == before
 
 
