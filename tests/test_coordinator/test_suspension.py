@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator import operator
 from coordinator.database import FederationAct
 from coordinator.errors import EnrollmentError
 from coordinator.operator import Coordinator
@@ -126,7 +127,7 @@ def test_only_members_are_suspended_and_only_suspended_ones_return(
     add_hospitals(fresh, "Gone", state="revoked")
     before = fresh.audit_log.end
     with pytest.raises(EnrollmentError):
-        getattr(fresh, act)(name)
+        getattr(operator, act)(fresh, name)
     assert fresh.audit_log.end == before
 
 
