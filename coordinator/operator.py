@@ -131,14 +131,6 @@ class Coordinator:
         self._settle()
         return revoked
 
-    def suspend(self, party: str) -> EnrolledParty:
-        """Ask a hospital nothing until `reinstate`; see `Enrollment.suspend`."""
-        return self._act(FederationAct.SUSPENDED, party, self.enrollment.suspend)
-
-    def reinstate(self, party: str) -> EnrolledParty:
-        """Let a suspended hospital take part again; see `Enrollment.reinstate`."""
-        return self._act(FederationAct.REINSTATED, party, self.enrollment.reinstate)
-
     def superlink(self) -> SuperLinkClient:
         """Return a connection to the SuperLink; the first call tells whether one runs."""
         # Flower takes a second to load, and most of an operator's commands need none of it.
@@ -347,6 +339,16 @@ class Coordinator:
         who = {"by": self._actor.name, "from": self._actor.origin}
         facts: Facts = {**who, "subject": subject, "before": dict(before), "after": dict(after)}
         self.audit_log.append(act, facts, at=utc_now().timestamp())
+
+
+def suspend(coordinator: Coordinator, party: str) -> EnrolledParty:
+    """Ask a hospital nothing until `reinstate`; see `Enrollment.suspend`."""
+    return coordinator._act(FederationAct.SUSPENDED, party, coordinator.enrollment.suspend)
+
+
+def reinstate(coordinator: Coordinator, party: str) -> EnrolledParty:
+    """Let a suspended hospital take part again; see `Enrollment.reinstate`."""
+    return coordinator._act(FederationAct.REINSTATED, party, coordinator.enrollment.reinstate)
 
 
 def standings(

@@ -223,7 +223,9 @@ def suspend(
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Ask a hospital nothing until `pate-fed reinstate`; runs that need it wait."""
-    suspended = open_coordinator(home).suspend(party)
+    from coordinator import operator  # noqa: PLC0415 - keeps --help fast
+
+    suspended = operator.suspend(open_coordinator(home), party)
     show(_table(suspended), [f"{party} is suspended: it is asked nothing."])
 
 
@@ -232,7 +234,9 @@ def reinstate(
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Let a suspended hospital take part again."""
-    reinstated = open_coordinator(home).reinstate(party)
+    from coordinator import operator  # noqa: PLC0415 - keeps --help fast
+
+    reinstated = operator.reinstate(open_coordinator(home), party)
     show(_table(reinstated), [f"{party} is asked again."])
 
 

@@ -86,7 +86,7 @@ def approve(request: Request) -> Response:
 def suspend(request: Request) -> Response:
     """Ask a hospital nothing from now on."""
     visit = visit_of(request)
-    visit.coordinator.suspend(text_of(visit.form, "hospital", most=64))
+    operator.suspend(visit.coordinator, text_of(visit.form, "hospital", most=64))
     return RedirectResponse("/hospitals", 303)
 
 
@@ -94,7 +94,7 @@ def suspend(request: Request) -> Response:
 def reinstate(request: Request) -> Response:
     """Let a suspended hospital take part again."""
     visit = visit_of(request)
-    visit.coordinator.reinstate(text_of(visit.form, "hospital", most=64))
+    operator.reinstate(visit.coordinator, text_of(visit.form, "hospital", most=64))
     return RedirectResponse("/hospitals", 303)
 
 

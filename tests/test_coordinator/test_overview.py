@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator import operator
 from coordinator.operator import Coordinator
 from coordinator.people.people import Role
 from tests.support.console import add_hospitals, add_runs, browser, opened
@@ -65,7 +66,7 @@ def test_the_first_step_of_a_federation_with_two_hospitals_is_a_third(
 def test_a_suspended_hospital_is_counted_and_named(coordinator: Coordinator) -> None:
     add_hospitals(coordinator, "North", "South", "West", "East")
     assert figure(overview(coordinator), "hospitals")[0] == 4
-    coordinator.suspend("South")
+    operator.suspend(coordinator, "South")
     page = overview(coordinator)
     assert figure(page, "hospitals")[0] == 4
     assert "Suspended: South." in page

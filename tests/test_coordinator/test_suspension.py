@@ -51,14 +51,14 @@ def states(federation: Worked) -> set[EntryState]:
 @pytest.mark.slow
 def test_a_run_waits_uncharged_until_its_hospital_is_reinstated(federation: Worked) -> None:
     federation.ask()
-    federation.coordinator.suspend(ONE)
+    operator.suspend(federation.coordinator, ONE)
     run = federation.work()
     assert run.state is RunState.WAITING
     assert re.fullmatch(f"PF-436: .*, got {ONE}", run.reason)
     assert not states(federation)
     asked = [bool(one.exchanges) for one in federation.hospitals.values()]
     assert asked == [True, False, True]  # the others' people decide meanwhile
-    federation.coordinator.reinstate(ONE)
+    operator.reinstate(federation.coordinator, ONE)
     assert federation.work().state is RunState.DONE
     assert federation.coordinator.enrollment.is_settled()
 
@@ -73,7 +73,7 @@ def test_shares_that_a_suspended_node_sends_open_nothing(federation: Worked) -> 
     def suspended_meanwhile(packet: bytes) -> bytes:
         answers.append(receive(packet))
         if culprit.asked and not is_suspended(federation):  # it has voted: a batch is under way
-            federation.coordinator.suspend(ONE)
+            operator.suspend(federation.coordinator, ONE)
         return answers[-1]  # with its shares: the batch could go on
 
     culprit.receive = suspended_meanwhile  # type: ignore[method-assign]
@@ -85,7 +85,7 @@ def test_shares_that_a_suspended_node_sends_open_nothing(federation: Worked) -> 
     assert run.progress.answered == 0
     assert len(answers) == asked  # not asked again
     culprit.receive = receive  # type: ignore[method-assign]
-    federation.coordinator.reinstate(ONE)
+    operator.reinstate(federation.coordinator, ONE)
     run = federation.work()
     assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
     assert states(federation) == {EntryState.COMMITTED}
@@ -97,7 +97,7 @@ def test_a_run_can_be_stopped_while_its_hospital_is_suspended(federation: Worked
 
     def suspend(number: int) -> None:
         if number == 6:
-            federation.coordinator.suspend(ONE)
+            operator.suspend(federation.coordinator, ONE)
             federation.coordinator.stop("first")
 
     federation.on_exchange = suspend
@@ -110,7 +110,7 @@ def test_a_run_can_be_stopped_while_its_hospital_is_suspended(federation: Worked
 
 @pytest.mark.slow
 def test_a_new_run_does_without_a_suspended_hospital(federation: Worked) -> None:
-    federation.coordinator.suspend(ONE)
+    operator.suspend(federation.coordinator, ONE)
     with pytest.raises(TooFewPartiesError):
         federation.ask()
     assert federation.coordinator.queue.all() == []
@@ -151,5 +151,5 @@ def test_it_is_suspended_and_reinstated_in_the_console_and_at_the_command_line(
     assert (
         acts == [(FederationAct.SUSPENDED, "member"), (FederationAct.REINSTATED, "suspended")] * 2
     )
-    fresh.suspend("West")
+    operator.suspend(fresh, "West")
     assert fresh.revoke("West").state == "revoked"  # type: ignore[union-attr]
