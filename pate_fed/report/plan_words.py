@@ -34,7 +34,9 @@ def render_plan(found: QueryPlan) -> str:
     lines += [
         "",
         f"Ask {wording.plural(best['queries'], 'query', 'queries')} with",
-        f"  {noise}--mechanism {rule['name']} {_threshold(rule)}--sigma2 {rule['sigma2']:g}",
+        *_options(
+            f"{noise}--mechanism {rule['name']} {_threshold(rule)}--sigma2 {rule['sigma2']:g}"
+        ),
         *_wrapped(
             f"and expect {wording.plural(round(best['expected_answered']), 'answer')}, "
             f"{best['expected_right']:.0f} right, if teachers are right "
@@ -55,6 +57,12 @@ def render_plan(found: QueryPlan) -> str:
         bar = "#" * max(1, round(50 * epsilon / largest))
         lines.append(f"{answers:8.0f} {bar} {_epsilon(epsilon)}")
     return "\n".join(lines)
+
+
+def _options(line: str) -> list[str]:
+    return textwrap.wrap(
+        line, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )
 
 
 def _threshold(rule: Mapping[str, str | float | None]) -> str:

@@ -78,9 +78,9 @@ def _learned(metrics: Metrics, *, most: int) -> list[str]:
     is_left_out = metrics.simulated and metrics.data is None and metrics.scores.student is None
     known = "in the private edition only" if is_left_out else quality_words.accuracy_text(metrics)
     lines += _row("Accuracy", f"student {known}", lines=min(most, 2))
-    if metrics.label_accuracy is not None:
-        lines += _row("labels", f"{wording.percent(metrics.label_accuracy)} of them right")
-    said = [
+    labels = metrics.label_accuracy
+    said = [] if labels is None else [f"released labels {wording.percent(labels)} right"]
+    said += [
         f"{name} {quality_words.score_text(metrics, key)}"
         for name, key in compared
         if quality_words.accuracy_of(metrics, key).share is not None

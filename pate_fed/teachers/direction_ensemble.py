@@ -6,16 +6,19 @@ lies; the public pool says how features vary together, and no private record is 
 
 from __future__ import annotations
 
-import io
 from typing import ClassVar
 
 import numpy as np
+import safetensors.numpy
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 
 from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidParameterError, UnreadableFileError
 from pate_fed.inputs import Inputs
 from pate_fed.teachers.teacher import Balance, TeacherEnsemble
+
+_TENSOR = "direction"
 
 _SHRINKAGE = 0.1
 """Part of the pool's covariance that is replaced by equal variances: it can then be inverted."""
@@ -28,7 +31,7 @@ class DirectionEnsemble(TeacherEnsemble):
     the chance in directions in which rows hardly differ; C^0 leaves out what the pool knows.
     """
 
-    suffix: ClassVar[str] = "npy"
+    suffix: ClassVar[str] = "safetensors"
 
     def __init__(self, balance: Balance = "equal") -> None:
         if balance == "natural":
@@ -70,23 +73,19 @@ class DirectionEnsemble(TeacherEnsemble):
         return np.where(np.isnan(model).any(axis=0), -np.inf, scored)
 
     def _dump(self, model: object) -> bytes:
-        file = io.BytesIO()
-        np.save(file, np.asarray(model), allow_pickle=False)
-        return file.getvalue()
+        assert isinstance(model, np.ndarray)
+        return safetensors.numpy.save({_TENSOR: model})
 
     def _restore(self, content: bytes) -> object:
         try:
-            model = np.load(io.BytesIO(content), allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
-            raise UnreadableFileError("a teacher's file must hold an array") from error
-        if not (
-            isinstance(model, np.ndarray)
-            and model.dtype == np.float64
-            and model.ndim == 2
-            and not np.isinf(model).any()
-        ):
-            raise UnreadableFileError("a teacher's file must hold numbers in two axes")
-        return model
+            arrays = safetensors.numpy.load(content)
+        except (SafetensorError, ValueError, KeyError) as error:
+            raise UnreadableFileError("a teacher's file must hold a direction") from error
+        found = arrays.get(_TENSOR)
+        is_one = list(arrays) == [_TENSOR] and found is not None and found.dtype == np.float64
+        if not is_one or found.ndim != 2 or np.isinf(found).any():
+            raise UnreadableFileError("a teacher's file must hold a direction for each class")
+        return found
 
 
 def half_whitening(inputs: NDArray[np.float64]) -> NDArray[np.float64]:

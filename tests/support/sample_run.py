@@ -37,9 +37,10 @@ def sample_metrics() -> dict[str, Any]:
         "student": {"kind": "propagation", "reason": "few labels reach further over a graph"},
         "scores": {
             "student": sample_scores(),
-            "teacher_mean": {"accuracy": 0.5312, "balanced_accuracy": 0.5298, "auc": 0.7411},
-            "best_single_party": {"accuracy": 0.6734, "balanced_accuracy": 0.6701, "auc": 0.8305},
+            "average_hospital": {"accuracy": 0.5312, "balanced_accuracy": 0.5298, "auc": 0.7411},
+            "best_hospital": {"accuracy": 0.6734, "balanced_accuracy": 0.6701, "auc": 0.8305},
             "pooled": {"accuracy": 0.9663, "balanced_accuracy": 0.9651, "auc": 0.9987},
+            "private_baseline": {"accuracy": 0.7412, "balanced_accuracy": 0.7388, "auc": 0.9102},
         },
         "evaluation": None,
         "queries": {

@@ -527,7 +527,7 @@ class TestKindsOfData:
         assert (privacy["privacy_unit"], privacy["delta"]) == ("party", 1e-5)
         assert privacy["views"]["public"]["epsilon"] <= 5.0
         # The floor is for the mean of several seeds; a single one keeps well above a clinic.
-        student, best = (metrics["scores"][name] for name in ("student", "best_single_party"))
+        student, best = (metrics["scores"][name] for name in ("student", "best_hospital"))
         assert student["accuracy"] > best["accuracy"] - 0.05
         assert metrics["queries"]["asked"] == DEFAULTS["digits"].queries
         assert privacy["mechanism"]["name"] == "threshold"

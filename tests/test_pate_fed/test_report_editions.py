@@ -22,7 +22,7 @@ from tests.support.markers import sampled
 from tests.support.record_tables import fields_of
 from tests.support.sample_run import sample_metrics, sample_privacy, write_sample
 
-YARDSTICKS = ("teacher_mean", "best_single_party", "pooled")
+YARDSTICKS = ("average_hospital", "best_hospital", "pooled", "private_baseline")
 
 PRIVATE = {
     # Accuracies of models of private records, without noise; the votes; counts of records.
@@ -155,7 +155,9 @@ def test_no_exported_file_holds_a_private_field(tmp_path: Path, data: str) -> No
 def test_the_folder_of_a_public_edition_holds_no_private_number(tmp_path: Path) -> None:
     metrics, privacy = sample_metrics(), copy.deepcopy(sample_privacy())
     secrets = [0.5318264, 0.6731946, 0.9662837]
-    for key, one in zip(("teacher_mean", "best_single_party", "pooled"), secrets, strict=True):
+    for key, one in zip(
+        ("average_hospital", "best_hospital", "pooled", "private_baseline"), secrets, strict=True
+    ):
         metrics["scores"][key]["accuracy"] = one
     privacy["per_instance"]["epsilon"] = 2.1347291
     metrics["warnings"] = ["party-07 was lost"]

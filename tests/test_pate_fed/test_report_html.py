@@ -609,7 +609,7 @@ def test_a_student_worse_than_a_hospital_is_said_plainly(
     make_run: Callable[..., FinishedRun], student: float | None, best: float | None, worse: bool
 ) -> None:
     metrics = sample_metrics()
-    for model, share in (("student", student), ("best_single_party", best)):
+    for model, share in (("student", student), ("best_hospital", best)):
         known = {**metrics["scores"][model], "accuracy": share}
         metrics["scores"][model] = None if share is None else known
     page = render_report(make_run(metrics=metrics))

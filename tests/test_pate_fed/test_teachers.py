@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import skops.io
-from pate_fed.teachers.choice import SMALL_TEACHER
 from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
 
@@ -27,6 +26,7 @@ from pate_fed.teachers import (
     make_ensemble,
 )
 from pate_fed.teachers.direction_ensemble import DirectionEnsemble, half_whitening
+from pate_fed.teachers.teacher_choice import SMALL_TEACHER
 from tests.support.markers import more, sampled
 from tests.support.small_records import blobs as blobs_without_images
 
