@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from sqlalchemy import event, select
 from sqlalchemy.exc import OperationalError
 
 from coordinator.database import Database, RunAttempt, RunRow, RunStore, SqlCoordinatorJournal
-from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
+from coordinator.runs.labeling import LabelingJob, LabelingRun
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.stages import BatchStage
 from pate_fed.charges import RunLedger
@@ -29,7 +28,6 @@ from protocols import wire
 from protocols.messages import MaskedVector, Settlement
 from protocols.values import decode_value
 from tests.support.federation import (
-    FORMS,
     SIGMA,
     TEACHERS,
     Federation,
@@ -125,20 +123,9 @@ class MortalFederation(Federation):
 
     @property
     def _job(self) -> LabelingJob:
-        members = zip(self.names, self.identities, strict=True)
-        return LabelingJob(
-            transport=self.transport,
-            identity=self.identity,
-            form=FORMS[self.form](),
-            members=[Member(name, each.public) for name, each in members],
-            pool=self.pool,
-            terms=self.run_terms,
-            simulated=True,
-            lifetime_s=3600,
+        return self.job(
             store=self._open_results,
-            random_bytes=secrets.token_bytes,
             noise_bytes=self._noise,
-            clock=lambda: self.now,
             journal=self.journal,
             on_stage=self._note,
         )

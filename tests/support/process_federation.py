@@ -29,7 +29,6 @@ import numpy as np
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run
-from coordinator.runs.request import source_of
 from coordinator.runs.stages import BatchStage
 from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.worker import RunWorker
@@ -39,7 +38,6 @@ from party.site.site import Site
 from pate_fed.data.task import LearningTask
 from protocols import wire
 from protocols.membership_messages import JoinRequest
-from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.deployed import true_class
 from tests.support.door import Door
@@ -48,7 +46,6 @@ from tests.support.hospital_services import Hospitals, make_hospitals
 from tests.support.hospital_site import LABEL
 from tests.support.invariants import HospitalSeen, Seen, runs_seen
 from tests.support.mortal_hospital import Fate, MortalHospital, exchanges_in, plans_voted_on
-from tests.support.rules import run_settings
 
 TEACHERS = 10
 QUERIES, BATCH = 6, 2
@@ -332,37 +329,11 @@ class ProcessFederation:
             self.hospitals.approve(place)
         return task
 
-    def ask(
-        self,
-        name: str,
-        *,
-        task: str = "",
-        patience_s: float = 3600.0,
-        select: str = "medoids",
-        **changed: Any,
-    ) -> Run:
+    def ask(self, name: str, *, task: str = "", patience_s: float = 3600.0, **changed: Any) -> Run:
         """Queue a run."""
-        chosen: dict[str, Any] = {
-            "suite": DEFAULT_SUITE,
-            "form": self.form,
-            "queries": QUERIES,
-            "batch_size": BATCH,
-            "mechanism": "gnmax",
-            "sigma2": SIGMA2,
-            "delta": DELTA,
-            "epsilon": 100.0,
-            **changed,
-        }
-        settings = run_settings(data=source_of("public.csv", LABEL), **chosen)
-        return asked_run(
-            self.coordinator,
-            name,
-            self.tasks[task or name],
-            settings,
-            source="public.csv",
-            select=select,
-            patience_s=patience_s,
-        )
+        chosen = {"queries": QUERIES, "batch_size": BATCH, "sigma2": SIGMA2, "delta": DELTA}
+        given = {"form": self.form, "patience_s": patience_s, **chosen, **changed}
+        return asked_run(self.coordinator, name, self.tasks[task or name], **given)
 
     def run(self, name: str) -> Run:
         """Return a run as `status` shows it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from coordinator.federation.enrollment_app import build
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.federation.rate_limit import RateLimit
 from coordinator.federation.run_files import RunFiles
+from tests.support.running_server import running
 
 
 @dataclass
@@ -70,12 +70,6 @@ def served_federation(folder: Path) -> Iterator[ServedFederation]:
                 timeout_graceful_shutdown=1,
             )
         )
-        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        yield ServedFederation(home, enrollment)
-        server.should_exit = True
-        thread.join(60)
+        with running(server, listener):
+            yield ServedFederation(home, enrollment)
         database.close()

@@ -25,6 +25,7 @@ from coordinator.federation.home import FederationHome
 from coordinator.flower.superlink import server_of
 from pate_fed.nodes import checked
 from tests.support.deployed import make_home
+from tests.support.running_server import running
 
 LIMITS = PortLimits(connections=8, connections_per_address=4, head_s=120, body_s=120, answer_s=120)
 """Twice the time that a test lets pass: who tries a deadline sets that one shorter."""
@@ -223,16 +224,8 @@ def port(home: FederationHome, limits: PortLimits) -> Iterator[Port]:
     served: ASGIApp = connections.over_time(app)
     server = server_of(served, certificate=home.path("server.crt"), key=home.path("server.key"))
     listener = connections.listen("127.0.0.1", 0)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        time.sleep(0.005)
-    with ExitStack() as stack:
+    with running(server, listener), ExitStack() as stack:
         yield Port(home, connections, app, listener.getsockname()[1], stack)
-    server.should_exit = True
-    thread.join(SLACK_S)
-    assert not thread.is_alive()
     listener.close()
 
 

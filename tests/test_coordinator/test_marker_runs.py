@@ -20,7 +20,7 @@ from coordinator.errors import VoidBatchError
 from party.storage import Journal, PartyDatabase
 from pate_fed.mechanisms import DistributedNoise
 from pate_fed.votes import NoiseShare
-from tests.support.attacked import KINDS, PARTIES, Kind, honestly
+from tests.support.attacked import KINDS, PARTIES, Kind
 from tests.support.command import Command, pate_fed, write_table
 from tests.support.federation import Federation, kinds
 from tests.support.marker import (
@@ -113,7 +113,7 @@ def found_in(
 
     One number of noise is any number: of five digits it may be a port, or the end of a time.
     """
-    honestly(federation)  # else the search would find what the test itself looks for
+    federation.heal()  # else the search would find what the test itself looks for
     found: list[str] = []
     roots = (federation.run, federation.run.round, federation.store, *federation.nodes)
     shown = {text.encode() for text in (*texts, *printed(*roots))}
@@ -156,7 +156,7 @@ def test_nothing_holds_votes_sums_or_noise(
 
     federation.transport.on_answer = on_answer
     federation.ask(0, 1)
-    honestly(federation)
+    federation.heal()
     federation.ask(3, 4)
     out, err = capfd.readouterr()
     # The last sum was opened, and the plan is not settled yet at the parties.

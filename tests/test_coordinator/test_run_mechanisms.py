@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,7 +23,7 @@ from protocols.values import decode_value
 from tests.support.deployed import CLASSES, NAMES, true_class
 from tests.support.invariants import messages_in
 from tests.support.markers import more, sampled
-from tests.support.worked import QUERIES, KilledError, Worked
+from tests.support.worked import QUERIES, KilledError, Worked, die_at
 
 FIVE = (*NAMES, "East", "Mid")
 
@@ -50,17 +49,6 @@ def charges(federation: Worked) -> list[list[EntryState]]:
         [entry.state for entry in one.ledger.load().entries]
         for one in federation.hospitals.values()
     ]
-
-
-def die_at(fatal: BatchStage, *, passes: int) -> Callable[[BatchStage], None]:
-    passed = Counter[BatchStage]()
-
-    def die(stage: BatchStage) -> None:
-        passed[stage] += 1
-        if stage is fatal and passed[stage] >= passes:
-            raise KilledError
-
-    return die
 
 
 def require_voted_once(federation: Worked) -> None:

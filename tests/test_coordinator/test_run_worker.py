@@ -57,7 +57,7 @@ from protocols.transcript_verifier import verify_transcript
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.invariants import messages_in
 from tests.support.markers import sampled
-from tests.support.worked import QUERIES, KilledError, Worked
+from tests.support.worked import QUERIES, KilledError, Worked, die_at
 
 
 @pytest.fixture
@@ -763,18 +763,6 @@ def test_a_hospital_that_is_put_out_under_way_ends_the_run(federation: Worked) -
     assert (run.state, "South" in run.reason) == (RunState.FAILED, True)
     assert len(labels(federation)) == 4
     assert all(len(one.asked) == 4 for one in federation.hospitals.values())
-
-
-def die_at(fatal: BatchStage, *, passes: int = 1) -> Callable[[BatchStage], None]:
-    """Die where a stage is passed for the so many-th time."""
-    passed = Counter[BatchStage]()
-
-    def die(stage: BatchStage) -> None:
-        passed[stage] += 1
-        if stage is fatal and passed[stage] >= passes:
-            raise KilledError
-
-    return die
 
 
 @pytest.mark.slow

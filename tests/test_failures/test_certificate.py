@@ -17,13 +17,11 @@ from coordinator.federation.certificates import SERVER_LIFETIME
 from coordinator.federation.home import FederationHome, utc_now
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState
-from coordinator.runs.request import source_of
 from coordinator.service import Service
 from party.errors import JoinError
 from party.site.joining import CoordinatorDoor
 from party.site.site import Site
 from pate_fed.data.new_task import make_task
-from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.deployed import (
     CLASSES,
@@ -34,7 +32,6 @@ from tests.support.deployed import (
 )
 from tests.support.loopback_home import make_home
 from tests.support.process_federation import enroll
-from tests.support.rules import run_settings
 
 pytestmark = pytest.mark.slow
 
@@ -84,15 +81,7 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
         enroll(coordinator, site)
     queries = write_public_table(tmp_path / "public.csv")
     task = make_task(queries, label=LABEL, classes=CLASSES)
-    settings = run_settings(
-        data=source_of("public.csv", LABEL),
-        suite=DEFAULT_SUITE,
-        queries=4,
-        mechanism="gnmax",
-        sigma2=3.0,
-        epsilon=100.0,
-    )
-    asked_run(coordinator, "first", task, settings, source="public.csv")
+    asked_run(coordinator, "first", task, queries=4)
     service = Service(coordinator)
     service.start()
     try:
