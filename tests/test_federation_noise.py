@@ -39,7 +39,7 @@ from pate_fed.releases import NoisyRelease, Outcome
 from pate_fed.terms import BatchTerms
 from pate_fed.votes import NoiseShare, NoisyHistogram, TeacherWeights
 from protocols import wire
-from protocols.messages import Refusal, RunRecord
+from protocols.messages import RunRecord
 from protocols.rounds import PartyState
 from protocols.values import decode_value, encode_value
 from tests.support.charged import charged_epsilon
@@ -53,6 +53,7 @@ from tests.support.federation import (
     kinds,
     messages,
     ready_federation,
+    refusal_of,
     voting,
     wrapped,
 )
@@ -486,7 +487,7 @@ def test_a_party_refuses_a_batch_with_other_noise_than_the_runs(changed: dict[st
     federation = ready()
     run = with_other(federation.run.terms, **changed)
     answer = propose(federation, BatchTerms(run, (0, 1)))
-    assert refusal_code(answer) == Reason.TERMS
+    assert refusal_of(answer) == Reason.TERMS
     assert federation.steps[0] == ["abandon"]
 
 
@@ -499,12 +500,6 @@ def propose(federation: Federation, terms: BatchTerms) -> bytes:
         terms=encode_value(terms.as_record()),
     )
     return federation.nodes[0].receive(wire.pack([frame]))
-
-
-def refusal_code(answer: bytes) -> str:
-    [message] = messages(answer)
-    assert isinstance(message, Refusal)
-    return message.reason
 
 
 def test_noise_that_can_be_repeated_is_for_simulations_only() -> None:

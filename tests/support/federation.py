@@ -33,7 +33,7 @@ from protocols.additive import AdditiveSum
 from protocols.fields import Message
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import MaskedVector, Settlement
+from protocols.messages import MaskedVector, Refusal, Settlement
 from protocols.plain import PlainSum
 from protocols.rounds import PlanClaim
 from protocols.secure_sum import SecureSum
@@ -98,6 +98,13 @@ def kinds(packet: bytes) -> list[str]:
 def messages(packet: bytes) -> list[Message]:
     """The messages in a packet."""
     return [wire.decode(frame).message for frame in wire.unpack(packet, max_bytes=2**30)]
+
+
+def refusal_of(answer: bytes) -> str:
+    """The code of an answer that is a refusal and nothing else."""
+    [message] = messages(answer)
+    assert isinstance(message, Refusal)
+    return message.reason
 
 
 def holds_vector(answer: bytes) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
+from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import Run
 from coordinator.runs.request import RunRequest
 from coordinator.runs.stages import BatchStage
@@ -21,10 +22,12 @@ from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.worker import RunWorker
 from coordinator.runs.worker_resources import WorkerResources
 from party.site.site import Site
+from pate_fed.accounting import EntryState
 from pate_fed.data.new_task import make_task
 from protocols import wire
 from protocols.membership_messages import JoinRequest
 from tests.support.asking import asked_run
+from tests.support.command import labels_in
 from tests.support.deployed import (
     CLASSES,
     LABEL,
@@ -153,6 +156,15 @@ class Worked:
         """Queue a run."""
         chosen = {"queries": QUERIES, "batch_size": 4, "patience_s": patience_s, **changed}
         return asked_run(self.coordinator, name, self.task, **chosen)
+
+    def labels(self, name: str = "first") -> dict[int, str]:
+        """What a run released."""
+        return labels_in(results_of(self.coordinator.home, name))
+
+    def charges(self) -> list[list[EntryState]]:
+        """What became of every charge, by hospital."""
+        ledgers = (one.ledger.load() for one in self.hospitals.values())
+        return [[entry.state for entry in ledger.entries] for ledger in ledgers]
 
     def request(self, name: str = "first") -> RunRequest:
         """What was asked of a run."""

@@ -11,8 +11,7 @@ import socket
 import ssl
 import struct
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
@@ -26,6 +25,7 @@ from coordinator.flower.superlink import server_of
 from pate_fed.nodes import checked
 from tests.support.deployed import make_home
 from tests.support.running_server import running
+from tests.support.waiting import wait_for
 
 LIMITS = PortLimits(connections=8, connections_per_address=4, head_s=120, body_s=120, answer_s=120)
 """Twice the time that a test lets pass: who tries a deadline sets that one shorter."""
@@ -163,13 +163,6 @@ class Port:
     def set_limits(self, **changed: float) -> None:
         """Set other limits for what begins from now on."""
         self.connections._limits = replace(LIMITS, **changed)  # type: ignore[arg-type]
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SLACK_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def ask(connection: ssl.SSLSocket, path: str = "/") -> bytes:

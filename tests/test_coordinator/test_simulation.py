@@ -39,6 +39,7 @@ from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 from tests.support.command import (
     Command,
     exit_code_of,
+    labels_in,
     pate_fed,
     small_run,
     write_table,
@@ -55,11 +56,6 @@ NEEDS_RAY = pytest.mark.skipif(
 def read_json(run: Path, name: str) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((run / name).read_text(encoding="utf-8"))
     return content
-
-
-def labels_of(run: Path) -> list[tuple[str, str]]:
-    with (run / "labels.csv").open(encoding="utf-8", newline="") as file:
-        return [(row["query_id"], row["label"]) for row in csv.DictReader(file)]
 
 
 def metrics_without_seconds(run: Path) -> dict[str, Any]:
@@ -138,8 +134,8 @@ def test_a_student_gets_refused_queries_without_a_label_and_nobody_gets_the_test
     ended = pate_fed(*small_run(table, run), "--vote-threshold", 12)
     assert ended.code == 0, ended.err
     [lesson], [data] = lessons, loaded
-    answered = {int(query) for query, label in labels_of(run) if label}
-    refused = {int(query) for query, label in labels_of(run) if not label}
+    answered = {query for query, label in labels_in(run).items() if label}
+    refused = {query for query, label in labels_in(run).items() if not label}
     assert answered
     assert refused
     assert set(lesson.indices.tolist()) == answered
@@ -317,7 +313,7 @@ class TestRepeatable:
     ) -> None:
         run = tmp_path / form
         pate_fed(*small_run(table, run), "--sum", form)
-        assert labels_of(run) == labels_of(twins[0])
+        assert labels_in(run) == labels_in(twins[0])
 
     @pytest.mark.slow
     def test_batches_of_any_size_ask_the_same_queries(
@@ -325,7 +321,7 @@ class TestRepeatable:
     ) -> None:
         parts = tmp_path / "parts"
         pate_fed(*small_run(table, parts), "--batch-size", 3)
-        assert [row[0] for row in labels_of(twins[0])] == [row[0] for row in labels_of(parts)]
+        assert list(labels_in(twins[0])) == list(labels_in(parts))
         states = [entry["state"] for entry in read_json(parts, "privacy.json")["ledger"]]
         assert states == ["committed"] * 3
 
@@ -444,7 +440,7 @@ class TestKindsOfData:
         metrics = read_json(run, "metrics.json")
         assert (metrics["student"], metrics["scores"]["student"]) == (None, None)
         assert any("no student. PF-109" in warning for warning in metrics["warnings"])
-        assert {label for _, label in labels_of(run)} == {""}
+        assert set(labels_in(run).values()) == {""}
         assert ended.out.startswith("! ")
         assert "Privacy cost   epsilon" in ended.out
         again = pate_fed("report", run)
@@ -525,7 +521,7 @@ class TestVoidBatches:
         assert privacy["charged"] == 4 / privacy["mechanism"]["max_asks"]
         queries = read_json(run, "metrics.json")["queries"]
         assert (queries["asked"], queries["void"], queries["not_asked"]) == (2, 2, 4)
-        assert len(labels_of(run)) == 2
+        assert len(labels_in(run)) == 2
         [warning] = [w for w in read_json(run, "metrics.json")["warnings"] if "void" in w]
         assert re.search(r"\(party-\d: ", warning)
 

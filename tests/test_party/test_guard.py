@@ -26,24 +26,16 @@ from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.terms import BatchTerms
 from pate_fed.votes import TeacherWeights
 from protocols import wire
-from protocols.messages import Refusal
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound
 from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.values import encode_value
 from tests.support.extreme_terms import priced_in_a_child
-from tests.support.federation import TEACHERS, Federation, messages, ready_federation
+from tests.support.federation import TEACHERS, Federation, ready_federation, refusal_of
 from tests.support.markers import sampled
 from tests.support.stores import journal_in_memory
 
 OTHER_POOL = bytes(32)
 EVEN = TeacherWeights.equal(TEACHERS)
-
-
-def refusal_of(answer: bytes) -> str:
-    """The code of an answer that is a refusal and nothing else."""
-    [message] = messages(answer)
-    assert isinstance(message, Refusal)
-    return message.reason
 
 
 def no_party_acted(federation: Federation) -> bool:

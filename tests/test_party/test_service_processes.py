@@ -39,6 +39,7 @@ from tests.support.hospital_services import (
     make_hospitals,
 )
 from tests.support.loopback_home import free_ports, installed
+from tests.support.waiting import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 BOOT_S = 240.0
@@ -49,13 +50,6 @@ pytestmark = [
     # Flower's, when it packs the stub.
     pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning"),
 ]
-
-
-def wait_for(what: Callable[[], bool], *, seconds: float = BOOT_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.2)
 
 
 class Deployed:
@@ -111,12 +105,12 @@ class Deployed:
         )
 
     def open(self) -> None:
-        wait_for(self.is_up)
+        wait_for(self.is_up, seconds=BOOT_S)
         self.enroll()
         for site in self.hospitals.sites:
             decide_budget(site)
         self.processes = [self.start_site(place) for place in range(3)]
-        wait_for(lambda: self.online() == 3)
+        wait_for(lambda: self.online() == 3, seconds=BOOT_S)
 
     def enroll(self) -> None:
         """Make all hospitals members: none answers before the coordinator told it so."""
@@ -153,9 +147,9 @@ class Deployed:
 
     def restart(self, place: int) -> None:
         # Its SuperNode ends with it, and says good-bye: it may come back at once.
-        wait_for(lambda: self.online() == 2)
+        wait_for(lambda: self.online() == 2, seconds=BOOT_S)
         self.processes[place] = self.start_site(place)
-        wait_for(lambda: self.online() == 3)
+        wait_for(lambda: self.online() == 3, seconds=BOOT_S)
 
     def charged(self, place: int) -> list[str]:
         return [entry.state.value for entry in ledger_of(self.hospitals.sites[place]).entries]
