@@ -44,7 +44,7 @@ from tests.support.deployed import (
 )
 from tests.support.hospital_services import Hospitals, ledger_of, records_of
 from tests.support.invariants import HospitalSeen, Seen, require_sound, runs_seen
-from tests.support.loopback_home import free_ports, make_home
+from tests.support.loopback_home import free_ports, launched, make_home
 from tests.support.marker import (
     MARKED_TEACHERS,
     MARKERS,
@@ -167,14 +167,8 @@ class Services:
             return Seen("additive", tuple(hospitals), runs_seen(coordinator))
 
     def _start(self, arguments: tuple[str, ...], log: str) -> subprocess.Popen[bytes]:
-        with (self.folder / log).open("ab") as output:
-            return subprocess.Popen(
-                [sys.executable, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                env=environment(self.folder),
-            )
+        command = [sys.executable, *arguments]
+        return launched(command, self.folder / log, variables=environment(self.folder))
 
     def stop(self) -> None:
         """End all, hospitals first."""

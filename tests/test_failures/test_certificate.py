@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -30,8 +29,9 @@ from tests.support.deployed import (
     environment,
     write_public_table,
 )
-from tests.support.loopback_home import make_home
+from tests.support.loopback_home import is_open, make_home
 from tests.support.process_federation import enroll
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +85,7 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
     service = Service(coordinator)
     service.start()
     try:
-        wait_until_open(home.settings.port)
+        wait_for(lambda: is_open(home.settings.port))
         with closing(CoordinatorDoor(sites[0].membership(), clock=time.time)) as door:
             with pytest.raises(JoinError) as caught:
                 door.membership()
@@ -114,13 +114,3 @@ def wait_until_waiting(coordinator: Coordinator, name: str) -> Run:
         assert time.monotonic() < deadline, run.state
         time.sleep(0.1)
     return run
-
-
-def wait_until_open(port: int) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if not probe.connect_ex(("127.0.0.1", port)):
-                return
-        time.sleep(0.1)
-    raise AssertionError(port)

@@ -38,7 +38,7 @@ from tests.support.hospital_services import (
     ledger_of,
     make_hospitals,
 )
-from tests.support.loopback_home import free_ports, installed
+from tests.support.loopback_home import free_ports, installed, launched
 from tests.support.waiting import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
@@ -88,15 +88,8 @@ class Deployed:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
         }
-        with (self.folder / log).open("ab") as output:
-            return subprocess.Popen(
-                [sys.executable, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                env=environment,
-                cwd=self.folder,
-            )
+        command, log_file = [sys.executable, *arguments], self.folder / log
+        return launched(command, log_file, variables=environment, cwd=self.folder)
 
     def start_site(self, place: int) -> subprocess.Popen[bytes]:
         site = self.hospitals.sites[place]
