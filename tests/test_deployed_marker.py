@@ -106,7 +106,6 @@ class Services:
         self.tokens: dict[str, bytes] = {}
 
     def serve(self) -> None:
-        """Start the coordinator's service."""
         home = str(self.federation.home.folder)
         module = ("-m", "tests.support.recorded_service", home, str(self.folder / "coordinator"))
         self.federation.service = self._start(module, "service.log")
@@ -146,7 +145,6 @@ class Services:
         known.approve_all()
 
     def start(self, *names: str) -> None:
-        """Start hospitals."""
         for name in names:
             counts = [str(count) for count in VOTES[name]]
             module = ("-m", "tests.support.marked_hospital", str(self.folder / name))

@@ -553,7 +553,6 @@ class Stranger:
     answer: bytes | None
 
     def receive(self, packet: bytes) -> bytes | None:
-        """Answer whatever comes."""
         return self.answer
 
 

@@ -156,7 +156,6 @@ class Hospital:
         self.thread.start()
 
     def receive(self, packet: bytes) -> bytes:
-        """Answer as the node does."""
         assert self.node is not None
         for message in messages_in(packet):
             if isinstance(message, Plan):
@@ -225,7 +224,6 @@ class Deployed:
         log.close()
 
     def wait_until_served(self) -> None:
-        """Wait for the public port."""
 
         def is_served() -> bool:
             assert self.service is None or self.service.poll() is None, self.log
@@ -239,7 +237,6 @@ class Deployed:
         return self.service.wait(timeout_s)
 
     def stop_service(self) -> None:
-        """Tell the service to end."""
         if self.service is not None and self.service.poll() is None:
             self.service.send_signal(signal.SIGTERM)
             self.service.wait(180)

@@ -96,7 +96,6 @@ def kinds(packet: bytes) -> list[str]:
 
 
 def messages(packet: bytes) -> list[Message]:
-    """The messages in a packet."""
     return [wire.decode(frame).message for frame in wire.unpack(packet, max_bytes=2**30)]
 
 
@@ -538,7 +537,6 @@ class Federation:
         return run_terms(**{**fields, **self._at_parties, **self.terms})
 
     def ask(self, *indices: int) -> NoisyRelease:
-        """Ask one batch."""
         return self.run.ask(tuple(indices))
 
     def replace_vote(self, place: int, vote: Votes) -> None:

@@ -116,7 +116,6 @@ class MortalFederation(Federation):
             self.open()
 
     def open(self) -> None:
-        """Begin the run."""
         self._connect(is_new=self._is_new).add("run", "{}")
         self._take_up()
         self.run = LabelingRun(self._job)

@@ -140,7 +140,6 @@ class SocketTransport(Transport):
         self._doors, self._wait_s = doors, wait_s
 
     def nodes(self) -> list[int]:
-        """See `Transport.nodes`."""
         deadline = time.monotonic() + self._wait_s
         while True:
             there = [node for node in range(len(self._doors)) if self._is_there(node)]
@@ -308,7 +307,6 @@ class ProcessFederation:
 
     @property
     def home(self) -> Path:
-        """The coordinator's folder."""
         return self.folder / "federation"
 
     # Runs -------------------------------------------------------------------------------------
@@ -330,7 +328,6 @@ class ProcessFederation:
         return task
 
     def ask(self, name: str, *, task: str = "", patience_s: float = 3600.0, **changed: Any) -> Run:
-        """Queue a run."""
         chosen = {"queries": QUERIES, "batch_size": BATCH, "sigma2": SIGMA2, "delta": DELTA}
         given = {"form": self.form, "patience_s": patience_s, **chosen, **changed}
         return asked_run(self.coordinator, name, self.tasks[task or name], **given)
@@ -361,12 +358,10 @@ class ProcessFederation:
             time.sleep(0.02)
 
     def start_hospitals(self) -> None:
-        """Start all of them."""
         for place in range(len(self.hospitals.sites)):
             self.start_hospital(place)
 
     def start_coordinator(self, dies: Callable[[BatchStage], bool] = never) -> None:
-        """Start the coordinator's process."""
         doors = tuple(self._place(place).door for place in range(len(self.hospitals.sites)))
         log = self.folder / "coordinator.log"
         self.coordinator_life = FORKS.Process(
@@ -415,7 +410,6 @@ class ProcessFederation:
 
     @property
     def is_working(self) -> bool:
-        """Whether the coordinator's process lives."""
         return self.coordinator_life is not None and self.coordinator_life.is_alive()
 
     def dead_hospitals(self) -> list[int]:
@@ -423,7 +417,6 @@ class ProcessFederation:
         return [place for place, life in self.lives.items() if not life.is_alive()]
 
     def end_processes(self) -> None:
-        """End every process."""
         lives = [*self.lives.values(), self.coordinator_life]
         for life in lives:
             if life is not None:

@@ -30,7 +30,6 @@ class ServedFederation:
     enrollment: Enrollment
 
     def invite(self, folder: Path, name: str) -> Path:
-        """Write an invitation."""
         path = folder / f"{name}.json"
         path.write_text(self.enrollment.invite(name).to_json(), encoding="utf-8")
         return path

@@ -140,7 +140,6 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """Its number."""
         assert self.process is not None
         return self.process.pid
 
@@ -176,7 +175,6 @@ class Node:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs."""
         return self.process is not None and self.process.poll() is None
 
     @property
@@ -225,15 +223,12 @@ def can_be_immutable() -> bool:
 
 @dataclass
 class Hospital:
-    """A hospital."""
-
     site: Site
     witness: Path
     node: Node
 
     @property
     def name(self) -> str:
-        """What people call it."""
         return self.site.membership().settings.party
 
     @property

@@ -153,7 +153,6 @@ class Worked:
             one.open(others, self.task, approved=approved)
 
     def ask(self, name: str = "first", *, patience_s: float = 120, **changed: Any) -> Run:
-        """Queue a run."""
         chosen = {"queries": QUERIES, "batch_size": 4, "patience_s": patience_s, **changed}
         return asked_run(self.coordinator, name, self.task, **chosen)
 

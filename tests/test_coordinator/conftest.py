@@ -60,7 +60,6 @@ def cluster() -> Iterator[postgres.Cluster]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """URL of an empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'coordinator.db'}"
     started: postgres.Cluster = request.getfixturevalue("cluster")
