@@ -1,4 +1,4 @@
-"""The settings of a run, one row each: from it come options, `run.toml`, rounds and their checks.
+"""The settings of a run, one row each: from it come options, `run.toml`, series and their checks.
 
 Loaded by `pate-fed --help`: it knows names and words, no type of ours.
 """
@@ -30,8 +30,8 @@ class Option:
         choices: Its possible values, or their registry; empty for any.
         field: Its field in `RunSettings` or a part, if that is not the name.
         spelled: Its option, if that is not the name.
-        rounds: In a later round of a simulation it is the "same", "kept" unless another is given,
-            or the round's "own"; "free" says nothing about earlier rounds. "" as in its panel.
+        series: In a later run of a series it is the "same", "kept" unless another is given,
+            or the run's "own"; "free" says nothing about earlier runs. "" as in its panel.
         part: The part of `RunSettings` that holds it: "data", "rule", "caps"; "" for none. None as
             in its panel.
         panel: Where the help shows it; "" among options without one.
@@ -45,7 +45,7 @@ class Option:
     choices: tuple[str, ...] | Callable[[], Iterable[str]] = ()
     field: str = ""
     spelled: str = ""
-    rounds: Literal["", "same", "kept", "own", "free"] = ""
+    series: Literal["", "same", "kept", "own", "free"] = ""
     part: str | None = None
     panel: str = ""
 
@@ -70,14 +70,14 @@ class Option:
 
 
 def _panel(
-    panel: str, *options: Option, part: str = "", rounds: Literal["same", "own"] = "same"
+    panel: str, *options: Option, part: str = "", series: Literal["same", "own"] = "same"
 ) -> tuple[Option, ...]:
     """Return the settings of a panel, with what most of them share."""
     return tuple(
         one.but(
             panel=panel,
             part=one.part if one.part is not None else part,
-            rounds=one.rounds or rounds,
+            series=one.series or series,
         )
         for one in options
     )
@@ -99,14 +99,14 @@ _ROWS: Final = (
             "Folder of a published set; or of images, with a folder for each class.",
             Path,
             metavar="DIR",
-            rounds="free",
+            series="free",
         ),
         Option(
             "data_file",
             "csv: a CSV file with a header, or a Parquet file; images: a .npz archive.",
             Path,
             metavar="FILE",
-            rounds="free",
+            series="free",
         ),
         Option("label", "CSV: column to predict.", metavar="COLUMN", field="label_column"),
         Option(
@@ -142,14 +142,14 @@ _ROWS: Final = (
             "[default: simulate: that of the public pool; run: the share of the labels]",
             _NUMBERS,
             metavar="NUMBERS",
-            rounds="kept",
+            series="kept",
         ),
         Option(
             "student",
             "Kind of student. From images of 8 x 8 pixels or more alone learn: self-training, "
             "vat, fixmatch, gan, co-teaching, pate-plus and pate-plus-plus.",
             usual="auto",
-            rounds="kept",
+            series="kept",
         ),
         Option(
             "evaluate",
@@ -162,21 +162,21 @@ _ROWS: Final = (
             "evaluation_epsilon",
             "Epsilon of --evaluate private for a patient who is kept back. [default: 1]",
             float,
-            rounds="free",
+            series="free",
         ),
         Option(
             "evaluate_by",
             "With --evaluate private: score the groups of a column, too; repeatable.",
             list[str],
             metavar="COLUMN",
-            rounds="free",
+            series="free",
         ),
         Option(
             "engine",
             "Run in this process (local), or on Flower's Ray engine (ray; extra `ray`).",
             usual="local",
             choices=("local", "ray"),
-            rounds="free",
+            series="free",
         ),
         Option(
             "seed",
@@ -189,7 +189,7 @@ _ROWS: Final = (
             "Reason for the run, one line; approvers and the report's first page show it.",
             usual="",
             metavar="TEXT",
-            rounds="kept",
+            series="kept",
         ),
     ),
     *_panel(
@@ -290,16 +290,16 @@ _ROWS: Final = (
             usual="coordinator",
             choices=("coordinator", "parties"),
             field="noise_place",
-            rounds="same",
+            series="same",
         ),
         Option(
             "colluders",
             "With --noise parties: hospitals whose noise an attacker may know. [default: 1]",
             int,
-            rounds="same",
+            series="same",
         ),
         part="rule",
-        rounds="own",
+        series="own",
     ),
     *_panel(
         BUDGET,
@@ -308,13 +308,13 @@ _ROWS: Final = (
             "Protected unit: a patient's records, or a whole hospital's.",
             choices=("record", "party"),
         ),
-        Option("epsilon", "Privacy budget of the run.", float, 5.0, rounds="kept"),
+        Option("epsilon", "Privacy budget of the run.", float, 5.0, series="kept"),
         Option(
             "party_epsilons",
             "Budget of each hospital, in order: party-1, party-2, ...; or sorted by name.",
             _NUMBERS,
             metavar="E,E,...",
-            rounds="kept",
+            series="kept",
         ),
         Option(
             "weights",
@@ -328,9 +328,9 @@ _ROWS: Final = (
             "End after this many answers; fixed before the run. [default: all]",
             int,
             part="caps",
-            rounds="own",
+            series="own",
         ),
-        Option("batch_size", "Queries per batch. [default: all]", int, part="caps", rounds="own"),
+        Option("batch_size", "Queries per batch. [default: all]", int, part="caps", series="own"),
     ),
 )
 

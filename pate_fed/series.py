@@ -1,7 +1,7 @@
-"""The cost of all rounds of a simulation together, of which each may be planned with the others.
+"""The price of a series: runs of a simulation, of which each may be planned with those before it.
 
-Each round has a price at its caps, fixed before it began. All rounds together have two numbers: the
-sum of these prices, and the divergence at one Renyi order that the first round fixed.
+Each run has a price at its caps, fixed before it began. The series has two numbers: the
+sum of these prices, and the divergence at one Renyi order that the first run fixed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pate_fed.prices import are_counts_seen, charged_price, public_price
 from pate_fed.terms import RunTerms
 
 _LARGEST_FIRST: Final = 500.0
-"""Largest epsilon of a first round from which an order for all rounds is taken."""
+"""Largest epsilon of a first run from which an order for the whole series is taken."""
 
 
 def price_of_runs(
@@ -57,40 +57,40 @@ def price_of_runs(
 
 
 def price_of_series(
-    rounds: Sequence[RunTerms], seat: int, *, unit: PrivacyUnit, at_coordinator: bool = False
+    runs: Sequence[RunTerms], seat: int, *, unit: PrivacyUnit, at_coordinator: bool = False
 ) -> FormalCost:
-    """Bound what all rounds of a simulation together cost one party's units.
+    """Bound what a whole series costs one party's units.
 
-    The smaller of two numbers: the sum of `price_of_runs`; and the divergence of all rounds at
-    `order_of_rounds`, which was fixed before the first. Later rounds may be planned with earlier
+    The smaller of two numbers: the sum of `price_of_runs`; and the divergence of all runs at
+    `order_of_series`, which was fixed before the first. Later runs may be planned with earlier
     labels in view, and so may their number: each of both numbers has deltas of its own.
 
     Source:
-        docs/explanation/privacy-guarantee.md, "Rounds".
+        docs/explanation/privacy-guarantee.md, "A series of runs".
     """
-    added = price_of_runs(rounds, seat, unit=unit, at_coordinator=at_coordinator)
-    if len(rounds) == 1:
+    added = price_of_runs(runs, seat, unit=unit, at_coordinator=at_coordinator)
+    if len(runs) == 1:
         return added
-    together = _divergence_of_series(rounds, seat, unit=unit, at_coordinator=at_coordinator)
+    together = _divergence_of_series(runs, seat, unit=unit, at_coordinator=at_coordinator)
     if together.epsilon >= added.epsilon:
         return added
     return replace(together, holds_for=added.holds_for)
 
 
-def delta_of_series(rounds: Sequence[RunTerms]) -> float:
-    """Return delta of `price_of_series`: one for each round, and with several one for their sum."""
-    choice = rounds[0].delta if len(rounds) > 1 else 0.0
-    return math.fsum([*(terms.delta for terms in rounds), choice])
+def delta_of_series(runs: Sequence[RunTerms]) -> float:
+    """Return delta of `price_of_series`: one for each run, and with several one for their sum."""
+    choice = runs[0].delta if len(runs) > 1 else 0.0
+    return math.fsum([*(terms.delta for terms in runs), choice])
 
 
-def order_of_rounds(first: RunTerms, seat: int, *, unit: PrivacyUnit) -> float | None:
-    """Return the Renyi order at which all rounds add up: it follows from the first round's terms.
+def order_of_series(first: RunTerms, seat: int, *, unit: PrivacyUnit) -> float | None:
+    """Return the Renyi order at which runs add up: it follows from the first run's terms.
 
-    It suits Gaussian noise of twice the first round's cost.
+    It suits Gaussian noise of twice the first run's cost.
 
     Returns:
-        An order above 1; None where the first round has no price or an enormous one, or tests of
-        stability, whose deltas would have to be fixed for all rounds: then epsilons add up.
+        An order above 1; None where the first run has no price or an enormous one, or tests of
+        stability, whose deltas would have to be fixed for the whole series: then epsilons add up.
     """
     cost = charged_price(first, seat, unit=unit)
     if not 0 < cost.epsilon <= _LARGEST_FIRST or first.rule.test_delta is not None:
@@ -100,15 +100,15 @@ def order_of_rounds(first: RunTerms, seat: int, *, unit: PrivacyUnit) -> float |
 
 
 def _divergence_of_series(
-    rounds: Sequence[RunTerms], seat: int, *, unit: PrivacyUnit, at_coordinator: bool = False
+    runs: Sequence[RunTerms], seat: int, *, unit: PrivacyUnit, at_coordinator: bool = False
 ) -> FormalCost:
-    """Convert the divergences of rounds at their caps, at the order that the first one fixed."""
+    """Convert the divergences of runs at their caps, at the order that the first one fixed."""
     holds_for = PUBLIC_VIEW
-    order = order_of_rounds(rounds[0], seat, unit=unit)
-    if order is None or any(terms.rule.test_delta is not None for terms in rounds):
+    order = order_of_series(runs[0], seat, unit=unit)
+    if order is None or any(terms.rule.test_delta is not None for terms in runs):
         return FormalCost(math.inf, SERIES_METHOD, holds_for)
     parts = []
-    for terms in rounds:
+    for terms in runs:
         weight = replace(terms, unit=unit).unit_votes_at(seat)
         seen = are_counts_seen(terms, at_coordinator=at_coordinator)
         bound = event_rdp if seen else event_public_rdp
@@ -116,5 +116,5 @@ def _divergence_of_series(
     rdp = math.fsum(parts) * ROUNDING_ROOM
     if not math.isfinite(rdp):
         return FormalCost(math.inf, SERIES_METHOD, holds_for)
-    epsilon = epsilon_at_order(rdp, order, delta=rounds[0].delta) * ROUNDING_ROOM
+    epsilon = epsilon_at_order(rdp, order, delta=runs[0].delta) * ROUNDING_ROOM
     return FormalCost(epsilon, SERIES_METHOD, holds_for, order=order)

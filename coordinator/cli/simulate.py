@@ -50,7 +50,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
         raise UsageError(f"--config must be a run.toml: {error.must}", error.got) from error
     if found.earlier or found.classes:
         raise UsageError(
-            "--config must be of a first round of a simulation",
+            "--config must be of the first run of a series",
             "a run that stands on others: --after" if found.earlier else "a deployed run",
         )
     context.default_map = _as_options(found.as_json())
@@ -58,7 +58,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def _read_earlier(context: typer.Context, path: Path | None) -> Path | None:
-    """Take what all rounds share as defaults, before other options are read."""
+    """Take what a series shares as defaults, before other options are read."""
     if path is None:
         return None
     from coordinator.simulation.earlier_runs import KEPT, simulation_record  # noqa: PLC0415 - fast --help
@@ -167,7 +167,7 @@ def simulate(
         _require_same_run(context)
     _require_own_code_typed(context, given["teacher"])
     if _is_typed(context, "epsilon") and not _is_typed(context, "party_epsilons"):
-        given = {**given, "party_epsilons": None}  # those of the earlier round
+        given = {**given, "party_epsilons": None}  # those of the earlier run
     from coordinator.simulation import simulate as run  # noqa: PLC0415
     from pate_fed.planning import RunSettings  # noqa: PLC0415 - fast --help
     from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same

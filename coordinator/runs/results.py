@@ -74,7 +74,7 @@ def privacy_of(
 ) -> Privacy:
     """Return the content of `privacy.json`, and warn of what it tells; see `EndedRun`.
 
-    `budgets` has, by name, each hospital's budget of all rounds of a simulation together.
+    `budgets` has, by name, each hospital's budget of the whole series of a simulation.
     """
     settings, labeling = run.request.settings, run.labeling
     form = FORMS[settings.form]

@@ -37,7 +37,7 @@ def train_another(
         identity = SigningIdentity.from_private_bytes(key)
     except ValueError as error:
         raise RunDirectoryError("manifest.json must have its split") from error
-    chance = Chance(settings.seed, root=root, round_number=1 + len(settings.earlier))
+    chance = Chance(settings.seed, root=root, run_number=1 + len(settings.earlier))
     kept = {name: value for name, value in settings if name in OPTIONS and value is not None}
     given = {**kept, "data": settings.data or "", "data_dir": data_dir, "data_file": data_file}
     source = DataSource(**fields_of("data", given))

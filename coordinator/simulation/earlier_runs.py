@@ -1,13 +1,13 @@
-"""Rounds: a simulation that continues finished ones, with the same hospitals and public inputs.
+"""A series: a simulation that continues finished ones, with the same hospitals and public inputs.
 
-Each round is a run of its own, with its own mechanism, caps and ledger. It takes settings, the seed
-of the split, queries and labels from the directory of the round before. It loads the same records,
-trains the same teachers, asks no query again, and learns from the labels of all rounds. Epsilons
-and deltas of all rounds add up, as for every run that uses labels of others (`price_of_runs`). All
-rounds share one budget: a later one may spend the rest. What they state together is often less:
-their divergences add up at a Renyi order that the first round fixed (`price_of_series`).
+Each run of such a series has its own mechanism, caps and ledger. It takes settings, the seed of the
+split, queries and labels from the directory of the run before. It loads the same records, trains
+the same teachers, asks no query again, and learns from the labels of the whole series. Epsilons and
+deltas add up, as for every run that uses labels of others (`price_of_runs`). A series shares one
+budget: a later run may spend the rest. Its stated epsilon is often less: divergences add up at a
+Renyi order that the first run fixed (`price_of_series`).
 
-Besides the data, a directory holds all that the next round needs: `run.toml` lists the rounds
+Besides the data, a directory holds all that the next run needs: `run.toml` lists the runs
 before it, `labels.csv` has the labels of all, and `split` in `manifest.json` repeats the draws of
 the first.
 """
@@ -40,16 +40,16 @@ from pate_fed.record.manifest import PartitionProof
 from pate_fed.record.settings import EarlierRun, OwnSettings
 from pate_fed.report import FinishedRun, read_run
 from pate_fed.report.ended_run import UsedRun
-from pate_fed.series import order_of_rounds, price_of_runs, price_of_series
+from pate_fed.series import order_of_series, price_of_runs, price_of_series
 from pate_fed.terms import RunTerms, is_run_name
 from pate_fed.version import __version__
 from protocols.forms import FORMS
 
-SAME: Final = tuple(name for name, one in OPTIONS.items() if one.rounds == "same")
-"""Settings that are the same in all rounds."""
+SAME: Final = tuple(name for name, one in OPTIONS.items() if one.series == "same")
+"""Settings that are the same in all runs of the series."""
 
-KEPT: Final = (*SAME, *(name for name, one in OPTIONS.items() if one.rounds == "kept"))
-"""Settings that a later round takes over where the user gives no others."""
+KEPT: Final = (*SAME, *(name for name, one in OPTIONS.items() if one.series == "kept"))
+"""Settings that a later run takes over where the user gives no others."""
 
 _ROUNDED: Final = 1e-9
 """Relative difference of two numbers that are the same."""
@@ -60,13 +60,13 @@ _TRAINED_BY: Final = ("numpy", "scikit-learn", "scipy", "torch")
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Before:
-    """All that a new round takes from earlier ones, once the data are known.
+    """All that a new run takes from earlier ones, once the data are known.
 
     Attributes:
-        settings: The new round's, unresolved; its budgets are the amounts left by earlier rounds.
-        terms: Of each earlier round, hospitals in the data's order.
-        budgets: Of all rounds together, in that order; empty in a first round.
-        spent: Cost of the earlier rounds for each hospital's units, in that order.
+        settings: The new run's, unresolved; its budgets are the amounts left by earlier runs.
+        terms: Of each earlier run, hospitals in the data's order.
+        budgets: Of the whole series, in that order; empty in a first run.
+        spent: Cost of the earlier runs for each hospital's units, in that order.
         answers: Of all earlier queries, by position in the pool, in the order asked.
         reinforced: Labels that a student kept, by position in the pool.
     """
@@ -91,11 +91,11 @@ class Before:
             raise self._of_the_series(error) from error
 
     def with_whole_budgets(self, settings: RunSettings) -> RunSettings:
-        """Return resolved settings as `run.toml` has them: with the budgets of all rounds."""
+        """Return resolved settings as `run.toml` has them: with the budgets of the whole series."""
         return replace(settings, party_epsilons=self.budgets) if self.budgets else settings
 
     def used_runs(self, names: tuple[str, ...], members: tuple[Member, ...]) -> list[UsedRun]:
-        """Return the earlier rounds as runs whose labels are used, hospitals in the seats' order.
+        """Return the earlier runs, whose labels are used, hospitals in the seats' order.
 
         `names` are the hospitals in the data's order, `members` the same in that of the seats.
         """
@@ -120,22 +120,22 @@ class Before:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class EarlierRuns:
-    """Finished rounds, as the directory of the last one tells them.
+    """Finished runs, as the directory of the last one tells them.
 
     Attributes:
-        record: That directory's content; None before a first round.
-        rounds: The rounds, the oldest first.
+        record: That directory's content; None before a first run.
+        runs: The runs, the oldest first.
     """
 
     record: FinishedRun | None = None
-    rounds: tuple[EarlierRun, ...] = ()
+    runs: tuple[EarlierRun, ...] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the directory of a finished round, and check it as `transcript verify` does.
+        """Read the directory of a finished run, and check it as `transcript verify` does.
 
         Raises:
-            RunDirectoryError: it cannot be read, or no round can stand on it.
+            RunDirectoryError: it cannot be read, or no run can stand on it.
             BrokenTranscriptError: somebody changed its transcript.
             AlteredResultsError: somebody changed a file.
         """
@@ -156,16 +156,16 @@ class EarlierRuns:
 
     @property
     def number(self) -> int:
-        """Number of the round that follows, from 1."""
-        return len(self.rounds) + 1
+        """Number of the run that follows, from 1."""
+        return len(self.runs) + 1
 
     def chance(self, seed: int | None) -> Chance:
-        """Return the randomness of the round that follows."""
+        """Return the randomness of the run that follows."""
         if self.record is None:
             return Chance(seed)
         assert self.record.manifest.split is not None
         root = bytes.fromhex(self.record.manifest.split.seed)
-        return Chance(seed, root=root, round_number=self.number)
+        return Chance(seed, root=root, run_number=self.number)
 
     def require_same(self, settings: RunSettings) -> None:
         """Refuse settings that would make other hospitals, teachers or neighbors."""
@@ -184,12 +184,12 @@ class EarlierRuns:
     def joined(
         self, settings: RunSettings, pool: QueryPool, class_names: tuple[str, ...]
     ) -> Before:
-        """Return what a new round takes over; its budgets are those of all rounds.
+        """Return what a new run takes over; its budgets are those of the whole series.
 
         Raises:
             InvalidDataError: pool or classes changed since.
             RunDirectoryError: their cost is not the one that the last of them states.
-            BudgetExhaustedError: the earlier rounds used a budget up.
+            BudgetExhaustedError: the earlier runs used a budget up.
         """
         if self.record is None:
             return Before(settings)
@@ -200,7 +200,7 @@ class EarlierRuns:
         if not {label for _, label in labels if label} <= numbers.keys():
             raise InvalidDataError("classes must be those of the earlier run")
         terms: tuple[RunTerms, ...] = ()
-        for one in self.rounds:
+        for one in self.runs:
             own = _with_rest(_as_run(settings, one), terms)
             terms += (
                 terms_of(
@@ -220,13 +220,13 @@ class EarlierRuns:
                 "privacy.json of the earlier run must state the cost that its run.toml has",
                 f"{stated} instead of {public:.6g}",
             )
-        orders = {order_of_rounds(terms[0], seat, unit=unit) for seat in _seats(terms)}
-        if (fixed := self.record.privacy.budget.order_of_rounds) not in orders:
+        orders = {order_of_series(terms[0], seat, unit=unit) for seat in _seats(terms)}
+        if (fixed := self.record.privacy.budget.order_of_series) not in orders:
             raise RunDirectoryError(
-                "privacy.json of the earlier run must state the order that its first round fixed",
+                "privacy.json of the earlier run must state the order that its first run fixed",
                 fixed,
             )
-        last = self.rounds[-1].run
+        last = self.runs[-1].run
         return replace(
             before,
             answers={
@@ -253,8 +253,8 @@ class EarlierRuns:
             raise InvalidDataError("the hospitals' records must be those of the earlier run")
 
     def raised(self, before: Before) -> list[str]:
-        """Warn where the budget of all rounds was raised once labels had been seen."""
-        earlier = [one.party_epsilons or () for one in self.rounds]
+        """Warn where the budget of the whole series was raised once labels had been seen."""
+        earlier = [one.party_epsilons or () for one in self.runs]
         if not any(
             now > then
             for listed in earlier
@@ -262,7 +262,7 @@ class EarlierRuns:
         ):
             return []
         return [
-            f"The budget of all rounds is {max(before.budgets):g} now. It was "
+            f"The budget of the whole series is {max(before.budgets):g} now. It was "
             f"{min(map(max, earlier)):g}, and was raised after labels had been seen: the smaller "
             "one no longer holds."
         ]
@@ -277,11 +277,11 @@ def simulation_record(folder: Path, *, what: str = "--after") -> FinishedRun:
     return record
 
 
-def free_name(folder: Path, rounds: Sequence[EarlierRun]) -> str:
-    """Return the name of a round: its directory's, or its number where that cannot be."""
+def free_name(folder: Path, runs: Sequence[EarlierRun]) -> str:
+    """Return the name of a run: its directory's, or its number where that cannot be."""
     name = folder.resolve().name
-    is_free = is_run_name(name) and name not in {one.run for one in rounds}
-    return name if is_free else f"round-{len(rounds) + 1}"
+    is_free = is_run_name(name) and name not in {one.run for one in runs}
+    return name if is_free else f"run-{len(runs) + 1}"
 
 
 def _require_same_version(record: FinishedRun) -> None:
@@ -296,7 +296,7 @@ def _require_same_version(record: FinishedRun) -> None:
 
 
 def _require_private(mechanism: str | None) -> None:
-    """Refuse mechanisms for comparison only: no sum of rounds holds for their readers."""
+    """Refuse mechanisms for comparison only: no sum of runs holds for their readers."""
     if mechanism not in DEPLOYED_MECHANISMS:
         raise InvalidSettingError(
             "beside --after a mechanism must release labels at a price", mechanism
@@ -304,7 +304,7 @@ def _require_private(mechanism: str | None) -> None:
 
 
 def _as_run(settings: RunSettings, earlier: EarlierRun) -> RunSettings:
-    """Return settings with those that an earlier round had of its own."""
+    """Return settings with those that an earlier run had of its own."""
     return settings.changed({name: getattr(earlier, name) for name in OwnSettings.model_fields})
 
 
@@ -313,7 +313,7 @@ def _seats(terms: Sequence[RunTerms]) -> range:
 
 
 def _with_rest(settings: RunSettings, earlier: Sequence[RunTerms]) -> Before:
-    """Take the cost of earlier rounds off each hospital's budget; something must remain."""
+    """Take the cost of earlier runs off each hospital's budget; something must remain."""
     budgets = settings.party_epsilons or (settings.epsilon,) * (settings.parties or 0)
     if not earlier:
         return Before(settings)
@@ -326,7 +326,7 @@ def _with_rest(settings: RunSettings, earlier: Sequence[RunTerms]) -> Before:
         raise InvalidSettingError(
             f"--party-epsilons must have one entry for each of {len(spent)} hospitals", len(budgets)
         )
-    # The sum of all rounds is rounded up by that factor.
+    # The sum over the series is rounded up by that factor.
     rest = tuple(whole / ROUNDING_ROOM - cost for whole, cost in zip(budgets, spent, strict=True))
     least = rest.index(min(rest))
     if rest[least] <= 0:

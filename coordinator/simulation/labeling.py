@@ -107,7 +107,7 @@ class _Worker(RunWorker):
             self.opened.stopped_by = RunEndedError(must, reason or run.reason)
 
     def _taken_up(self, run: Run) -> tuple[OpenRun, RunRequestError | None]:
-        """Open the run in memory, with the answers of earlier rounds."""
+        """Open the run in memory, with the answers of earlier runs."""
         federation = self._federation
         self.opened = OpenRun(
             self.identity,

@@ -45,8 +45,8 @@ def simulate(
 ) -> Simulation:
     """Run a whole federation on this machine and write its run directory, a new one.
 
-    `tell` gets each line on the data, before anything is trained. After an earlier round, budgets
-    are those of all rounds.
+    `tell` gets each line on the data, before anything is trained. After an earlier run, budgets
+    are those of the whole series.
 
     Raises:
         PateFedError, ProtocolError, CoordinatorError: nothing was released, and nothing is
@@ -57,11 +57,11 @@ def simulate(
     refuse_existing(out)
     kind: DatasetKind = "table" if settings.data.is_table else "image"
     require_chargeable(settings, kind=kind, pool=None, classes=0, place=out)  # before all work
-    rounds = EarlierRuns() if after is None else EarlierRuns.read(after)
-    rounds.require_same(settings)
-    name = _RUN if after is None else free_name(out, rounds.rounds)
+    earlier = EarlierRuns() if after is None else EarlierRuns.read(after)
+    earlier.require_same(settings)
+    name = _RUN if after is None else free_name(out, earlier.runs)
     stages = Stages(progress)
-    federation = SimulatedFederation.made(settings, rounds, out=out, tell=tell, stages=stages)
+    federation = SimulatedFederation.made(settings, earlier, out=out, tell=tell, stages=stages)
     run = label(federation, name, out, stages)
     if not run.store.releases() and run.stopped_by is not None:
         raise run.stopped_by
@@ -80,8 +80,8 @@ def _written(
     run.warnings += [
         *simulation_notes.public_patients(settings, dataset),
         *federation.notes,
-        *simulation_notes.large_delta(settings, dataset, federation.rounds.number),
-        *federation.rounds.raised(before),
+        *simulation_notes.large_delta(settings, dataset, federation.earlier.number),
+        *federation.earlier.raised(before),
         *simulation_notes.known_prevalence(settings, federation.facts),
         *near_notes(federation.left_out),
     ]
@@ -124,7 +124,7 @@ def _written(
         student=student,
         preprocessing=dataset.preprocessing,
         settings=before.with_whole_budgets(settings),
-        others={"earlier": federation.rounds.rounds},
+        others={"earlier": federation.earlier.runs},
         partition=federation.manifest,
         # All of a simulation is made on one machine: its seal proves nothing to others.
         split=SplitKeys(

@@ -58,7 +58,7 @@ class SimulatedFederation:
     """
 
     settings: RunSettings
-    rounds: EarlierRuns
+    earlier: EarlierRuns
     before: Before
     chance: Chance
     dataset: Dataset
@@ -75,10 +75,10 @@ class SimulatedFederation:
 
     @classmethod
     def made(
-        cls, asked: RunSettings, rounds: EarlierRuns, *, out: Path, tell: Tell, stages: Stages
+        cls, asked: RunSettings, earlier: EarlierRuns, *, out: Path, tell: Tell, stages: Stages
     ) -> Self:
         """Load, check, partition, choose queries, train teachers; `tell` gets lines on the data."""
-        chance, held_out = rounds.chance(asked.seed), None
+        chance, held_out = earlier.chance(asked.seed), None
         with stages.timed("data"):
             dataset = _load(asked, chance)
             if asked.evaluate == "private":
@@ -87,7 +87,7 @@ class SimulatedFederation:
             for line in (*data_lines(data), *dataset.notes):
                 tell(line)
             pool = QueryPool(dataset.pool.features, images=dataset.pool.images)
-            before = rounds.joined(asked, pool, dataset.class_names)
+            before = earlier.joined(asked, pool, dataset.class_names)
             settings = before.resolved(dataset)
             require_chargeable(
                 settings,
@@ -110,7 +110,7 @@ class SimulatedFederation:
             )
             made = cls(
                 settings=settings,
-                rounds=rounds,
+                earlier=earlier,
                 before=before,
                 chance=chance,
                 dataset=dataset,
@@ -121,7 +121,7 @@ class SimulatedFederation:
                 manifest=_prove_disjoint(dataset, partition),
                 notes=[*dataset.notes, *unit_notes(before.settings, settings)],
             )
-            rounds.require_same_numbers(made.manifest)
+            earlier.require_same_numbers(made.manifest)
         with stages.timed("queries"):
             made.queries = made._first_queries()
             if settings.votes_by_cluster:
@@ -148,7 +148,7 @@ class SimulatedFederation:
         return replace(facts, prevalence=pool_shares(self.dataset))
 
     def request(self, name: str) -> RunRequest:
-        """Return the request of its run; queries of earlier rounds are answered already."""
+        """Return the request of its run; queries of earlier runs are answered already."""
         return RunRequest(
             name=name,
             pool=self.pool.digest,

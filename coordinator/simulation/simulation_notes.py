@@ -21,10 +21,10 @@ def public_patients(settings: RunSettings, dataset: Dataset) -> list[str]:
     ]
 
 
-def large_delta(settings: RunSettings, dataset: Dataset, rounds: int) -> list[str]:
-    """Warn where the delta of all rounds together is large for so many units."""
+def large_delta(settings: RunSettings, dataset: Dataset, runs: int) -> list[str]:
+    """Warn where the delta of the whole series is large for so many units."""
     units = settings.parties if settings.unit == "party" else dataset.private.unit_count
-    deltas = rounds + (rounds > 1)  # `delta_of_series`
+    deltas = runs + (runs > 1)  # `delta_of_series`
     warning = delta_warning(deltas * settings.delta, units=units or 0)
     return [] if warning is None else [warning]
 

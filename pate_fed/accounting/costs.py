@@ -25,7 +25,7 @@ RUNS_METHOD: Final = (
     "sum over all runs whose labels are used: their epsilons and their deltas add up"
 )
 SERIES_METHOD: Final = (
-    "RDP of all rounds at their caps, at an order fixed before the first round, converted by CKS"
+    "RDP of all runs at their caps, at an order fixed before the first run, converted by CKS"
 )
 PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer"'
 

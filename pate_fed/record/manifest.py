@@ -38,7 +38,7 @@ class PartitionProof(RecordTable):
 
 
 class SplitKeys(RecordTable):
-    """Of a simulation, for its next round and for its student.
+    """Of a simulation, for its next run and for its student.
 
     Neither is in the report.
     """

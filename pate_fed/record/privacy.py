@@ -57,11 +57,11 @@ class Budget(RecordTable):
         Number, About("the most that the run may cost at its caps, the largest of several", "yes")
     ]
     delta: Annotated[Number, About("its delta", "yes")]
-    order_of_rounds: Annotated[
+    order_of_series: Annotated[
         Number | None,
         About(
-            "of a simulation: the order at which [all rounds]"
-            "(../explanation/privacy-guarantee.md#rounds) add up, fixed by the first one",
+            "of a simulation: the order at which [all runs of its series]"
+            "(../explanation/privacy-guarantee.md#a-series-of-runs) add up, fixed by the first one",
             "yes",
         ),
     ]
@@ -221,7 +221,7 @@ class Privacy(File):
     runs: Annotated[
         tuple[RunBound, ...],
         About(
-            "all runs whose labels are used: earlier ones that drew an answer (all rounds before "
+            "all runs whose labels are used: earlier ones that drew an answer (all runs before "
             "this one, by the names of their directories), and this one if it asked anything; "
             "with several, epsilons and deltas add up",
             "yes",

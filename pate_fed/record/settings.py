@@ -30,7 +30,7 @@ class Parameters(RecordTable):
 
 
 class OwnSettings(Parameters):
-    """Those that each round of a simulation has of its own."""
+    """Those that each run of a series has of its own."""
 
     queries: Annotated[int | None, About("how many", "yes")] = None
     select: Annotated[str | None, About("how queries were chosen", "yes")] = None
@@ -38,13 +38,13 @@ class OwnSettings(Parameters):
     mechanism: Annotated[str | None, About("its name", "yes")] = None
     max_answers: Annotated[int | None, About("cap on answers", "yes", "queries")] = None
     epsilon: Annotated[
-        float | None, About("the largest budget; after `--after` that of all rounds", "yes")
+        float | None, About("the largest budget; after `--after` that of the whole series", "yes")
     ] = None
     party_epsilons: Annotated[Numbers | None, About("budgets hospital by hospital", "no")] = None
 
 
 class EarlierRun(OwnSettings):
-    """A round before this one."""
+    """A run before this one."""
 
     run: Annotated[str, About("its name", "no")]
 
@@ -88,7 +88,7 @@ class Settings(OwnSettings):
     classes: Annotated[Texts, About("of a deployed run: their names", "yes")] = ()
     seed: Annotated[int | None, About("of a rehearsal with predictable noise", "no")] = None
     purpose: Annotated[str, About("as it was stated", "yes")] = ""
-    earlier: Annotated[tuple[EarlierRun, ...], About("rounds before this one", "no")] = ()
+    earlier: Annotated[tuple[EarlierRun, ...], About("runs before this one", "no")] = ()
 
     def as_text(self) -> str:
         """Return the content of its file."""

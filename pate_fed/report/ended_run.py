@@ -28,7 +28,7 @@ from pate_fed.report.guarantee_words import (
     trust_sentence,
 )
 from pate_fed.report.outputs import POST_PROCESSING, outputs, trust_model
-from pate_fed.series import delta_of_series, order_of_rounds, price_of_runs, price_of_series
+from pate_fed.series import delta_of_series, order_of_series, price_of_runs, price_of_series
 from pate_fed.terms import RunTerms
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _NO_VOTES = "not computed: the hospitals added the noise, so nobody saw the votes"
 _DEPLOYED = "not computed: it depends on the votes, and a deployment writes nothing down that does"
-_LATER_ROUND = "not computed: the votes of the earlier rounds are gone"
+_LATER_RUN = "not computed: the votes of the earlier runs are gone"
 _TRUSTED = FormalCost(math.inf, "trusted")
 _YARDSTICKS = ("teacher_mean", "best_single_party", "pooled")
 
@@ -78,8 +78,8 @@ class EndedRun:
         is_dealt_by_class: Whether a simulation dealt out its records by looking at them.
         asks_nothing: Whether they drew all its answers. That was known before any vote, so the run
             itself costs nothing under any caps.
-        budgets: Of a simulation's later round, each party's budget of all rounds together, in seat
-            order; no number but those in `runs` is then of one round alone. Empty for a run whose
+        budgets: Of a simulation's later run, each party's budget of the whole series, in seat
+            order; no number but those in `runs` is then of one run alone. Empty for a run whose
             budget is its own.
     """
 
@@ -129,7 +129,7 @@ class EndedRun:
         return cost_of(self.used_terms, seat, unit=self.terms.unit, at_coordinator=at_coordinator)
 
     def budget(self, seat: int) -> float:
-        """Return one party's budget: of all rounds, or of the run."""
+        """Return one party's budget: of the whole series, or of the run."""
         return (self.budgets or self.terms.budgets)[seat]
 
     @property
@@ -306,13 +306,13 @@ def _mechanism(terms: RunTerms) -> priced.UsedMechanism:
 
 def _budget(ended: EndedRun, seat: int, *, simulated: bool) -> priced.Budget:
     terms = ended.terms
-    # Epsilons and deltas of all rounds add up to it.
+    # Epsilons and deltas of the whole series add up to it.
     budgeted = ended.used_terms if ended.budgets else (terms,)
     in_order = simulated and terms.spec.is_private
     return priced.Budget(
         epsilon=max(ended.budgets or terms.budgets),
         delta=math.fsum(used.delta for used in budgeted),
-        order_of_rounds=order_of_rounds(ended.used_terms[0], seat, unit=terms.unit)
+        order_of_series=order_of_series(ended.used_terms[0], seat, unit=terms.unit)
         if in_order
         else None,
         kept_for_tests=None
@@ -371,7 +371,7 @@ def _per_instance(ended: EndedRun, *, simulated: bool) -> priced.PerInstance:
     """Return the cost on the actual votes; a deployment never writes it down."""
     instance = ended.instance if simulated and not ended.budgets else None
     if instance is None:
-        why = _NO_VOTES if ended.terms.rule.at_parties else _LATER_ROUND if simulated else _DEPLOYED
+        why = _NO_VOTES if ended.terms.rule.at_parties else _LATER_RUN if simulated else _DEPLOYED
         return priced.PerInstance(epsilon=None, order=None, method=why, releasable=False)
     return priced.PerInstance(
         epsilon=instance.epsilon if math.isfinite(instance.epsilon) else None,

@@ -71,8 +71,8 @@ def fixed_text(privacy: Privacy) -> str:
     return "which were fixed for each run before its own first query"
 
 
-def rounds_text(privacy: Privacy) -> str:
-    """Say on which round a simulation stands, and what each cost; "" for a first round."""
+def series_text(privacy: Privacy) -> str:
+    """Say on which run a simulation stands, and what each cost; "" for a first run."""
     runs = privacy.runs
     if not privacy.simulated or len(runs) < 2:
         return ""

@@ -92,8 +92,8 @@ def _cost(privacy: Privacy, *, most: int) -> list[str]:
         f"{_epsilon(privacy)}, public view; method: {price_words.headline_method(privacy)}",
         lines=max(most, 2),
     )
-    if said := price_words.rounds_text(privacy):
-        lines += _row("rounds", said, lines=most)
+    if said := price_words.series_text(privacy):
+        lines += _row("series", said, lines=most)
     if said := price_words.removal_text(privacy):
         lines += _row("no vote cast", said, lines=min(most, 2))
     if privacy.views.public.not_covered is not None:

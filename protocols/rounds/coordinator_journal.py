@@ -6,7 +6,7 @@ y's, dealings and reveals. It never holds anything opened.
 
 A run begins with `SetupFinished`. Then come its plans, each as `PlanOpened`, in a form that
 survives drop-outs `PlanProposed` (once for a set, once to close the plan) and `PlanCertified`, then
-`SumOpened`, then `PlanSettled`, which may come sooner. At the end come `RunEnded`,
+`ContributionsFixed`, then `PlanSettled`, which may come sooner. At the end come `RunEnded`,
 `HeadsCollected` and `RunFinished`. `history` applies them, live and after a restart.
 """
 
@@ -69,8 +69,8 @@ class PlanCertified:
 
 
 @dataclass(frozen=True, slots=True)
-class SumOpened:
-    """The sum of the open plan is about to be opened."""
+class ContributionsFixed:
+    """The contributions to the open plan are fixed: their sum is about to be opened."""
 
     contributions: Contributions
 
@@ -108,7 +108,7 @@ Step: TypeAlias = (
     | PlanOpened
     | PlanProposed
     | PlanCertified
-    | SumOpened
+    | ContributionsFixed
     | PlanSettled
     | RunEnded
     | HeadsCollected
@@ -119,7 +119,7 @@ _WORDS: dict[str, type[Any]] = {
     "plan": PlanOpened,
     "proposal": PlanProposed,
     "certificate": PlanCertified,
-    "opened": SumOpened,
+    "opened": ContributionsFixed,
     "settlement": PlanSettled,
     "closing": RunEnded,
     "heads": HeadsCollected,

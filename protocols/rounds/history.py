@@ -34,6 +34,7 @@ from protocols.messages import (
 from protocols.rounds.contribution import Contribution, entry_of
 from protocols.rounds.coordinator_journal import (
     Contributions,
+    ContributionsFixed,
     Frames,
     HeadsCollected,
     PlanCertified,
@@ -44,7 +45,6 @@ from protocols.rounds.coordinator_journal import (
     RunFinished,
     SetupFinished,
     Step,
-    SumOpened,
 )
 from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.seating import require_enough_heads, setup_digest
@@ -166,7 +166,7 @@ class StepRules:
                 return self._proposed(run, step)
             case PlanCertified():
                 return self._certified(run, step)
-            case SumOpened():
+            case ContributionsFixed():
                 return self._opened(run, step)
             case PlanSettled():
                 return self._settled(run, step)
@@ -249,7 +249,7 @@ class StepRules:
         require_certificate(certificate, identities=self.parties, threshold=threshold)
         return replace(run, plan=replace(plan, certificate_frame=step.certificate))
 
-    def _opened(self, run: RunHistory, step: SumOpened) -> RunHistory:
+    def _opened(self, run: RunHistory, step: ContributionsFixed) -> RunHistory:
         plan = _open_plan(run)
         _require("a sum must be opened once", not plan.opened)
         opened = self._contributions(step.contributions)

@@ -142,7 +142,7 @@ def sample_privacy(method: str = COMPOSED_METHOD) -> dict[str, Any]:
         "budget": {
             "epsilon": 5.0,
             "delta": _DELTA,
-            "order_of_rounds": 6.90836 if is_private else None,
+            "order_of_series": 6.90836 if is_private else None,
         },
         "views": {
             "public": {

@@ -51,13 +51,13 @@ from pate_fed.queries import QueryPool
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
 from protocols.rounds.contribution import Contribution
 from protocols.rounds.coordinator_journal import (
+    ContributionsFixed,
     PlanCertified,
     PlanOpened,
     PlanProposed,
     PlanSettled,
     RunEnded,
     Step,
-    SumOpened,
 )
 from tests.support import postgres
 from tests.support.database_victim import (
@@ -87,7 +87,7 @@ STEPS = [
     PlanOpened(b"p" * 40),
     PlanProposed(b"s" * 50, SENT),
     PlanCertified(b"v" * 60),
-    SumOpened(SENT),
+    ContributionsFixed(SENT),
     RunEnded(b"c" * 99),
 ]
 OpenDatabase = Callable[..., Database]
@@ -730,7 +730,7 @@ class TestTogether:
         self.fail_after(federation, BatchStage.DECIDED, [2])
         federation.bury()
         federation.resume()
-        assert self.steps_of(federation)[-2:] == [PlanOpened, SumOpened]
+        assert self.steps_of(federation)[-2:] == [PlanOpened, ContributionsFixed]
         assert federation.coordinator_states == ["committed", "reserved"]
         assert [each.plan.batch for each in federation.run.round.settled] == [0]
         federation.run.finish()

@@ -62,7 +62,7 @@ from pate_fed.prices import (
     run_price,
 )
 from pate_fed.releases import ABSTAIN, NoisyRelease, Outcome
-from pate_fed.series import delta_of_series, order_of_rounds, price_of_runs, price_of_series
+from pate_fed.series import delta_of_series, order_of_series, price_of_runs, price_of_series
 from pate_fed.terms import RunTerms
 from pate_fed.votes import TeacherWeights
 from tests.support.exact_argmax import histograms, renyi_divergence
@@ -715,58 +715,58 @@ class TestSeveralRuns:
 class TestRounds:
     RUN: ClassVar[RunTerms] = gnmax(40.0, 90, budgets=(50.0,) * 3)
 
-    def test_rounds_add_divergences_at_an_order_that_the_first_one_fixed(self) -> None:
+    def test_runs_of_a_series_add_divergences_at_an_order_that_the_first_one_fixed(self) -> None:
         runs = [self.RUN] * 2
         together, added = (
             cost_of(runs, 1, unit="record") for cost_of in (price_of_series, price_of_runs)
         )
         assert together.epsilon < 0.9 * added.epsilon
-        assert together.order == order_of_rounds(runs[0], 1, unit="record")
+        assert together.order == order_of_series(runs[0], 1, unit="record")
         assert together.method == SERIES_METHOD
         assert price_of_series(runs[:1], 1, unit="record") == price_of_runs(
             runs[:1], 1, unit="record"
         )
         assert [delta_of_series(runs[:number]) for number in (1, 2)] == [DELTA, 3 * DELTA]
-        # It counts all rounds, each at its caps.
+        # It counts all runs, each at its caps.
         assert price_of_series([*runs, runs[0]], 1, unit="record").epsilon > together.epsilon
 
     @pytest.mark.parametrize(
         "changed",
         [pytest.param(COUNTS, id="counts"), pytest.param(AT_PARTIES, id="noise at the parties")],
     )
-    def test_rounds_cost_their_readers_no_less_than_the_counts_that_each_round_is_priced_by(
+    def test_runs_of_a_series_cost_their_readers_no_less_than_the_counts_that_each_run_is_priced_by(
         self, changed: dict[str, Any]
     ) -> None:
         runs = [terms(**changed, budgets=(50.0,) * 3)] * 2
         seen = price_of_series(runs, 1, unit="record")
-        # Two rounds of such rows by exact composition, at all that their deltas come to.
+        # Two runs of such rows by exact composition, at all that their deltas come to.
         least_ = gdp_epsilon(math.sqrt(4 * 90) / 40, delta_of_series(runs))
         assert seen.epsilon >= least_ * (1 - 1e-3)
         if changed is AT_PARTIES:
             whole = price_of_series(runs, 1, unit="record", at_coordinator=True)
             assert seen.epsilon == whole.epsilon
 
-    def test_rounds_without_an_order_add_up(self) -> None:
+    def test_runs_without_an_order_add_up(self) -> None:
         """Little noise at first, or tests of stability with deltas that releases could choose."""
         stable, loud = terms(**STABLE), gnmax(0.05, 90)
-        assert order_of_rounds(stable, 0, unit="record") is None
-        assert order_of_rounds(loud, 0, unit="record") is None
+        assert order_of_series(stable, 0, unit="record") is None
+        assert order_of_series(loud, 0, unit="record") is None
         for runs in ([stable, self.RUN], [self.RUN, stable]):
             added = price_of_runs(runs, 0, unit="record")
             assert price_of_series(runs, 0, unit="record") == added
 
     @pytest.mark.parametrize("sigma", [6.0, 30.0])
-    def test_no_plan_of_later_rounds_tells_more_than_is_stated(self, sigma: float) -> None:
-        """The attack: after the first round's labels, pick the second that tells most, or stop.
+    def test_no_plan_of_later_runs_tells_more_than_is_stated(self, sigma: float) -> None:
+        """The attack: after the first run's labels, pick the second that tells most, or stop.
 
         Every question is tied but for one vote, so both laws are known. For each stated number the
         reader keeps the paths on which no more is stated, and picks the best plan on each of them.
         """
-        rounds = {asks: gnmax(sigma, asks, budgets=(500.0,) * 3) for asks in (5, 40, 120)}
-        first, menu = rounds[40], (0, 5, 40, 120)
+        runs = {asks: gnmax(sigma, asks, budgets=(500.0,) * 3) for asks in (5, 40, 120)}
+        first, menu = runs[40], (0, 5, 40, 120)
         stated = {
             asks: price_of_series(
-                [first, rounds[asks]] if asks else [first], 0, unit="record"
+                [first, runs[asks]] if asks else [first], 0, unit="record"
             ).epsilon
             for asks in menu
         }

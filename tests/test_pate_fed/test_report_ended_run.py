@@ -167,7 +167,7 @@ def test_the_file_says_once_what_mechanism_and_caps_were(
         "max_asks": ASKS,
         "max_answers": ASKS,
     }
-    assert table["budget"] == {"epsilon": 5.0, "delta": DELTA, "order_of_rounds": None}
+    assert table["budget"] == {"epsilon": 5.0, "delta": DELTA, "order_of_series": None}
     assert table["dp_flavor"] == "(epsilon, delta)"
     kept = tables["stable"]["budget"]["kept_for_tests"]
     assert kept == pytest.approx(ASKS * 1e-7)
@@ -282,11 +282,11 @@ def after(*earlier: RunTerms, **changed: Any) -> EndedRun:
     return ended_of(replace(TERMS, name="last"), (4, 4, 3), earlier=used, **changed)
 
 
-@pytest.mark.parametrize("rounds", [(), (10.0,) * 20], ids=["earlier runs", "rounds"])
+@pytest.mark.parametrize("series", [(), (10.0,) * 20], ids=["earlier runs", "series"])
 def test_no_number_of_a_later_run_is_said_to_be_fixed_before_the_first_query(
-    tmp_path: Path, rounds: Sequence[float]
+    tmp_path: Path, series: Sequence[float]
 ) -> None:
-    table = table_of(after(TERMS, budgets=tuple(rounds)), simulated=True)
+    table = table_of(after(TERMS, budgets=tuple(series)), simulated=True)
     run = write_sample(tmp_path / "run", privacy=table)
     for text in (json.dumps(table), render_report(run)):
         assert "the first query" not in text
@@ -297,20 +297,20 @@ def test_no_number_of_a_later_run_is_said_to_be_fixed_before_the_first_query(
     assert [run["run"] for run in table["runs"]] == ["one", "last"]
 
 
-def test_epsilons_and_deltas_of_runs_add_up_and_rounds_cost_less() -> None:
+def test_epsilons_and_deltas_of_runs_add_up_and_a_series_costs_less() -> None:
     alone = run_price(TERMS).epsilon
     added = table_of(after(TERMS), simulated=True)
     formal = added["views"]["public"]
     assert formal["epsilon"] == pytest.approx(2 * alone)
     assert (formal["method"], added["delta"]) == (RUNS_METHOD, 2 * DELTA)
     terms = (TERMS, replace(TERMS, name="last"))
-    rounds = table_of(after(TERMS, budgets=(10.0,) * 20), simulated=True)
+    series = table_of(after(TERMS, budgets=(10.0,) * 20), simulated=True)
     cost = price_of_series(terms, 0, unit="party")
-    assert rounds["views"]["public"]["epsilon"] == cost.epsilon < 2 * alone
-    assert rounds["views"]["public"]["method"] == SERIES_METHOD
-    assert rounds["delta"] == delta_of_series(terms) == pytest.approx(3 * DELTA)
-    assert rounds["budget"]["epsilon"] == 10.0
-    assert rounds["budget"]["order_of_rounds"] == cost.order
+    assert series["views"]["public"]["epsilon"] == cost.epsilon < 2 * alone
+    assert series["views"]["public"]["method"] == SERIES_METHOD
+    assert series["delta"] == delta_of_series(terms) == pytest.approx(3 * DELTA)
+    assert series["budget"]["epsilon"] == 10.0
+    assert series["budget"]["order_of_series"] == cost.order
 
 
 def test_a_run_that_asks_nothing_costs_what_earlier_runs_did() -> None:

@@ -381,7 +381,7 @@ def test_a_broken_table_is_a_coded_error(
                 ("epsilon", "5"),
             )
         ),
-        pytest.param("privacy.json", "budget.order_of_rounds", "6", id="order as text"),
+        pytest.param("privacy.json", "budget.order_of_series", "6", id="order as text"),
         pytest.param("metrics.json", "queries.reinforced", 0.5, id="half a label"),
     ],
 )
@@ -439,7 +439,7 @@ def test_a_report_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Mo
     [
         pytest.param("privacy.json", path, id=path)
         for path in (
-            "budget.order_of_rounds",
+            "budget.order_of_series",
             "charged",
             "mechanism.sigma2",
             "mechanism.vote_threshold",

@@ -39,6 +39,7 @@ from protocols.rounds import (
     PartyState,
 )
 from protocols.rounds.coordinator_journal import (
+    ContributionsFixed,
     HeadsCollected,
     PlanCertified,
     PlanOpened,
@@ -48,7 +49,6 @@ from protocols.rounds.coordinator_journal import (
     RunFinished,
     SetupFinished,
     Step,
-    SumOpened,
     step_from_record,
     step_to_record,
 )
@@ -300,7 +300,7 @@ class TestGoingOn:
         send_ys(run, plan)
         shown(run)
         assert np.array_equal(run.coordinator.batch.open_total(), PARTIES * ONES)
-        assert sum(type(step) is SumOpened for step in steps_of(run)) == 1
+        assert sum(type(step) is ContributionsFixed for step in steps_of(run)) == 1
 
     @pytest.mark.parametrize("form", FORMS)
     def test_what_was_opened_can_be_settled_without_its_ys(self, form: Any) -> None:
@@ -580,7 +580,7 @@ class TestDamage:
         run = ready()
         serve(run)
         steps = steps_of(run)
-        opened = [place for place, step in enumerate(steps) if isinstance(step, SumOpened)]
+        opened = [place for place, step in enumerate(steps) if isinstance(step, ContributionsFixed)]
         is_damage(run, steps[: opened[0]] + steps[opened[0] + 1 :])
 
     def test_one_share_revealed_before_a_set_is_certified_is_an_error(self, run: MemoryRun) -> None:
@@ -728,7 +728,7 @@ class TestDamage:
             is_damage(run, (*before, *spoiled))
 
     @pytest.mark.parametrize(
-        ("kind", "reveals"), [(PlanProposed, [bytes(32)]), (SumOpened, [b"", b"short"])]
+        ("kind", "reveals"), [(PlanProposed, [bytes(32)]), (ContributionsFixed, [b"", b"short"])]
     )
     def test_digests_that_do_not_fit_are_an_error(
         self, run: MemoryRun, kind: Any, reveals: list[bytes]

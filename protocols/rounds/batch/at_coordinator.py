@@ -27,11 +27,11 @@ from protocols.rounds.blame.at_coordinator import Blame, BlameCase, require_rows
 from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.contribution import Contribution, entry_of
 from protocols.rounds.coordinator_journal import (
+    ContributionsFixed,
     PlanCertified,
     PlanOpened,
     PlanProposed,
     PlanSettled,
-    SumOpened,
 )
 from protocols.rounds.live_run import LiveRun
 from protocols.rounds.opening.at_coordinator import ShareFault
@@ -300,7 +300,7 @@ class CoordinatorBatch:
             # The settlement lists the contributions signed before the sum opened, also after a
             # restart.
             opened = tally.contributions
-            run.do(SumOpened(tuple(opened.get(seat) for seat in run.seats)))
+            run.do(ContributionsFixed(tuple(opened.get(seat) for seat in run.seats)))
         return tally.open(streams)
 
     def settle(self, *, released: bool, result: bytes) -> bytes:

@@ -32,7 +32,7 @@ from pate_fed.planning import RunSettings, terms_of
 from pate_fed.prices import run_price
 from pate_fed.record import Settings
 from pate_fed.record.settings import EarlierRun, OwnSettings
-from pate_fed.series import order_of_rounds, price_of_series
+from pate_fed.series import order_of_series, price_of_series
 from pate_fed.students import interim_chances
 from pate_fed.votes import SummedHistogram
 from pate_fed.wording import epsilon_text
@@ -53,7 +53,7 @@ _ROUND = (
 
 @dataclass(frozen=True)
 class Chain:
-    """Two rounds of one seed with the same mechanism, and the coordinator's noise in each."""
+    """Two runs of one seed with the same mechanism, and the coordinator's noise in each."""
 
     table: Path
     first: Path
@@ -105,7 +105,7 @@ def json_of(run: Path, name: str) -> Any:
 
 
 def settings_after(chain: Chain, **changes: Any) -> RunSettings:
-    """Settings as the command line takes them from the first round."""
+    """Settings as the command line takes them from the first run."""
     settings = run_settings(
         DataSource("csv", data_file=chain.table, label_column="sick"),
         DEFAULT_SUITE,
@@ -125,15 +125,15 @@ def settings_after(chain: Chain, **changes: Any) -> RunSettings:
 
 def prepared(chain: Chain, run: Path | None, **changes: Any) -> SimulatedFederation:
     """A round after `run` with its teachers trained, before anything is asked."""
-    rounds = EarlierRuns() if run is None else EarlierRuns.read(run)
+    runs = EarlierRuns() if run is None else EarlierRuns.read(run)
     settings = settings_after(chain, **{"sigma2": SIGMA, "queries": QUERIES, **changes})
-    rounds.require_same(settings)
+    runs.require_same(settings)
     out, stages = chain.table.parent / "never written", Stages(lambda *_: None)
-    return SimulatedFederation.made(settings, rounds, out=out, tell=say_nothing, stages=stages)
+    return SimulatedFederation.made(settings, runs, out=out, tell=say_nothing, stages=stages)
 
 
 def price_of(run: Path) -> float:
-    """The epsilon that a first round states, between bounds that are not our code's."""
+    """The epsilon that a first run states, between bounds that are not our code's."""
     found = float(json_of(run, "privacy.json")["views"]["public"]["epsilon"])
     assert tied_epsilon(SIGMA, QUERIES, DELTA) <= found
     assert found <= gaussian_epsilon(math.sqrt(2 * QUERIES) / SIGMA, DELTA) * (1 + 1e-9)
@@ -163,7 +163,7 @@ def test_no_query_is_asked_again_and_each_label_tells_its_round(chain: Chain) ->
     assert (queries["asked"], queries["from_store"], queries["not_asked"]) == (8, 4, 0)
 
 
-def test_a_round_has_the_same_teachers_and_refuses_to_ask_more_than_the_pool_has_left(
+def test_a_run_has_the_same_teachers_and_refuses_to_ask_more_than_the_pool_has_left(
     chain: Chain,
 ) -> None:
     one, two = prepared(chain, None), prepared(chain, chain.first)
@@ -177,7 +177,7 @@ def test_a_round_has_the_same_teachers_and_refuses_to_ask_more_than_the_pool_has
 
 
 @pytest.mark.slow
-def test_a_third_round_hears_the_student_of_both_and_hands_on_what_it_kept(
+def test_a_third_run_hears_the_student_of_both_and_hands_on_what_it_kept(
     chain: Chain, pate_fed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known: list[int] = []
@@ -213,36 +213,36 @@ def test_a_third_round_hears_the_student_of_both_and_hands_on_what_it_kept(
 # Noise ----------------------------------------------------------------------------------------
 
 
-def test_two_rounds_of_a_seed_never_draw_the_same_noise(chain: Chain) -> None:
+def test_two_runs_of_a_seed_never_draw_the_same_noise(chain: Chain) -> None:
     """The attack: with equal noise, two releases differ by the exact votes alone."""
     words = [{noise[at : at + 8] for at in range(0, len(noise), 8)} for noise in chain.noise]
     assert min(map(len, words)) >= 2 * QUERIES  # a draw for each class of each query
     assert not words[0] & words[1]
 
-    rounds = [EarlierRuns(), *map(EarlierRuns.read, (chain.first, chain.second))]
-    assert [one.number for one in rounds] == [1, 2, 3]
+    runs = [EarlierRuns(), *map(EarlierRuns.read, (chain.first, chain.second))]
+    assert [one.number for one in runs] == [1, 2, 3]
     votes = SummedHistogram(np.array([[2, 1]] * 8), total_votes=3)
     noisy = [
         CoordinatorNoise().perturb(votes, sigma=9.0, random_bytes=one.chance(7).noise()).counts
-        for one in (*rounds, rounds[1])
+        for one in (*runs, runs[1])
     ]
     assert (noisy[1] == noisy[3]).all()  # the attack works where a stream is used twice
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert (noisy[one] != noisy[other]).any(axis=1).all()
     names = ["party-1", "round 2\0party-1", "party-1 of round 2"]
-    seeds = [seed for one in rounds for seed in one.chance(7).noise_seeds(names) or ()]
+    seeds = [seed for one in runs for seed in one.chance(7).noise_seeds(names) or ()]
     assert len(set(seeds)) == 9
 
 
 def test_noise_without_a_seed_does_not_follow_from_the_split_that_is_kept() -> None:
-    chance = Chance(None, root=b"known", round_number=2)
+    chance = Chance(None, root=b"known", run_number=2)
     assert chance.noise() is secrets.token_bytes
     assert chance.noise_seeds(["party-1"]) is None
     assert chance.bytes_of("partition") == Chance(None, root=b"known").bytes_of("partition")
 
 
 @pytest.mark.slow
-def test_an_unseeded_round_is_followed_with_its_own_split(chain: Chain, tmp_path: Path) -> None:
+def test_an_unseeded_run_is_followed_with_its_own_split(chain: Chain, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert exit_code_of(*first_round(chain.table, run)) == 0
     following, again = (prepared(chain, run, seed=None) for _ in range(2))
@@ -255,13 +255,13 @@ def test_an_unseeded_round_is_followed_with_its_own_split(chain: Chain, tmp_path
 # Price ----------------------------------------------------------------------------------------
 
 
-def test_every_epsilon_is_of_all_rounds_together(chain: Chain) -> None:
+def test_every_epsilon_is_of_the_whole_series(chain: Chain) -> None:
     privacy = json_of(chain.second, "privacy.json")
     alone = price_of(chain.first)
     assert [run["epsilon"] for run in privacy["runs"]] == [alone] * 2
     formal = privacy["views"]["public"]["epsilon"]
     # Divergences add up at one order: no more than those of Gaussian noise do.
-    order = privacy["budget"]["order_of_rounds"]
+    order = privacy["budget"]["order_of_series"]
     gaussian = order * 2 * QUERIES / SIGMA**2
     converted = math.log1p(-1 / order) - math.log(DELTA * order) / (order - 1)
     assert tied_epsilon(SIGMA, 2 * QUERIES, 3 * DELTA) <= formal < gaussian + converted
@@ -292,7 +292,7 @@ def test_every_epsilon_is_of_all_rounds_together(chain: Chain) -> None:
     assert min(others(privacy)) > alone
 
 
-def test_report_and_summary_say_what_each_round_cost(chain: Chain, pate_fed: Command) -> None:
+def test_report_and_summary_say_what_each_run_cost(chain: Chain, pate_fed: Command) -> None:
     alone = epsilon_text(price_of(chain.first))
     said = f"epsilon {alone} for first, {alone} for second,"
     page = (chain.second / "report.html").read_text("utf-8")
@@ -304,13 +304,13 @@ def test_report_and_summary_say_what_each_round_cost(chain: Chain, pate_fed: Com
 
 
 @pytest.mark.parametrize("epsilon", [12.0, 30.0])
-def test_noise_fills_what_the_earlier_rounds_left(chain: Chain, epsilon: float) -> None:
+def test_noise_fills_what_the_earlier_runs_left(chain: Chain, epsilon: float) -> None:
     following = prepared(chain, chain.first, sigma2=None, queries=6, epsilon=epsilon)
     terms = terms_of(following.settings, name="next", classes=2, pool_digest=bytes(32), sums=FORMS)
     assert 0.98 * epsilon < price_of(chain.first) + run_price(terms).epsilon <= epsilon
 
 
-def test_a_budget_that_the_earlier_rounds_used_up_is_told_as_one_of_all(chain: Chain) -> None:
+def test_a_budget_that_the_earlier_runs_used_up_is_told_as_one_of_all(chain: Chain) -> None:
     first = price_of(chain.first)
     with pytest.raises(BudgetExhaustedError, match="alone") as spent:
         prepared(chain, chain.first, epsilon=first - 0.01)
@@ -344,7 +344,7 @@ def test_a_budget_that_the_earlier_rounds_used_up_is_told_as_one_of_all(chain: C
         pytest.param(("--parties", 3, "--unit", "party", "--epsilon", 1), "PF-131", id="the same"),
     ],
 )
-def test_an_option_that_contradicts_the_earlier_round_is_refused(
+def test_an_option_that_contradicts_the_earlier_run_is_refused(
     chain: Chain, pate_fed: Command, tmp_path: Path, options: tuple[object, ...], code: str
 ) -> None:
     out = tmp_path / "run"
@@ -354,7 +354,7 @@ def test_an_option_that_contradicts_the_earlier_round_is_refused(
     assert not out.exists()
 
 
-def test_a_config_beside_it_or_of_a_later_round_is_refused(
+def test_a_config_beside_it_or_of_a_later_run_is_refused(
     chain: Chain, pate_fed: Command, tmp_path: Path
 ) -> None:
     for options in (
@@ -435,37 +435,37 @@ def test_no_report_shows_the_seed_of_an_unseeded_split(tmp_path: Path) -> None:
 
 
 def test_a_stated_cost_that_does_not_follow_from_the_settings_is_refused(chain: Chain) -> None:
-    rounds = EarlierRuns.read(chain.first)
-    assert rounds.record is not None
-    views = rounds.record.privacy.views
+    runs = EarlierRuns.read(chain.first)
+    assert runs.record is not None
+    views = runs.record.privacy.views
     views = views.changed(public=views.public.changed(epsilon=0.5))
-    privacy = rounds.record.privacy.changed(views=views)
-    lied = replace(rounds, record=replace(rounds.record, privacy=privacy))
+    privacy = runs.record.privacy.changed(views=views)
+    lied = replace(runs, record=replace(runs.record, privacy=privacy))
     now = prepared(chain, None)
     with pytest.raises(RunDirectoryError, match="cost"):
         lied.joined(settings_after(chain), now.pool, now.dataset.class_names)
 
 
-def test_the_order_of_all_rounds_is_fixed_and_stored_before_the_second(chain: Chain) -> None:
+def test_the_order_of_the_series_is_fixed_and_stored_before_the_second(chain: Chain) -> None:
     first, second = (json_of(run, "privacy.json") for run in (chain.first, chain.second))
-    fixed = first["budget"]["order_of_rounds"]
-    assert fixed == second["budget"]["order_of_rounds"] > 1
-    # It follows from the first round alone, whatever comes later.
+    fixed = first["budget"]["order_of_series"]
+    assert fixed == second["budget"]["order_of_series"] > 1
+    # It follows from the first run alone, whatever comes later.
     terms = prepared(chain, chain.second).before.terms
     louder = with_other(terms[1], sigma2=1.0)
-    assert order_of_rounds(terms[0], 0, unit="party") == fixed
+    assert order_of_series(terms[0], 0, unit="party") == fixed
     assert price_of_series((terms[0], louder), 0, unit="party").order in (fixed, None)
-    rounds = EarlierRuns.read(chain.first)
-    assert rounds.record is not None
-    known = rounds.record.privacy
-    privacy = known.changed(budget=known.budget.changed(order_of_rounds=2 * fixed))
-    lied = replace(rounds, record=replace(rounds.record, privacy=privacy))
+    runs = EarlierRuns.read(chain.first)
+    assert runs.record is not None
+    known = runs.record.privacy
+    privacy = known.changed(budget=known.budget.changed(order_of_series=2 * fixed))
+    lied = replace(runs, record=replace(runs.record, privacy=privacy))
     now = prepared(chain, None)
     with pytest.raises(RunDirectoryError, match="order"):
         lied.joined(settings_after(chain), now.pool, now.dataset.class_names)
 
 
-def test_a_later_round_says_that_each_part_was_fixed_before_its_own_run(chain: Chain) -> None:
+def test_a_later_run_says_that_each_part_was_fixed_before_its_own_run(chain: Chain) -> None:
     first, second = (
         json_of(run, "privacy.json")["guarantee"] for run in (chain.first, chain.second)
     )
@@ -474,19 +474,19 @@ def test_a_later_round_says_that_each_part_was_fixed_before_its_own_run(chain: C
 
 
 def test_a_budget_that_is_raised_after_labels_were_seen_is_told(chain: Chain) -> None:
-    rounds = EarlierRuns.read(chain.first)
+    runs = EarlierRuns.read(chain.first)
     same, raised = (prepared(chain, chain.first, epsilon=epsilon) for epsilon in (50.0, 60.0))
-    assert rounds.raised(same.before) == []
-    [told] = rounds.raised(raised.before)
+    assert runs.raised(same.before) == []
+    [told] = runs.raised(raised.before)
     assert {"50", "60"} <= set(re.findall(r"\d+", told))
 
 
 # Files ----------------------------------------------------------------------------------------
 
 
-def test_every_setting_is_the_same_in_all_rounds_or_of_each(chain: Chain) -> None:
+def test_every_setting_is_the_same_in_the_series_or_of_each(chain: Chain) -> None:
     by = {
-        kind: {name for name, one in OPTIONS.items() if one.rounds == kind}
+        kind: {name for name, one in OPTIONS.items() if one.series == kind}
         for kind in ("same", "kept", "own", "free")
     }
     budgets = {"epsilon", "party_epsilons"}
@@ -509,8 +509,8 @@ def test_every_setting_is_the_same_in_all_rounds_or_of_each(chain: Chain) -> Non
     assert changed == OwnSettings.model_fields.keys()
 
 
-def test_a_round_has_the_name_of_its_directory_unless_it_is_taken(tmp_path: Path) -> None:
-    rounds = [EarlierRun(run="first")]
-    assert free_name(tmp_path / "second", rounds) == "second"
-    assert free_name(tmp_path / "first", rounds) == "round-2"
-    assert free_name(tmp_path / "with space", rounds) == "round-2"
+def test_a_run_has_the_name_of_its_directory_unless_it_is_taken(tmp_path: Path) -> None:
+    runs = [EarlierRun(run="first")]
+    assert free_name(tmp_path / "second", runs) == "second"
+    assert free_name(tmp_path / "first", runs) == "run-2"
+    assert free_name(tmp_path / "with space", runs) == "run-2"
