@@ -34,7 +34,6 @@ from benchmarks.secure_sum import BYTES
 from coordinator.federation.home import FederationHome
 from coordinator.flower.server_app import GridTransport
 from coordinator.operator import Coordinator
-from coordinator.runs.open_run import results_of
 from coordinator.runs.request import source_of
 from party.site.joining import CoordinatorDoor
 from party.site.people_decisions import PeopleDecisions, Subject
@@ -236,7 +235,7 @@ class Deployment:
         ended = coordinator.queue.find(asked.name)
         coordinator.close()
         assert (ended.state.value, ended.progress.answered) == ("done", queries), ended
-        metrics = json.loads((results_of(self.home, form) / "metrics.json").read_text())
+        metrics = json.loads((self.home.results(form) / "metrics.json").read_text())
         traffic = metrics["bytes"]
         seconds, parts = self._times()
         return Measured(

@@ -54,7 +54,6 @@ class SpoiledBatchError(VoidBatchError):
     Attributes:
         named: The parties at fault, one line each, by name; nothing about counts. Empty where a row
             was wrong and nobody can be named.
-        parties: Names of all of them.
     """
 
     code = "PF-419"
@@ -81,7 +80,6 @@ class PartyFailedError(CoordinatorError):
     """A party broke the protocol, or was silent.
 
     Attributes:
-        party: Its name.
         cause: Stable code of its fault.
         is_silent: Whether no answer came at all.
     """
@@ -121,11 +119,7 @@ class BrokenTranscriptError(CoordinatorError):
 
 
 class AlteredResultsError(CoordinatorError):
-    """A file of a run's results that differs from the coordinator's seal.
-
-    Attributes:
-        file: Its path in the run directory.
-    """
+    """A file, by its path in a run's directory, that differs from the coordinator's seal."""
 
     code = "PF-418"
 
@@ -183,11 +177,7 @@ class PersonError(CoordinatorError):
 
 
 class ConsoleError(CoordinatorError):
-    """A request that the console refuses: its form, host, role, session or size.
-
-    Attributes:
-        status: Its HTTP status.
-    """
+    """A request that the console refuses, with an HTTP status, such as for its role or session."""
 
     code = "PF-435"
 

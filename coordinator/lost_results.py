@@ -7,20 +7,18 @@ student's training draws other random numbers: the report names the losses.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection
-from contextlib import AbstractContextManager
+from contextlib import nullcontext
 from typing import Any, Final
 
 import numpy as np
 
 from coordinator.database import FederationAct
-from coordinator.errors import RunQueueError, SetupError
+from coordinator.errors import RunQueueError
 from coordinator.operator import Coordinator
-from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import Run, RunState
 from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.retraining import PublicInputs, give_student
-from coordinator.runs.transport import Transport
+from coordinator.runs.transport import NoTransport
 from coordinator.runs.worker import RunWorker
 from coordinator.runs.worker_resources import WorkerResources
 from coordinator.runs.write_up import write_up
@@ -41,7 +39,7 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
         RunStateError: its records in the database do not fit each other.
     """
     run = coordinator.queue.find(name)
-    results = results_of(coordinator.home, name)
+    results = coordinator.home.results(name)
     if results.is_dir():
         return False
     if not run.is_ended:
@@ -50,9 +48,9 @@ def write_anew(coordinator: Coordinator, name: str) -> bool:
     _Writer(
         coordinator.home,
         coordinator.queue,
-        parties=coordinator.members,
+        parties=coordinator.enrollment.parties,
         resources=WorkerResources(
-            open_transport=_refuse,
+            open_transport=lambda _: nullcontext(NoTransport()),
             random_bytes=secrets.token_bytes,
             noise_bytes=secrets.token_bytes,
             wait=lambda _: None,
@@ -79,7 +77,7 @@ def give_student_to(
     pool, classes = task.pool.views, task.classes
     require_student(kind, task.kind, pool=pool, classes=classes, facts=LabelFacts())
     write_anew(coordinator, name)
-    folder = results_of(coordinator.home, name)
+    folder = coordinator.home.results(name)
     if not folder.is_dir():
         raise RunQueueError("a run that gets a student must have ended with labels", "none yet")
     _note_student(coordinator, name, kind)
@@ -130,7 +128,3 @@ class _Writer(RunWorker):
 
     def _note(self, *_: Any) -> None:
         """Leave the notes of its progress: the traffic is known there alone."""
-
-
-def _refuse(nodes: Collection[int]) -> AbstractContextManager[Transport]:
-    raise SetupError("a run that is over must ask nobody", len(nodes))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final, cast
 
 import grpc
@@ -57,29 +58,25 @@ class Probe:
 
 
 class Monitor:
-    """The two servers of monitoring.
-
-    Raises:
-        ServiceError: a port is taken.
-    """
+    """The two servers of monitoring; a taken port is a `ServiceError`."""
 
     def __init__(self, probe: Probe, *, metrics_port: int, health_port: int) -> None:
         self._probe = probe
         self._registry = CollectorRegistry()
         self._registry.register(cast(Collector, _Collector(probe)))
-        self._exchanges = Histogram(
+        self.note_exchange = Histogram(
             "pate_fed_exchange_seconds",
             "How long exchanges with all hospitals took.",
             registry=self._registry,
             buckets=_BUCKETS,
-        )
+        ).observe
         self._stopped = threading.Event()
         self._fault = ""
         self._port = listen(LOOPBACK, metrics_port, fault=ServiceError)
         self._web = server_of(self._app(), limit_concurrency=None)
         self._threads = [
             threading.Thread(target=target, name="monitoring", daemon=True)
-            for target in (self._serve, self._follow)
+            for target in (partial(self._web.run, sockets=[self._port]), self._follow)
         ]
         self._health = health.HealthServicer()
         self._grpc = grpc.server(ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
@@ -104,10 +101,6 @@ class Monitor:
             thread.join(_LEAVE_S)
         self._port.close()
         self._grpc.stop(_FAREWELL_S).wait()
-
-    def note_exchange(self, seconds: float) -> None:
-        """Note how long an exchange took."""
-        self._exchanges.observe(seconds)
 
     def _app(self) -> Starlette:
         answers = {"/healthz": self._alive, "/readyz": self._ready, "/metrics": self._metrics}
@@ -141,9 +134,6 @@ class Monitor:
 
     def _metrics(self) -> Response:
         return Response(generate_latest(self._registry), headers={"Content-Type": _CONTENT_TYPE})
-
-    def _serve(self) -> None:
-        self._web.run(sockets=[self._port])
 
     def _follow(self) -> None:
         while not self._stopped.is_set():

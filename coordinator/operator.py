@@ -16,37 +16,31 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from coordinator.database import Actor, Database, FederationAct, FederationAuditLog, ReleasedAnswers
-from coordinator.errors import (
-    EnrollmentError,
-    RunQueueError,
-    RunRequestError,
-    SuperLinkError,
-)
+from coordinator.errors import RunQueueError, RunRequestError, SuperLinkError
 from coordinator.federation.enrollment import (
     INVITATION_LIFETIME,
-    USUAL_TEACHERS,
     EnrolledParty,
     Enrollment,
-    MadeInvitation,
 )
 from coordinator.federation.home import LOOPBACK, FederationHome, utc_now
 from coordinator.flower.superlink_child import flower_variables
-from coordinator.people import FederationBudget, People, Sessions
+from coordinator.people.budget import FederationBudget
+from coordinator.people.people import People
+from coordinator.people.sessions import Sessions
 from coordinator.runs.asked_evaluation import AskedEvaluation, asked_evaluation
 from coordinator.runs.finished import FinishedRuns
-from coordinator.runs.open_run import results_of
 from coordinator.runs.pools import Pools
 from coordinator.runs.preflight import require_request
 from coordinator.runs.query_states import AskedQuery, query_states
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.spending import Spending
-from coordinator.runs.standings import HospitalStanding
-from coordinator.runs.standings import standings as standings_in
+from coordinator.runs.standings import HospitalStanding, standings_of
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
@@ -54,7 +48,6 @@ from pate_fed.nodes.audit_log import Fact, Facts
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.planning import RunSettings
 from pate_fed.planning.evaluation_settings import EvaluationSettings
-from protocols.fingerprint_words import WORDS, heard_words, is_same
 from protocols.forms import usual_form
 from protocols.invitation import Invitation
 from protocols.party_names import normalized
@@ -63,6 +56,7 @@ from protocols.suites import DEFAULT_SUITE
 if TYPE_CHECKING:
     from coordinator.flower.superlink_client import SuperLinkClient
 
+T = TypeVar("T")
 PATIENCE_S: Final = 24 * 3600.0
 _log = logging.getLogger(__name__)
 
@@ -96,12 +90,7 @@ class Coordinator:
 
     @classmethod
     def open(cls, folder: Path, *, upgrades: bool = False) -> Self:
-        """Open a federation's folder.
-
-        Raises:
-            HomeError: it is none.
-            DatabaseError: its database cannot be opened, or is of another version.
-        """
+        """Open a federation's folder."""
         return cls(FederationHome.open(folder.absolute()), upgrades=upgrades)
 
     def on_behalf_of(self, person: str, *, door: str) -> Self:
@@ -118,63 +107,21 @@ class Coordinator:
 
     def invite(self, party: str, *, lifetime: timedelta = INVITATION_LIFETIME) -> Invitation:
         """Make an invitation; see `Enrollment.invite`."""
-        with self._database.as_one():
-            before = _facts_of_party(self, party)
-            made = self.enrollment.invite(party, lifetime=lifetime)
-            self._tell(FederationAct.INVITED, made.party, before, _facts_of_party(self, party))
-        return made
-
-    def invitations(self) -> list[MadeInvitation]:
-        """Return all invitations that were made, in the order in which they were."""
-        return self.enrollment.invitations()
-
-    def members(self) -> list[EnrolledParty]:
-        """Return all hospitals that ever asked, in the order of their names."""
-        return self.enrollment.parties()
+        make = partial(self.enrollment.invite, lifetime=lifetime)
+        return self._act(FederationAct.INVITED, party, make)
 
     def approve(self, party: str, *, words: str, teachers: int | None = None) -> EnrolledParty:
-        """Make a hospital a member, or correct a member's number of teachers from the next run on.
+        """Make a hospital a member; see `Enrollment.approve`.
 
-        A new member has the usual number where none is given. Where no service runs, its node is
-        let in once one does.
+        Where no service runs, its node is let in once one does.
         """
-        party = normalized(party)
-        states = {one.state: one for one in self.members() if one.name == party}
-        known = states.get("requested") or states.get("member")
-        if known is None or (known.state == "member" and teachers is None):
-            got = f"{party}, whose state is {' and '.join(states)}"
-            raise EnrollmentError(
-                "a hospital must have asked to join; a member's number of teachers is corrected "
-                "by --teachers",
-                got if states else f"none called {party}",
-            )
-        fingerprint = known.identity.fingerprint
-        if len(heard_words(words)) != WORDS:
-            raise EnrollmentError(
-                f"the words must be {WORDS}, as their people read them aloud",
-                f"{len(heard_words(words))} of them",
-            )
-        if not is_same(fingerprint, words):
-            raise EnrollmentError(
-                "the words must be those of the request: `pate-fed members` shows them",
-                "others: do not approve, somebody may stand in between",
-            )
-        with self._database.as_one():
-            before = _facts_of_party(self, party)
-            approved = self.enrollment.approve(
-                party,
-                fingerprint=fingerprint,
-                teachers=USUAL_TEACHERS if teachers is None else teachers,
-            )
-            self._tell(FederationAct.APPROVED, party, before, _facts_of_party(self, party))
+        make = partial(self.enrollment.approve, words=words, teachers=teachers)
+        approved = self._act(FederationAct.APPROVED, party, make)
         self._settle()
-        return _present(self, party) or approved
+        return _present(self, approved.name) or approved
 
     def revoke(self, party: str) -> EnrolledParty | None:
-        """Revoke a hospital, reject its request, or withdraw its invitation.
-
-        See `Enrollment.revoke`.
-        """
+        """Revoke a hospital, or withdraw its request or invitation; see `Enrollment.revoke`."""
         party = normalized(party)
         with self._database.as_one():
             before = _facts_of_party(self, party)
@@ -218,16 +165,16 @@ class Coordinator:
             label=label,
             classes=classes,
             ignored=ignored,
-            known=self.pools.schemas(),
+            known=list(self.pools.all().values()),
         )
 
     def knows(self, task: LearningTask) -> bool:
         """Tell whether a pool of this task was published."""
-        return any(one.digest == task.digest for one in self.pools.schemas())
+        return any(one.digest == task.digest for one in self.pools.all().values())
 
     def settings_of(self, given: Mapping[str, Any], *, source: str, label: str) -> RunSettings:
         """Return the settings that a person asks for; those of `given` that are None stay open."""
-        members = sum(one.state == "member" for one in self.members())
+        members = sum(one.state == "member" for one in self.enrollment.parties())
         return RunSettings.of({
             **given,
             **{"data": "csv", "data_file": Path(source), "label": label},
@@ -252,7 +199,7 @@ class Coordinator:
             RunRequestError: a query was answered in a run of another task.
             See `RunRequest.make`, and `require_chargeable`.
         """
-        members = [one for one in self.members() if one.state == "member"]
+        members = [one for one in self.enrollment.parties() if one.state == "member"]
         if select == "all" and settings.caps.max_asks is None:
             caps = replace(settings.caps, max_asks=len(task.pool.distinct))
             settings = replace(settings, caps=caps)
@@ -273,7 +220,7 @@ class Coordinator:
             seed=seed,
             answered=answered,
         )
-        require_request(request, task, results_of(self.home, name))
+        require_request(request, task, self.home.results(name))
         digests = task.pool.ask(request.queries).digests
         elsewhere = self.answers.count_of_other_tasks(digests, task_digest=task.digest)
         if elsewhere:
@@ -292,7 +239,7 @@ class Coordinator:
             BudgetRuleError: the federation's budget does not hold it.
             See `require_chargeable`.
         """
-        require_request(request, task, results_of(self.home, request.name))
+        require_request(request, task, self.home.results(request.name))
         name, text = request.name, request.to_json()
         if self.home.path("runs", name).exists():
             raise RunRequestError("a run must have a name of its own", f"{name} again")
@@ -321,11 +268,7 @@ class Coordinator:
         return self._order(FederationAct.STOPPED, name, self.queue.stop)
 
     def queries(self, name: str) -> tuple[RunRequest, list[AskedQuery]]:
-        """Return the request of a run, and the state of each of its queries.
-
-        Raises:
-            RunRequestError: its pool cannot be read, or is another than was published.
-        """
+        """Return the request of a run that asks for labels, and each query's state."""
         request = RunRequest.from_json(self.queue.request(name))
         task = read_learning_task(self.home, request)
         return request, query_states(self._database, request, task=task)
@@ -342,7 +285,7 @@ class Coordinator:
             RunDirectoryError: it has no public edition, or `agreed` names a stranger.
         """
         self.queue.find(name)
-        source = results_of(self.home, name)
+        source = self.home.results(name)
         if not source.is_dir():
             raise RunQueueError("a run that is exported must have ended with labels", "none yet")
         if os.path.lexists(out):
@@ -361,18 +304,22 @@ class Coordinator:
         return sorted(one.name for one in out.iterdir())
 
     def hand_out(self, name: str, file: str) -> bytes:
-        """Return one file of a run's results, and tell that it was handed out.
-
-        Raises:
-            RunQueueError: there is no such run or file.
-            RunDirectoryError: it has no public edition.
-        """
+        """Return one file of a run's results, and tell it; see `FinishedRuns.content`."""
         self.queue.find(name)
         content = self.finished.content(name, file)
         self._tell(FederationAct.EXPORTED, name, {}, {"file": file})
         return content
 
     # The audit log ----------------------------------------------------------------------------
+
+    def _act(self, act: FederationAct, party: str, move: Callable[[str], T]) -> T:
+        """Do something with a hospital, and tell it."""
+        party = normalized(party)
+        with self._database.as_one():
+            before = _facts_of_party(self, party)
+            done = move(party)
+            self._tell(act, party, before, _facts_of_party(self, party))
+        return done
 
     def _order(self, act: FederationAct, name: str, give: Callable[[str], Run]) -> Run:
         """Give an order to a run, and tell it."""
@@ -395,29 +342,31 @@ class Coordinator:
 
 
 def suspend(coordinator: Coordinator, party: str) -> EnrolledParty:
-    """Ask a hospital nothing until `reinstate`; runs that need it wait.
-
-    See `Enrollment.suspend`.
-    """
-    return _move(coordinator, FederationAct.SUSPENDED, party, coordinator.enrollment.suspend)
+    """Ask a hospital nothing until `reinstate`; see `Enrollment.suspend`."""
+    return coordinator._act(FederationAct.SUSPENDED, party, coordinator.enrollment.suspend)
 
 
 def reinstate(coordinator: Coordinator, party: str) -> EnrolledParty:
     """Let a suspended hospital take part again; see `Enrollment.reinstate`."""
-    return _move(coordinator, FederationAct.REINSTATED, party, coordinator.enrollment.reinstate)
+    return coordinator._act(FederationAct.REINSTATED, party, coordinator.enrollment.reinstate)
 
 
 def standings(
     coordinator: Coordinator, runs: Collection[Run]
 ) -> dict[str, tuple[HospitalStanding, ...]]:
     """Return where each hospital of some runs stands, by the run's name; the same for all doors."""
-    return standings_in(
-        coordinator.queue,
-        runs,
-        terms=coordinator.spending.terms(),
-        parties=coordinator.members(),
-        now=utc_now(),
-    )
+    terms, parties = coordinator.spending.terms(), coordinator.enrollment.parties()
+    answers = coordinator.queue.hospitals.answers([run.number for run in runs])
+    return {
+        run.name: standings_of(
+            dict(zip(terms[run.number].fingerprints, terms[run.number].hospitals, strict=True)),
+            is_ended=run.is_ended,
+            parties=parties,
+            answers=answers[run.number],
+            now=utc_now(),
+        )
+        for run in runs
+    }
 
 
 def evaluation_of(
@@ -440,7 +389,7 @@ def evaluation_of(
         settings,
         name=name or f"{run}.evaluation",
         by=by,
-        members=[one for one in coordinator.members() if one.state == "member"],
+        members=[one for one in coordinator.enrollment.parties() if one.state == "member"],
         patience_s=patience_s,
     )
 
@@ -472,21 +421,10 @@ def _let_act(coordinator: Coordinator, actor: Actor) -> None:
     coordinator.budget = FederationBudget(database, clock=utc_now, actor=actor, tell=tell)
 
 
-def _move(
-    coordinator: Coordinator, act: FederationAct, party: str, move: Callable[[str], EnrolledParty]
-) -> EnrolledParty:
-    party = normalized(party)
-    with coordinator._database.as_one():
-        before = _facts_of_party(coordinator, party)
-        moved = move(party)
-        coordinator._tell(act, party, before, _facts_of_party(coordinator, party))
-    return moved
-
-
 def _present(coordinator: Coordinator, name: str) -> EnrolledParty | None:
     """Return the hospital that has a name now."""
-    found = (one for one in coordinator.members() if one.name == name and one.state != "revoked")
-    return next(found, None)
+    found = (one for one in coordinator.enrollment.parties() if one.name == name)
+    return next((one for one in found if one.state != "revoked"), None)
 
 
 def _facts_of_party(coordinator: Coordinator, party: str) -> dict[str, Fact]:
@@ -501,7 +439,7 @@ def _facts_of_party(coordinator: Coordinator, party: str) -> dict[str, Fact]:
         return {**facts, "teachers": known.teachers} if known.state == "member" else facts
     open_until = [
         one.expires_at.isoformat(timespec="seconds")
-        for one in coordinator.invitations()
+        for one in coordinator.enrollment.invitations()
         if one.party == party and one.is_open(now=utc_now())
     ]
     return {"state": "invited", "until": open_until[-1]} if open_until else {}

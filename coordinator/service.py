@@ -35,18 +35,16 @@ from coordinator.flower.superlink_child import SuperLinkChild
 from coordinator.flower.superlink_client import forget_delivered
 from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet
-from coordinator.runs.endings import said
+from coordinator.runs.later_steps import said
 from coordinator.runs.queue import PAUSE, Run, RunState
 from coordinator.runs.stages import BatchStage, OnStage, pass_by
 from coordinator.runs.transport import Transport
 from coordinator.runs.worker import RunWorker
 from coordinator.runs.worker_resources import WorkerResources
-from pate_fed.errors import PateFedError
 from pate_fed.mechanisms import RandomBytes
-from pate_fed.nodes import facts, place_of, take_lock
+from pate_fed.nodes import facts, take_lock
 from pate_fed.nodes.forwarding import Forwarder
 from pate_fed.nodes.ports import listen
-from protocols.errors import ProtocolError
 
 EXCHANGE_S: Final = 300.0
 """Longest exchange."""
@@ -278,7 +276,7 @@ class Service:
 
         def members() -> dict[str, int]:
             counts = dict.fromkeys(("requested", "member", "suspended", "revoked"), 0)
-            for one in coordinator.members():
+            for one in coordinator.enrollment.parties():
                 counts[one.state] += 1
             return counts
 
@@ -411,7 +409,6 @@ def _tell_of_members(
 
 
 def _lock(home: FederationHome) -> int:
-    """Take the lock of the folder."""
     try:
         return take_lock(home.path(LOCK_FILE))
     except BlockingIOError as error:
@@ -430,9 +427,6 @@ def _passes(error: BaseException | None) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """Name an error: one of ours by its code, another by kind and place, never by its text."""
-    if isinstance(error, CoordinatorError | ProtocolError | PateFedError):
-        return said(error)
     if isinstance(error, httpx.HTTPError):  # from within Flower's grid
-        return said(SuperLinkError("the SuperLink must answer", type(error).__name__))
-    return f"PF-490: {place_of(error)}"
+        error = SuperLinkError("the SuperLink must answer", type(error).__name__)
+    return said(error)

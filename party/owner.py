@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from party.site.people_decisions import Approval, PeopleDecisions
     from party.site.status_file import Status
     from party.site.task_review import TaskReview
+    from party.site.training import Tell
     from party.storage import PartyDatabase, SentLog, SiteAuditLog
 
 COMMAND_LINE: Final = "command line"
@@ -33,9 +34,6 @@ PAGE: Final = "page"
 
 _MOST_REVIEWED_BYTES: Final = 2**26
 """Size of all documents whose tasks and reviews stay in memory: a page shows them repeatedly."""
-
-Progress = Callable[[int, int], None]
-"""Told how many teachers of how many are trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +68,7 @@ class OpenSite:
         return read_ledger(self.database, budget=self.site.settings.new_ledger())
 
     def spending(self) -> tuple[PrivacyLedger, tuple[RunSpending, ...]]:
-        """Return the ledger and each run's charge, after a check of the audit log.
-
-        Raises:
-            BrokenAuditLogError: somebody changed the log.
-        """
+        """Return the ledger and each run's charge, after a check of the audit log."""
         from party.decision.run_spending import spending_by_run  # noqa: PLC0415 - keeps --help fast
         from party.storage import RunPrices, charges_of  # noqa: PLC0415
 
@@ -164,43 +158,23 @@ class OpenSite:
         return sum(size for *_, size in self._reviews.values())
 
     def find(self, digits: str, federation: str | None = None) -> Approval:
-        """Return the request that the first digits of its digest name.
-
-        Raises:
-            ApprovalError: they mean nothing here, or more than one thing.
-        """
+        """Return the one request that the first digits of its digest name."""
         return self.decisions.find(digits, coordinator=self._asking(federation))
 
     def task(self, approval: Approval) -> AskedTask:
-        """Return the stored task, or fetch it and check that it is of the pool.
-
-        Raises:
-            MembershipError: the request is of no federation of this hospital.
-            EnrollmentError, TaskError: see `fetch_task`.
-        """
+        """Return the stored task, or fetch it from its federation; see `fetch_task`."""
         from party.site.tasks import fetch_task  # noqa: PLC0415 - keeps --help fast
 
-        asking = [
-            one
-            for one in self.site.memberships
-            if one.coordinator.fingerprint == approval.coordinator
-        ]
-        if not asking:
+        asking = self.site.membership_at(approval.coordinator)
+        if asking is None:
             raise MembershipError("who asked must be one of this hospital's federations")
-        door = CoordinatorDoor(asking[0], clock=time.time, sent=self.sent)
-        with closing(door):
+        with closing(CoordinatorDoor(asking, clock=time.time, sent=self.sent)) as door:
             return fetch_task(self.site, door, self.proposal(approval).pool)
 
     # Decisions --------------------------------------------------------------------------------
 
-    def approve(self, request: Request, *, by: str, reason: str = "", tell: Progress) -> None:
-        """Train teachers, then approve; a run's pool with it.
-
-        Raises:
-            ApprovalError: nobody is named, or the reason is no line.
-            Fault: it has a fault: this hospital could not answer.
-            TeachersError, DataError: teachers cannot be trained: nothing is approved.
-        """
+    def approve(self, request: Request, *, by: str, reason: str = "", tell: Tell) -> None:
+        """Train teachers, then approve, with a run's pool; a failure approves nothing."""
         from party.site.people_decisions import require_decision  # noqa: PLC0415 - keeps --help fast
         from party.site.training import ready_teachers  # noqa: PLC0415 - slow to load
         from pate_fed.data.task import LearningTask  # noqa: PLC0415 - the same
@@ -218,9 +192,8 @@ class OpenSite:
     def reject(self, approval: Approval, *, by: str, reason: str = "", words: str = "") -> Approval:
         """Reject a request, or withdraw its approval; an open run loses its next batch.
 
-        A run's pool that waits with no other run is rejected with it.
-
-        The reason stays here; `words` are sent to the operator.
+        A run's pool that waits with no other run is rejected with it. The reason stays here;
+        `words` are sent to the operator.
         """
         said = {"by": by, "reason": reason, "words": words}
         rejected, *_ = [
@@ -247,7 +220,6 @@ class OpenSite:
         return tuple(one for one in waiting if one not in others and one.digest == pool)
 
     def _asking(self, federation: str | None) -> bytes | None:
-        """Return the coordinator's fingerprint of the named federation, if one is named."""
         if federation is None:
             return None
         return self.site.membership(federation).coordinator.fingerprint

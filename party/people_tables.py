@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from party.decision.run_spending import RunSpending
 from party.owner import OpenSite
 from party.site.fetched_results import answered_runs
 from party.site.message_words import words_of_sent
@@ -23,23 +25,15 @@ def budget_table(opened: OpenSite) -> dict[str, Any]:
         "batches": len(ledger.entries),
         "view": PUBLIC_VIEW,
         "order": ledger.order,
-        "runs": [
-            {
-                "run": one.run,
-                "name": one.name,
-                "unit": one.unit,
-                "mechanism": one.mechanism,
-                "federation": opened.site.federation_of(one.coordinator),
-                "batches": one.batches,
-                "open": one.open_batches,
-                "epsilon": one.epsilon,
-                "share": one.share,
-                "room": one.room,
-                "tests_delta": one.tests_delta,
-            }
-            for one in runs
-        ],
+        "runs": [_run_table(opened, one) for one in runs],
     }
+
+
+def _run_table(opened: OpenSite, one: RunSpending) -> dict[str, Any]:
+    table = asdict(one)
+    table["federation"] = opened.site.federation_of(table.pop("coordinator"))
+    table["open"] = table.pop("open_batches")
+    return table
 
 
 def sent_table(opened: OpenSite, *, most: int, skip: int = 0) -> dict[str, Any]:
@@ -56,7 +50,7 @@ def sent_table(opened: OpenSite, *, most: int, skip: int = 0) -> dict[str, Any]:
                 "kind": one.kind,
                 "title": words_of_sent(one.kind)[0],
                 "meaning": words_of_sent(one.kind)[1],
-                "run": one.run.hex(),
+                "run": one.run_id.hex(),
                 "times": one.times,
                 "bytes": one.size,
                 "sha256": one.digest.hex(),

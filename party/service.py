@@ -48,7 +48,6 @@ from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.sums import SUMS
 
 _LOOK_S = 1.0
-"""How often, in idle time, the decisions of the hospital's people are read."""
 
 _MOST_UNNOTED = 100
 """Answers that left unnoted and wait until something can be stored."""
@@ -59,35 +58,23 @@ _log = logging.getLogger(__name__)
 class PartyService:
     """A hospital's node with its state in its database; the door that packets come through.
 
-    Attributes:
-        audit: The hospital's audit log.
-        sent: What left the hospital.
-
-    Raises:
-        JournalLockedError: another process is this site's node.
-        StorageError, JournalError, RecordError: the node's memory cannot be read or written.
-        BrokenSiteLogError: somebody changed the audit log.
-        SiteError: the hospital's identity cannot be read.
+    A process is refused, with `JournalLockedError`, while another is this site's node.
     """
 
     def __init__(
         self,
         site: Site,
         *,
-        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         clock: Callable[[], float] = time.time,
         vote_of: VoteOf | None = None,
     ) -> None:
         self._site = site
-        self._random_bytes = random_bytes
         self._clock = clock
         # One packet at a time: another federation's packet never comes between a check and its
         # write.
         self._lock = threading.RLock()
         self._said = LiveStatus(site.path(STATUS_FILE), clock=clock)
-        self._tasks = ReadyTasks(
-            site, random_bytes=random_bytes, clock=clock, tell=self._said.write, vote_of=vote_of
-        )
+        self._tasks = ReadyTasks(site, clock=clock, tell=self._said.write, vote_of=vote_of)
         self._looked_at = 0.0
         self._seen_settings: object = None
         self._settings_fault = ""
@@ -147,11 +134,7 @@ class PartyService:
         return self._ledger.load()
 
     def federation(self, name: str | None = None) -> FederationNode:
-        """Return the node of one federation; without a name, of the only one.
-
-        Raises:
-            MembershipError: there is none of this name; or several, and none is named.
-        """
+        """Return the node of one federation; without a name, of the only one."""
         found = self._nodes.get(self._site.membership(name).name)
         if found is None:
             raise MembershipError("a federation that was left has no node", repr(name))
@@ -160,12 +143,9 @@ class PartyService:
     # Calls ------------------------------------------------------------------------------------
 
     def receive(self, packet: bytes, federation: str | None = None) -> bytes:
-        """Answer one packet; decisions of its people until now hold for it.
+        """Answer one packet after another; decisions of its people until now hold for it.
 
-        Packets of all federations are answered one after another.
-
-        Raises:
-            StorageError, JournalError: the decisions cannot be read: nothing is answered.
+        Where these cannot be read, nothing is answered.
         """
         one = self.federation(federation)
         with self._lock:
@@ -239,10 +219,7 @@ class PartyService:
             self._say(tasks=tasks, waiting=decided.waiting)
 
     def _take_table(self) -> None:
-        """Use the table that our people registered last; every other setting waits for a start.
-
-        Teachers of another table vote no more from then on, as after a start.
-        """
+        """Use the table that our people registered last; every other setting waits for a start."""
         try:
             found = self._site.path(SETTINGS_FILE).stat()
             seen = found.st_ino, found.st_mtime_ns, found.st_size
@@ -297,7 +274,7 @@ class PartyService:
             forms={name: SUMS[name]() for name in DEPLOYED_FORMS},
             journal=self._journal,
             ledger=self._ledger,
-            random_bytes=self._random_bytes,
+            random_bytes=secrets.token_bytes,
             clock=self._clock,
             tell=lambda decision: self._decisions.note(self._nodes[name], decision),
             decided=self._decisions.decision_on,
@@ -341,7 +318,6 @@ class PartyService:
         return self._said.store_fault or self._tasks.trouble or self._settings_fault
 
     def _show_trouble(self, code: str) -> None:
-        """Show new trouble at once."""
         if code != self.status.trouble:
             self._say(trouble=code)
 

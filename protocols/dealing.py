@@ -52,12 +52,10 @@ _NUMBERS = tuple(seat.to_bytes(4, "big") for seat in range(MAX_PARTIES))
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Dealt:
-    """The output of a dealer. Secret but for `message`.
+    """The output of a dealer. Secret but for `message`, the hashes that it signs.
 
-    Attributes:
-        message: The hashes that it signs.
-        columns: One per holder, in seat order, the dealer among them: the digest of the hashes of
-            its shares of the keys, then its share of every secret.
+    `columns` are one per holder, in seat order, the dealer among them: the digest of the hashes of
+    its shares of the keys, then its share of every secret.
     """
 
     message: Dealing
@@ -76,18 +74,13 @@ def deal(
     threshold: int,
     random_bytes: Callable[[int], bytes],
 ) -> Dealt:
-    """Share a dealer's secrets among all parties.
+    """Share a dealer's secrets among all parties; any `threshold` shares open one.
 
-    Args:
-        secrets: Its self mask at its own seat, its key with every other seat; 32 bytes each.
-        seat: The dealer's seat.
-        sender: Its fingerprint.
-        plan_digest: The plan of the secrets.
-        threshold: Shares that open a secret.
-        random_bytes: Cryptographic random numbers: for a salt, and for the key of the stream from
-            which the polynomials are drawn. Many shares take many numbers, and the operating system
-            is several times slower than a stream. Telling the stream from random numbers means
-            breaking AES-256, which the masks rest on anyway.
+    The secrets, 32 bytes each, are its self mask at its own seat, its key with every other seat;
+    `sender` is its fingerprint. `random_bytes` gives a salt, and the key of the stream from which
+    the polynomials are drawn. Many shares take many numbers, and the operating system is several
+    times slower than a stream. Telling the stream from random numbers means breaking AES-256, which
+    the masks rest on anyway.
     """
     parties = len(secrets)
     salt, drawn = random_bytes(_SALT_BYTES), _stream_bytes(random_bytes(KEY_BYTES))
@@ -162,24 +155,16 @@ def disclose(
 ) -> bytes:
     """Open a holder's shares of a survivor's self mask and of its keys with the dropped parties.
 
-    Args:
-        column: The holder's column, as the survivor sealed it.
-        dealing: The hashes that the survivor signed.
-        dealer: The survivor's seat.
-        holder: The holder's seat.
-        dropped: Seats that dropped out, in order.
-
-    Returns:
-        The opened shares, then the other hashes for the root of the column.
-
-    Raises:
-        WrongShareError: the shares differ from those that the dealer signed, or are none.
+    `column` is the holder's, as the survivor sealed it; `dropped` are seats, in order. Returns the
+    opened shares, then the other hashes for the root of the column. Raises `WrongShareError` where
+    the shares differ from those that the dealer signed, or are none.
     """
     parties = dealing.parties
     if len(column) != column_bytes(parties):
         raise WrongShareError("one share must be of each secret", len(column))
     labels = Labels.of(dealing, dealer=dealer)
-    opened = b"".join(_share_in(column, place) for place in (dealer, *dropped))
+    shares = _pieces(column[DIGEST_BYTES:], SHARE_BYTES)
+    opened = b"".join(shares[place] for place in (dealer, *dropped))
     split_shares(opened)
     rest = keys_digest = column[:DIGEST_BYTES]
     mask_hash = labels.of_share(holder, dealer, opened[:SHARE_BYTES])
@@ -209,11 +194,7 @@ def read_disclosure(
 ) -> Elements:
     """Read a holder's disclosure, checked against the dealer's signed hashes.
 
-    Returns:
-        Shares of the self mask and of the keys with `dropped`; shape (1 + dropped, 16).
-
-    Raises:
-        WrongShareError: it is something else.
+    Returns the shares of the self mask and of the keys with `dropped`; shape (1 + dropped, 16).
     """
     parties = dealing.parties
     if len(disclosed) != disclosed_bytes(parties, len(dropped)):
@@ -249,23 +230,15 @@ def _stream_bytes(key: bytes) -> Callable[[int], bytes]:
 
 
 def _root_above(mask_hash: bytes, keys_digest: bytes) -> bytes:
-    """Root of a column from the hash of the self mask's share and the keys' digest."""
     return hashlib.sha256(_DOMAIN + b"column\0" + mask_hash + keys_digest).digest()
 
 
 def _keys_digest(hashes: Sequence[bytes], dealer: int) -> bytes:
-    """Digest of the hashes of the shares of all keys."""
     keys = b"".join(hashes[:dealer]) + b"".join(hashes[dealer + 1 :])
     return hashlib.sha256(_DOMAIN + b"keys\0" + keys).digest()
 
 
-def _share_in(column: bytes, place: int) -> bytes:
-    start = DIGEST_BYTES + SHARE_BYTES * place
-    return column[start : start + SHARE_BYTES]
-
-
 def _kept(parties: int, dealer: int, dropped: Sequence[int]) -> list[int]:
-    """Places of the keys that stay closed."""
     return [place for place in range(parties) if place != dealer and place not in dropped]
 
 

@@ -36,14 +36,7 @@ _DOMAIN = b"pate-fed/1/envelope\0"
 
 
 class SealingKey:
-    """A party's key for one run's envelopes. Secret, in memory only, gone with the run.
-
-    Args:
-        suite: Name of the run's suite.
-
-    Raises:
-        SuiteError: no such suite.
-    """
+    """A party's key for one run's envelopes. Secret, in memory only, gone with the run."""
 
     __slots__ = ("_private_key", "_public_bytes", "_suite")
 
@@ -62,11 +55,7 @@ class SealingKey:
         return self._public_bytes
 
     def open(self, sealed: bytes, *, run_id: bytes, sender: bytes, receiver: bytes) -> bytes:
-        """Open an envelope; see `seal`.
-
-        Raises:
-            BrokenEnvelopeError: it was sealed to another key, suite, run or pair, or was changed.
-        """
+        """Open an envelope of `seal`; `BrokenEnvelopeError` where it is of others, or changed."""
         try:
             return self._suite.hpke.decrypt(
                 sealed, self._private_key, _info(run_id, sender, receiver)
@@ -89,13 +78,10 @@ def seal(
     sender: bytes,
     receiver: bytes,
 ) -> bytes:
-    """Seal bytes to a receiver's sealing key.
+    """Seal bytes to a receiver's raw sealing key; return encapsulated key and ciphertext.
 
     The run's id, and the fingerprints of the party that seals and of the one that may open are
-    bound in; the key is raw.
-
-    Returns:
-        Encapsulated key and ciphertext.
+    bound in.
 
     Raises:
         SuiteError: no such suite, or a key of another one.
@@ -113,11 +99,7 @@ def seal(
 
 
 def require_key_of(suite: str, key: bytes) -> None:
-    """Check that a sealing key has the length of its run's suite: keys of two never mix.
-
-    Raises:
-        SuiteError: no such suite, or a key of another one.
-    """
+    """Refuse, with `SuiteError`, a sealing key of another length than its run's suite has."""
     expected = sealing_key_bytes(suite)
     if len(key) != expected:
         raise SuiteError(f"a sealing key of {suite} must have {expected} bytes", len(key))
@@ -132,13 +114,8 @@ def sealing_key_bytes(suite: str) -> int:
 class _Suite:
     """One suite: its KEM's keys as bytes and back. Key derivation and cipher are the same in all.
 
-    Attributes:
-        name: Name in run records.
-        kem: Key encapsulation.
-        hpke: It with key derivation and cipher, made once.
-        key_bytes: Length of a raw public key.
-        generate: Makes a fresh private key and its raw public key.
-        read_public: Reads a raw public key; raises ValueError if it is none.
+    `generate` makes a fresh private key and its raw public key, which has `key_bytes`;
+    `read_public` raises `ValueError` where a raw key is none.
     """
 
     name: str
@@ -185,15 +162,10 @@ _SUITES: Mapping[str, _Suite] = {
         _Suite(SUITE_X25519, KEM.X25519, 32, _generate_x25519, X25519PublicKey.from_public_bytes),
     )
 }
-"""Names of all suites, the default first."""
 
 
 def suite_named(name: str) -> _Suite:
-    """Find a suite.
-
-    Raises:
-        SuiteError: there is none of this name.
-    """
+    """Find a suite; `SuiteError` where there is none of this name."""
     suite = _SUITES.get(name)
     if suite is None:
         raise SuiteError("a sealing suite must be known", name)
@@ -223,9 +195,8 @@ def seal_shares(plaintext: bytes, key: bytes, *, dealing_digest: bytes) -> bytes
 def open_shares(sealed: bytes, key: bytes, *, dealing_digest: bytes) -> bytes:
     """Open an envelope of `seal_shares`.
 
-    Raises:
-        BrokenEnvelopeError: it was sealed for another pair, direction, plan or stage, with
-            another dealing, or changed.
+    Raises `BrokenEnvelopeError` where it was sealed for another pair, direction, plan or stage,
+    with another dealing, or changed.
     """
     try:
         return AESGCM(key).decrypt(_NONCE, sealed, dealing_digest)

@@ -106,9 +106,8 @@ Signature = Annotated[bytes, Length(64, 64)]
 class Message:
     """Base of all messages: frozen values that check their fields.
 
-    Class attributes:
-        TYPE: Number on the wire. PURPOSE: Purpose of a signature over it; empty for a container of
-        signed messages. MAX_BYTES: Largest frame that a receiver accepts.
+    They have a number on the wire, the purpose of a signature over them, empty for a container of
+    signed messages, and the size of the largest frame that a receiver accepts.
     """
 
     TYPE: ClassVar[int]

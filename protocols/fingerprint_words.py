@@ -17,11 +17,7 @@ _BITS = 11
 
 
 def words_of(fingerprint: bytes) -> tuple[str, ...]:
-    """Return the words of a fingerprint.
-
-    Args:
-        fingerprint: 32 bytes.
-    """
+    """Return the words of a fingerprint of 32 bytes."""
     number = int.from_bytes(fingerprint, "big") >> (8 * len(fingerprint) - WORDS * _BITS)
     places = [number >> _BITS * place & 2**_BITS - 1 for place in reversed(range(WORDS))]
     return tuple(_list()[place] for place in places)

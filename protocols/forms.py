@@ -39,11 +39,7 @@ class Form(ABC):
 
     @classmethod
     def require_enough(cls, parties: int) -> None:
-        """Check the number of parties.
-
-        Raises:
-            TooFewPartiesError: fewer than `smallest`.
-        """
+        """Refuse fewer parties than `smallest`, with `TooFewPartiesError`."""
         if parties < cls.smallest:
             raise TooFewPartiesError(received=parties, threshold=cls.smallest)
 
@@ -82,7 +78,6 @@ class Plain(Form):
 
 
 FORMS: Final[Mapping[str, type[Form]]] = {form.name: form for form in (Additive, Masked, Plain)}
-"""All forms."""
 
 DEPLOYED_FORMS: Final[Mapping[str, type[Form]]] = {
     name: form for name, form in FORMS.items() if form.hides_vectors

@@ -10,10 +10,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-    Ed25519PrivateKey,
-    Ed25519PublicKey,
-)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from protocols.errors import BadSignatureError, MalformedMessageError
 
@@ -25,11 +22,7 @@ _FINGERPRINT_DOMAIN = b"pate-fed/1/identity\0"
 
 @dataclass(frozen=True, slots=True, order=True)
 class PublicIdentity:
-    """The public half of an identity.
-
-    Attributes:
-        key: Raw Ed25519 public key, 32 bytes.
-    """
+    """The public half of an identity: a raw Ed25519 public key, 32 bytes."""
 
     key: bytes
 
@@ -43,11 +36,7 @@ class PublicIdentity:
         return hashlib.sha256(_FINGERPRINT_DOMAIN + self.key).digest()
 
     def verify(self, *, purpose: str, digest: bytes, signature: bytes) -> None:
-        """Check a signature.
-
-        Raises:
-            BadSignatureError: this identity did not sign `digest` for `purpose`.
-        """
+        """Raise `BadSignatureError` unless this identity signed `digest` for `purpose`."""
         try:
             Ed25519PublicKey.from_public_bytes(self.key).verify(
                 signature, _signed_bytes(purpose, digest)
@@ -60,12 +49,7 @@ class PublicIdentity:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SigningIdentity:
-    """An identity with its private key. Secret: never leaves its node.
-
-    Attributes:
-        private_key: Ed25519 private key.
-        public: The public half.
-    """
+    """An identity with its private key. Secret: never leaves its node."""
 
     private_key: Ed25519PrivateKey
     public: PublicIdentity = field(init=False)

@@ -33,13 +33,11 @@ class Invitation:
     """An operator's invitation to one hospital. Secret until it is used: it holds the token.
 
     Attributes:
-        federation: Name of the federation.
-        party: The hospital's name.
         address: Of the coordinator, "host:port".
         ca_certificate: The federation's own CA, PEM.
         coordinator_key: The coordinator's Ed25519 key, 32 bytes.
         token: Random, good for one request, 16 bytes.
-        expires_at: End of its validity, Unix time in seconds.
+        expires_at: Unix time in seconds.
     """
 
     federation: str
@@ -75,11 +73,7 @@ class Invitation:
 
     @classmethod
     def from_json(cls, text: str) -> Invitation:
-        """Read the text of a file.
-
-        Raises:
-            InvitationError: it is no invitation of this version, or contradicts itself.
-        """
+        """Read the text of a file; `InvitationError` where it is none or contradicts itself."""
         if len(text) > MAX_INVITATION_BYTES:
             raise InvitationError("an invitation must be a short file", len(text))
         try:
@@ -115,11 +109,7 @@ class Invitation:
 
 
 def certificate_fingerprint(pem: str) -> bytes:
-    """Return SHA-256 of a certificate, DER, 32 bytes.
-
-    Raises:
-        InvitationError: it is no certificate.
-    """
+    """Return SHA-256 of a certificate, DER, 32 bytes; `InvitationError` where it is none."""
     try:
         certificate = x509.load_pem_x509_certificate(pem.encode())
     except ValueError as error:
@@ -143,11 +133,7 @@ def token_digest(token: bytes) -> bytes:
 
 
 def read_audit_head(frame: bytes, site: PublicIdentity) -> AuditHead:
-    """Read where a hospital's audit log stands, as it once signed it.
-
-    Raises:
-        ProtocolError: it is none, or another's.
-    """
+    """Read where a hospital's audit log stands, as it signed that, or raise `ProtocolError`."""
     signed = wire.decode(frame)
     signed.verify(site)
     head = wire.expect(signed, AuditHead)

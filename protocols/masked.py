@@ -43,11 +43,7 @@ class MaskedSum(Masked, SecureSum):
         pair_keys: Mapping[int, bytes],
         self_key: bytes = b"",
     ) -> None:
-        """See `SecureSum.hide`.
-
-        Raises:
-            InvalidVectorError: there is no self key.
-        """
+        """See `SecureSum.hide`; needs a self key."""
         self.require_enough(len(pair_keys) + 1)
         if len(self_key) != KEY_BYTES:
             raise InvalidVectorError(f"a self key must have {KEY_BYTES} bytes", len(self_key))

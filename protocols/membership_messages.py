@@ -30,7 +30,6 @@ class JoinRequest(Message):
     """A hospital asks to join a federation; the operator approves it after a telephone call.
 
     Attributes:
-        coordinator: Fingerprint of the coordinator that invited it.
         token: The invitation's token, good for one request.
         party_name: The hospital's name, from the invitation.
         identity_key: Its Ed25519 key, compared by telephone.
@@ -72,10 +71,8 @@ class Membership(Message):
     """The coordinator's answer to a request or a query.
 
     Attributes:
-        federation: Name of the federation.
         state: "requested", "member", "suspended" or "revoked".
         teachers: With how many teachers it was approved; 0 until it is a member.
-        answered_at: When.
         peer_names: The other members. Their keys are checked by nobody until the hospital's own
             people did.
         peer_keys: Their Ed25519 keys, in the same order.
@@ -96,12 +93,7 @@ class Membership(Message):
 
 @message(25, "pool query")
 class PoolQuery(Message):
-    """A hospital asks for a part of a pool of public queries.
-
-    Attributes:
-        pool: Digest of the pool.
-        offset: First byte that is wanted.
-    """
+    """A hospital asks for a part of a pool of public queries, from the byte `offset` on."""
 
     coordinator: Digest
     sender: Digest
@@ -114,10 +106,7 @@ class PoolQuery(Message):
 class ResultsQuery(Message):
     """A hospital that took part in a run asks for a part of one file of its results.
 
-    Attributes:
-        run: Id of the run.
-        file: Path of the file in the run's directory, one of a fixed list.
-        offset: First byte that is wanted.
+    `file` is a path in the run's directory, one of a fixed list; `offset` the first byte.
     """
 
     coordinator: Digest
@@ -132,9 +121,7 @@ class ResultsQuery(Message):
 class AuditHead(Message):
     """Where a hospital's audit log stands, given away so that its end cannot be cut unnoticed.
 
-    Attributes:
-        records: How many there are.
-        head: Link of the last of them: it commits to all.
+    `head` is the link of the last of its `records`: it commits to all.
     """
 
     party: Digest

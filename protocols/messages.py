@@ -1,37 +1,9 @@
 """Every message of a run, as a frozen value that is checked when it is made.
 
-One run, in order (C the coordinator, P a party; `*` relayed between parties)::
-
-    asking    C -> P  RunInquiry          would you take part? to each that is there
-              P -> C  RunReadiness        what its people decided, and when
-    setup     C -> P  RunOffer            who calls, which form, until when
-              P -> C  KeyStatement        identity, sealing key and nonce for this run
-              C -> P  RunRecord           all statements; its digest is the run's id
-              P -> C  EnvelopeBundle *    a sealed share of the pair root for each peer
-              C -> P  EnvelopeBundle      those addressed to this party
-              P -> C  Confirmations *     a MAC under the pair root for each peer
-              C -> P  SetupClosing        those for this party, and what all parties sent
-              P -> C  Ready               transcript head
-    batch     C -> P  Plan                the queries and their terms
-              P -> C  MaskedVector        y, or Refusal
-              C -> P  Settlement          released, or void; travels with the next message
-    masked    P -> C  ShareBundle *       before y: hashes and sealed shares of this batch's keys
-              C -> P  SetProposal         whose y's to open, or that the plan is to be closed
-              P -> C  VerdictMacs *       the verdict below, for each peer
-              P -> C  Verdict             the party agrees, once for each plan
-              C -> P  VerdictMacs         those for this party; or a Certificate
-              C -> P  ShareBundle         hashes of all survivors, shares for this party
-              P -> C  Reveal              its shares of the keys still in the sum, of no others
-    blame     C -> P  BlameRequest        which row of a void plan was wrong
-              P -> C  StreamSums          the sum of each of its streams over that row
-    closing   C -> P  Closing             the run is over
-              P -> C  HeadStatement *     transcript head, signed
-              C -> P  HeadBundle          everybody's heads, to compare
-              P -> C  Ready
-
-`membership` has the messages outside a run, `fields` the types of the fields, which carry their
-bounds; `wire` gives the bytes. Parties are named by fingerprint (`sender`, `coordinator`), a run, a
-plan and the subject of an answer by their digest.
+The flow of a run is in docs/reference/messages.md: who sends which message when. `membership` has
+the messages outside a run, `fields` the types of the fields, which carry their bounds; `wire` gives
+the bytes. Parties are named by fingerprint (`sender`, `coordinator`), a run, a plan and the subject
+of an answer by their digest.
 """
 
 from __future__ import annotations
@@ -77,12 +49,8 @@ class RunInquiry(Message):
     """The coordinator asks, before an offer, whether a party would take part.
 
     It goes to each party that can be reached, whether or not the others can. It charges nothing and
-    enters no run; a party that has not decided asks its people.
-
-    Attributes:
-        seats: Fingerprints of all parties, ascending.
-        form, ring_bits, suite, threshold, colluders, dropouts, simulated, terms: As in the
-            `RunRecord` that would follow.
+    enters no run; a party that has not decided asks its people. `seats` are fingerprints,
+    ascending; the rest is as in the `RunRecord` that would follow.
     """
 
     coordinator: Digest
@@ -135,7 +103,6 @@ class KeyStatement(Message):
     Attributes:
         offer_digest, expires_at: Of the offer that it answers.
         sealing_key: Key of the run's suite, for envelopes of this run.
-        nonce: Fresh random bytes.
         role: "party".
         journal_counter: Counter of the party's journal: it never goes back (rule R4).
     """
@@ -154,10 +121,9 @@ class RunRecord(Message):
     """Everything that is fixed for a run; the digest of this message is the run's id.
 
     Attributes:
-        offer_digest: The offer that it follows.
+        offer_digest, form, ring_bits, suite, expires_at, simulated: Of the offer that it follows.
         statements: Signed `KeyStatement` frames, in the order of the parties' fingerprints: a
             party's place is its seat, and decides the sign of its shares.
-        form, ring_bits, suite, expires_at, simulated: As in the offer.
         threshold: Parties needed to open the sum.
         colluders: Parties that may collude with the coordinator.
         dropouts: Parties that may be lost.
@@ -235,10 +201,9 @@ MOST_REFUSED = 2**12
 
 @message(30, "inquiry", most_bytes=1024 * KIB)
 class Inquiry(Message):
-    """The coordinator asks, before a plan, whether a party would serve it. Nothing is charged.
+    """The coordinator asks, before a plan of these terms, whether a party would serve it.
 
-    Attributes:
-        terms: As in the plan that would follow.
+    Nothing is charged.
     """
 
     run_id: Digest
@@ -249,10 +214,8 @@ class Inquiry(Message):
 class Readiness(Message):
     """A party has keys and budget for the plan of an inquiry, but for some of its items.
 
-    It is no promise: an answer meanwhile, in another federation, may change it.
-
-    Attributes:
-        refused: Places of the items that it would refuse, ascending, in the inquiry's terms.
+    It is no promise: an answer meanwhile, in another federation, may change it. `refused` are
+    places of items in the inquiry's terms, ascending.
     """
 
     subject: Digest
@@ -284,9 +247,8 @@ class Plan(Message):
 class MaskedVector(Message):
     """y: a party's vector under its pair keys. Looks uniform to the coordinator.
 
-    Attributes:
-        body: Ring elements, little-endian. One that came is a view into its frame: it may have many
-            megabytes, and is copied nowhere.
+    `body` has ring elements, little-endian. One that came is a view into its frame: it may have
+    many megabytes, and is copied nowhere.
     """
 
     plan_digest: Digest
@@ -310,13 +272,10 @@ class MaskedVector(Message):
 
 @message(35, MaskedVector.PURPOSE, most_bytes=256)
 class VectorHead(Message):
-    """The signed part of a y: its length, and a digest in place of its ring elements.
+    """The signed part of a y: its length, and SHA-256 of its body in place of the ring elements.
 
     The signature of a `MaskedVector` is that of its head. So whoever has a y of a wrong length can
     prove its sender's fault to everybody, in two hundred bytes.
-
-    Attributes:
-        body_digest: SHA-256 of the body.
     """
 
     plan_digest: Digest
@@ -409,10 +368,8 @@ class Dealing(Message):
 class ShareBundle(Message):
     """Shares on their way: all of one dealer, or all for one holder.
 
-    Attributes:
-        dealings: Signed `Dealing` frames: the sender's own, or in seat order those of all other
-            survivors.
-        envelopes: Sealed columns in seat order: to every other party, or from all other survivors.
+    `dealings` are signed `Dealing` frames, `envelopes` sealed columns: the sender's own dealing and
+    a column for every other party, or those of all other survivors, in seat order.
     """
 
     plan_digest: Digest
@@ -438,9 +395,7 @@ class Verdict(Message):
     """A party's one word on a plan: this set opens, or the plan is closed and nothing ever opens.
 
     It names no sender: equal verdicts of all parties are the same bytes but for the signature.
-
-    Attributes:
-        survivors: Parties whose y's open, in seat order; empty: the plan is closed.
+    `survivors` are in seat order; none close the plan.
     """
 
     plan_digest: Digest
@@ -451,10 +406,8 @@ class Verdict(Message):
 class Certificate(Message):
     """Enough equal verdicts on one plan, so that no other verdict can have as many.
 
-    Attributes:
-        plan_digest, survivors: As in the verdicts.
-        signers: Fingerprints of the parties that gave them, in seat order.
-        signatures: Each signer's signature over the `Verdict`, in the same order.
+    `signers` are the fingerprints of the parties that gave them, in seat order, `signatures` theirs
+    over the `Verdict`, in the same order.
     """
 
     plan_digest: Digest
@@ -473,11 +426,8 @@ class VerdictMacs(Message):
     """A verdict authenticated between each two parties: by one party to all, or by all to one.
 
     A party checks a hundred of these in the time of two signatures. The signatures go into the
-    settlement's `Certificate`, for parties that were not there and for the transcript.
-
-    Attributes:
-        macs: One for each other party in seat order, under the pair's keys of the plan; empty where
-            there is none.
+    settlement's `Certificate`, for parties that were not there and for the transcript. `macs` are
+    in seat order, under the pairs' keys of the plan; empty where there is none.
     """
 
     plan_digest: Digest
@@ -488,11 +438,9 @@ class VerdictMacs(Message):
 class Reveal(Message):
     """A holder's shares of the keys that are still in the sum of a certified set.
 
-    Attributes:
-        opening_digest: Which verdict it follows, and which dealings it was held against:
-            `rounds.contribution.opening_digest`.
-        disclosures: For each survivor in seat order, `dealing.disclose` of its shares; empty where
-            its shares differed from its signed hashes.
+    `opening_digest` (`rounds.contribution`) binds the verdict, and the dealings that the shares
+    were held against. `disclosures` are `dealing.disclose` for each survivor in seat order; empty
+    where the shares differed from the signed hashes.
     """
 
     opening_digest: Digest

@@ -25,12 +25,7 @@ _OUTER_PAD = bytes(byte ^ 0x5C for byte in range(256))
 
 
 def make_root(halves: Mapping[bytes, bytes], *, run_id: bytes) -> bytes:
-    """Mix both ends' halves into the root of epoch 0 of a run, 32 bytes.
-
-    Args:
-        halves: 32 random bytes of each end, by its fingerprint.
-        run_id: Digest of the run record.
-    """
+    """Mix both ends' halves, 32 random bytes by fingerprint, into a run's root of epoch 0."""
     lower, higher = sorted(halves)
     return _derive(halves[lower] + halves[higher], salt=run_id, label=b"root\0" + lower + higher)
 
@@ -70,9 +65,8 @@ class PairRoots:
     def advance(self, epoch: int) -> None:
         """Move to a later epoch and drop all earlier roots.
 
-        Raises:
-            KeyReuseError: `epoch` is not ahead (its roots are gone, or were used), or more than
-                `MAX_SKIPPED_EPOCHS` ahead.
+        Raises `KeyReuseError` where `epoch` is not ahead (its roots are gone, or were used), or
+        more than `MAX_SKIPPED_EPOCHS` ahead.
         """
         if not self._epoch < epoch <= self._epoch + MAX_SKIPPED_EPOCHS:
             raise KeyReuseError(

@@ -42,7 +42,7 @@ def is_party_name(name: str) -> bool:
         and all(_is_letter(one) or one in _BETWEEN for one in name)
         and _is_letter(name[0])
         and _is_letter(name[-1])
-        and len({_script(one) for one in name} & _ALIKE) <= 1
+        and len({unicodedata.name(one, "").partition(" ")[0] for one in name} & _ALIKE) <= 1
     )
 
 
@@ -55,10 +55,6 @@ def _is_letter(one: str) -> bool:
     if one in _WITHOUT_SHAPE:
         return False
     return one in _DIGITS or one in _LONG_AND_AGAIN or unicodedata.category(one) in _LETTERS
-
-
-def _script(one: str) -> str:
-    return unicodedata.name(one, "").partition(" ")[0]
 
 
 def _folded(name: str) -> str:

@@ -59,10 +59,8 @@ def fastest_keystream(clock: Callable[[], float], *, rounds: int = 40) -> Keystr
     """Time both back ends for some 5 ms, and return the faster one.
 
     On a busy machine the slower one may win: masking then takes longer, with the same bytes.
-
-    Args:
-        clock: Seconds, of this thread's CPU time if there is such a clock.
-        rounds: Tries of each; the best one counts, since noise only adds time.
+    `clock` gives seconds, of this thread's CPU time if there is such a clock. The best of `rounds`
+    tries counts, since noise only adds time.
     """
     keystreams = (ctr_keystream, gcm_keystream)
     buffer = bytearray(len(_ZEROS))
@@ -82,20 +80,13 @@ def add_streams(
     ring: Ring,
     keystream: Keystream = ctr_keystream,
 ) -> None:
-    """Add (sign +1) or subtract (sign -1) the stream of each key to `words`, in place.
+    """Add (sign +1) or subtract (sign -1) the stream of each 32-byte key to `words`, in place.
 
     Works block by block with the keys inside, so that memory does not grow with their number. Where
-    `words` are not aligned to machine words, for example inside a frame, adding would take three
-    times as long. There the block is added in a separate buffer.
+    `words` (one axis, writeable) are not aligned to machine words, for example inside a frame,
+    adding would take three times as long. There the block is added in a separate buffer.
 
-    Args:
-        words: Ring elements; one axis, writeable; changed.
-        signed_keys: Sign and 32-byte key of each stream.
-        ring: Ring of `words`.
-        keystream: Back end; both give the same bytes.
-
-    Raises:
-        InvalidVectorError: the vector is longer than a stream may be.
+    Raises `InvalidVectorError` where the vector is longer than a stream may be.
     """
     if words.nbytes > MAX_STREAM_BYTES:
         raise InvalidVectorError(

@@ -26,8 +26,7 @@ _BLOCK_WORDS = 64 * 1024
 class Ring:
     """Integers modulo 2^bits; wrap-around is the addition.
 
-    Attributes:
-        bits: Word size: 32 in every run; 8 and 16 let tests try every value.
+    `bits` is 32 in every run; 8 and 16 let tests try every value.
     """
 
     bits: int = 32
@@ -51,17 +50,10 @@ class Ring:
         return words * int(self.word_type.itemsize)
 
     def encode(self, values: NDArray[np.int64], *, out: Words | None = None) -> Words:
-        """Map signed integers to ring elements.
+        """Map signed integers in [-2^(bits-1), 2^(bits-1)), on one axis, to ring elements.
 
-        Args:
-            values: Whole numbers in [-2^(bits-1), 2^(bits-1)); one axis.
-            out: Where to write the words; a new array if None. Unspecified if this raises.
-
-        Returns:
-            The words, same shape as `values`.
-
-        Raises:
-            InvalidVectorError: not integers, not one axis, or out of range.
+        Writes to `out`, or to a new array if None. Raises `InvalidVectorError` where they are not
+        integers, not on one axis, or out of range; `out` is unspecified then.
         """
         raw = np.asarray(values)
         if raw.ndim != 1 or raw.dtype.kind not in "iu":
@@ -105,11 +97,7 @@ class Ring:
         return np.frombuffer(buffer, dtype=self.word_type)
 
     def from_bytes(self, body: bytes | memoryview) -> Words:
-        """View little-endian bytes as words, without a copy.
-
-        Raises:
-            InvalidVectorError: the length is no multiple of the word size.
-        """
+        """View little-endian bytes of whole words as words, without a copy."""
         if len(body) % self.word_type.itemsize:
             raise InvalidVectorError(
                 f"bytes must come in words of {self.word_type.itemsize}", len(body)

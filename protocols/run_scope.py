@@ -16,12 +16,8 @@ class RunScope:
     """The facts of a run that a person approves: they stay the same when it is offered again.
 
     The terms hold the run's name, so an approval is of one run, with one budget and one set of
-    caps.
-
-    Attributes:
-        coordinator: Fingerprint of the coordinator: an approval holds in its federation alone.
-        seats: Fingerprints of all parties, in seat order.
-        terms, form, ring_bits, suite, threshold, colluders, dropouts: As in the `RunRecord`.
+    caps. An approval holds in one coordinator's federation alone. `seats` are fingerprints, in seat
+    order; the rest is as in the `RunRecord`.
     """
 
     coordinator: bytes

@@ -15,20 +15,14 @@ from numpy.typing import NDArray
 
 from protocols.errors import TooFewSharesError
 from protocols.forms import Form
-from protocols.prg import Keystream, add_streams, ctr_keystream
+from protocols.prg import Keystream, add_streams, ctr_keystream, expand
 from protocols.ring import Ring, Words
 
 SignedKey = tuple[int, bytes]
-"""Sign and key of a stream."""
 
 
 class SecureSum(Form):
-    """The sum of a form.
-
-    Attributes:
-        ring: Where shares are added.
-        keystream: Back end of the expansion; all give the same bytes.
-    """
+    """The sum of a form, in a ring; every `keystream` gives the same bytes."""
 
     def __init__(self, ring: Ring | None = None, *, keystream: Keystream = ctr_keystream) -> None:
         self.ring = ring if ring is not None else Ring()
@@ -73,9 +67,7 @@ class SecureSum(Form):
     ) -> None:
         """Turn an encoded vector, x, into y in place; see `shard`. Secret until this returns.
 
-        Raises:
-            InvalidVectorError: a key is no key; nothing was hidden.
-            TooFewPartiesError: fewer parties than `smallest`; nothing was hidden.
+        Where it raises, nothing was hidden.
         """
 
     def merge(self, total: Words, masked: Words) -> None:
@@ -83,11 +75,7 @@ class SecureSum(Form):
         self.ring.add(total, masked)
 
     def require_survivors(self, survivors: int, *, parties: int) -> None:
-        """Check the number of received y's.
-
-        Raises:
-            TooFewSharesError: fewer than `threshold`.
-        """
+        """Refuse fewer y's than `threshold`, with `TooFewSharesError`."""
         threshold = self.threshold(parties)
         if survivors < threshold:
             raise TooFewSharesError(received=survivors, threshold=threshold)
@@ -95,27 +83,18 @@ class SecureSum(Form):
     def leftovers(
         self, survivors: Collection[int], *, parties: int
     ) -> Iterator[tuple[int, int, int]]:
-        """Name the streams still in the total of the survivors' y's.
-
-        Args:
-            survivors: Seats whose y's were added.
-            parties: Number of all seats.
+        """Name the streams still in the total of the y's of these seats, enough to open it.
 
         Yields:
             Dealer's seat, seat that its key is with (its own for the self mask), sign.
-
-        Raises:
-            TooFewSharesError: fewer survivors than the form needs.
         """
         self.require_survivors(len(survivors), parties=parties)
         yield from ()
 
     def unshard(self, total: Words, *, streams: Sequence[SignedKey] = ()) -> NDArray[np.int64]:
-        """Open the total of the survivors' y's: the sum of their vectors, as signed integers.
+        """Open a total of y's, which changes: the sum of their vectors, as signed integers.
 
-        Args:
-            total: All y's added; changed.
-            streams: Those of `leftovers`, to be subtracted.
+        `streams` are those of `leftovers`, to be subtracted.
         """
         add_streams(
             total,
@@ -124,6 +103,12 @@ class SecureSum(Form):
             keystream=self.keystream,
         )
         return self.ring.decode(total)
+
+    def row_sum(self, key: bytes, row: int, *, row_words: int) -> int:
+        """Add the words of a stream over one row of a plan, modulo the ring."""
+        end = (row + 1) * row_words
+        words = expand(key, end, ring=self.ring, keystream=self.keystream)[end - row_words :]
+        return int(words.sum(dtype=np.uint64)) % (1 << self.ring.bits)
 
     def empty_total(self, words: int) -> Words:
         """Return the total before any party's y."""
@@ -147,10 +132,6 @@ def run_secure_sum(
 
     Returns:
         The sum of the survivors' vectors, wrapped into the ring's signed range; shape (words,).
-
-    Raises:
-        TooFewPartiesError: fewer parties than the form needs.
-        TooFewSharesError: fewer survivors than the form needs.
     """
     parties = len(vectors)
     form.require_enough(parties)

@@ -37,13 +37,8 @@ Elements = NDArray[np.int64]
 class Shamir:
     """Sharing among n holders, of whom any `threshold` can join. Holder h stands at x = h + 1.
 
-    Args:
-        threshold: Shares that join a secret.
-        parties: Holders.
-        prime: Size of the field; above the number of holders.
-
-    Raises:
-        InvalidSharingError: no such sharing.
+    `prime`, the size of the field, is above the number of holders. Raises `InvalidSharingError`
+    where there is no such sharing.
     """
 
     def __init__(self, threshold: int, parties: int, *, prime: int = PRIME) -> None:
@@ -57,17 +52,10 @@ class Shamir:
         self.prime = prime
 
     def split(self, secrets: Elements, *, random_bytes: Callable[[int], bytes]) -> Elements:
-        """Share secrets, each on a fresh random polynomial.
+        """Share field elements of shape (secrets, words), each on a fresh random polynomial.
 
-        Args:
-            secrets: Field elements; shape (secrets, words).
-            random_bytes: Cryptographic random numbers.
-
-        Returns:
-            Shares; shape (parties, secrets, words).
-
-        Raises:
-            InvalidSharingError: an element is outside the field.
+        Returns shares, of shape (parties, secrets, words). Raises `InvalidSharingError` where an
+        element is outside the field.
         """
         if secrets.size and not 0 <= secrets.min() <= secrets.max() < self.prime:
             raise InvalidSharingError("a secret must be of field elements")
@@ -82,14 +70,11 @@ class Shamir:
         return shares.reshape(self.parties, *secrets.shape)
 
     def join(self, shares: Elements, *, holders: Sequence[int]) -> Elements:
-        """Find the secrets from `threshold` shares of each.
+        """Find the secrets, of shape (...), from `threshold` shares of each.
 
         Args:
             shares: One row per holder; shape (threshold, ...).
             holders: The holder of each row, none twice.
-
-        Returns:
-            The secrets; shape (...).
 
         Raises:
             TooFewSharesError: fewer rows than the threshold.
@@ -137,11 +122,7 @@ def secrets_to_elements(secrets: Sequence[bytes]) -> Elements:
 
 
 def elements_to_secrets(elements: Elements) -> list[bytes]:
-    """Give secrets back as bytes; the inverse of `secrets_to_elements`.
-
-    Raises:
-        WrongShareError: an element is no word, so some share was wrong.
-    """
+    """Give secrets back as bytes; `WrongShareError` where an element is no word."""
     if elements.size and elements.max() >= PRIME - 1:
         raise WrongShareError("shares must join to a secret of words")
     return [row.astype(_WORD).tobytes() for row in elements]
@@ -150,9 +131,7 @@ def elements_to_secrets(elements: Elements) -> list[bytes]:
 def write_shares(shares: Elements, *, out: NDArray[np.uint16]) -> None:
     """Write shares: the 16 words of each, then a word whose bits mark the words equal to 65536.
 
-    Args:
-        shares: Shape (..., 16).
-        out: Shape (..., 17).
+    The last axis of `shares` is 16, of `out` 17.
     """
     # 65536, the one element that is no word, is written as zero with its bit set.
     np.copyto(out[..., :SECRET_WORDS], shares, casting="unsafe")
@@ -162,11 +141,7 @@ def write_shares(shares: Elements, *, out: NDArray[np.uint16]) -> None:
 
 
 def split_shares(joined: bytes) -> Elements:
-    """Read concatenated shares, strictly; the inverse of `write_shares`.
-
-    Raises:
-        WrongShareError: no whole shares, or bytes outside the format.
-    """
+    """Read concatenated shares, strictly, or raise `WrongShareError`; see `write_shares`."""
     if len(joined) % SHARE_BYTES:
         raise WrongShareError(f"shares must have {SHARE_BYTES} bytes each", len(joined))
     words = np.frombuffer(joined, dtype=_WORD).reshape(-1, SECRET_WORDS + 1)

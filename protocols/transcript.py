@@ -34,13 +34,7 @@ EMPTY_HEAD = hashlib.sha256(_DOMAIN).digest()
 
 @dataclass(frozen=True, slots=True)
 class EntrySignature:
-    """Who signed the message of an entry, or one of the messages that an entry stands for.
-
-    Attributes:
-        sender: Fingerprint of the signer.
-        digest: SHA-256 of the signed message, 32 bytes.
-        signature: 64 bytes.
-    """
+    """Who signed the message of an entry, or one of the messages that an entry stands for."""
 
     sender: bytes
     digest: bytes
@@ -49,14 +43,10 @@ class EntrySignature:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptEntry:
-    """One link of the chain.
+    """One link of the chain, e.g. of the kind "plan"; `head` is the chain's after it.
 
-    Attributes:
-        kind: Kind of the step, e.g. "plan".
-        digest: SHA-256 of the message, 32 bytes.
-        head: Head of the chain after this entry, 32 bytes.
-        signatures: Those of its messages, where they are known; they are not in the chain.
-        survivors: Of a verdict, the set that opens, where it is known; empty: the plan is closed.
+    `signatures` are those of its messages, where they are known; they are not in the chain.
+    `survivors` are, of a verdict, the set that opens, where it is known; empty: the plan is closed.
     """
 
     kind: str
@@ -68,11 +58,7 @@ class TranscriptEntry:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """A chain of entries, append-only.
-
-    Attributes:
-        entries: All entries, oldest first.
-    """
+    """A chain of entries, append-only, the oldest first."""
 
     entries: tuple[TranscriptEntry, ...] = ()
 
@@ -109,7 +95,6 @@ class HeadsRecord:
     Attributes:
         stage: "setup" (`Ready` messages) or "closing" (`HeadStatement` messages).
         after: Number of entries before it.
-        epoch: Epoch of the run then.
         signed: Statement of each party that was heard, by fingerprint in seat order.
     """
 
@@ -126,10 +111,7 @@ def transcript_lines(
     parties: Sequence[PublicIdentity],
     coordinator: SigningIdentity,
 ) -> list[dict[str, object]]:
-    """Return the coordinator's chain, with the parties' heads in order, as lines of plain data.
-
-    The parties are in seat order; the coordinator signs every head.
-    """
+    """Return the coordinator's chain, with heads of parties, signed, as lines of plain data."""
     waiting = list(heads)
     lines = [_identities(parties, coordinator)]
     for place, entry in enumerate(transcript.entries, start=1):
@@ -142,12 +124,9 @@ def transcript_lines(
 def seal_files(
     files: Mapping[str, str], *, head: bytes, coordinator: SigningIdentity
 ) -> dict[str, object]:
-    """Bind the files of a run's results to its transcript; return the seal as plain data.
+    """Bind the files of a run's results to its last head; return the seal as plain data.
 
-    Args:
-        files: SHA-256 in hex of each, by its path.
-        head: Last head of the run's chain.
-        coordinator: Signs them.
+    `files` has SHA-256 in hex of each, by its path.
     """
     signature = coordinator.sign(purpose=_RESULTS, digest=_files_digest(files, head))
     return {"head": head.hex(), "files": dict(files), "signature": signature.hex()}
@@ -156,9 +135,7 @@ def seal_files(
 def verify_seal(seal: Mapping[str, Any], *, coordinator: PublicIdentity) -> None:
     """Check who sealed the files of a run.
 
-    Raises:
-        BadSignatureError: another identity, or other files, or another head.
-        LookupError, TypeError, ValueError: the seal is malformed.
+    Raises `BadSignatureError`, or `LookupError`, `TypeError` or `ValueError` if it is malformed.
     """
     files, head = seal["files"], bytes.fromhex(seal["head"])
     coordinator.verify(
@@ -173,15 +150,9 @@ def altered_file(
 ) -> str:
     """Return the path of a file that differs from the transcript's seal; "" if none does.
 
-    Args:
-        seal: Content of a `seal.json`.
-        transcript: Content of the transcript, a good one.
-        digests: SHA-256 in hex of each existing file, by its path.
-        coordinator: Identity that must have sealed them.
-
-    Raises:
-        BadSignatureError: the seal is another's, or of other files, or of another run.
-        LookupError, TypeError, ValueError, RecursionError: the seal is malformed.
+    `seal` is the content of a `seal.json`, `transcript` that of a good one, `digests` SHA-256 in
+    hex of each existing file, by its path. Raises `BadSignatureError` where the seal is another's,
+    or of other files, or of another run; otherwise as `verify_seal`.
     """
     said = json.loads(seal)
     verify_seal(said, coordinator=coordinator)

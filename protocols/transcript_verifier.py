@@ -28,7 +28,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 EXIT_GOOD, EXIT_USAGE, EXIT_BROKEN = 0, 2, 5
 MAX_BYTES = 2**28
-"""Largest file that is read."""
 
 FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "": ("identities",),
@@ -50,7 +49,7 @@ _LEAST_HEADS = 3
 
 @dataclass(frozen=True, slots=True)
 class TranscriptCheck:
-    """The result of a check.
+    """The result of a check; ids, heads and fingerprints are in hex.
 
     Attributes:
         line: Number of the first bad line, from 1; None if the transcript is good.
@@ -58,11 +57,9 @@ class TranscriptCheck:
         must: The rule that the line breaks.
         got: What broke it; empty where that says no more.
         entries: Good entries before it.
-        run_id: The run's id, in hex; empty if no run record was good.
-        head: Head after the last good entry, in hex.
-        coordinator: Fingerprint of the coordinator's key in the file, in hex.
-        parties: Fingerprints of the parties' keys in the file, in seat order.
-        heads_compared: Of those among them that signed the last head.
+        run_id: Empty if no run record was good.
+        head: Head after the last good entry.
+        heads_compared: Of the parties, which are in seat order, those that signed the last head.
     """
 
     line: int | None = None
@@ -105,12 +102,9 @@ def verify_transcript(
 ) -> TranscriptCheck:
     """Check the content of a `transcript.jsonl`; never raises.
 
-    Args:
-        text: The content.
-        coordinator: Fingerprint that the coordinator must have, in hex; None: any.
-        parties: Fingerprints that must be those of all parties, in hex; none: any.
-        may_be_open: Whether the parties' last heads may be missing, or too few: something may
-            then have been cut off at the end.
+    The coordinator must have this fingerprint, in hex, if one is given, and all parties those.
+    `may_be_open` allows that the parties' last heads are missing, or too few: something may then
+    have been cut off at the end.
     """
     chain = _Chain(coordinator, frozenset(parties), may_be_open)
     *lines, rest = text.split("\n")
@@ -287,7 +281,6 @@ class _Chain:
         _require(digest == expected, "an entry must be the signed message")
 
     def _certificate(self, content: dict[str, object], digest: bytes) -> None:
-        """Check that enough parties gave this verdict on the plan before it."""
         survivors = [_hex(each, 32) for each in _list(content["survivors"])]
         chosen = [seat for seat in self.seats if seat in survivors]
         _require(survivors == chosen, "survivors must be parties, in order, none twice")
@@ -303,7 +296,6 @@ class _Chain:
             _require(given == digest, "all verdicts must be equal")
 
     def _signed(self, sender: bytes, item: Any, purpose: str) -> bytes:
-        """Check a signature; return the digest that it is of."""
         _fields(item, {"sender", "digest", "signature"})
         digest = _hex(item["digest"], 32)
         _verify(self.keys[sender], purpose, digest, _hex(item["signature"], 64))

@@ -28,11 +28,7 @@ def encode_value(value: Value) -> bytes:
 
 
 def decode_value(data: bytes) -> Any:
-    """Decode plain data, strictly; the inverse of `encode_value`.
-
-    Raises:
-        MalformedMessageError: not canonical, or not plain data.
-    """
+    """Decode plain data, strictly, or raise `MalformedMessageError`; see `encode_value`."""
     value = loads(data)
     _require_plain(value)
     if encode_value(value) != data:
@@ -54,10 +50,9 @@ def digest(*pieces: Piece) -> bytes:
 
 
 def loads(data: bytes) -> Any:
-    """Read CBOR without tags, of bounded depth; it need not be canonical.
+    """Read CBOR without tags, of bounded depth, or raise `MalformedMessageError`.
 
-    Raises:
-        MalformedMessageError: it is none.
+    It need not be canonical.
     """
     try:
         return cbor2.loads(

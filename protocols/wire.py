@@ -30,7 +30,6 @@ MESSAGE_TYPES: dict[int, type[Message]] = dict(
         if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
     )
 )
-"""Every type of message by its number."""
 
 PACKET_FORM = "pate-fed/1/packet"
 """The form that a framework's container of bytes names where it carries a packet."""
@@ -51,14 +50,7 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A decoded frame.
-
-    Attributes:
-        message: The message.
-        signature: 64 bytes, or empty for a container.
-        digest: `digest_of` the message, 32 bytes.
-        frame: The bytes as they came.
-    """
+    """A decoded frame, with `digest_of` its message; the signature of a container is empty."""
 
     message: Message
     signature: bytes = field(repr=False)
@@ -66,11 +58,7 @@ class Signed:
     frame: bytes = field(repr=False)
 
     def verify(self, signer: PublicIdentity) -> None:
-        """Check that `signer` signed this message.
-
-        Raises:
-            BadSignatureError: it did not.
-        """
+        """Raise `BadSignatureError` unless `signer` signed this message."""
         signer.verify(purpose=self.message.PURPOSE, digest=self.digest, signature=self.signature)
 
 
@@ -88,11 +76,7 @@ def sign(message: Message, identity: SigningIdentity) -> Signed:
 
 
 def head_frame(signed: Signed) -> bytes:
-    """Return the frame of a y's head, under the signature of the y.
-
-    Raises:
-        MalformedMessageError: it is no y.
-    """
+    """Return the frame of a y's head, under the signature of the y."""
     return _frame_of(_encoded(expect(signed, MaskedVector).head), signed.signature)
 
 
@@ -100,9 +84,6 @@ class VectorFrame:
     """The frame of a `MaskedVector` in the making, in one buffer, for a y of `size` bytes.
 
     y may have many megabytes: it is written where it is sent from, and copied nowhere.
-
-    Raises:
-        MalformedMessageError: a field out of bounds.
     """
 
     def __init__(self, *, plan_digest: bytes, sender: bytes, size: int) -> None:
@@ -125,14 +106,7 @@ class VectorFrame:
         return self._buffer.getbuffer()[self._body]
 
     def sign(self, identity: SigningIdentity) -> tuple[bytes, bytes]:
-        """Sign `body`, once.
-
-        Returns:
-            The frame, and the digest of its message.
-
-        Raises:
-            BufferError: somebody holds `body`.
-        """
+        """Sign `body`, which nobody may hold any more, once; return frame and message digest."""
         with self._buffer.getbuffer() as frame:
             body_digest = hashlib.sha256(frame[self._body]).digest()
         size = self._body.stop - self._body.start
@@ -151,10 +125,9 @@ def contain(message: Message) -> bytes:
 
 
 def decode(frame: bytes) -> Signed:
-    """Decode one frame, strictly.
+    """Decode one frame, strictly: the canonical form of a message of this version.
 
-    Raises:
-        MalformedMessageError: it is not the canonical form of a message of this version.
+    Raises `MalformedMessageError` where it is none.
     """
     message_type = _announced_type(frame)
     if message_type is MaskedVector and len(frame) >= _LARGE:
@@ -178,11 +151,7 @@ def decode(frame: bytes) -> Signed:
 
 
 def expect(signed: Signed, message_type: type[M]) -> M:
-    """Return the message as `message_type`.
-
-    Raises:
-        MalformedMessageError: it is of another type.
-    """
+    """Return the message as `message_type`; `MalformedMessageError` where it is of another."""
     if not isinstance(signed.message, message_type):
         raise MalformedMessageError(
             f"the message must be a {message_type.__name__}", type(signed.message).__name__
@@ -191,11 +160,7 @@ def expect(signed: Signed, message_type: type[M]) -> M:
 
 
 def pack(frames: list[bytes]) -> bytes:
-    """Join the frames of one exchange into a packet: a CBOR list of bytes.
-
-    Raises:
-        ValueError: more than `MAX_PACKET_FRAMES` frames: nobody would take it.
-    """
+    """Join at most `MAX_PACKET_FRAMES` frames of one exchange to a packet: a CBOR list of bytes."""
     if len(frames) > MAX_PACKET_FRAMES:
         raise ValueError(f"a packet must have at most {MAX_PACKET_FRAMES} frames")
     pieces = [bytes((0x80 | len(frames),))]
@@ -207,9 +172,8 @@ def pack(frames: list[bytes]) -> bytes:
 def unpack(packet: bytes, *, max_bytes: int) -> list[bytes]:
     """Split a packet into its frames; the inverse of `pack`.
 
-    Raises:
-        MalformedMessageError: it is no canonical list of at most `MAX_PACKET_FRAMES` frames, or
-            longer than `max_bytes`.
+    Raises `MalformedMessageError` where it is no canonical list of at most `MAX_PACKET_FRAMES`
+    frames, or longer than `max_bytes`.
     """
     if len(packet) > max_bytes:
         raise MalformedMessageError(f"a packet must have at most {max_bytes} bytes", len(packet))
@@ -256,9 +220,7 @@ def _vector_in(frame: bytes) -> Signed | None:
     """Read a y where it must stand: its frame has one shape, in which only lengths vary.
 
     Parsed and compared as other messages are, four megabytes would be copied and read once more.
-
-    Returns:
-        None if the frame has another shape: then it is none, or was made by others.
+    None if the frame has another shape: then it is none, or was made by others.
     """
     plan = len(_VECTOR_HEAD) + len(_DIGEST_HEAD)
     sender = plan + DIGEST_BYTES + len(_DIGEST_HEAD)

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 import coordinator.cli
 import party.cli
-from coordinator.people import Role
+from coordinator.people.people import Role
 from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
 from pate_fed.mechanisms import SPECS
 from pate_fed.report import (

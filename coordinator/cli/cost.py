@@ -11,10 +11,7 @@ import click
 import typer
 
 from coordinator.cli.options import Given, takes
-from coordinator.cli.terminal import (
-    RegistryChoice,
-    single_threaded_kernels,
-)
+from coordinator.cli.terminal import RegistryChoice, single_threaded_kernels
 from coordinator.errors import UsageError
 from coordinator.runs.run_options import deployed_forms
 from pate_fed.errors import InvalidSettingError

@@ -94,10 +94,9 @@ def evaluate(
 
 
 def _print(coordinator: Coordinator, run: Run) -> None:
-    from coordinator.runs.open_run import results_of  # noqa: PLC0415 - keeps --help fast
     from pate_fed.report import read_run  # noqa: PLC0415 - the same
 
-    folder = results_of(coordinator.home, run.name)
+    folder = coordinator.home.results(run.name)
     table, lines = run.as_table(), [progress_line(run)]
     if folder.is_dir():
         record = read_run(folder)

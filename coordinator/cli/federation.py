@@ -159,7 +159,7 @@ def invite(
 def members(home: HomeOption = DEFAULT_HOME) -> None:
     """Show all hospitals with states and words, then all invitations."""
     coordinator = open_coordinator(home)
-    found, invitations = coordinator.members(), coordinator.invitations()
+    found, invitations = coordinator.enrollment.parties(), coordinator.enrollment.invitations()
     words = spoken(coordinator.home.fingerprint)
     show(
         {
@@ -276,10 +276,9 @@ def _table(party: EnrolledParty) -> dict[str, object]:
 
 
 def _invited(coordinator: Coordinator, party: str) -> MadeInvitation | None:
-    """Return a hospital's open invitation, if there is one."""
     found = (
         one
-        for one in coordinator.invitations()
+        for one in coordinator.enrollment.invitations()
         if one.party == normalized(party) and one.is_open(now=datetime.now(UTC))
     )
     return next(found, None)

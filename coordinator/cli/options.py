@@ -32,10 +32,7 @@ _REGISTRIES: Final = {
 
 
 def takes(*options: str | Option) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take settings, in place of its parameter `given`, a `Given`.
-
-    An option is a name, or a row where the command says more of it.
-    """
+    """Let a command take settings, by name or row, in place of its parameter `given`, a `Given`."""
     rows = [OPTIONS[one] if isinstance(one, str) else one for one in options]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

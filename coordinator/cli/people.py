@@ -27,7 +27,7 @@ from pate_fed.wording import epsilon_text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from coordinator.people import SetupCode
+    from coordinator.people.people import SetupCode
 
 _PACKAGE: Final = "coordinator"
 _PAUSES: Final = (1.0, 30.0)
@@ -38,7 +38,7 @@ users_app = Commands("The people of the console.")
 
 
 def _roles() -> Iterable[str]:
-    from coordinator.people import Role  # noqa: PLC0415 - keeps --help fast
+    from coordinator.people.people import Role  # noqa: PLC0415 - keeps --help fast
 
     return [role.value for role in Role]
 
@@ -121,7 +121,7 @@ def add(
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Add a person; print the setup code with which they choose a password."""
-    from coordinator.people import Role  # noqa: PLC0415 - keeps --help fast
+    from coordinator.people.people import Role  # noqa: PLC0415 - keeps --help fast
 
     _show_code(open_coordinator(home).people.add(name, Role(role)))
 
@@ -155,7 +155,7 @@ def role(
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Give a person another role."""
-    from coordinator.people import Role  # noqa: PLC0415 - keeps --help fast
+    from coordinator.people.people import Role  # noqa: PLC0415 - keeps --help fast
 
     open_coordinator(home).people.give_role(name, Role(role))
     show({"name": name, "role": role}, [f"{name} is {role} from now on."])

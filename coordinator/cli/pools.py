@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -28,9 +29,9 @@ def show_pool(
     counts = ", ".join(f"{counted[state]} {state.value}" for state in QueryState if counted[state])
     rest = [query for query in found if everything or query.state is not QueryState.ANSWERED]
     show(
-        {"run": run, "source": request.source, "queries": [query.as_table() for query in found]},
+        {"run": run, "source": request.source, "queries": [asdict(query) for query in found]},
         (
             f"{run} asks {len(found)} rows of {request.source}: {counts}.",
-            *(f"{query.place:>8}  {query.words}" for query in rest),
+            *(f"{query.query_id:>8}  {query.words}" for query in rest),
         ),
     )

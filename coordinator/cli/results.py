@@ -132,13 +132,12 @@ def student(
         record, notes = train_another(folder, kind, data_dir=data_dir, data_file=data_file)
     else:
         from coordinator.lost_results import give_student_to  # noqa: PLC0415 - keeps --help fast
-        from coordinator.runs.open_run import results_of  # noqa: PLC0415 - the same
 
         if data_dir is not None or data_file is not None:
             raise UsageError("--data-dir and --data-file are for a simulation", "a run's name")
         coordinator = open_coordinator(home)
         record, notes = give_student_to(coordinator, run, kind)
-        folder = results_of(coordinator.home, run)
+        folder = coordinator.home.results(run)
     trained = record.metrics.student
     said = "no student" if trained is None else f"{trained.kind} in {folder / 'student'}"
     show(

@@ -23,7 +23,6 @@ from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
 
 
 def _mechanisms() -> Iterable[str]:
-    """Name all mechanisms."""
     import pate_fed.lab.mechanisms  # noqa: F401, PLC0415 - keeps --help fast
     from pate_fed.mechanisms import SPECS  # noqa: PLC0415 - the same
 

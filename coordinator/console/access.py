@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
@@ -17,9 +18,11 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
 from coordinator.console.form_input import MOST_FIELDS, MOST_FORM_BYTES
-from coordinator.errors import ConsoleError
+from coordinator.errors import ConsoleError, RunQueueError
 from coordinator.operator import Coordinator
-from coordinator.people import AGREEING, PROPOSING, Role, Session
+from coordinator.people.budget import AGREEING, PROPOSING
+from coordinator.people.people import Role
+from coordinator.people.sessions import Session
 from pate_fed.nodes.web import read_form, require_token
 
 PUBLIC: Final = None
@@ -158,6 +161,15 @@ def visit_of(request: Request) -> Visit:
     """Return the finding of the check."""
     visit: Visit = request.state.visit
     return visit
+
+
+@contextmanager
+def finding() -> Iterator[None]:
+    """Answer "not found" where the body knows no such run or file."""
+    try:
+        yield
+    except RunQueueError as error:
+        raise ConsoleError(error.must, error.got, status=404) from error
 
 
 async def _checked(request: Request) -> Visit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from asyncio import Semaphore
 from collections.abc import Collection
 from functools import cache
 from typing import Final
@@ -60,10 +61,7 @@ def build(
     hosts: Collection[str] = LOOPBACK_NAMES,
     is_secure: bool = False,
 ) -> ASGIApp:
-    """Make the console of a federation.
-
-    `hosts` are the names that it is reached by, without ports.
-    """
+    """Make the console of a federation, which is reached by these host names, without ports."""
     return Shield(
         make_app(coordinator, is_secure=is_secure),
         hosts=hosts,
@@ -81,7 +79,7 @@ def make_app(coordinator: Coordinator, *, is_secure: bool) -> FastAPI:
     app.state.coordinator = coordinator
     app.state.cookies = Cookies(is_secure)
     app.state.sign_ins = RateLimit(SIGN_INS_PER_MINUTE, clock=time.monotonic)
-    app.state.streams = live.Streams()
+    app.state.streams = Semaphore(live.MOST_STREAMS)
     app.state.openid = openid.OpenId(coordinator.home)
     for kind in (CoordinatorError, PateFedError, ProtocolError):
         app.add_exception_handler(kind, _refused)

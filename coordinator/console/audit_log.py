@@ -11,12 +11,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from coordinator.console.access import visit_of
-from coordinator.console.rendering import page, step_line
-from coordinator.console.runs import PAGE, PLOT, place_of
-from coordinator.errors import BrokenAuditLogError, ConsoleError, RunQueueError
+from coordinator.console.access import finding, visit_of
+from coordinator.console.rendering import page, step_plot
+from coordinator.console.runs import PAGE, place_of
+from coordinator.errors import BrokenAuditLogError, ConsoleError
 from coordinator.operator import Coordinator
-from coordinator.runs.finished import leak_of
 from coordinator.runs.queue import ENDED
 from pate_fed.nodes.audit_log import said_of
 from pate_fed.nodes.forwarding import as_line
@@ -85,12 +84,10 @@ def vote_leak(request: Request) -> Response:
     ended = coordinator.queue.page(states=ENDED, most=PAGE)
     found = None
     if name:
-        try:
+        with finding():
             coordinator.queue.find(name)
             with _ONE_AT_A_TIME:
-                found = leak_of(coordinator.finished, name)
-        except RunQueueError as error:
-            raise ConsoleError(error.must, error.got, status=404) from error
+                found = coordinator.finished.leak(name)
     return page(
         request,
         "vote_leak",
@@ -104,15 +101,7 @@ def vote_leak(request: Request) -> Response:
 def _plot(curve: Sequence[Step]) -> dict[str, object]:
     """Return a plot of the attacker's mean error, in percent, over the answers they get."""
     points = [(math.log10(one.asks), 100 * one.mean_error) for one in curve]
-    width, height = PLOT
-    most = max(error for _, error in points) or 1.0
-    return {
-        "line": step_line(points, width=width, height=height, most=1.1 * most),
-        "most": most,
-        "last": f"{curve[-1].asks:,}",
-        "width": width,
-        "height": height,
-    }
+    return step_plot(points, last=f"{curve[-1].asks:,}")
 
 
 def _lines(coordinator: Coordinator) -> Iterator[str]:

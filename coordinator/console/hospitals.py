@@ -29,7 +29,7 @@ router = APIRouter()
 def hospitals(request: Request) -> Response:
     """Show requests, members, invitations and revoked hospitals."""
     coordinator, now = visit_of(request).coordinator, utc_now()
-    found = coordinator.members()
+    found = coordinator.enrollment.parties()
     certificate = coordinator.home.server_certificate
     open_runs = coordinator.queue.page(states=set(RunState) - ENDED)
     runs: dict[bytes, list[tuple[Run, HospitalStanding]]] = defaultdict(list)
@@ -47,7 +47,7 @@ def hospitals(request: Request) -> Response:
         requests=[one for one in found if one.state == "requested"],
         members=[one for one in found if one.state in INSIDE],
         revoked=[one for one in found if one.state == "revoked"],
-        invitations=[one for one in coordinator.invitations() if one.is_open(now=now)],
+        invitations=[one for one in coordinator.enrollment.invitations() if one.is_open(now=now)],
         offline={one.name: offline_since(one, now=now) for one in found},
         runs=runs,
         usual_teachers=USUAL_TEACHERS,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from asyncio import Semaphore
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
@@ -13,16 +13,18 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from coordinator.console.access import Cookies, Visit, visit_of
+from coordinator.console.access import Cookies, Visit, finding, visit_of
 from coordinator.console.rendering import part
 from coordinator.console.runs import facts_of
-from coordinator.errors import ConsoleError, CoordinatorError, DatabaseError, RunQueueError
+from coordinator.errors import ConsoleError, CoordinatorError, DatabaseError
 from coordinator.runs.queue import Run
 
 router = APIRouter()
 
 LOOK_S: Final = 1.0
 MOST_STREAMS: Final = 32
+"""Open at a time: each asks the database every second."""
+
 LONGEST_S: Final = 15 * 60.0
 """A stream ends after so long; the browser opens another, and is checked again."""
 
@@ -33,43 +35,25 @@ _BEAT_EVERY: Final = 15
 _CHECK_EVERY: Final = 10
 
 
-class Streams:
-    """Counts the open streams: each asks the database every second."""
-
-    def __init__(self) -> None:
-        self.open = 0
-
-    @asynccontextmanager
-    async def one_more(self) -> AsyncIterator[None]:
-        """Count a stream while the body runs."""
-        self.open += 1
-        try:
-            yield
-        finally:
-            self.open -= 1
-
-
 @router.get("/runs/{run}/events")
 async def events(request: Request) -> Response:
     """Send a run's changes as they come, until it ends."""
     visit, streams = visit_of(request), request.app.state.streams
     name = request.path_params["run"]
-    try:
+    with finding():
         await run_in_threadpool(visit.coordinator.queue.find, name)
-    except RunQueueError as error:
-        raise ConsoleError(error.must, error.got, status=404) from error
-    if streams.open >= MOST_STREAMS:
+    if streams.locked():
         raise ConsoleError("close another page of a run first", "too many", status=503)
     return StreamingResponse(_stream(request, visit, streams, name), media_type="text/event-stream")
 
 
 async def _stream(
-    request: Request, visit: Visit, streams: Streams, name: str
+    request: Request, visit: Visit, streams: Semaphore, name: str
 ) -> AsyncIterator[str]:
     cookies: Cookies = request.app.state.cookies
     token, sessions = request.cookies.get(cookies.name("session"), ""), visit.coordinator.sessions
     shown, began, looks = "", time.monotonic(), 0
-    async with streams.one_more():
+    async with streams:
         while time.monotonic() - began < LONGEST_S and not await request.is_disconnected():
             try:
                 if looks % _CHECK_EVERY == 0:

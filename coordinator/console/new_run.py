@@ -210,7 +210,7 @@ def _shown(request: Request, visit: Visit, price: RunPrice, *, note: str) -> Res
     used, budget = visit.coordinator.spending.committed(), visit.coordinator.budget.epsilon()
     left = {
         one.name: None if budget is None else max(0.0, budget - used.get(one.name, 0.0))
-        for one in price.hospitals
+        for one in price.request.parties
     }
     values: dict[str, Any] = {"price": price, "note": note, "used": used, "left": left}
     if "hx-request" in request.headers:
@@ -219,7 +219,7 @@ def _shown(request: Request, visit: Visit, price: RunPrice, *, note: str) -> Res
 
 
 def _choices(coordinator: Coordinator) -> dict[str, Any]:
-    members = [one for one in coordinator.members() if one.state == "member"]
+    members = [one for one in coordinator.enrollment.parties() if one.state == "member"]
     return {
         "pools": [(digest.hex(), schema) for digest, schema in coordinator.pools.all().items()],
         "members": members,
@@ -274,9 +274,7 @@ def _task(form: FormData, coordinator: Coordinator) -> LearningTask:
 
 def _save(upload: UploadFile, path: Path) -> None:
     """Keep an upload while it is read; it is a table, and nothing of it is ever run."""
-    content = upload.file.read(MOST_UPLOAD_BYTES + 1)
-    if len(content) > MOST_UPLOAD_BYTES:
-        raise ConsoleError("a file must be smaller", status=413)
+    content = upload.file.read()
     if (rows := content.count(b"\n")) > MOST_ROWS:
         raise ConsoleError(f"a file must have at most {MOST_ROWS:,} lines", f"{rows:,}", status=413)
     path.write_bytes(content)

@@ -18,7 +18,7 @@ from coordinator.console.rendering import give_cookie, page
 from coordinator.console.signing import let_in, require_few
 from coordinator.errors import ConsoleError, PersonError
 from coordinator.federation.home import FederationHome
-from coordinator.people import Attempt, Provider
+from coordinator.people.openid import Attempt, Provider
 from pate_fed.errors import said
 
 router = APIRouter()

@@ -34,7 +34,7 @@ def overview(request: Request) -> Response:
     """Show runs, hospitals, spending, and open tasks of people."""
     coordinator, now = visit_of(request).coordinator, utc_now()
     counts = coordinator.queue.counts()
-    members = coordinator.members()
+    members = coordinator.enrollment.parties()
     spent = coordinator.spending.by_hospital()
     return page(
         request,
@@ -57,7 +57,7 @@ def health(request: Request) -> Response:
     coordinator, now = visit_of(request).coordinator, utc_now()
     parts = readiness(coordinator.home)
     certificate = coordinator.home.server_certificate
-    members = [one for one in coordinator.members() if one.state == "member"]
+    members = [one for one in coordinator.enrollment.parties() if one.state == "member"]
     return page(
         request,
         "health",
@@ -111,7 +111,7 @@ def _first_step(
     if inside >= LEAST_HOSPITALS:
         return "The hospitals are there: ask for the first run.", "/new-run"
     asking = sum(one.state == "requested" for one in members)
-    invited = sum(one.is_open(now=now) for one in coordinator.invitations())
+    invited = sum(one.is_open(now=now) for one in coordinator.enrollment.invitations())
     missing = LEAST_HOSPITALS - inside - asking - invited
     if missing > 0:
         more = wording.plural(missing, "hospital")

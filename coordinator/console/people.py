@@ -11,7 +11,7 @@ from coordinator.console.access import visit_of
 from coordinator.console.form_input import optional_text, text_of
 from coordinator.console.rendering import page
 from coordinator.errors import ConsoleError
-from coordinator.people import Role
+from coordinator.people.people import Role, SetupCode
 
 router = APIRouter()
 
@@ -19,8 +19,7 @@ router = APIRouter()
 @router.get("/people")
 def people(request: Request) -> Response:
     """Show everybody, and the rights of each role."""
-    found = visit_of(request).coordinator.people.all()
-    return page(request, "people", people=found, roles=list(Role), code=None)
+    return _shown(request)
 
 
 @router.post("/people/add")
@@ -28,9 +27,7 @@ def add(request: Request) -> Response:
     """Add a person, and show their setup code, once."""
     visit = visit_of(request)
     name = text_of(visit.form, "name", label="Name", most=64)
-    code = visit.coordinator.people.add(name, _role_in(visit.form))
-    found = visit.coordinator.people.all()
-    return page(request, "people", people=found, roles=list(Role), code=code)
+    return _shown(request, visit.coordinator.people.add(name, _role_in(visit.form)))
 
 
 @router.post("/people/role")
@@ -45,9 +42,7 @@ def give_role(request: Request) -> Response:
 def reset(request: Request) -> Response:
     """Let a person set up their access anew, and show the code for it, once."""
     visit = visit_of(request)
-    code = visit.coordinator.people.reset(text_of(visit.form, "name", most=64))
-    found = visit.coordinator.people.all()
-    return page(request, "people", people=found, roles=list(Role), code=code)
+    return _shown(request, visit.coordinator.people.reset(text_of(visit.form, "name", most=64)))
 
 
 @router.post("/people/subject")
@@ -67,6 +62,11 @@ def remove(request: Request) -> Response:
     visit = visit_of(request)
     visit.coordinator.people.remove(text_of(visit.form, "name", most=64))
     return RedirectResponse("/people", 303)
+
+
+def _shown(request: Request, code: SetupCode | None = None) -> Response:
+    found = visit_of(request).coordinator.people.all()
+    return page(request, "people", people=found, roles=list(Role), code=code)
 
 
 def _role_in(form: FormData) -> Role:

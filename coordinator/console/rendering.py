@@ -37,6 +37,9 @@ STATIC: Final = {
 }
 """Every file that browsers may fetch, and its type."""
 
+_WIDTH, _HEIGHT = 640.0, 220.0
+"""Of a plot."""
+
 
 def page(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page, filled from the template of a name without its ending."""
@@ -98,19 +101,24 @@ def give_cookie(
     )
 
 
-def step_line(
-    points: Sequence[tuple[float, float]], *, width: float, height: float, most: float
-) -> str:
-    """Return the line of a plot that goes up in steps from 0, as an SVG path.
+def step_plot(points: Sequence[tuple[float, float]], *, last: str) -> dict[str, object]:
+    """Return a plot of a line, as an SVG path, that goes up in steps from 0.
 
-    `points` are places along the axis and values, in order; `most` is the value at the upper end.
+    `points` are places along the axis and values, in order; `last` names the last place.
     """
-    right = max((place for place, _ in points), default=0.0) or 1.0
-    path = [f"M0 {height:.1f}"]
+    right = max(place for place, _ in points) or 1.0
+    most = max(value for _, value in points) or 1.0
+    path = [f"M0 {_HEIGHT:.1f}"]
     for place, value in points:
-        x, y = width * place / right, height * (1 - value / most)
+        x, y = _WIDTH * place / right, _HEIGHT * (1 - value / (1.1 * most))
         path.append(f"H{x:.1f}V{y:.1f}")
-    return "".join(path)
+    return {
+        "line": "".join(path),
+        "most": most,
+        "last": last,
+        "width": _WIDTH,
+        "height": _HEIGHT,
+    }
 
 
 def _moment(moment: datetime | None) -> str:

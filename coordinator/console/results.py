@@ -10,10 +10,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from coordinator.console.access import visit_of
+from coordinator.console.access import finding, visit_of
 from coordinator.console.rendering import page
 from coordinator.console.runs import PAGE, place_of
-from coordinator.errors import ConsoleError, RunQueueError
 from coordinator.runs.finished import PUBLIC_EDITION
 from coordinator.runs.queue import ENDED
 
@@ -39,11 +38,9 @@ def results(request: Request) -> Response:
 def run_results(request: Request) -> Response:
     """Show the results of a run."""
     coordinator, name = visit_of(request).coordinator, request.path_params["run"]
-    try:
+    with finding():
         coordinator.queue.find(name)
         record, files = coordinator.finished.read(name)
-    except RunQueueError as error:
-        raise ConsoleError(error.must, error.got, status=404) from error
     labels = Counter(label or "no answer" for _, label in record.labels)
     return page(
         request,
@@ -64,10 +61,8 @@ def run_results(request: Request) -> Response:
 def file(request: Request) -> Response:
     """Hand out one file of a run's results; an audit entry tells it."""
     coordinator, wanted = visit_of(request).coordinator, request.path_params
-    try:
+    with finding():
         content = coordinator.hand_out(wanted["run"], wanted["file"])
-    except RunQueueError as error:
-        raise ConsoleError(error.must, error.got, status=404) from error
     # Never shown as a page of the console: a report has a policy and styles of its own.
     name = f"{wanted['run']}-{PurePath(wanted['file']).name}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -13,18 +13,16 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coordinator import operator
-from coordinator.console.access import Visit, visit_of
+from coordinator.console.access import Visit, finding, visit_of
 from coordinator.console.form_input import number_of, optional_text
-from coordinator.console.rendering import page, step_line
-from coordinator.errors import ConsoleError, RunQueueError
+from coordinator.console.rendering import page, step_plot
+from coordinator.errors import ConsoleError
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState
 
 router = APIRouter()
 
 PAGE: Final = 50
-PLOT: Final = (640.0, 220.0)
-"""Width and height of a plot."""
 
 
 @router.get("/runs")
@@ -49,7 +47,8 @@ def one_run(request: Request) -> Response:
     """Show a run."""
     visit = visit_of(request)
     name = request.path_params["run"]
-    found = _find(visit, name)
+    with finding():
+        found = visit.coordinator.queue.find(name)
     record = json.loads(visit.coordinator.queue.request(name))
     return page(
         request,
@@ -101,7 +100,7 @@ def privacy(request: Request) -> Response:
         budget=coordinator.budget.epsilon(),
         most_used=max(coordinator.spending.committed().values(), default=0.0),
         proposal=coordinator.budget.proposal(),
-        plot=_plot(list(enumerate(totals, start=1))),
+        plot=_plot(totals),
         of_run=_costs_of(coordinator, chosen) if chosen else None,
     )
 
@@ -164,18 +163,13 @@ def place_of(query: QueryParams) -> int | None:
     return int(text)
 
 
-def _find(visit: Visit, name: str) -> Run:
-    try:
-        return visit.coordinator.queue.find(name)
-    except RunQueueError as error:
-        raise ConsoleError(error.must, error.got, status=404) from error
-
-
 def _order(request: Request, give: Callable[[Coordinator, str], Run]) -> Response:
     visit = visit_of(request)
-    found = _find(visit, request.path_params["run"])
-    give(visit.coordinator, found.name)
-    return RedirectResponse(f"/runs/{found.name}", 303)
+    name = request.path_params["run"]
+    with finding():
+        visit.coordinator.queue.find(name)
+    give(visit.coordinator, name)
+    return RedirectResponse(f"/runs/{name}", 303)
 
 
 def _costs_of(coordinator: Coordinator, name: str) -> dict[str, object]:
@@ -187,16 +181,7 @@ def _costs_of(coordinator: Coordinator, name: str) -> dict[str, object]:
     return {"name": name, "privacy": record.privacy}
 
 
-def _plot(points: list[tuple[int, float]]) -> dict[str, object] | None:
+def _plot(totals: list[float]) -> dict[str, object] | None:
     """Return a plot of epsilons; None if nothing was charged."""
-    if not any(value for _, value in points):
-        return None
-    width, height = PLOT
-    most = max(value for _, value in points)
-    return {
-        "line": step_line(points, width=width, height=height, most=1.1 * most),
-        "most": most,
-        "last": points[-1][0],
-        "width": width,
-        "height": height,
-    }
+    points = list(enumerate(totals, start=1))
+    return step_plot(points, last=str(len(totals))) if any(totals) else None

@@ -15,9 +15,9 @@ from coordinator.console.form_input import text_of
 from coordinator.console.rendering import give_cookie, page
 from coordinator.errors import ConsoleError, PersonError
 from coordinator.federation.connections import origin_of
-from coordinator.people import Person
 from coordinator.people.one_time_codes import app_address, shown_key
 from coordinator.people.passwords import LEAST_LETTERS
+from coordinator.people.people import Person
 
 router = APIRouter()
 _log = logging.getLogger(__name__)

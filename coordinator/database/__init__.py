@@ -5,47 +5,20 @@ Apart from Flower's: the data that must not be lost are here, and here alone.
 
 from coordinator.database.answers import Answer, ReleasedAnswers
 from coordinator.database.federation_audit_log import Actor, FederationAct, FederationAuditLog
-from coordinator.database.federation_database import Database, in_utc
-from coordinator.database.federation_schema import (
-    ENDED,
-    AttemptRow,
-    CoordinatorRow,
-    FederationBudgetRow,
-    InvitationRow,
-    MemberRow,
-    PersonRow,
-    RunHospitalRow,
-    RunRow,
-    RunState,
-    RunStepRow,
-    SessionRow,
-)
+from coordinator.database.federation_database import Database
 from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.run_journal import SqlCoordinatorJournal, unclosed_setups
 from coordinator.database.run_store import RunStore
 
 __all__ = [
-    "ENDED",
     "Actor",
     "Answer",
-    "AttemptRow",
-    "CoordinatorRow",
     "Database",
     "FederationAct",
     "FederationAuditLog",
-    "FederationBudgetRow",
-    "InvitationRow",
-    "MemberRow",
-    "PersonRow",
     "ReleasedAnswers",
     "RunAttempt",
-    "RunHospitalRow",
-    "RunRow",
-    "RunState",
-    "RunStepRow",
     "RunStore",
-    "SessionRow",
     "SqlCoordinatorJournal",
-    "in_utc",
     "unclosed_setups",
 ]

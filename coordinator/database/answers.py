@@ -1,10 +1,8 @@
 """An answered query is answered again from here: it costs its price one time.
 
-The same query is the same public row of the same task, asked of the same parties: a label numbers
-the task's classes, and others would answer otherwise. Which pool it was asked from is no part of
-it: a pool with rows removed, added or in another order asks the same again. Nor is the way it was
-asked (noise, threshold, secure sum): a release is public, and any use of it afterwards costs
-nothing more. Hospitals would refuse to vote on it a second time in any case (rule R3).
+The same query is the same public row (`docs/decisions/0015-what-a-question-is.md`) of the same
+task, asked of the same parties, from any pool and in any way (noise, threshold, secure sum): a
+release is public, and any use of it afterwards costs nothing more.
 """
 
 from __future__ import annotations
@@ -44,7 +42,6 @@ class Answer:
     Attributes:
         label: Its class; None for "no answer".
         run: Name of the run that asked it first.
-        batch: The batch's number there.
     """
 
     label: int | None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
@@ -125,8 +124,3 @@ def _wait_for_disk_and_others(connection: Connection) -> None:
         f"SET LOCAL synchronous_commit TO ON; SET LOCAL lock_timeout = '{PATIENCE_S}s'; "
         f"SELECT pg_advisory_xact_lock({_TRANSACTION_LOCK})"
     )
-
-
-def in_utc(moment: datetime) -> datetime:
-    """Return a stored moment in UTC: SQLite keeps no zone, and the written time was UTC."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

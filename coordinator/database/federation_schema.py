@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
 from sqlalchemy import (
     BigInteger,
     DateTime,
+    Dialect,
     Double,
     ForeignKey,
     Index,
@@ -16,12 +17,24 @@ from sqlalchemy import (
     LargeBinary,
     String,
     Text,
+    TypeDecorator,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from pate_fed.nodes.database import AuditColumns
 
-Moment = DateTime(timezone=True)
+
+class Moment(TypeDecorator[datetime]):
+    """A time in UTC: SQLite keeps no zone, and the written time was UTC."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - all of them
+        """See `TypeDecorator.process_result_value`."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class CoordinatorRow(DeclarativeBase):
@@ -85,11 +98,8 @@ class PersonRow(CoordinatorRow):
         code_step: Step of the last code that was taken: none of it or before is taken again.
         setup_digest: Of the code with which they set up password and one-time codes; None once they
             did.
-        setup_until: End of that code's validity.
-        failures: Failed sign-ins in a row.
         locked_until: Nobody signs in under this name before; None if it is not locked.
         changed_at: When they were added, set up, or changed last by an administrator.
-        subject: Issuer and subject of their account at an OpenID provider; None without one.
     """
 
     __tablename__ = "people"
@@ -156,11 +166,8 @@ class RunRow(CoordinatorRow):
     """A labeling run, from the moment it was asked for.
 
     Attributes:
-        state: A `RunState`.
-        wanted: "" or "pause": the operator's order for a run that is under way.
         reason: Why it is in that state, with codes and names of hospitals; no secret.
         request: The request, canonical JSON; see `coordinator.runs.request`.
-        progress: Counts and released values, JSON.
         fence: How often it was taken up: who took it up before may not write any more.
         waiting_since: When its hospitals were asked in vain for the first time; None while it waits
             for none.
@@ -214,12 +221,7 @@ class RunStepRow(CoordinatorRow):
 
 
 class RunHospitalRow(CoordinatorRow):
-    """The last answer of a hospital to the question whether it takes part in a run.
-
-    Attributes:
-        code: Public code of its refusal; empty if it takes part.
-        decided_at: When its people decided, or were asked; None where nobody was.
-    """
+    """The last answer of a hospital about a run: see `coordinator.runs.run_hospitals`."""
 
     __tablename__ = "run_hospitals"
 

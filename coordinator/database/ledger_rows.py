@@ -1,6 +1,6 @@
 """A run's ledger as rows: its caps once, and one row for each entry.
 
-A change writes the entries that it changes.
+A change writes the entries that it changes. Rows that do not fit are a `RunDamagedError`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,7 @@ _ENTRIES = (
 
 
 def read_ledger(connection: Connection, run: int, *, empty: RunLedger) -> RunLedger:
-    """Return the stored ledger of a run, of the same caps as an empty one; store a new run's.
-
-    Raises:
-        RunDamagedError: it is of other terms, or has a gap.
-    """
+    """Return the stored ledger of a run, of the same caps as an empty one; store a new run's."""
     caps = json.dumps(empty.outcomes.to_record(), sort_keys=True)
     stored = connection.scalar(_CAPS, {"run": run})
     if stored is None:
@@ -47,11 +43,7 @@ def read_ledger(connection: Connection, run: int, *, empty: RunLedger) -> RunLed
 
 
 def write_ledger(connection: Connection, run: int, *, before: RunLedger, after: RunLedger) -> None:
-    """Write the entries that differ from the stored ones.
-
-    Raises:
-        RunDamagedError: it lacks an entry of the stored one.
-    """
+    """Write the entries that differ from the stored ones."""
     try:
         changed = after.outcomes.changed_since(before.outcomes)
     except LedgerError as error:

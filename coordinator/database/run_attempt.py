@@ -10,7 +10,7 @@ from datetime import date, datetime
 from sqlalchemy import Connection, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
-from coordinator.database.federation_database import Database, in_utc
+from coordinator.database.federation_database import Database
 from coordinator.database.federation_schema import AttemptRow, RunBatchRow, RunRow, RunStepRow
 from coordinator.errors import RunDamagedError, RunLockedError
 
@@ -44,17 +44,10 @@ _LAST_RELEASED = (
     .where(RunBatchRow.run == bindparam("run"), RunBatchRow.release.is_not(None))
     .scalar_subquery()
 )
-_FRUITLESS = (
-    select(func.count())
-    .select_from(AttemptRow)
-    .where(AttemptRow.run == bindparam("run"), AttemptRow.number > _LAST_RELEASED)
-    .where(_WAS_SET_UP)
-)
-_LOST_BY = (
-    select(func.count())
-    .select_from(AttemptRow)
-    .where(AttemptRow.run == bindparam("run"), AttemptRow.number >= _LAST_RELEASED)
-    .where(AttemptRow.lost_by == bindparam("party"))
+_COUNT = select(func.count()).select_from(AttemptRow).where(AttemptRow.run == bindparam("run"))
+_FRUITLESS = _COUNT.where(AttemptRow.number > _LAST_RELEASED, _WAS_SET_UP)
+_LOST_BY = _COUNT.where(
+    AttemptRow.number >= _LAST_RELEASED, AttemptRow.lost_by == bindparam("party")
 )
 
 
@@ -91,10 +84,7 @@ class RunAttempt:
         return cls(database, row.number, attempt.number, row.fence)
 
     def earlier(self) -> list[tuple[RunAttempt, str]]:
-        """Return the attempts before this one that were set up, and why each was given up.
-
-        Oldest first.
-        """
+        """Return the attempts before this one that were set up, oldest first, with their ends."""
         with self.transaction() as connection:
             found = connection.execute(_EARLIER, {"run": self.run, "attempt": self.attempt})
             return [(replace(self, attempt=row.number), row.given_up or "") for row in found]
@@ -156,8 +146,7 @@ class RunAttempt:
     def begun_on(self) -> date:
         """Return the day, in UTC, on which it was made."""
         with self.transaction() as connection:
-            begun: datetime = connection.scalars(_BEGUN, {"attempt": self.attempt}).one()
-        return in_utc(begun).date()
+            return connection.scalars(_BEGUN, {"attempt": self.attempt}).one().date()
 
     def run_id(self) -> bytes:
         """Return the id under which it was set up; empty before it was."""

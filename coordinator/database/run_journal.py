@@ -6,7 +6,7 @@ from sqlalchemy import bindparam, insert, select
 
 from coordinator.database.federation_schema import RunStepRow
 from coordinator.database.run_attempt import RunAttempt
-from coordinator.errors import RunDamagedError, RunLockedError
+from coordinator.errors import RunDamagedError
 from protocols.errors import ProtocolError
 from protocols.rounds import CoordinatorJournal
 from protocols.rounds.coordinator_journal import (
@@ -36,7 +36,6 @@ class SqlCoordinatorJournal(CoordinatorJournal):
 
     def __init__(self, run: RunAttempt) -> None:
         self._run = run
-        self._is_open = True
         with run.transaction() as connection:
             rows = connection.execute(_STEPS, {"attempt": run.attempt}).all()
         if [row.number for row in rows] != list(range(len(rows))):
@@ -45,8 +44,6 @@ class SqlCoordinatorJournal(CoordinatorJournal):
 
     def append(self, step: Step) -> None:
         """See `CoordinatorJournal.append`."""
-        if not self._is_open:
-            raise RunLockedError("a journal must be open to be written", "one that is closed")
         body = encode_value(step_to_record(step))
         row = {"attempt": self._run.attempt, "number": len(self._steps), "body": body}
         with self._run.transaction() as connection:
@@ -56,10 +53,6 @@ class SqlCoordinatorJournal(CoordinatorJournal):
     def steps(self) -> tuple[Step, ...]:
         """See `CoordinatorJournal.steps`."""
         return tuple(self._steps)
-
-    def close(self) -> None:
-        """Let go of the run: nothing more is written here. The next one to open it goes on."""
-        self._is_open = False
 
 
 def unclosed_setups(run: RunAttempt) -> list[SqlCoordinatorJournal]:

@@ -19,11 +19,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from coordinator.database.answers import members_digest
-from coordinator.database.federation_schema import (
-    AnswerRow,
-    RunBatchRow,
-    SkippedRow,
-)
+from coordinator.database.federation_schema import AnswerRow, RunBatchRow, SkippedRow
 from coordinator.database.ledger_rows import read_ledger, write_ledger
 from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.statements import Statements
@@ -138,24 +134,11 @@ class RunStore:
 
     def save_release(self, ledger: RunLedger, *, batch: int, release: NoisyRelease) -> None:
         """Store a release together with the ledger that was charged for it, in one step."""
-        with self._run.transaction() as connection:
-            ended = _ended(self._asked[batch], BatchState.RELEASED)
-            write_ledger(connection, self._run.run, before=self._ledger, after=ledger)
-            self._end_batch(connection, ended, release=json.dumps(release.as_record()))
-            connection.execute(_NEW_ANSWER, list(self._answers(ended, release)))
-        self._ledger = ledger
-        self._releases[batch] = ended.indices, release
-        self._asked[batch] = ended
+        self._end(ledger, batch, BatchState.RELEASED, release)
 
     def save_void(self, ledger: RunLedger, *, batch: int, is_freed: bool) -> None:
         """Store that a batch is void, together with its ledger; freed, its queries may be asked."""
-        state = BatchState.FREED if is_freed else BatchState.VOID
-        with self._run.transaction() as connection:
-            ended = _ended(self._asked[batch], state)
-            write_ledger(connection, self._run.run, before=self._ledger, after=ledger)
-            self._end_batch(connection, ended)
-        self._ledger = ledger
-        self._asked[batch] = ended
+        self._end(ledger, batch, BatchState.FREED if is_freed else BatchState.VOID, None)
 
     def save_skipped(self, skipped: Mapping[int, Sequence[str]]) -> None:
         """Note which queries, by position, this run does not ask, and who would refuse them."""
@@ -196,15 +179,24 @@ class RunStore:
 
     # Rows -------------------------------------------------------------------------------------
 
-    def _end_batch(
-        self, connection: Connection, ended: StoredBatch, *, release: str | None = None
+    def _end(
+        self, ledger: RunLedger, batch: int, state: BatchState, release: NoisyRelease | None
     ) -> None:
-        columns = {
-            "state": ended.state.value,
-            "record": _batch_record(ended),
-            "release": release,
-        }
-        connection.execute(_CHANGE_BATCH, {"of": self._run.run, "batch": ended.number, **columns})
+        with self._run.transaction() as connection:
+            ended = _ended(self._asked[batch], state)
+            write_ledger(connection, self._run.run, before=self._ledger, after=ledger)
+            columns = {
+                "state": ended.state.value,
+                "record": _batch_record(ended),
+                "release": None if release is None else json.dumps(release.as_record()),
+            }
+            connection.execute(_CHANGE_BATCH, {"of": self._run.run, "batch": batch, **columns})
+            if release is not None:
+                connection.execute(_NEW_ANSWER, list(self._answers(ended, release)))
+        self._ledger = ledger
+        self._asked[batch] = ended
+        if release is not None:
+            self._releases[batch] = ended.indices, release
 
     def _answers(self, ended: StoredBatch, release: NoisyRelease) -> Iterator[dict[str, object]]:
         """Columns of `AnswerRow`, for thousands of queries at once."""

@@ -16,7 +16,7 @@ SOON: Final = timedelta(days=2)
 
 def check_hospitals(coordinator: Coordinator, around: CoordinatorProbes) -> Finding:
     """List hospitals to approve or away; check that there are enough for a run."""
-    found = coordinator.members()
+    found = coordinator.enrollment.parties()
     members = [one for one in found if one.state == "member"]
     waiting = [one.name for one in found if one.state == "requested"]
     is_served = around.is_served(coordinator.home)
@@ -42,7 +42,7 @@ def check_hospitals(coordinator: Coordinator, around: CoordinatorProbes) -> Find
 def check_invitations(coordinator: Coordinator, around: CoordinatorProbes) -> Finding:
     """Look for invitations that nobody used and that end soon."""
     now = around.clock()
-    out = [one for one in coordinator.invitations() if one.is_open(now=now)]
+    out = [one for one in coordinator.enrollment.invitations() if one.is_open(now=now)]
     soon = [one for one in out if one.expires_at - now < SOON]
     if soon:
         ends = ", ".join(f"{one.party} ({one.expires_at:%Y-%m-%d %H:%M} UTC)" for one in soon)

@@ -6,12 +6,7 @@ from contextlib import closing
 
 from coordinator.database import Database
 from coordinator.doctor.probes import CoordinatorProbes
-from coordinator.errors import (
-    CertificateError,
-    CoordinatorError,
-    DatabaseVersionError,
-    HomeError,
-)
+from coordinator.errors import CertificateError, CoordinatorError, DatabaseVersionError, HomeError
 from coordinator.federation.certificates import read_certificate
 from coordinator.federation.home import DATABASE_FILE, LOOPBACK, SETTINGS_FILE, FederationHome
 from coordinator.federation.readiness import what_is_missing

@@ -55,7 +55,6 @@ class CoordinatorProbes:
 
     Attributes:
         why_not_ours: Why a port of a host is not available; "" if it is.
-        is_served: Whether a service has the federation's folder.
         readiness: Which of the service's parts are ready; None where it does not say.
         certificate: The certificate at the public port, PEM; `OSError` if it does not answer.
         online: Numbers of the nodes that are connected; None if unknown.

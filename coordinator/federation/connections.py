@@ -1,10 +1,9 @@
 """Connection limits of the public port: count, origin, deadlines.
 
-Anybody can reach the port, and every connection costs something before its origin is known. So the
-number of connections is bounded, in all and from one address. Each has a deadline at every moment
-of its life, from before TLS is spoken. Where there is no room, a new connection replaces one
-without a request, or else one whose request is still incomplete. Connections are counted at accept:
-a listener hands out sockets that know when they are closed.
+Anybody can reach the port, and every connection costs something before its origin is known. So each
+has a deadline at every moment of its life, from before TLS is spoken. Where there is no room, a new
+connection replaces one without a request, or else one whose request is still incomplete.
+Connections are counted at accept: a listener hands out sockets that know when they are closed.
 """
 
 from __future__ import annotations

@@ -8,26 +8,24 @@ the SuperLink. A wrong, a used and an expired token get the same answer.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_public_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from coordinator.database import ENDED, Database, InvitationRow, MemberRow, RunRow, in_utc
+from coordinator.database import Database
+from coordinator.database.federation_schema import ENDED, InvitationRow, MemberRow, RunRow
 from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.federation.home import FederationHome
 from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols import wire
+from protocols.fingerprint_words import WORDS, heard_words, is_same
 from protocols.identity import PublicIdentity
 from protocols.invitation import (
     CLOCK_SKEW_S,
@@ -68,20 +66,22 @@ class NodeDoor(Protocol):
     def unregister(self, node_id: int) -> None:
         """Put a node out."""
 
-    def nodes(self) -> Sequence[NodeInside]:
+    def nodes(self) -> list[NodeAtLink]:
         """Return all nodes that were let in and not put out."""
 
 
-class NodeInside(Protocol):
-    """A node that was let in: `coordinator.flower.superlink_client.NodeAtLink` is one."""
+@dataclass(frozen=True, slots=True)
+class NodeAtLink:
+    """A node as the SuperLink knows it.
 
-    @property
-    def node_id(self) -> int:
-        """Flower's number for it."""
+    Attributes:
+        public_key: Its EC key, PEM.
+        status: "registered", "online" or "offline".
+    """
 
-    @property
-    def public_key(self) -> bytes:
-        """Its EC key, PEM."""
+    node_id: int
+    public_key: bytes
+    status: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,9 @@ class Enrollment:
         """Return all invitations, oldest first."""
         with self._database.session() as session:
             rows = session.scalars(select(InvitationRow).order_by(InvitationRow.made_at)).all()
-            return [_invitation(row) for row in rows]
+            return [
+                MadeInvitation(row.party, row.made_at, row.expires_at, row.used_at) for row in rows
+            ]
 
     def parties(self) -> list[EnrolledParty]:
         """Return all hospitals that ever asked, by name."""
@@ -194,28 +196,38 @@ class Enrollment:
             rows = session.scalars(select(MemberRow).order_by(MemberRow.name)).all()
             return [_party(row) for row in rows]
 
-    def approve(
-        self, party: str, *, fingerprint: bytes, teachers: int = USUAL_TEACHERS
-    ) -> EnrolledParty:
-        """Make a hospital a member, after its fingerprint was compared by telephone.
+    def approve(self, party: str, *, words: str, teachers: int | None = None) -> EnrolledParty:
+        """Make a hospital a member, whose people read these words aloud; `settle` lets its node in.
 
-        `settle` lets its node in. For a member it corrects the number of teachers; that holds from
-        the next run on.
+        For a member it corrects the number of teachers; that holds from the next run on. A new
+        member has `USUAL_TEACHERS` where none is given.
         """
-        if not 1 <= teachers <= MAX_TOTAL_VOTES:
+        if teachers is not None and not 1 <= teachers <= MAX_TOTAL_VOTES:
             raise EnrollmentError("a hospital must have at least one teacher", teachers)
         party = normalized(party)
         with self._database.session() as session:
-            row = self._member_called(session, party)
-            if row is None:
-                raise EnrollmentError("a hospital must have asked to join", f"none called {party}")
-            if row.fingerprint != fingerprint:
+            rows = session.scalars(select(MemberRow).where(MemberRow.name == party)).all()
+            row = next((one for one in rows if one.state in ("requested", "member")), None)
+            if row is None or (row.state == "member" and teachers is None):
+                states = " and ".join(dict.fromkeys(one.state for one in rows))
                 raise EnrollmentError(
-                    "both must read the same words aloud", "others: do not approve"
+                    "a hospital must have asked to join; a member's number of teachers is "
+                    "corrected by --teachers",
+                    f"{party}, whose state is {states}" if rows else f"none called {party}",
+                )
+            if len(heard_words(words)) != WORDS:
+                raise EnrollmentError(
+                    f"the words must be {WORDS}, as their people read them aloud",
+                    f"{len(heard_words(words))} of them",
+                )
+            if not is_same(row.fingerprint, words):
+                raise EnrollmentError(
+                    "the words must be those of the request: `pate-fed members` shows them",
+                    "others: do not approve, somebody may stand in between",
                 )
             if row.state == "requested":
                 row.state, row.approved_at = "member", self._clock()
-            row.teachers = teachers
+            row.teachers = teachers or USUAL_TEACHERS
             return _party(row)
 
     def revoke(self, party: str) -> EnrolledParty | None:
@@ -295,9 +307,7 @@ class Enrollment:
     # Hospitals --------------------------------------------------------------------------------
 
     def answer_join(self, frame: bytes) -> bytes:
-        """Take a request, and return a signed `Membership`; nobody outside learns why not.
-
-        The same request again gets the same answer.
+        """Take a request, and return a signed `Membership`: to the same request the same one.
 
         Raises:
             ProtocolError: it is malformed.
@@ -322,7 +332,7 @@ class Enrollment:
                 if not again or invitation.used_at is None:
                     raise _refused()
             else:
-                if invitation.used_at is not None or in_utc(invitation.expires_at) <= now:
+                if invitation.used_at is not None or invitation.expires_at <= now:
                     raise _refused()
                 # The key is not proven: otherwise a hospital could name another one's node.
                 same_node = select(MemberRow).where(MemberRow.node_key == request.node_key.decode())
@@ -357,10 +367,7 @@ class Enrollment:
         return self._membership(query.sender, row.state, teachers=teachers, audit_head=kept)
 
     def asked(self, frame: bytes, kind: type[Query]) -> Query:
-        """Return a member's question for a pool, or for the results of a run.
-
-        Whether it took part in that run is another question.
-        """
+        """Return a member's question for a pool, or for the results of a run, its own or not."""
         signed = wire.decode(frame)
         query = wire.expect(signed, kind)
         if self._asking(signed, query).state != "member":
@@ -466,19 +473,14 @@ def _party(row: MemberRow) -> EnrolledParty:
         PublicIdentity(row.identity_key),
         row.state,
         None if row.node_id is None else int(row.node_id),
-        in_utc(row.requested_at),
+        row.requested_at,
         row.teachers,
-        None if row.seen_at is None else in_utc(row.seen_at),
+        row.seen_at,
         row.clock_skew_s,
         row.version or "",
-        None if row.away_since is None else in_utc(row.away_since),
-        None if row.away_at is None else in_utc(row.away_at),
+        row.away_since,
+        row.away_at,
     )
-
-
-def _invitation(row: InvitationRow) -> MadeInvitation:
-    used_at = None if row.used_at is None else in_utc(row.used_at)
-    return MadeInvitation(row.party, in_utc(row.made_at), in_utc(row.expires_at), used_at)
 
 
 def _records_of(row: MemberRow) -> int:

@@ -17,11 +17,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from coordinator.errors import HomeError
-from coordinator.federation.certificates import (
-    KeyedCertificate,
-    issue_server_certificate,
-    make_ca,
-)
+from coordinator.federation.certificates import KeyedCertificate, issue_server_certificate, make_ca
 from coordinator.federation.connections import PortLimits
 from pate_fed.nodes import read_settings, with_environment, write_named
 from pate_fed.nodes.forwarding import Forwarding
@@ -262,6 +258,10 @@ class FederationHome:
     def path(self, *parts: str) -> Path:
         """Return the path of one of its files."""
         return self.folder.joinpath(*parts)
+
+    def results(self, run: str) -> Path:
+        """Return the path of a run's directory, present or future."""
+        return self.path("runs", run, "results")
 
     # Calls ------------------------------------------------------------------------------------
 

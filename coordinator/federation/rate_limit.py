@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 MOST_ADDRESSES = 4096
 """Beyond so many, the address whose last request is oldest is forgotten, and may ask anew."""
 
 _MINUTE_S = 60.0
-
-
-@dataclass(slots=True)
-class _Bucket:
-    tokens: float
-    filled_at: float
 
 
 class RateLimit:
@@ -27,21 +20,19 @@ class RateLimit:
     def __init__(self, per_minute: int, *, clock: Callable[[], float]) -> None:
         self._per_minute = per_minute
         self._clock = clock
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, filled at
 
     def allows(self, address: str) -> bool:
         """Tell whether an address may ask now, and count the request."""
         now = self._clock()
-        bucket = self._buckets.pop(address, None) or _Bucket(self._per_minute, now)
-        grown = (now - bucket.filled_at) * self._per_minute / _MINUTE_S
-        bucket.tokens, bucket.filled_at = min(self._per_minute, bucket.tokens + grown), now
-        self._buckets[address] = bucket
+        tokens, filled_at = self._buckets.pop(address, (self._per_minute, now))
+        grown = (now - filled_at) * self._per_minute / _MINUTE_S
+        tokens = min(self._per_minute, tokens + grown)
+        is_allowed = tokens >= 1
+        self._buckets[address] = tokens - is_allowed, now
         if len(self._buckets) > MOST_ADDRESSES:
             self._buckets.popitem(last=False)
-        if bucket.tokens < 1:
-            return False
-        bucket.tokens -= 1
-        return True
+        return is_allowed
 
     def __len__(self) -> int:
         return len(self._buckets)

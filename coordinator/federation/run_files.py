@@ -7,7 +7,8 @@ from typing import Final
 
 from sqlalchemy import select
 
-from coordinator.database import AttemptRow, Database, RunRow
+from coordinator.database import Database
+from coordinator.database.federation_schema import AttemptRow, RunRow
 from coordinator.errors import RunQueueError
 from coordinator.federation.home import FederationHome
 from pate_fed.regular_files import open_regular
@@ -29,10 +30,7 @@ class RunFiles:
     def read(
         self, run_id: bytes, file: str, *, party: bytes, offset: int, most_bytes: int
     ) -> bytes:
-        """Return a piece of a file; empty after its end.
-
-        The list of possible files is known beforehand: a requested name is looked up there, and
-        never taken for a path.
+        """Return a piece of a file, by name as in `FinishedRuns.content`; empty after its end.
 
         Raises:
             RunQueueError: there is no such run or file, it has not ended with labels, or the
@@ -43,7 +41,7 @@ class RunFiles:
         name = self._name_of(run_id)
         if known is None or name is None:
             raise _none()
-        folder = self._home.path("runs", name, "results")
+        folder = self._home.results(name)
         try:
             with open_regular(folder / TRANSCRIPT) as transcript:
                 first = transcript.readline(_MOST_IDENTITIES)

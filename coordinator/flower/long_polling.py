@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 PULL_PATH: Final = "/v1/fleet/pull-messages"
@@ -75,7 +76,7 @@ class LongPolling:
     async def _pull(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)
         if body is None:
-            await _refuse(send)
+            await Response(status_code=_TOO_LARGE)(scope, receive, send)
             return
         gone = asyncio.ensure_future(receive())  # returns once the node hangs up
         try:
@@ -161,8 +162,3 @@ def _is_nothing(answer: list[Message]) -> bool:
     """Tell whether Flower answered that there is no message: a protocol buffer without fields."""
     is_good = any(message.get("status") == _OK for message in answer)
     return is_good and not any(message.get("body") for message in answer)
-
-
-async def _refuse(send: Send) -> None:
-    await send({"type": "http.response.start", "status": _TOO_LARGE, "headers": []})
-    await send({"type": "http.response.body", "body": b""})

@@ -81,7 +81,15 @@ class GridTransport(Transport):
         return [node for node in there if self._only is None or node in self._only]
 
     def _carry(self, packets: Mapping[int, bytes]) -> dict[int, bytes | Silence]:
-        messages = [self._message(node, packet) for node, packet in packets.items()]
+        messages = [
+            Message(
+                RecordDict({"packet": _carrier(packet)}),
+                dst_node_id=node,
+                message_type=MESSAGE_TYPE,
+                ttl=self._timeout_s,
+            )
+            for node, packet in packets.items()
+        ]
         pushed = zip(self._grid.push_messages(messages), packets, strict=True)
         # An id is None where a message could not be sent. An error reply's sender is the link, so a
         # reply is known by the message that it answers.
@@ -101,14 +109,6 @@ class GridTransport(Transport):
             time.sleep(pause)
             pause = min(2 * pause, _longest_pause(waited))
         return answers
-
-    def _message(self, node: int, packet: bytes) -> Message:
-        return Message(
-            RecordDict({"packet": _carrier(packet)}),
-            dst_node_id=node,
-            message_type=MESSAGE_TYPE,
-            ttl=self._timeout_s,
-        )
 
 
 def _longest_pause(waited_s: float) -> float:

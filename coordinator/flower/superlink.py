@@ -21,10 +21,7 @@ from anyio.to_thread import current_default_thread_limiter
 from flwr.supercore import sql_mixin
 from flwr.supercore.constant import SQLITE_PRAGMAS, NodeStatus
 from flwr.supercore.routers.runtime.tracing import RuntimeTracingMiddleware
-from flwr.superlink.cli.flower_superlink import (
-    SuperLinkLifespan,
-    _parse_superlink_lifespan_config,
-)
+from flwr.superlink.cli.flower_superlink import SuperLinkLifespan, _parse_superlink_lifespan_config
 from flwr.superlink.main import create_app
 from flwr.superlink.routers.control.middlewares import (
     ControlEventLogMiddleware,

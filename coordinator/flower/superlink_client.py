@@ -15,7 +15,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -28,20 +27,13 @@ from flwr.proto.control_pb2 import (
     StartRunRequest,
     UnregisterNodeRequest,
 )
-from flwr.proto.runtime_pb2 import (
-    AcquireTaskRequest,
-    PullTaskInputRequest,
-    PushTaskOutputRequest,
-)
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
 from flwr.serverapp import Grid
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.inflatable.inflatable_utils import pull_objects
-from flwr.supercore.interceptors import (
-    RuntimeVersionHttpInterceptor,
-    SuperExecAuthHttpInterceptor,
-)
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
 from flwr.supercore.protobuf.client import ProtobufClient
 from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
@@ -50,6 +42,7 @@ from flwr.superlink.grid import HttpGrid, http_grid
 
 from coordinator.errors import SuperLinkError
 from coordinator.federation.admin_key import KEY_HEADER, key_of
+from coordinator.federation.enrollment import NodeAtLink
 
 _STUB = {
     "pyproject.toml": b"""[project]
@@ -85,20 +78,6 @@ def stub() -> bytes:
     """Return the bytes uploaded in place of an app: always the same."""
     content, _ = build_fab_from_files(_STUB)
     return content
-
-
-@dataclass(frozen=True, slots=True)
-class NodeAtLink:
-    """A node as the SuperLink knows it.
-
-    Attributes:
-        public_key: Its EC key, PEM.
-        status: "registered", "online" or "offline".
-    """
-
-    node_id: int
-    public_key: bytes
-    status: str
 
 
 class SuperLinkClient:

@@ -1,24 +1,3 @@
 """The people of the console: names, roles, passwords, one-time codes, sessions, the budget."""
 
-from coordinator.people.budget import AGREEING, PROPOSING, BudgetProposal, FederationBudget
-from coordinator.people.openid import Attempt, Provider
-from coordinator.people.people import People, Person, SetupCode
-from coordinator.people.roles import Role
-from coordinator.people.sessions import ABSOLUTE, IDLE, Session, Sessions
-
-__all__ = [
-    "ABSOLUTE",
-    "AGREEING",
-    "IDLE",
-    "PROPOSING",
-    "Attempt",
-    "BudgetProposal",
-    "FederationBudget",
-    "People",
-    "Person",
-    "Provider",
-    "Role",
-    "Session",
-    "Sessions",
-    "SetupCode",
-]
+__all__: list[str] = []

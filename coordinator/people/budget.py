@@ -1,9 +1,8 @@
 """The federation's budget: the most epsilon of all runs together, which one person cannot raise.
 
-The first budget, and a lower one, hold at once. A higher one needs two people: one proposes it in
-the console, another agrees there. The command line knows logins, not people, so it raises nothing.
-An administrator could invent the second person, or take an account over by a new setup code. So an
-account that was made or changed agrees to nothing for `SETTLED_AFTER`: others see its audit entry.
+The command line knows logins, not people, so it raises nothing. An administrator could invent the
+second person, or take an account over by a new setup code. So an account that was made or changed
+agrees to nothing for `SETTLED_AFTER`: others see its audit entry.
 """
 
 from __future__ import annotations
@@ -17,17 +16,10 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from coordinator.database import (
-    Actor,
-    Database,
-    FederationAct,
-    FederationBudgetRow,
-    PersonRow,
-    in_utc,
-)
+from coordinator.database import Actor, Database, FederationAct
+from coordinator.database.federation_schema import FederationBudgetRow, PersonRow
 from coordinator.errors import BudgetRuleError
-from coordinator.people.people import Tell
-from coordinator.people.roles import Role
+from coordinator.people.people import Role, Tell
 
 CONSOLE: Final = "console"
 """Origin of the acts of people who have signed in."""
@@ -117,7 +109,7 @@ class FederationBudget:
             person = self._require_person(session, AGREEING)
             if person.name.casefold() == row.changed_by.casefold():
                 raise BudgetRuleError("a second person must agree", "the one who proposed it")
-            settled = in_utc(person.changed_at) + SETTLED_AFTER
+            settled = person.changed_at + SETTLED_AFTER
             if settled > self._clock():
                 raise BudgetRuleError(
                     "who agrees must have had their role and access for a day",
@@ -174,7 +166,7 @@ class FederationBudget:
 
     def _open(self, session: Session) -> FederationBudgetRow | None:
         row = session.scalars(_NEWEST.where(FederationBudgetRow.state == _PROPOSED)).first()
-        is_open = row is not None and in_utc(row.changed_at) + PROPOSAL_LIFETIME > self._clock()
+        is_open = row is not None and row.changed_at + PROPOSAL_LIFETIME > self._clock()
         return row if is_open else None
 
     def _withdraw(self, session: Session) -> bool:
@@ -188,7 +180,7 @@ class FederationBudget:
 
     @staticmethod
     def _shown(row: FederationBudgetRow) -> BudgetProposal:
-        until = in_utc(row.changed_at) + PROPOSAL_LIFETIME
+        until = row.changed_at + PROPOSAL_LIFETIME
         return BudgetProposal(row.number, row.epsilon, row.changed_by, row.reason, until)
 
 

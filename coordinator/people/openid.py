@@ -7,7 +7,6 @@ only says who somebody is: an administrator decided beforehand which subject is 
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import json
 import ssl
 import time
@@ -21,6 +20,7 @@ import httpx
 
 from coordinator.errors import HomeError, PersonError
 from pate_fed.errors import MissingExtraError
+from pate_fed.nodes.ports import is_loopback
 
 ATTEMPT_S: Final = 600.0
 """Longest time between the way to the provider and the way back."""
@@ -205,13 +205,9 @@ def is_safe_address(url: str) -> bool:
         host = parts.hostname or ""
     except ValueError:
         return False
-    try:
-        is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name
-        is_here = False
     if not host or parts.username or parts.fragment:
         return False
-    return parts.scheme == "https" or (parts.scheme == "http" and is_here)
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
 
 
 def _refused(got: str) -> PersonError:

@@ -11,15 +11,16 @@ import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Final, TypeAlias
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session as OrmSession
 
-from coordinator.database import Database, FederationAct, PersonRow, SessionRow, in_utc
+from coordinator.database import Database, FederationAct
+from coordinator.database.federation_schema import PersonRow, SessionRow
 from coordinator.errors import PersonError
 from coordinator.people import one_time_codes, passwords
-from coordinator.people.roles import Role
 from pate_fed.nodes.audit_log import Fact
 from protocols.party_names import NAME_RULE, is_party_name, normalized
 
@@ -31,6 +32,29 @@ _SETUP_BYTES: Final = 15
 
 Tell: TypeAlias = Callable[[FederationAct, str, Mapping[str, Fact], Mapping[str, Fact]], None]
 """Writes an audit entry: act, subject, facts before and after."""
+
+
+class Role(StrEnum):
+    """A person's role; `coordinator.console.access` says which page it opens."""
+
+    ADMINISTRATOR = "administrator"
+    OPERATOR = "operator"
+    PRIVACY_OFFICER = "privacy officer"
+    AUDITOR = "auditor"
+
+    @property
+    def words(self) -> str:
+        """Its rights, in one sentence."""
+        return _WORDS[self]
+
+
+_WORDS: Final = {
+    Role.ADMINISTRATOR: "May do everything, and decides who may use the console.",
+    Role.OPERATOR: "Invites and suspends hospitals, runs the labeling, may propose a budget.",
+    Role.PRIVACY_OFFICER: "Reads everything; may pause or stop a run, suspend a hospital, and "
+    "agree to a higher budget.",
+    Role.AUDITOR: "Reads everything, and changes nothing.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +138,7 @@ class People:
             self._tell(FederationAct.PERSON_CHANGED, row.name, before, {"role": role.value})
 
     def give_subject(self, name: str, subject: str, *, issuer: str) -> None:
-        """Let a person sign in by their account at the OpenID provider, or no more.
-
-        An empty subject takes it back.
-        """
+        """Let a person sign in by their account at the OpenID provider; with no subject no more."""
         if not issuer or len(subject) > MOST_SUBJECT_LETTERS or not subject.isprintable():
             raise PersonError(
                 "a subject must be a line of an OpenID provider that `federation.toml` names",
@@ -238,7 +259,7 @@ class People:
             self._tell(FederationAct.LOCKED_OUT, row.name, {}, {"failures": MOST_FAILURES})
 
     def _is_locked(self, row: PersonRow) -> bool:
-        return row.locked_until is not None and in_utc(row.locked_until) > self._clock()
+        return row.locked_until is not None and row.locked_until > self._clock()
 
     def _step_of(self, row: PersonRow, code: str) -> int | None:
         if row.code_key is None:
@@ -259,7 +280,7 @@ class People:
             kept = b"" if row is None or row.setup_digest is None else row.setup_digest
             until = None if row is None else row.setup_until
         is_same = hmac.compare_digest(_setup_digest(setup_code), kept or bytes(32))
-        if not kept or not is_same or until is None or in_utc(until) <= self._clock():
+        if not kept or not is_same or until is None or until <= self._clock():
             raise PersonError(
                 "name and setup code must be the given ones; a code is good once, and "
                 f"for {SETUP_LIFETIME.days} day. Ask an administrator for another",
@@ -272,7 +293,7 @@ class People:
             Role(row.role),
             has_password or row.subject is not None,
             self._is_locked(row),
-            in_utc(row.made_at),
+            row.made_at,
             row.subject or "",
         )
 

@@ -10,8 +10,9 @@ from typing import Final
 
 from sqlalchemy import delete
 
-from coordinator.database import Database, PersonRow, SessionRow, in_utc
-from coordinator.people.roles import Role
+from coordinator.database import Database
+from coordinator.database.federation_schema import PersonRow, SessionRow
+from coordinator.people.people import Role
 
 IDLE: Final = timedelta(minutes=30)
 """A session ends after so long without a request."""
@@ -65,7 +66,7 @@ class Sessions:
             row = session.get(SessionRow, _digest(token))
             if row is None:
                 return None
-            made_at, seen_at = in_utc(row.made_at), in_utc(row.seen_at)
+            made_at, seen_at = row.made_at, row.seen_at
             if now >= min(seen_at + IDLE, made_at + ABSOLUTE):
                 session.delete(row)
                 return None

@@ -19,24 +19,14 @@ from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
 from coordinator.runs import results
-from coordinator.runs.open_run import OpenRun, results_of
-from coordinator.runs.request import (
-    EvaluationRequest,
-    RunRequest,
-    read_learning_task,
-)
+from coordinator.runs.open_run import OpenRun
+from coordinator.runs.request import EvaluationRequest, RunRequest, read_learning_task
 from pate_fed import wording
 from pate_fed.charges import noise_of
 from pate_fed.data.task import LearningTask
 from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import InvalidSettingError, InvalidTaskError
-from pate_fed.evaluation import (
-    CLASS,
-    PLACE_S,
-    START_S,
-    CertaintyBins,
-    EvaluationPlan,
-)
+from pate_fed.evaluation import CLASS, PLACE_S, START_S, CertaintyBins, EvaluationPlan
 from pate_fed.evaluation_task import STUDENT_FILES, EvaluationTask, groups_by, places_by
 from pate_fed.planning.evaluation_settings import EvaluationSettings, EvaluationShape
 from pate_fed.prices import charged_price
@@ -130,7 +120,7 @@ def asked_evaluation(
     FORMS[form].require_enough(len(parties))
     settings.check(parties=len(parties))
     try:
-        evaluation = _document(results_of(home, of.name) / STUDENT, task, by, settings.places)
+        evaluation = _document(home.results(of.name) / STUDENT, task, by, settings.places)
         groupings = evaluation.groupings(task.schema)
     except InvalidTaskError as error:
         raise InvalidSettingError(f"--by: {error.must}", error.got) from error
@@ -185,7 +175,7 @@ def write_evaluation(run: OpenRun, evaluation: EvaluationTask) -> list[str]:
     assert run.request.evaluation is not None
     assert run.home is not None
     labeling = run.labeling
-    source = results_of(run.home, run.request.evaluation.run)
+    source = run.home.results(run.request.evaluation.run)
     task = read_learning_task(run.home, replace(run.request, pool=evaluation.source))
     record = read_run(source)
     plan = plan_of(labeling.terms, evaluation, task.schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coordinator.runs.later_steps import said
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.queue import RunState
 from coordinator.runs.waits import RunWaits
@@ -15,7 +16,7 @@ def ending(run: OpenRun, notes: list[str]) -> tuple[RunState, str]:
     stopped_by = run.stopped_by
     if isinstance(stopped_by, RunWaits.HaltedError):
         return RunState.STOPPED, "; ".join(("by the operator", *notes))
-    left_out, skipped = run.left_out.words, run.skipped_words
+    left_out, skipped = _left_out(run), run.skipped_words
     if stopped_by is not None:
         reason = [said(stopped_by), *left_out, *skipped, *_flaws(run), *notes]
         return end_of(run), "; ".join(reason)
@@ -29,6 +30,19 @@ def end_of(run: OpenRun, *, is_whole: bool = False) -> RunState:
     if not run.has_answers:
         return RunState.FAILED
     return RunState.DONE if is_whole else RunState.INCOMPLETE
+
+
+def _left_out(run: OpenRun) -> list[str]:
+    """Say in a line each who is left out.
+
+    Hospitals approved a run with exactly its members: without one of them it is another run.
+    """
+    fingerprints = {one.name: one.identity.fingerprint for one in run.members}
+    return [
+        f"{name} (fingerprint {fingerprints[name].hex()[:16]}) {reason}: ask for a new run without "
+        "it"
+        for name, reason in run.left_out.items()
+    ]
 
 
 def _flaws(run: OpenRun, *, last_void: str = "") -> list[str]:
@@ -51,9 +65,3 @@ def _is_unanswered(run: OpenRun) -> bool:
     """Return whether all labels that a student could learn from were refused."""
     outcomes = () if isinstance(run.task, EvaluationTask) else run.outcomes
     return bool(outcomes) and all(what is Outcome.REFUSED for _, _, what in outcomes)
-
-
-def said(error: Exception) -> str:
-    """Say an error of ours in one line: its code, the rule, and the value that broke it."""
-    code = getattr(error, "code", type(error).__name__)
-    return f"{code}: {error}" if hasattr(error, "code") else str(code)

@@ -11,7 +11,6 @@ from typing import Final
 
 from coordinator.errors import RunQueueError
 from coordinator.federation.home import FederationHome
-from coordinator.runs.open_run import results_of
 from pate_fed.record import Audit
 from pate_fed.regular_files import read_regular
 from pate_fed.report import FinishedRun, read_run
@@ -38,27 +37,18 @@ class FinishedFile:
 
 
 class FinishedRuns:
-    """The run directories of a federation."""
+    """The run directories of a federation; an absent run or file is a `RunQueueError`."""
 
     def __init__(self, home: FederationHome) -> None:
         self._home = home
 
-    def folder(self, name: str) -> Path:
-        """Return the path of a run's results, present or future."""
-        return results_of(self._home, name)
-
     def has(self, name: str) -> bool:
         """Tell whether a run has results."""
-        return results_of(self._home, name).is_dir()
+        return self._home.results(name).is_dir()
 
     def read(self, name: str) -> tuple[FinishedRun, list[FinishedFile]]:
-        """Return the results of a run, and the files that they stand in.
-
-        Raises:
-            RunQueueError: there are none.
-            RunDirectoryError: they cannot be read.
-        """
-        folder = results_of(self._home, name)
+        """Return the results of a run, and the files that they stand in."""
+        folder = self._home.results(name)
         if not folder.is_dir():
             raise RunQueueError("a run must have ended with labels to have results", "none yet")
         record = read_run(folder)
@@ -72,12 +62,8 @@ class FinishedRuns:
         """Return one of `FILES` of a run's results, or its `PUBLIC_EDITION`.
 
         A requested name is looked up there, and never taken for a path.
-
-        Raises:
-            RunQueueError: there is no such file.
-            RunDirectoryError: the run has no public edition.
         """
-        folder = results_of(self._home, name)
+        folder = self._home.results(name)
         if file == PUBLIC_EDITION and folder.is_dir():
             return _public_edition(folder, name)
         known = next((one for one in FILES if one == file), None)
@@ -85,13 +71,12 @@ class FinishedRuns:
             raise RunQueueError("a file must be one of the run's results")
         return read_regular(folder / known)
 
+    def leak(self, name: str) -> Audit:
+        """Return the vote leak of a run, on made-up votes: nothing of it is private."""
+        from coordinator.runs.run_leak import leak_of_run  # noqa: PLC0415 - takes a second
 
-def leak_of(finished: FinishedRuns, name: str) -> Audit:
-    """Return the vote leak of a run, on made-up votes: nothing of it is private."""
-    from coordinator.runs.run_leak import leak_of_run  # noqa: PLC0415 - takes a second
-
-    finished.read(name)
-    return leak_of_run(finished.folder(name))
+        self.read(name)
+        return leak_of_run(self._home.results(name))
 
 
 def _public_edition(folder: Path, name: str) -> bytes:

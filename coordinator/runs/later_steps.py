@@ -32,11 +32,11 @@ def attempt(notes: list[str], what: str, step: Callable[[], T]) -> T | None:
     except (RunStateError, DatabaseError):
         raise
     except Exception as error:  # whatever it is: the labels are there
-        notes.append(f"{what} could not be made: {told(error)}")
+        notes.append(f"{what} could not be made: {said(error)}")
         return None
 
 
-def told(error: Exception) -> str:
+def said(error: Exception) -> str:
     """Say an error in a line: ours by its code, another by kind and place, never by its text."""
     if isinstance(error, PateFedError | CoordinatorError | ProtocolError):
         return f"{error.code}: {error}"

@@ -25,7 +25,6 @@ from coordinator.federation.home import FederationHome
 from coordinator.runs.known_answers import KnownAnswers
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order
 from coordinator.runs.later_steps import another_student
-from coordinator.runs.left_out import LeftOut
 from coordinator.runs.queue import Progress
 from coordinator.runs.request import RunRequest
 from coordinator.runs.transport import NoTransport, Traffic, Transport
@@ -65,6 +64,7 @@ class OpenRun(KnownAnswers):
         kept: Labels that the students of these earlier runs kept for refused queries.
         stopped_by: The error that ended the run before all was asked.
         exchanges: How many of its exchanges in this life were of its setup, batches and closing.
+        left_out: Why a hospital may be asked nothing more in this run, by its name.
         refused: Names of the hospitals that refuse a query in this life, by position in the pool.
     """
 
@@ -88,7 +88,7 @@ class OpenRun(KnownAnswers):
         init=False, default_factory=lambda: dict.fromkeys(("setup", "batches", "closing"), 0)
     )
     seconds: float = field(init=False, default=0.0)
-    left_out: LeftOut = field(init=False)
+    left_out: dict[str, str] = field(init=False, default_factory=dict)
     refused: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
     journal: SqlCoordinatorJournal = field(init=False)
     store: RunStore = field(init=False)
@@ -97,7 +97,6 @@ class OpenRun(KnownAnswers):
 
     def __post_init__(self) -> None:
         self.journal = SqlCoordinatorJournal(self.attempt)
-        self.left_out = LeftOut(self.members)
         self.store = self._open_store(RunLedger.of(self._terms(in_seat_order(self.members))))
 
     @property
@@ -198,8 +197,8 @@ class OpenRun(KnownAnswers):
         sleep: Callable[[float], None],
     ) -> LabelingRun:
         """Open the run, before any hospital heard of it."""
-        job = self._job(transport, sleep)
-        self._labeling = LabelingRun(replace(job, owed=self._owed()))
+        job = replace(self._job(transport, sleep), owed=self._owed())
+        self._labeling = LabelingRun(job)
         return self._labeling
 
     def resumed(
@@ -320,16 +319,8 @@ def earlier_answers(request: RunRequest, pool: QueryPool, database: Database) ->
     }
 
 
-def results_of(home: FederationHome, name: str) -> Path:
-    """Return the path of a run's directory, present or future."""
-    return home.path("runs", name, "results")
-
-
 def is_closed(run: OpenRun, sleep: Callable[[float], None]) -> bool:
-    """Whether a run has no query left and was closed: nobody is needed for its results.
-
-    An earlier life ended in between.
-    """
+    """Whether a run has no query left and was closed, in an earlier life: it needs nobody."""
     if run.is_unbegun or run.left:
         return False
     try:

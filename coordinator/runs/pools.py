@@ -40,10 +40,6 @@ class Pools:
                 type(error).__name__,
             ) from error
 
-    def schemas(self) -> list[TaskSchema]:
-        """Return the schema of each pool; see `all`."""
-        return list(self.all().values())
-
     def find(self, digest: bytes) -> LearningTask:
         """Return a pool with its task."""
         try:

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from sqlalchemy import Connection, select
 
-from coordinator.database import Database, RunRow
-from coordinator.database.federation_schema import RunBatchRow, SkippedRow
+from coordinator.database import Database
+from coordinator.database.federation_schema import RunBatchRow, RunRow, SkippedRow
 from coordinator.database.run_store import BatchState
 from coordinator.runs.open_run import earlier_answers
 from coordinator.runs.request import RunRequest
@@ -32,16 +32,16 @@ class AskedQuery:
     """One query that a run is to ask.
 
     Attributes:
-        place: Its position in the pool, from 0: `query_id` of `labels.csv`.
+        query_id: Its position in the pool, from 0, as in `labels.csv`.
         drawn_in: Name of the run that drew it; empty if none did.
-        parties: Names of the hospitals that refuse it.
+        refused_by: Names of hospitals.
     """
 
-    place: int
+    query_id: int
     state: QueryState
     label: str = ""
     drawn_in: str = ""
-    parties: tuple[str, ...] = ()
+    refused_by: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -50,49 +50,29 @@ class AskedQuery:
             case QueryState.ANSWERED | QueryState.NO_ANSWER:
                 return f"{self.label or self.state.value} (drawn in {self.drawn_in})"
             case QueryState.REFUSED:
-                names = ", ".join(self.parties)
+                names = ", ".join(self.refused_by)
                 return f"refused: {names} answered it, or one close to it, before"
             case QueryState.LOST:
                 return "lost: its batch is void, and a hospital that may have sent votes once only"
             case QueryState.OPEN:
                 return "not asked yet"
 
-    def as_table(self) -> dict[str, object]:
-        """Return it as plain data."""
-        return {
-            "query_id": self.place,
-            "state": self.state.value,
-            "label": self.label,
-            "drawn_in": self.drawn_in,
-            "refused_by": list(self.parties),
-        }
-
 
 def query_states(
     database: Database, request: RunRequest, *, task: LearningTask
 ) -> list[AskedQuery]:
     """Return the state of each query of a run, in the order of the pool."""
-    known = {
-        place: AskedQuery(place, QueryState.OPEN) for place in request.queries
-    } | _of_earlier_runs(database, request, task)
+    known = {place: AskedQuery(place, QueryState.OPEN) for place in request.queries}
+    for place, answer in earlier_answers(request, task.pool, database).items():
+        known[place] = _drawn(place, answer.label, run=answer.run, names=request.class_names)
     with database.transaction() as connection:
         number = connection.scalar(select(RunRow.number).where(RunRow.name == request.name))
         for row in connection.execute(select(SkippedRow).where(SkippedRow.run == number)):
             names = tuple(json.loads(row.parties))
-            known[row.place] = AskedQuery(row.place, QueryState.REFUSED, parties=names)
+            known[row.place] = AskedQuery(row.place, QueryState.REFUSED, refused_by=names)
         for asked in _of_batches(connection, number, request):
-            known[asked.place] = asked
+            known[asked.query_id] = asked
     return [known[place] for place in sorted(known)]
-
-
-def _of_earlier_runs(
-    database: Database, request: RunRequest, task: LearningTask
-) -> dict[int, AskedQuery]:
-    answers = earlier_answers(request, task.pool, database)
-    return {
-        place: _drawn(place, answer.label, run=answer.run, names=request.class_names)
-        for place, answer in answers.items()
-    }
 
 
 def _of_batches(

@@ -15,16 +15,8 @@ from typing import Any, Final
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, defer
 
-from coordinator.database import (
-    ENDED,
-    AttemptRow,
-    Database,
-    RunAttempt,
-    RunRow,
-    RunState,
-    RunStepRow,
-    in_utc,
-)
+from coordinator.database import Database, RunAttempt
+from coordinator.database.federation_schema import ENDED, AttemptRow, RunRow, RunState, RunStepRow
 from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.runs.run_hospitals import RunHospitals
 from pate_fed.nodes import facts
@@ -39,14 +31,7 @@ _log = logging.getLogger(__name__)
 class Progress:
     """How far a run is: counts and released values alone; `queries` is 0 before it is first noted.
 
-    Attributes:
-        asked: Those that were looked at, of released batches.
-        refused: Queries released without an answer.
-        from_store: Answers drawn in earlier runs, at no cost.
-        void: Void batches, of all setups.
-        epsilon: Most that it may cost.
-        share: Share of its queries that is charged or held.
-        tests_delta: Delta that tests of stability used.
+    `coordinator.monitoring` tells each number.
     """
 
     queries: int = 0
@@ -146,7 +131,7 @@ class RunQueue:
         found = select(RunRow.number, RunRow.progress).order_by(RunRow.number)
         with self._database.session() as session:
             rows = session.execute(found).all()
-        return {row.number: Progress(**json.loads(row.progress)).share for row in rows}
+        return {row.number: _progress(row.progress).share for row in rows}
 
     def open_numbers(self) -> set[int]:
         """Return the numbers of the runs that have not ended."""
@@ -300,7 +285,7 @@ class RunQueue:
             row = _row(session, name)
             if row.waiting_since is None:
                 row.waiting_since = now
-            return in_utc(row.waiting_since)
+            return row.waiting_since
 
     def end_wait(self, name: str) -> None:
         """Note that a run waits for nobody any more."""
@@ -316,7 +301,7 @@ class RunQueue:
 
         def change(row: RunRow) -> None:
             nonlocal before
-            before = Progress(**json.loads(row.progress))
+            before = _progress(row.progress)
             row.progress = json.dumps(asdict(progress), sort_keys=True, allow_nan=False)
 
         self._change(name, change)
@@ -417,16 +402,10 @@ def _unknown(name: str) -> RunQueueError:
 
 def _runs(session: Session, found: Select[*tuple[Any, ...]]) -> list[Run]:
     return [
-        Run(
-            number=row.number,
-            name=row.name,
-            state=RunState(row.state),
-            wanted=row.wanted,
-            reason=row.reason,
-            is_begun=row.is_begun,
-            progress=Progress(**json.loads(row.progress)),
-            created_at=in_utc(row.created_at),
-            updated_at=in_utc(row.updated_at),
-        )
+        Run(**{**row._mapping, "state": RunState(row.state), "progress": _progress(row.progress)})
         for row in session.execute(found)
     ]
+
+
+def _progress(text: str) -> Progress:
+    return Progress(**json.loads(text))

@@ -186,6 +186,13 @@ class RunRequest:
         return len(self.queries) - self.answered
 
     @property
+    def free_words(self) -> str:
+        """How many of its queries cost nothing, in words; empty if there are none."""
+        if not self.answered:
+            return ""
+        return f"{self.answered} of {len(self.queries)} rows are answered already: free"
+
+    @property
     def priced(self) -> RunRequest:
         """The same request with the cost of its terms, or none where nothing is asked."""
         return replace(self, epsilon=run_price(self.terms).epsilon if self.new_queries else 0.0)
@@ -247,11 +254,7 @@ class RunRequest:
 
 
 def read_task(home: FederationHome, request: RunRequest) -> LearningTask | EvaluationTask:
-    """Read the task that a run was asked for, as it was published.
-
-    Raises:
-        RunRequestError: its document cannot be read, or is another.
-    """
+    """Read the task of a run as it was published; any other is a `RunRequestError`."""
     try:
         content = read_regular(home.path("pools", request.pool.hex()))
         kind = EvaluationTask if is_evaluation(content) else LearningTask
@@ -266,11 +269,7 @@ def read_task(home: FederationHome, request: RunRequest) -> LearningTask | Evalu
 
 
 def read_learning_task(home: FederationHome, request: RunRequest) -> LearningTask:
-    """Read the task of a run that asked for labels.
-
-    Raises:
-        RunRequestError: as for `read_task`, or the run is an evaluation.
-    """
+    """Read the task of a run that must be one that asks for labels; see `read_task`."""
     task = read_task(home, request)
     if not isinstance(task, LearningTask):
         raise RunRequestError("the run must be one that asks for labels")

@@ -249,13 +249,12 @@ def write_card(
     if not folder.is_dir():
         return
 
-    def write() -> None:
+    def write() -> bool:
         card = render_model_card(metrics, privacy, settings)
         (folder / MODEL_CARD).write_text(card, encoding="utf-8")
+        return True
 
-    before = len(notes)
-    attempt(notes, "the model card", write)
-    if len(notes) > before:
+    if not attempt(notes, "the model card", write):
         (folder / MODEL_CARD).unlink(missing_ok=True)
 
 

@@ -10,7 +10,8 @@ from typing import Final
 
 from sqlalchemy import select, update
 
-from coordinator.database import Database, MemberRow, RunHospitalRow, RunRow, in_utc
+from coordinator.database import Database
+from coordinator.database.federation_schema import MemberRow, RunHospitalRow, RunRow
 
 UNDECIDED_CODES: Final = ("PF-314", "PF-322", "PF-325")
 """Codes of a hospital whose people have not decided on the pool or the run yet."""
@@ -74,8 +75,8 @@ class RunHospitals:
         with self._database.session() as session:
             for row in session.scalars(found):
                 if row.run in answers:
-                    at = None if row.decided_at is None else in_utc(row.decided_at)
-                    answers[row.run][row.party] = HospitalAnswer(row.code, at, row.words)
+                    answer = HospitalAnswer(row.code, row.decided_at, row.words)
+                    answers[row.run][row.party] = answer
         return answers
 
     def note_answers(self, name: str, answers: Mapping[bytes, HospitalAnswer]) -> None:

@@ -6,7 +6,6 @@ Nothing private enters: settings, numbers of teachers, public rows, and simulate
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,32 +26,6 @@ from protocols.forms import FORMS
 
 
 @dataclass(frozen=True, slots=True)
-class ViewPrice:
-    """The cost of a run in somebody's view.
-
-    Attributes:
-        epsilon: Its largest cost for the most exposed hospital's units; None if no number holds.
-    """
-
-    holds_for: str
-    epsilon: float | None
-    method: str
-
-
-@dataclass(frozen=True, slots=True)
-class HospitalPrice:
-    """The largest cost of a run for one hospital's units.
-
-    Attributes:
-        epsilon: That cost, at most the run's.
-    """
-
-    name: str
-    teachers: int
-    epsilon: float
-
-
-@dataclass(frozen=True, slots=True)
 class RunPrice:
     """The cost of a run before it is asked for.
 
@@ -62,26 +35,23 @@ class RunPrice:
         neighbors: The two cases that are compared.
         preview: Expected share of queries that get a label, and of labels that are right, on
             simulated votes; None where nobody can say.
+        coordinator: The cost in the coordinator's view; None where it has the exact sums.
+        epsilons: Largest cost for the units of each hospital of the request, in its order.
         outlook: Whether the student is likely to beat a hospital's own model; empty where nobody
             can say.
     """
 
     digest: str
     request: RunRequest
-    public: ViewPrice
-    coordinator: ViewPrice
+    public: FormalCost
+    coordinator: FormalCost | None
     delta: float
     unit: str
     neighbors: str
     preview: Preview | None
     outlook: str
     trust: str
-    hospitals: tuple[HospitalPrice, ...]
-
-    @property
-    def free_words(self) -> str:
-        """The line that says how many queries cost nothing; empty if there are none."""
-        return free_words(self.request)
+    epsilons: tuple[float, ...]
 
 
 def price_of_run(request: RunRequest, *, pool: NDArray[np.float64]) -> RunPrice:
@@ -96,20 +66,16 @@ def price_of_run(request: RunRequest, *, pool: NDArray[np.float64]) -> RunPrice:
         digest=hashlib.sha256(request.to_json().encode()).hexdigest(),
         request=request,
         public=_view(request, public),
-        coordinator=_coordinators(request, most),
+        coordinator=_view(request, charged_price(terms, most)) if terms.rule.at_parties else None,
         delta=terms.delta,
         unit=terms.unit,
         neighbors=neighbors(terms.unit, weight=terms.unit_votes_at(most)),
         preview=seen,
         outlook=_outlook(terms, seen, queries=len(request.queries), pool=pool),
         trust=trust(UsedRun(terms, FORMS[request.settings.form])),
-        hospitals=tuple(
-            HospitalPrice(
-                party.name,
-                party.teachers,
-                public_price(terms, seat).epsilon if request.new_queries else 0.0,
-            )
-            for seat, party in enumerate(request.parties)
+        epsilons=tuple(
+            public_price(terms, seat).epsilon if request.new_queries else 0.0
+            for seat in range(len(request.parties))
         ),
     )
 
@@ -118,35 +84,18 @@ def price_line(request: RunRequest) -> str:
     """Say the largest cost of a run in one line, before it is asked for."""
     epsilon = wording.epsilon_text(request.epsilon)
     delta = wording.delta_text(request.terms.delta)
-    free = free_words(request)
+    free = request.free_words
     return f"the run costs at most epsilon {epsilon} at delta {delta}" + (
         f"; {free}" if free else ""
     )
 
 
-def free_words(request: RunRequest) -> str:
-    """Say how many queries of a run cost nothing; empty if there are none."""
-    if not request.answered:
-        return ""
-    return f"{request.answered} of {len(request.queries)} rows are answered already: free"
-
-
-def _coordinators(request: RunRequest, seat: int) -> ViewPrice:
-    terms = request.terms
-    if terms.rule.at_parties:
-        return _view(request, charged_price(terms, seat))
-    return ViewPrice(
-        "the coordinator",
-        None,
-        "no number holds: it has the exact sums in memory until the release, and is trusted",
-    )
-
-
-def _view(request: RunRequest, cost: FormalCost) -> ViewPrice:
-    if not request.new_queries:
-        return ViewPrice(cost.holds_for, 0.0, "nothing is asked: every answer was released before")
-    epsilon = cost.epsilon if math.isfinite(cost.epsilon) else None
-    return ViewPrice(cost.holds_for, epsilon, cost.method)
+def _view(request: RunRequest, cost: FormalCost) -> FormalCost:
+    """Return a cost for the most exposed hospital's units, or none where nothing is asked."""
+    if request.new_queries:
+        return cost
+    nothing = "nothing is asked: every answer was released before"
+    return replace(cost, epsilon=0.0, method=nothing)
 
 
 def _preview(terms: RunTerms) -> Preview | None:

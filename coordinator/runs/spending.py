@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -71,34 +72,29 @@ class Spending:
         """Return by hospital the epsilon of its runs that are open or have charged anything."""
         # In this order: a run that ends meanwhile counts too much, and never too little.
         open_runs, shares = self._queue.open_numbers(), self._queue.shares()
-        terms, groups = self.terms(), defaultdict[tuple[str, ...], list[float]](list)
-        for number, share in shares.items():
-            if share or number in open_runs:
-                of = terms[number]
-                groups[of.hospitals].append(of.epsilon)
-        found = defaultdict[str, list[float]](list)
-        for hospitals, costs in groups.items():  # mostly the same hospitals
-            for hospital in hospitals:
-                found[hospital].append(math.fsum(costs))
-        return {hospital: math.fsum(costs) for hospital, costs in found.items()}
+        terms, total = self.terms(), defaultdict[str, float](float)
+        for one in _spent(terms[run] for run, share in shares.items() if share or run in open_runs):
+            total[one.hospital] += one.epsilon
+        return dict(total)
 
     def by_hospital(self) -> list[HospitalSpending]:
         """Return the spending for each hospital's units, the most first."""
-        terms, groups = self.terms(), defaultdict[tuple[tuple[str, ...], str], list[Cost]](list)
-        for number, share in self._queue.shares().items():
-            if share and number in terms:
-                of = terms[number]
-                groups[of.hospitals, of.unit].append((of.epsilon, of.delta))
-        found = defaultdict[tuple[str, str], list[tuple[int, float, float]]](list)
-        for (hospitals, unit), costs in groups.items():  # mostly the same hospitals
-            epsilons, deltas = zip(*costs, strict=True)
-            total = len(costs), math.fsum(epsilons), math.fsum(deltas)
-            for hospital in hospitals:
-                found[hospital, unit].append(total)
-        return sorted(
-            (_added_up(hospital, unit, totals) for (hospital, unit), totals in found.items()),
-            key=lambda one: (-one.epsilon, one.hospital),
-        )
+        terms, shares = self.terms(), self._queue.shares()
+        found = _spent(terms[run] for run, share in shares.items() if share and run in terms)
+        return sorted(found, key=lambda one: (-one.epsilon, one.hospital))
+
+
+def _spent(runs: Iterable[Terms]) -> list[HospitalSpending]:
+    groups = defaultdict[tuple[tuple[str, ...], str], list[Cost]](list)
+    for of in runs:
+        groups[of.hospitals, of.unit].append((of.epsilon, of.delta))
+    found = defaultdict[tuple[str, str], list[tuple[int, float, float]]](list)
+    for (hospitals, unit), costs in groups.items():  # mostly the same hospitals
+        epsilons, deltas = zip(*costs, strict=True)
+        total = len(costs), math.fsum(epsilons), math.fsum(deltas)
+        for hospital in hospitals:
+            found[hospital, unit].append(total)
+    return [_added_up(hospital, unit, totals) for (hospital, unit), totals in found.items()]
 
 
 def _added_up(hospital: str, unit: str, totals: list[tuple[int, float, float]]) -> HospitalSpending:

@@ -5,16 +5,14 @@ It joins what the hospital said with what the federation knows: who is a member,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from coordinator.errors import SuspendedError
 from coordinator.federation.enrollment import INSIDE, EnrolledParty
-from coordinator.runs.queue import Run, RunQueue
 from coordinator.runs.run_hospitals import HospitalAnswer, HospitalState
-from coordinator.runs.spending import Terms
 
 QUIET: Final = timedelta(minutes=10)
 """A hospital that asked nothing for so long is away: it asks about once a minute."""
@@ -32,8 +30,8 @@ class HospitalStanding:
         state: What the run has of it, or misses.
         since: When it decided, was asked, or was last heard; None where nobody knows.
         code: Public code of its refusal, or of its suspension; empty if there is none.
-        decision: What it said when it was asked last; None before. It differs from `state` where
-            the hospital went away after that, or was suspended.
+        answer: What it said when it was asked last; None before. Its decision differs from `state`
+            where the hospital went away after that, or was suspended.
     """
 
     fingerprint: bytes
@@ -41,9 +39,7 @@ class HospitalStanding:
     state: HospitalState
     since: datetime | None = None
     code: str = ""
-    words: str = ""
-    decision: HospitalState | None = None
-    decided_at: datetime | None = None
+    answer: HospitalAnswer | None = None
 
     @property
     def said(self) -> str:
@@ -51,10 +47,11 @@ class HospitalStanding:
         said = _dated(self.state, self.since)
         if self.code:
             said += f" [{self.code}]"
-        if self.decision not in (None, self.state):
-            assert self.decision is not None
-            said += f"; before that {_dated(self.decision, self.decided_at)}"
-        return f"{said}: “{self.words}”" if self.words else said
+        if self.answer is None:
+            return said
+        if self.answer.decision is not self.state:
+            said += f"; before that {_dated(self.answer.decision, self.answer.decided_at)}"
+        return f"{said}: “{self.answer.words}”" if self.answer.words else said
 
     def as_table(self) -> dict[str, object]:
         """Return the values that `status` shows."""
@@ -63,35 +60,10 @@ class HospitalStanding:
             "state": self.state.value,
             "since": _stated(self.since),
             "code": self.code,
-            "words": self.words,
-            "decision": None if self.decision is None else self.decision.value,
-            "decided_at": _stated(self.decided_at),
+            "words": self.answer.words if self.answer else "",
+            "decision": self.answer.decision.value if self.answer else None,
+            "decided_at": _stated(self.answer.decided_at) if self.answer else None,
         }
-
-
-def standings(
-    queue: RunQueue,
-    runs: Collection[Run],
-    *,
-    terms: Mapping[int, Terms],
-    parties: Iterable[EnrolledParty],
-    now: datetime,
-) -> dict[str, tuple[HospitalStanding, ...]]:
-    """Return where the hospitals of some runs stand, by the run's name; in the order of names.
-
-    `terms` are those of all runs, by number; `parties` all hospitals that ever asked to join.
-    """
-    answers, known = queue.hospitals.answers([run.number for run in runs]), list(parties)
-    return {
-        run.name: standings_of(
-            dict(zip(terms[run.number].fingerprints, terms[run.number].hospitals, strict=True)),
-            is_ended=run.is_ended,
-            parties=known,
-            answers=answers[run.number],
-            now=now,
-        )
-        for run in runs
-    }
 
 
 def offline_since(party: EnrolledParty, *, now: datetime) -> datetime | None:
@@ -146,18 +118,10 @@ def _standing(
     is_ended: bool,
     now: datetime,
 ) -> HospitalStanding:
-    decision = None if answer is None else answer.decision
-    decided_at = None if answer is None else answer.decided_at
-    standing = HospitalStanding(
-        fingerprint,
-        name,
-        decision or HospitalState.NOT_ASKED,
-        decided_at,
-        "" if answer is None else answer.code,
-        "" if answer is None else answer.words,
-        decision,
-        decided_at,
-    )
+    standing = HospitalStanding(fingerprint, name, HospitalState.NOT_ASKED)
+    if answer is not None:
+        said, at = answer.decision, answer.decided_at
+        standing = HospitalStanding(fingerprint, name, said, at, answer.code, answer)
     if is_ended:
         return standing
     state, since, code = _obstacle(known, now=now)

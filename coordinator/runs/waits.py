@@ -60,8 +60,8 @@ class RunWaits:
             while left > 0:
                 self._with.wait(min(left, _LOOK_S))
                 left -= _LOOK_S
-                if not stopping:
-                    self._require_wanted(name)
+                if not stopping and self.rest_if_wanted(name) is RunState.STOPPING:
+                    raise self.HaltedError
 
         return sleep
 
@@ -85,10 +85,6 @@ class RunWaits:
         there = {one.identity.fingerprint for one in members} - missing
         now = datetime.fromtimestamp(self._with.clock(), UTC)
         self._queue.hospitals.note_presence(there=there, away=missing, now=now)
-
-    def _require_wanted(self, name: str) -> None:
-        if self.rest_if_wanted(name) is RunState.STOPPING:
-            raise self.HaltedError
 
     def rest_if_wanted(self, name: str) -> RunState:
         """Rest where the operator wants a pause; else return where the run stands."""

@@ -29,11 +29,12 @@ from coordinator.errors import (
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
 from coordinator.runs.agreement import Agreement, id_at_hospitals, refusal_in, refused
-from coordinator.runs.endings import end_of, ending, said
+from coordinator.runs.endings import end_of, ending
 from coordinator.runs.interim_student import predictions_for
 from coordinator.runs.labeling import LabelingRun
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
-from coordinator.runs.open_run import OpenRun, earlier_answers, is_closed, results_of
+from coordinator.runs.later_steps import said
+from coordinator.runs.open_run import OpenRun, earlier_answers, is_closed
 from coordinator.runs.preflight import require_request
 from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_task
@@ -141,7 +142,6 @@ class RunWorker:
     # Steps ------------------------------------------------------------------------------------
 
     def _go_on(self, run: OpenRun) -> None:
-        """Do the work that is possible now."""
         name = run.request.name
         if run.is_unbegun and self._queue.find(name).state is RunState.STOPPING:
             self._stop(run, "by the operator, before it began")
@@ -275,9 +275,10 @@ class RunWorker:
                 f"The run was set up {MOST_FRUITLESS} times in a row without a result."
             )
             return False
-        lost_by = run.left_out.fingerprint_of(error.party)
+        fingerprints = {one.name: one.identity.fingerprint for one in run.members}
+        lost_by = fingerprints.get(error.party, b"")
         if lost_by and run.attempt.lost_by(lost_by) + 1 >= MOST_LOST:
-            run.left_out.note(f"lost the run {MOST_LOST} times without a result", [error.party])
+            run.left_out[error.party] = f"lost the run {MOST_LOST} times without a result"
             return False
         run.give_up(said(error), lost_by=lost_by)
         self._waits.wait(run.request.name, f"set up anew: {said(error)}", 0.0)
@@ -335,37 +336,23 @@ class RunWorker:
         transport: Transport,
         sleep: Callable[[float], None],
     ) -> LabelingRun | None:
-        """Offer a run to all its hospitals."""
         try:
             labeling = run.begun(transport, sleep)
             labeling.set_up()
-        except PartyRefusedError as error:
-            run.give_up(said(error))
-            if error.cause not in UP_TO_PEOPLE:
-                self._end_unoffered(run, error)
-                return None
-            self._wait_for_hospitals(  # one that agreed a moment ago
-                run,
-                f"waits for the people of {error.party} [{error.cause}]; "
-                f"the run's id there: {id_at_hospitals(run)}",
-            )
-            return None
-        except (SetupError, PartyFailedError) as error:
-            run.give_up(said(error))
-            # Who was restarted in the middle of the setup knows nothing of it: it is offered anew.
-            is_for_good = isinstance(error, PartyFailedError) and not (
-                error.is_silent or error.cause == UnexpectedMessageError.code
-            )
-            if is_for_good:
-                self._end_unoffered(run, error)
-                return None
-            self._wait_for_hospitals(run, said(error), error)
-            return None
         except (RunStateError, DatabaseError):
             raise
         except (ProtocolError, PateFedError, CoordinatorError) as error:
             run.give_up(said(error))
-            self._end_unoffered(run, error)
+            if not _may_pass(error):
+                self._end_unoffered(run, error)
+            elif isinstance(error, PartyRefusedError):  # one that agreed a moment ago
+                self._wait_for_hospitals(
+                    run,
+                    f"waits for the people of {error.party} [{error.cause}]; "
+                    f"the run's id there: {id_at_hospitals(run)}",
+                )
+            else:
+                self._wait_for_hospitals(run, said(error), error)
             return None
         return labeling
 
@@ -406,7 +393,7 @@ class RunWorker:
             fresh = [index for index in left if index not in run.refused]
             # A refused query may have been open elsewhere: in the end it is tried once more.
             batch = tuple((fresh or left)[:size][: labeling.left.asks])
-            if labeling.is_over or run.left_out.ends(run.form) or not batch:
+            if labeling.is_over or (run.left_out and not run.form.survives_dropouts) or not batch:
                 return stopped_by
             if labeling.round.closing.frame:  # an earlier life was about to set it up anew
                 return stopped_by or _lost("a hospital")
@@ -505,7 +492,7 @@ class RunWorker:
             members,
             attempt,
             self._with,
-            results=results_of(self._home, run.name),
+            results=self._home.results(run.name),
             earlier=earlier_answers(request, task.pool, attempt.database),
             home=self._home,
         )
@@ -513,6 +500,16 @@ class RunWorker:
 
     def _note(self, run: OpenRun) -> None:
         self._queue.note(run.request.name, run.progress)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Tell whether an offer that failed may go through later."""
+    if isinstance(error, PartyRefusedError):
+        return error.cause in UP_TO_PEOPLE
+    if isinstance(error, PartyFailedError):
+        # Who was restarted in the middle of the setup knows nothing of it: it is offered anew.
+        return error.is_silent or error.cause == UnexpectedMessageError.code
+    return isinstance(error, SetupError)
 
 
 def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | None:
@@ -534,7 +531,8 @@ def _note_void(run: OpenRun, error: VoidBatchError) -> None:
     run.last_void = said(error)
     run.warnings.append(f"A batch is void: {error}")
     if isinstance(error, SpoiledBatchError) and error.parties:
-        run.left_out.note(f"spoiled a batch ({'; '.join(error.named)})", error.parties)
+        reason = f"spoiled a batch ({'; '.join(error.named)})"
+        run.left_out |= dict.fromkeys(error.parties, reason)
 
 
 def _require_known_answers(run: OpenRun) -> None:
@@ -548,10 +546,7 @@ def _require_known_answers(run: OpenRun) -> None:
 
 
 def _require_affordable(run: OpenRun) -> None:
-    """Refuse a run whose price is above a budget: nothing looks at budgets later.
-
-    It was asked for at another price, as by another version.
-    """
+    """Refuse a run whose price is above a budget, as that of another version may be."""
     terms = run.request.terms
     if run.request.new_queries and terms.spec.is_private and budget_share(terms) > 1:
         cost, budget = tightest_cost(terms)
@@ -571,5 +566,4 @@ def lack_of_room(run: OpenRun) -> str:
 
 
 def _has_lost_keys(error: Exception | None) -> bool:
-    """Return whether a hospital has lost a run since that was set up."""
     return isinstance(error, PartyRefusedError) and error.cause in _LOST

@@ -23,8 +23,6 @@ class WorkerResources:
     Attributes:
         noise_bytes: Source of the noise; the operating system's, outside of tests.
         wait: Waits for so many seconds; returns early where the service ends.
-        on_stage: Called at every point where a coordinator may be stopped; for tests.
-        meter: See `LabelingJob`.
     """
 
     open_transport: OpenTransport

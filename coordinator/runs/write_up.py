@@ -15,16 +15,13 @@ from coordinator.errors import DatabaseError, RunStateError
 from coordinator.runs import results
 from coordinator.runs.asked_evaluation import write_evaluation
 from coordinator.runs.interim_student import teach
-from coordinator.runs.later_steps import NO_STUDENT, told
+from coordinator.runs.later_steps import NO_STUDENT, said
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.results import EarlierSetup
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.regular_files import read_regular
-from pate_fed.report.warning_words import (
-    earlier_warnings,
-    setup_warnings,
-)
+from pate_fed.report.warning_words import earlier_warnings, setup_warnings
 from pate_fed.run_folder import forget_unfinished
 from protocols.rounds import CoordinatorRound
 
@@ -39,9 +36,7 @@ Write = Callable[[OpenRun], list[str]]
 
 
 def write_up(run: OpenRun) -> list[str]:
-    """Train the student and write the run directory, if a label was released and it is absent.
-
-    Returns what is missing in it, a line each: see `later_steps`.
+    """Train the student and write the absent run directory, if a label was released; list faults.
 
     Raises:
         RunDirectoryError: the directory cannot be written.
@@ -93,7 +88,7 @@ def write_or_note(run: OpenRun) -> list[str]:
         if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
             raise
         again = f"`pate-fed export {run.request.name}` tries again"
-        return [f"its results could not be written: {told(error)}; {again}"]
+        return [f"its results could not be written: {said(error)}; {again}"]
 
 
 def tries_of(run: OpenRun) -> Path:

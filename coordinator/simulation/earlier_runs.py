@@ -1,15 +1,9 @@
 """A series: a simulation that continues finished ones, with the same hospitals and public inputs.
 
-Each run of such a series has its own mechanism, caps and ledger. It takes settings, the seed of the
-split, queries and labels from the directory of the run before. It loads the same records, trains
-the same teachers, asks no query again, and learns from the labels of the whole series. Epsilons and
-deltas add up, as for every run that uses labels of others (`price_of_runs`). A series shares one
-budget: a later run may spend the rest. Its stated epsilon is often less: divergences add up at a
-Renyi order that the first run fixed (`price_of_series`).
-
-Besides the data, a directory holds all that the next run needs: `run.toml` lists the runs
-before it, `labels.csv` has the labels of all, and `split` in `manifest.json` repeats the draws of
-the first.
+Each run of such a series has its own mechanism, caps and ledger; all share one budget: see
+`docs/explanation/students.md`. Besides the data, a directory holds all that the next run needs:
+`run.toml` lists the runs before it, `labels.csv` has the labels of all, and `split`
+in `manifest.json` repeats the draws of the first.
 """
 
 from __future__ import annotations
@@ -89,10 +83,6 @@ class Before:
             return resolve(self.settings, dataset, sums=FORMS, asked=len(self.answers))
         except BudgetExhaustedError as error:
             raise self._of_the_series(error) from error
-
-    def with_whole_budgets(self, settings: RunSettings) -> RunSettings:
-        """Return resolved settings as `run.toml` has them: with the budgets of the whole series."""
-        return replace(settings, party_epsilons=self.budgets) if self.budgets else settings
 
     def used_runs(self, names: tuple[str, ...], members: tuple[Member, ...]) -> list[UsedRun]:
         """Return the earlier runs, whose labels are used, hospitals in the seats' order.

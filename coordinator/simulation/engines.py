@@ -40,11 +40,7 @@ def require_engine(name: str) -> None:
 
 
 def run_engine(name: str, main: Callable[[Transport], None], hospitals: HospitalsBlueprint) -> None:
-    """Open all hospitals' nodes, run the coordinator's `main` against them, and return.
-
-    Raises:
-        Exception: any exception of `main`.
-    """
+    """Open all hospitals' nodes, and run the coordinator's `main` on them; its errors pass."""
     workers = os.cpu_count() or 1
     os.environ.update(QUIET_FLOWER, RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
     for library in ("flwr", "ray"):

@@ -21,10 +21,6 @@ Tell = Callable[[str], None]
 """Called with a line for people."""
 
 
-def say_nothing(_: str) -> None:
-    """Keep a line to itself."""
-
-
 class Stages:
     """The stages of a simulation: shown while they last, and timed.
 

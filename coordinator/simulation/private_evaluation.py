@@ -15,12 +15,7 @@ from pate_fed import wording
 from pate_fed.data import Dataset, Inputs, Records
 from pate_fed.data.preprocessing import TablePreprocessing
 from pate_fed.errors import InvalidSettingError, InvalidTaskError, TooFewRecordsError
-from pate_fed.evaluation import (
-    CLASS,
-    CertaintyBins,
-    EvaluationPlan,
-    Grouping,
-)
+from pate_fed.evaluation import CLASS, CertaintyBins, EvaluationPlan, Grouping
 from pate_fed.evaluation_task import groups_by, places_by
 from pate_fed.planning import RunSettings
 from pate_fed.record import Privacy

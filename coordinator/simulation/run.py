@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from coordinator.simulation.earlier_runs import EarlierRuns, free_name
 from coordinator.simulation.engines import require_engine
 from coordinator.simulation.labeling import label
 from coordinator.simulation.near_quota import near_notes
-from coordinator.simulation.outcome import Progress, Simulation, Stages, Tell, kept, say_nothing
+from coordinator.simulation.outcome import Progress, Simulation, Stages, Tell, kept
 from coordinator.simulation.private_evaluation import PrivateEvaluation
 from coordinator.simulation.simulated_federation import SimulatedFederation
 from coordinator.simulation.simulated_hospitals import yardsticks
@@ -40,7 +41,7 @@ def simulate(
     out: Path,
     *,
     progress: Progress,
-    tell: Tell = say_nothing,
+    tell: Tell = lambda _: None,
     after: Path | None = None,
 ) -> Simulation:
     """Run a whole federation on this machine and write its run directory, a new one.
@@ -123,7 +124,7 @@ def _written(
         privacy=privacy,
         student=student,
         preprocessing=dataset.preprocessing,
-        settings=before.with_whole_budgets(settings),
+        settings=replace(settings, party_epsilons=before.budgets) if before.budgets else settings,
         others={"earlier": federation.earlier.runs},
         partition=federation.manifest,
         # All of a simulation is made on one machine: its seal proves nothing to others.

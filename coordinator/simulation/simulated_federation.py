@@ -50,11 +50,9 @@ class SimulatedFederation:
         settings: The run's, resolved.
         dataset: The records, without those kept back.
         held_out: Patients kept back for a private evaluation; None without one.
-        manifest: Proof that no two teachers share a patient.
         queries: The queries known beforehand, as positions in the pool, in the order asked.
         left_out: How many chosen queries hospitals would not answer.
         cores: Inputs that teachers vote on in place of a query; see `HospitalsBlueprint`.
-        hospitals: The hospitals, in the partition's order.
     """
 
     settings: RunSettings

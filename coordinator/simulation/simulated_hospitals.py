@@ -108,7 +108,6 @@ class HospitalsBlueprint:
     """The values that an engine needs to open every hospital's node anywhere.
 
     Attributes:
-        pool: The queries that all owners approved.
         terms: The run's, hospitals in this order.
         noise_seeds: Seed of each hospital's own noise, for a repeatable run; None to draw it
             afresh.

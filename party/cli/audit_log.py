@@ -73,7 +73,6 @@ def verify(head: HeadOption = None, site: SiteOption = DEFAULT_SITE) -> None:
 
 
 def _witnessed(site: Site) -> dict[str, tuple[int, bytes]]:
-    """Return the newest head that each coordinator holds of us, if it can be asked."""
     from party.site.joining import ask_membership  # noqa: PLC0415
     from protocols.invitation import read_audit_head  # noqa: PLC0415 - keeps --help fast
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pate_fed.data.table_fit import TableFit
 
 _MOST_COLUMNS: Final = 30
-"""Columns whose ranges a terminal shows."""
 
 DigestArgument = Annotated[
     str | None, typer.Argument(metavar="[ID]", help="First digits of a listed id.")
@@ -87,10 +86,7 @@ def approve(  # noqa: PLR0917 - one argument per option
 
 
 def _ask_about_each(opened: OpenSite, waiting: Sequence[Request], *, by: str) -> None:
-    """Ask about each listed entry; a no is not noted, and the entry waits on.
-
-    One that cannot be approved does not keep people from the next.
-    """
+    """Ask about each listed entry; one that is not or cannot be approved waits on."""
     for one in waiting:
         named = f"{one.approval.subject.value} {one.approval.digest.hex()[:16]}"
         on = f"It waits on. To reject it: pate-party reject {one.approval.digest.hex()[:16]}"
@@ -114,8 +110,6 @@ def _approve(
     by: str,
     reason: str = "",
 ) -> None:
-    """Train teachers, then approve; a run's pool with it."""
-
     def trained(done: int, total: int) -> None:
         tell(f"Teacher {done} of {total} is trained.")
 
@@ -183,35 +177,30 @@ def _list(opened: OpenSite, federation: str | None) -> Sequence[Request]:
     known = opened.approvals(federation)
     waiting = [one for one in known if one.state.value == "pending"]
     in_full = opened.to_decide(waiting)
-    read = {_key(one): opened.request(one) for one in in_full}
-    tasks = {_pool(one): one for one in read.values() if one.task is not None}
+    read = {one: opened.request(one) for one in in_full}
+    tasks = {
+        (one.coordinator, request.task.pool.digest): request
+        for one, request in read.items()
+        if request.task is not None
+    }
     lines: list[str] = []
     for request in read.values():
         lines += [*_lines(request), ""]
     for one in waiting:
         if one not in in_full:
-            lines += [*_lines_of_pool_with_run(opened, one), ""]
+            lines += [
+                f"pool {one.digest.hex()}, asked {minute(one.asked_at)}",
+                f"  Federation  {opened.site.federation_of(one.coordinator)}",
+                "  Of          the run above: its public inputs. Approving or rejecting that run "
+                "approves",
+                "              or rejects this pool, too.",
+                "",
+            ]
     show(
         {"approvals": [_record(opened, one, read, tasks) for one in known]},
         lines or ["Nothing waits for a person."],
     )
     return list(read.values())
-
-
-def _key(one: Approval) -> tuple[bytes, str, bytes]:
-    return one.coordinator, one.subject.value, one.digest
-
-
-def _pool(request: Request) -> tuple[bytes, bytes]:
-    assert request.task is not None
-    return request.approval.coordinator, request.task.pool.digest
-
-
-def _lines_of_pool_with_run(opened: OpenSite, pool: Approval) -> Iterator[str]:
-    yield f"pool {pool.digest.hex()}, asked {minute(pool.asked_at)}"
-    yield f"  Federation  {opened.site.federation_of(pool.coordinator)}"
-    yield "  Of          the run above: its public inputs. Approving or rejecting that run approves"
-    yield "              or rejects this pool, too."
 
 
 def _lines(request: Request) -> Iterator[str]:
@@ -245,12 +234,12 @@ def _column_lines(request: Request) -> Iterator[str]:
 def _record(
     opened: OpenSite,
     one: Approval,
-    read: Mapping[tuple[bytes, str, bytes], Request],
+    read: Mapping[Approval, Request],
     tasks: Mapping[tuple[bytes, bytes], Request],
 ) -> dict[str, object]:
     from party.decision.proposals import Request  # noqa: PLC0415 - keeps --help fast
 
-    request = read.get(_key(one)) or Request(opened.proposal(one))
+    request = read.get(one) or Request(opened.proposal(one))
     found = request.proposal
     cost, terms = found.cost, found.terms
     pool = one.digest if terms is None else terms.pool_digest

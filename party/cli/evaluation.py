@@ -9,9 +9,9 @@ import typer
 from party.cli.terminal import DEFAULT_SITE, SiteOption
 from party.errors import TaskError
 from party.owner import open_site
-from pate_fed.evaluation_task import EvaluationTask, is_evaluation
+from party.site.tasks import begins_as_evaluation, kept_pools, read_task
+from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes.command_line import show
-from pate_fed.regular_files import open_regular
 
 if TYPE_CHECKING:
     from party.site.site import Site
@@ -41,14 +41,9 @@ def evaluation(
 
 def _find(site: Site, digits: str) -> EvaluationTask:
     """Return the kept evaluation that a person means by the first digits of its pool's digest."""
-    from party.site.tasks import read_task  # noqa: PLC0415 - keeps --help fast
-
-    found = []
-    for path in sorted(site.path("pools").iterdir()):
-        if path.name.startswith(digits.strip().lower()) and not path.name.startswith("."):
-            with open_regular(path) as file:
-                if is_evaluation(file.read(64)):
-                    found.append(path.name)
+    digits = digits.strip().lower()
+    named = (one for one in kept_pools(site) if one.name.startswith(digits))
+    found = [one.name for one in named if begins_as_evaluation(one)]
     if len(found) != 1:
         raise TaskError(
             "an evaluation must be one that `pate-party approve` listed: give the first digits of "

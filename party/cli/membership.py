@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from cryptography import x509
 
 from party.cli.terminal import DEFAULT_SITE, FederationOption, SiteOption, ask, decider, tell
 from party.errors import (
@@ -19,25 +18,24 @@ from party.errors import (
     NotConfirmedError,
     PartyError,
     PartyUsageError,
-    SiteError,
     WordsDifferError,
 )
 from party.owner import open_site, opened_records
-from party.site.joining import CoordinatorDoor, ask_membership, require_way_out
-from party.site.membership import CA_FILE, SiteMembership
+from party.site.joining import CoordinatorDoor, ask_membership, way_out
+from party.site.membership import SiteMembership
 from party.site.site import SETTINGS_FILE, Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
 from pate_fed.nodes.command_line import EXIT_FAILED, show
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.nodes.terminal import minute
-from pate_fed.regular_files import open_regular, read_regular
+from pate_fed.regular_files import open_regular
 from protocols.errors import InvitationError
 from protocols.fingerprint_words import is_same, spoken
 from protocols.invitation import MAX_INVITATION_BYTES, Invitation
 
 if TYPE_CHECKING:
-    from party.doctor import Check
+    pass
 
 FEW_DAYS: Final = 30
 
@@ -61,11 +59,11 @@ def join(
     import httpx  # noqa: PLC0415 - keeps --help fast
 
     invitation = read_invitation(invite)
-    require_way_out(invitation.address)
+    way_out(invitation.address)
     _compare(invitation, compared)
     folder = site.absolute()
     before = Site.open(folder) if (folder / SETTINGS_FILE).exists() else None
-    known = None if before is None else before.membership_at(invitation.coordinator)
+    known = None if before is None else before.membership_at(invitation.coordinator.fingerprint)
     was_left = known is not None and known.has_left
     joined = _membership_for(folder, before, invitation)
     try:
@@ -125,11 +123,13 @@ def renew(
     also checks the membership. The exit code is 1 if a certificate expires within 30 days, or
     this hospital is not a member.
     """
+    from party.doctor import PartyProbes, check_network  # noqa: PLC0415 - keeps --help fast
+
     joined = open_site(site).membership(federation)
     membership = ask_membership(joined)
-    ca = _ends(joined)
+    ca = joined.ca_ends
     left = (ca - datetime.now(UTC)) // timedelta(days=1)
-    tls = _tls_check(joined)
+    tls = next(check for check in check_network(joined, PartyProbes()) if check.name == "tls")
     show(
         {
             "membership": joined.name,
@@ -198,12 +198,7 @@ def leave(
 
 
 def read_invitation(path: Path) -> Invitation:
-    """Read an operator's file.
-
-    Raises:
-        PartyUsageError: it cannot be read.
-        InvitationError: it is no invitation.
-    """
+    """Read an operator's file; `PartyUsageError` or `InvitationError` where it is none."""
     with as_fault(PartyUsageError, "INVITE must be a readable file"), open_regular(path) as file:
         content = file.read(MAX_INVITATION_BYTES + 1)
     try:
@@ -227,7 +222,7 @@ def _compare(invitation: Invitation, compared: str | None) -> None:
 def _membership_for(folder: Path, site: Site | None, invitation: Invitation) -> SiteMembership:
     """Make the membership, or go on with one whose request did not get through."""
     if site is not None:
-        known = site.membership_at(invitation.coordinator)
+        known = site.membership_at(invitation.coordinator.fingerprint)
         if known is not None and site.has_keys and known.fits(invitation):
             return known
     if invitation.expires_at <= time.time():
@@ -236,7 +231,7 @@ def _membership_for(folder: Path, site: Site | None, invitation: Invitation) -> 
             f"one that ended on {minute(invitation.expires_at)}",
         )
     made = Site.create(folder, invitation) if site is None else site.add(invitation)
-    joined = made.membership_at(invitation.coordinator)
+    joined = made.membership_at(invitation.coordinator.fingerprint)
     assert joined is not None
     return joined
 
@@ -264,20 +259,3 @@ def _said_where_the_way_ends(joined: SiteMembership, error: JoinError) -> JoinEr
         "Then join again with the same file: the keys that were made are kept",
         f"this: {found.said}",
     )
-
-
-# Standing ---------------------------------------------------------------------------------------
-
-
-def _tls_check(joined: SiteMembership) -> Check:
-    from party.doctor import PartyProbes, check_network  # noqa: PLC0415 - keeps --help fast
-
-    return next(check for check in check_network(joined, PartyProbes()) if check.name == "tls")
-
-
-def _ends(joined: SiteMembership) -> datetime:
-    try:
-        content = read_regular(joined.path(CA_FILE))
-        return x509.load_pem_x509_certificate(content).not_valid_after_utc
-    except (OSError, ValueError) as error:
-        raise SiteError(f"{CA_FILE} must be a certificate", type(error).__name__) from error

@@ -126,11 +126,7 @@ def check(
 
 
 def check_in_one_sitting(opened: OpenSite, membership: Membership, *, by: str) -> list[str]:
-    """Ask a person about every peer that nobody checked, and pin those whose words are the same.
-
-    Returns:
-        Names of the peers whose words were others.
-    """
+    """Pin peers whose words a person finds the same; return the names of those with others."""
     found = [one for one in listed_peers(opened.decisions.pins(), membership) if one.pin is None]
     differing: list[str] = []
     how = ""

@@ -170,7 +170,6 @@ def _changed(site: Site, name: str, text: str, federation: str | None) -> SiteSe
 
 
 def _typed(known: Rules | SiteSettings | MembershipSettings, name: str, text: str) -> Any:
-    """Return a value as its field has it, if the field may have it."""
     given: Any = text
     if isinstance(getattr(known, name), frozenset):
         given = sorted({one.strip() for one in text.split(",")})
@@ -187,13 +186,7 @@ def _typed(known: Rules | SiteSettings | MembershipSettings, name: str, text: st
 
 
 def require_lifetime_decided(opened: OpenSite) -> None:
-    """Refuse a first start that would fix a budget for life that nobody here decided.
-
-    A value in the file that is no default was decided by its writer.
-
-    Raises:
-        NotConfirmedError: a rule of it is neither set nor changed.
-    """
+    """Refuse a first start that would fix a budget for life that nobody here decided."""
     from party.storage import is_budget_fixed  # noqa: PLC0415 - keeps --help fast
 
     settings, usual = opened.site.settings, SiteSettings()

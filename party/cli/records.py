@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -42,19 +43,14 @@ def add(
         finished(open_site(site)), file, label=label, patient_id=patient_id
     )
     with opened_records(changed) as opened:
-        opened.decisions.state.note_table(summary.digest, by=decider(None))
+        opened.decisions.state.note_table(summary.sha256, by=decider(None))
     refused, is_running = of_another_table(changed), has_node(changed.path(DATABASE_FILE))
     hidden = f"fewer than {summary.floor}, or hidden beside such a count"
     show(
         {
+            **asdict(summary),
             "file": str(summary.file),
-            "sha256": summary.digest,
-            "rows": summary.rows,
-            "patients": summary.patients,
-            "columns": [{"name": one.name, "role": one.role} for one in summary.columns],
             "classes": dict(summary.classes),
-            "floor": summary.floor,
-            "notes": list(summary.notes),
             "refused_teachers": list(refused),
             "node_runs": is_running,
         },
@@ -66,7 +62,7 @@ def add(
                 f"  {name:24} {hidden if count is None else count}"
                 for name, count in summary.classes
             ),
-            f"SHA-256 {summary.digest}",
+            f"SHA-256 {summary.sha256}",
             *(f"Note: {note}" for note in summary.notes),
             "Registered. Nothing of it left this machine.",
             *(
@@ -120,10 +116,7 @@ def remove(
     signed = sign_head(count, link, changed.identity).hex() if changed.has_keys else ""
     show(
         {
-            "rows": done.rows,
-            "teachers": done.teachers,
-            "kept_teachers": done.kept_teachers,
-            "sha256": done.digest,
+            **asdict(done),
             "head": link.hex(),
             "signed": signed,
             "not_recalled": list(erasure.NOT_RECALLED),
@@ -131,7 +124,7 @@ def remove(
         (
             f"Removed: {done.rows} row(s) of this patient.",
             f"Trained anew: {done.teachers} teacher(s). Unchanged: {done.kept_teachers}.",
-            f"SHA-256 {done.digest}",
+            f"SHA-256 {done.sha256}",
             f"Head        {count}:{link.hex()}",
             "This cannot be recalled:",
             *(f"  - {one}" for one in erasure.NOT_RECALLED),

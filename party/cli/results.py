@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from party.cli.terminal import DEFAULT_SITE, SiteOption, decider, tell
-from party.errors import JoinError, MembershipError
+from party.errors import JoinError, MembershipError, ResultsError
 from party.owner import OpenSite, open_records
 from party.site.joining import CoordinatorDoor
 from party.site.membership import SiteMembership
 from pate_fed.nodes import one_line
 from pate_fed.nodes.command_line import show
 from pate_fed.nodes.terminal import minute
+from pate_fed.run_folder import SEAL, refuse_existing
 
 if TYPE_CHECKING:
     from party.site.fetched_results import AnsweredRun
 
 MOST_ASKED = 20
-"""Newest runs of a list whose coordinator is asked whether there are results."""
 
 
 def results(
@@ -70,12 +70,11 @@ def _list(opened: OpenSite) -> None:
 
 
 def _state(opened: OpenSite, one: AnsweredRun) -> str:
-    """Return "ready" or "none yet", or the reason why that is not known."""
-    from party.site.fetched_results import are_there  # noqa: PLC0415 - keeps --help fast
-
     try:
-        with closing(_door(_membership(opened, one))) as door:
-            return "ready" if are_there(door, one.run) else "none yet"
+        with closing(CoordinatorDoor(_membership(opened, one), clock=time.time)) as door:
+            return "none yet" if next(door.results_pieces(one.run, SEAL), None) is None else "ready"
+    except ResultsError:
+        return "none yet"
     except (JoinError, MembershipError) as error:
         return f"not known ({error.code}): {one_line(str(error))}"
 
@@ -84,14 +83,13 @@ def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None) -> None:
     from party.site.fetched_results import fetch_results  # noqa: PLC0415 - keeps --help fast
     from party.storage.site_audit_log import SiteAct  # noqa: PLC0415 - the same
     from pate_fed.nodes.audit_log import Fact  # noqa: PLC0415 - the same
-    from pate_fed.run_folder import refuse_existing  # noqa: PLC0415 - the same
 
     joined = _membership(opened, one)
     target = (out or Path(f"results-{one.run.hex()[:16]}")).absolute()
     refuse_existing(target)
     taken: dict[str, Fact] = {"run": one.run, "to": str(target)}
     opened.decisions.state.note_taken(SiteAct.RESULTS_FETCHED, taken, by=decider(None))
-    with closing(_door(joined)) as door:
+    with closing(CoordinatorDoor(joined, clock=time.time)) as door:
         verdict = fetch_results(
             door,
             one,
@@ -130,13 +128,7 @@ def _fetch(opened: OpenSite, one: AnsweredRun, out: Path | None) -> None:
 
 
 def _membership(opened: OpenSite, one: AnsweredRun) -> SiteMembership:
-    found = [
-        each for each in opened.site.current if each.coordinator.fingerprint == one.coordinator
-    ]
-    if not found or not opened.site.has_keys:
+    found = opened.site.membership_at(one.coordinator)
+    if found is None or found.has_left or not opened.site.has_keys:
         raise MembershipError("a run must be of a federation that this hospital is in")
-    return found[0]
-
-
-def _door(joined: SiteMembership) -> CoordinatorDoor:
-    return CoordinatorDoor(joined, clock=time.time)
+    return found

@@ -123,8 +123,6 @@ class SetupAnswers:
 
 @dataclass(frozen=True, slots=True)
 class _Sitting:
-    """One call of the command."""
-
     folder: Path
     answers: SetupAnswers
     by: str
@@ -223,7 +221,7 @@ def _has_joined(folder: Path, invite: Path) -> bool:
     """Tell whether the invitation's coordinator took our request, by our record."""
     from party.storage.site_audit_log import SiteAct  # noqa: PLC0415 - keeps --help fast
 
-    coordinator = read_invitation(invite).coordinator
+    coordinator = read_invitation(invite).coordinator.fingerprint
     with open_records(folder) as opened:
         known = opened.site.membership_at(coordinator)
         return (
@@ -247,7 +245,6 @@ def _register(sitting: _Sitting) -> Iterator[str]:
 
 
 def _ask_for_table(sitting: _Sitting) -> bool:
-    """Ask for the table until it is registered; return whether it is."""
     name = ask_text("\nYour table, a CSV file with a header; nothing of it leaves (-: later)", "-")
     if name == "-":
         return False
@@ -291,7 +288,6 @@ def _meaning(name: str) -> str:
 
 
 def _as_typed(value: object) -> str:
-    """Return a rule's value as people type it."""
     if isinstance(value, list):
         return ",".join(map(str, value))
     if isinstance(value, float):
@@ -329,7 +325,11 @@ def _check(sitting: _Sitting) -> Iterator[str]:
                 yield f"{one.name} has other words: tell its people and the operator."
             else:
                 yield f"Check {one.name}: pate-party peers check"
-        yield from _not_there(sitting, membership)
+        with open_records(sitting.folder) as opened:
+            known = {*membership.peer_names, *(pin.name for pin in opened.decisions.pins())}
+        for name in sitting.answers.peers:
+            if normalized(name) not in known:
+                yield f"{name} is in the answers, and no member yet: pate-party setup"
 
 
 def _member(joined: SiteMembership) -> Membership | None:
@@ -358,14 +358,6 @@ def _member(joined: SiteMembership) -> Membership | None:
 def _unchecked(sitting: _Sitting, membership: Membership) -> list[ListedPeer]:
     with open_records(sitting.folder) as opened:
         return [one for one in listed_peers(opened.decisions.pins(), membership) if one.pin is None]
-
-
-def _not_there(sitting: _Sitting, membership: Membership) -> Iterator[str]:
-    with open_records(sitting.folder) as opened:
-        known = {*membership.peer_names, *(pin.name for pin in opened.decisions.pins())}
-    for name in sitting.answers.peers:
-        if normalized(name) not in known:
-            yield f"{name} is in the answers, and no member yet: pate-party setup"
 
 
 _STEPS: Final[tuple[Callable[[_Sitting], Iterator[str]], ...]] = (_register, _decide, _check)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from party.cli.terminal import DEFAULT_SITE, SiteOption
@@ -34,9 +34,8 @@ an answer.
 class _InFederation:
     """Our state in one federation.
 
-    Attributes:
-        answer: Its coordinator's answer, or the reason for none; None if it was not asked.
-        state: The node's state in it, as far as both tell; empty if it never ran.
+    `answer` is its coordinator's, or the reason for none; None if it was not asked. `state` is the
+    node's in it, as far as both tell; empty if it never ran.
     """
 
     joined: SiteMembership
@@ -93,7 +92,7 @@ def status(site: SiteOption = DEFAULT_SITE) -> None:
     settings = opened.settings
     checked, pause = _decided(opened)
     troubles = _troubles(opened, {one.joined.name: one.answer for one in federations})
-    kept = [one for one in opened.path("teachers").glob("*") if not one.name.startswith(".")]
+    kept = list(opened.path("teachers").glob("[!.]*"))
     words = spoken(opened.identity.public.fingerprint) if opened.has_keys else ""
     several = len(federations) > 1
     state = "" if node is None else state_of_node(opened, node)
@@ -106,17 +105,9 @@ def status(site: SiteOption = DEFAULT_SITE) -> None:
             "teachers": settings.teachers,
             "tasks_with_teachers": len(kept),
             "checked_peers": checked,
-            "troubles": [
-                {
-                    "name": one.name,
-                    "federation": one.federation,
-                    "state": one.state,
-                    "said": one.said,
-                }
-                for one in troubles
-            ],
+            "troubles": [asdict(one) for one in troubles],
             "paused": None if pause is None else {"by": pause[0], "at": pause[1]},
-            "node": None if node is None else {**node.as_record(), "state": state},
+            "node": None if node is None else {**asdict(node), "state": state},
             "node_unread": unread,
         },
         (
@@ -222,7 +213,6 @@ def _of(check: Check, *, several: bool) -> str:
 
 
 def _ask(joined: SiteMembership) -> Membership | JoinError | None:
-    """Ask the coordinator, if there is a key to ask with."""
     if not joined.site.has_keys or joined.has_left:
         return None
     try:

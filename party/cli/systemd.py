@@ -109,11 +109,7 @@ class ServiceUnit:
         )
 
     def require_user(self) -> None:
-        """Refuse a user that is not on this machine, or does not own the site's folder.
-
-        Raises:
-            UnitError: the unit would be started again and again, and never run.
-        """
+        """Refuse a user that is not on this machine, or does not own the site's folder."""
         try:
             user = pwd.getpwnam(self.user)
         except KeyError as error:
@@ -130,11 +126,7 @@ class ServiceUnit:
             )
 
     def install(self, path: Path = DEFAULT_UNIT) -> None:
-        """Write the unit; one that somebody else wrote is not overwritten.
-
-        Raises:
-            UnitError: another file is there, or it cannot be written.
-        """
+        """Write the unit; one that somebody else wrote is not overwritten."""
         try:
             if path.exists() and not read_regular(path).startswith(_MARK.encode()):
                 raise UnitError(f"{path.name} must be a new file or our own")

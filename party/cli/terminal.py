@@ -109,13 +109,7 @@ def is_attended() -> bool:
 
 
 def ask_text(question: str, default: str | None = None) -> str:
-    """Ask a person for a line.
-
-    Only Enter gives `default`, or "" where there is none.
-
-    Raises:
-        click.Abort: nobody is there, or they stop.
-    """
+    """Ask a person for a line; only Enter gives `default`, or "" where there is none."""
     answer = typer.prompt(
         question, default=default or "", show_default=default is not None, err=True
     )

@@ -29,13 +29,10 @@ refused ones, until it has a batch.
 
 @dataclass(frozen=True, slots=True)
 class OpenBatch:
-    """The batch that is open.
+    """The batch that is open; without `batch` this party was not charged for it.
 
-    Attributes:
-        batch: The batch's terms; None if this party was not charged for it.
-        bound: The journal's bound on the sets that may open for its queries (rule R3).
-        is_silent: Whether its answer failed once teachers were asked: nothing is said of it any
-            more (rule R12).
+    `bound` is the journal's, on the sets that may open for its queries (rule R3). It `is_silent`
+    where its answer failed once teachers were asked: nothing is said of it any more (rule R12).
     """
 
     plan_digest: bytes
@@ -52,14 +49,7 @@ class OpenBatch:
 
 @dataclass(slots=True)
 class AgreedRun:
-    """A run that a party agreed to.
-
-    Attributes:
-        run_id: Its id, 32 bytes.
-        seat: This party's place among all, from 0.
-        ledger: The party's charges of all runs.
-        is_closed: Whether the transcripts were compared.
-    """
+    """A run that a party, at a seat from 0, agreed to; closed once the transcripts are compared."""
 
     run_id: bytes
     terms: RunTerms
@@ -90,11 +80,7 @@ class AgreedRun:
         journal: Journal,
         ledger: LedgerStore,
     ) -> Self:
-        """Return a run as this party agrees to it; nothing is written.
-
-        Raises:
-            RefusalError: with the reason to send.
-        """
+        """Return a run as this party agrees to it, or raise `RefusalError`; nothing is written."""
         terms = guard.review_run(record, seats=scope.seats, me=me)
         seat = scope.seats.index(me)
         account = RunAccount.open(ledger, terms, scope=scope.digest, seat=seat, run_id=run_id)
@@ -152,9 +138,6 @@ class AgreedRun:
 
         An inquiry is free, and its answer takes the node seconds. So the answer is kept until the
         journal or the policy changes, and inquiries about many queries are refused until then.
-
-        Raises:
-            RefusalError: one inquiry too many.
         """
         since = self.journal.counter, guard.policy
         if since != self._inquired_since:
@@ -187,12 +170,7 @@ class AgreedRun:
     def settle(
         self, settlement: Settlement, proven: PlanClaim | None, *, most_returned: float
     ) -> None:
-        """Charge the release, or all that was reserved; see `RunAccount.settle`.
-
-        Raises:
-            StorageError: it could not be stored: the batch is open still.
-            InvalidTermsError: no run under these terms can have that release.
-        """
+        """Settle the open batch, which stays open if that cannot be stored; see `RunAccount`."""
         before = self.asked
         asked = before or OpenBatch(settlement.plan_digest, settlement.words // self.terms.classes)
         self.asked = None

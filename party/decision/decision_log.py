@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from enum import StrEnum
 
 from party.decision.decisions import (
     BatchAccepted,
@@ -15,21 +16,25 @@ from party.decision.decisions import (
     record_of,
 )
 from party.decision.federation_node import FederationNode
-from party.decision.refusals import Refusals
 from party.errors import Reason, RefusalError, TooManyPendingError
 from party.site.people_decisions import Approval, ApprovalState, PeopleDecisions, Subject
 from party.storage import SiteAuditLog
+from party.storage.site_audit_log import SiteAct
+from pate_fed.nodes.audit_log import Facts
 from pate_fed.terms import RunTerms
 from protocols.run_scope import RunScope
-from protocols.values import decode_value
+from protocols.values import decode_value, digest_of_values
+
+MOST_A_DAY = 100
+"""Further refusals of one day leave one record for all."""
+
+_DAY_S = 86_400
+_LABEL = "refusal on record"
+_KINDS = (SiteAct.RUN_REFUSED, SiteAct.BATCH_REFUSED)
 
 
 class DecisionLog:
-    """The decisions of a site's nodes in its audit log, and its questions to people.
-
-    Raises:
-        StorageError, BrokenAuditLogError: the log cannot be read.
-    """
+    """The decisions of a site's nodes in its audit log, and its questions to people."""
 
     def __init__(
         self,
@@ -48,10 +53,8 @@ class DecisionLog:
     def note(self, one: FederationNode, decision: Decision) -> None:
         """Write down a node's decision.
 
-        Raises:
-            RefusalError: the decision is another: nobody can be asked about one more run.
-            StorageError: it cannot be written down.
-            ApprovalError: a person took the approval back.
+        Raises `RefusalError` where nobody can be asked about one more run, `ApprovalError` where a
+        person took the approval back: the decision is another.
         """
         at, (kind, detail) = self._clock(), record_of(decision)
         match decision:
@@ -93,9 +96,6 @@ class DecisionLog:
 
         Where they decide each run, to approve it approves its pool. A pool that was rejected after
         that rejects the run.
-
-        Raises:
-            StorageError: it cannot be read.
         """
         pool = self._decisions.decision(
             Subject.POOL, _pool_of(scope), coordinator=scope.coordinator
@@ -131,3 +131,49 @@ class DecisionLog:
 
 def _pool_of(scope: RunScope) -> bytes:
     return RunTerms.from_record(decode_value(scope.terms)).pool_digest
+
+
+class Refusals:
+    """The refusals in a site's audit log: each once, and a limited number per day.
+
+    The coordinator can offer any number of different runs: its offers must not fill the hospital's
+    disk. A refusal without a record is still a refusal.
+    """
+
+    def __init__(self, log: SiteAuditLog) -> None:
+        self._log = log
+        self._known: set[bytes] = set()
+        self._day = self._today = 0
+        for record in log.entries():
+            if record.act in _KINDS:
+                self._count(_digest(record.act, record.facts), at=record.at / 1000)
+            elif record.act is SiteAct.REFUSALS_LEFT_OUT:
+                self._count(b"", at=record.at / 1000)
+
+    def note(self, kind: SiteAct, detail: Facts, *, at: float) -> None:
+        """Put a refusal on record, unless it is there already or the day is full."""
+        digest = _digest(kind, detail)
+        if digest in self._known:
+            return
+        today = self._today if self._day == _day_of(at) else 0
+        if today < MOST_A_DAY:
+            self._log.append(kind, detail, at=at)
+            self._count(digest, at=at)
+        elif today == MOST_A_DAY:
+            self._log.append(SiteAct.REFUSALS_LEFT_OUT, {"after": MOST_A_DAY}, at=at)
+            self._count(b"", at=at)
+
+    def _count(self, digest: bytes, *, at: float) -> None:
+        if self._day != _day_of(at):
+            self._day, self._today = _day_of(at), 0
+        self._today += 1
+        if digest:
+            self._known.add(digest)
+
+
+def _digest(kind: StrEnum, detail: Facts) -> bytes:
+    return digest_of_values(_LABEL, [kind.value, dict(detail)])
+
+
+def _day_of(at: float) -> int:
+    return int(at // _DAY_S)

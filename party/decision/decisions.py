@@ -51,12 +51,7 @@ class BatchRefused:
 
 @dataclass(frozen=True, slots=True)
 class RunClosed:
-    """The run is over, and the party compared its transcript with the others'.
-
-    Attributes:
-        head: Last head of its transcript, the same at every party that is in `compared`.
-        compared: Fingerprints of these parties, in seat order; this party is one of them.
-    """
+    """The run is over; `compared` are the parties with our last head, in seat order."""
 
     run_id: bytes
     head: bytes
@@ -67,10 +62,7 @@ Decision: TypeAlias = RunAccepted | RunRefused | BatchAccepted | BatchRefused | 
 
 
 def record_of(decision: Decision) -> tuple[SiteAct, dict[str, Fact]]:
-    """Return the entry of a decision in the audit log.
-
-    The same run refused again gives the same record, so the run's id is left out.
-    """
+    """Return a decision's entry in the audit log: the same for the same run, refused again."""
     match decision:
         case RunAccepted(run_id, terms, scope):
             return SiteAct.RUN_ACCEPTED, {

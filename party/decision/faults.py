@@ -26,11 +26,7 @@ Decided = Callable[[RunScope], Approval | None]
 
 
 class Faults:
-    """Keeps the code of the last fault, and finds the public reasons of refusals.
-
-    Attributes:
-        code: Code of the last packet's fault, ours or its sender's; empty if it had none.
-    """
+    """Keeps the last packet's fault, "" for none, and finds the public reasons of refusals."""
 
     def __init__(self, decided: Decided = lambda _: None) -> None:
         self.decided = decided

@@ -29,12 +29,9 @@ _log = logging.getLogger(__name__)
 class FederationNode:
     """The objects of one federation that the service keeps while it runs.
 
-    Attributes:
-        status: Its state, for the status file.
-        supernode: Keeps its SuperNode; None until the service is served.
-        heard: Peers that the coordinator named last, by fingerprint: hearsay.
-        seen: The decisions that `node` adopted last.
-        found_head: SHA-256 of the audit head that the coordinator gave back, once our log holds it.
+    `heard` are the peers that the coordinator named last, by fingerprint: hearsay. `seen` are the
+    decisions that `node` adopted last. `found_head` is SHA-256 of the audit head that the
+    coordinator gave back, once our log holds it.
     """
 
     def __init__(
@@ -81,28 +78,19 @@ class FederationNode:
         return sign_head(*self._audit.end, self.membership.identity)
 
     def ask(self, door: CoordinatorDoor) -> None:
-        """Report our audit log's head; hear the coordinator's view of us and its members.
-
-        Raises:
-            EnrollmentError: it cannot be reached, or its answer is not for us.
-            StorageError: as for `hear`.
-        """
+        """Report our audit log's head; hear the coordinator's view of us and its members."""
         answer = door.membership(audit_head=self.signed_head(), goes_on_from=self.found_head)
         self.hear(answer)
 
     def hear(self, answer: Membership) -> None:
         """Take the coordinator's list of members, and its witness against ourselves.
 
-        Every party of a run must be known. A peer that we know from this answer alone counts as an
-        ally of the coordinator, and only in this federation.
+        A peer that we know from this answer alone counts as an ally of the coordinator, and only in
+        this federation.
 
-        The coordinator holds a head of our audit log that we signed. If our log does not continue
-        it, the log was restored, cut or rewritten: the node then answers nothing in any federation.
-        The coordinator keeps the head until we say that our log holds it, so a lost answer changes
-        nothing.
-
-        Raises:
-            StorageError: the witness against us could not be written down: ask again.
+        If our audit log does not continue the head that the coordinator holds, the log was
+        restored, cut or rewritten: the node then answers nothing in any federation. The coordinator
+        keeps the head until we say that our log holds it, so a lost answer changes nothing.
         """
         if answer.audit_head:
             self._compare(answer.audit_head)

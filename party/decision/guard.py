@@ -54,10 +54,8 @@ T = TypeVar("T", RunTerms, BatchTerms)
 class Consent:
     """The decisions of this party's people about runs, besides the policy.
 
-    Attributes:
-        approved_runs: Digest of every `RunScope` that a person approved; None where an approved
-            pool is enough.
-        is_paused: Whether nothing new may be answered.
+    `approved_runs` are digests of every `RunScope` that a person approved; None where an approved
+    pool is enough. While it `is_paused`, nothing new may be answered.
     """
 
     approved_runs: frozenset[bytes] | None = None
@@ -68,11 +66,9 @@ class Consent:
 class Guard:
     """Checks runs and batches against policy, journal and ledger; changes none of them.
 
-    Attributes:
-        policy: The owner's rules.
-        weights: Votes per query of each of this party's teachers; together its quota.
-        checked_peers: Fingerprints that its own people checked, with the owner of each.
-        consent: The decisions of its people about runs.
+    A review that refuses raises `RefusalError`, with the reason to send. `weights` are the votes
+    per query of each of this party's teachers, together its quota; `checked_peers` fingerprints
+    that its own people checked, with the owner of each.
     """
 
     policy: Policy
@@ -83,18 +79,10 @@ class Guard:
     def review_run(
         self, record: RunRecord | RunInquiry, *, seats: tuple[bytes, ...], me: bytes
     ) -> RunTerms:
-        """Decide on a run.
+        """Decide on a run; return the terms that it agrees to.
 
-        Args:
-            record: Its record, whose signatures were verified; or the inquiry before it.
-            seats: Fingerprints of all parties, in seat order.
-            me: This party's fingerprint.
-
-        Returns:
-            The terms that it agrees to.
-
-        Raises:
-            RefusalError: with the reason to send.
+        Its record's signatures were verified; it may be the inquiry before it. `seats` are the
+        fingerprints of all parties, in seat order; `me` is this party's.
         """
         self._review_parties(record, seats=seats, me=me)
         terms = _read(RunTerms, record.terms)
@@ -110,9 +98,6 @@ class Guard:
 
         The price is a constant of the terms. So a run that is within its budget stays so, whatever
         is released, as long as its caps hold.
-
-        Raises:
-            RefusalError: with the reason to send.
         """
         terms = run_ledger.terms
         if run_ledger.is_over:  # said when a query is asked
@@ -140,15 +125,8 @@ class Guard:
         """Refuse an evaluation that the policy does not allow; before each of its batches, too.
 
         Its noise is the hospitals' own, so a crafted student, or one that differs little from an
-        earlier one, tells no more than this evaluation is charged.
-
-        Args:
-            evaluation: The evaluation, as prepared on this machine.
-            ledger: The charges of all earlier runs: each evaluation is one of them.
-            own: Name of its own charge, if it is there already.
-
-        Raises:
-            RefusalError: with the reason to send.
+        earlier one, tells no more than this evaluation is charged. Each earlier evaluation is a
+        charge in the ledger; `own` names its own, if it is there already.
         """
         charged = (entry.charged for entry in ledger.entries if entry.entry_id != own)
         done = sum(isinstance(event, DistributedCountsEvent) for event in charged)
@@ -167,9 +145,6 @@ class Guard:
 
         It is the last check of a run, so people are not asked about a run that is refused anyhow.
         It comes before every batch, so that people can take an approval back.
-
-        Raises:
-            RefusalError: with the reason to send.
         """
         if self.consent.is_paused:
             raise RefusalError(Reason.PAUSED, "the hospital must not be paused", "a pause")
@@ -191,25 +166,14 @@ class Guard:
         ledger: PrivacyLedger,
         run_ledger: RunLedger,
     ) -> tuple[QueryBatch, Outcomes]:
-        """Decide on a batch.
+        """Decide on a batch; return its queries, and the worst case to charge before it is sent.
 
-        Args:
-            terms: The terms in its plan, canonical CBOR.
-            words: Length of the vector that the plan asks for; None where there is no plan yet.
-            seat: This party's place among all, from 0.
-            void_batches: Batches that were void since the run was set up.
-            lost_share: Part of the budget for life that batches of this run used up without a
-                result, over all its setups.
-            pool: The public queries that this party holds.
-            queries: Every query that this party ever answered.
-            ledger: The charges of all earlier runs, within its own budget.
-            run_ledger: The counts of this run, within its caps.
-
-        Returns:
-            The batch's queries, and the worst case to be charged before anything is sent.
-
-        Raises:
-            RefusalError: with the reason to send.
+        `terms` are those in its plan, canonical CBOR. `words` is the length of the vector that the
+        plan asks for; None where there is no plan yet. `void_batches` were void since the run was
+        set up; `lost_share` is the part of the budget for life that batches of this run used up
+        without a result, over all its setups. `queries` are all that this party ever answered,
+        `ledger` the charges of all earlier runs, `run_ledger` the counts of this run, within its
+        caps.
         """
         asked, run_terms = _read(BatchTerms, terms), run_ledger.terms
         if asked.run != run_terms or words not in (None, asked.words):
@@ -254,23 +218,13 @@ class Guard:
     ) -> tuple[SketchedQueries, SetBound]:
         """Refuse a batch whose queries repeat answered ones more than rule R3 allows.
 
-        The bound of near queries holds however many the policy allows: it protects the hospitals
-        of the earlier sum, even those that are absent here.
+        The bound of near queries holds however many the policy allows: it protects the hospitals of
+        the earlier sum, even those that are absent here. With other teachers than in an earlier
+        plan for the same task, the difference of two sums would show how their votes differ.
 
-        Args:
-            batch: The queries.
-            queries: Every query that this party ever answered.
-            seats: Fingerprints of all parties of the run.
-            threshold: Fewest parties whose sum opens; all of them in the additive form.
-            task: Digest of the task that is served.
-            teachers: Digest of the teachers that would vote. With other teachers than in an earlier
-                plan, the difference of two sums would show how their votes differ.
-
-        Returns:
-            The journal's entries for the batch, and the bound on the set that may open.
-
-        Raises:
-            RefusalError: with the reason to send.
+        `threshold` is the fewest parties whose sum opens, all of them in the additive form; `task`
+        and `teachers` are digests. Returns the journal's entries for the batch, and the bound on
+        the set that may open.
         """
         policy, asked = self.policy, sketch(batch.inputs, batch.rows, key=queries.sketch_key)
         near = queries.near_to(
@@ -307,9 +261,7 @@ class Guard:
     ) -> list[int]:
         """Return the places of the queries to leave out, so that `review_queries` serves the rest.
 
-        Each is looked at once, in order: journals are large.
-
-        The arguments are those of `review_queries`.
+        Each is looked at once, in order: journals are large. The arguments are the same.
         """
         every = batch.digests
         same = queries.claims_of_each(every)

@@ -60,17 +60,10 @@ _log = logging.getLogger(__name__)
 class PartyNode:
     """A hospital's decisions in one federation: packets in, packets out.
 
-    Args:
-        known_peers: Identities of peers by fingerprint, checked by our people or named by the
-            coordinator; the guard counts only checked ones.
-        tasks: The tasks that it can be asked about, by the digest of the pool: see `tasks_of`.
-        tell: Told of every decision; nothing is done that it cannot take note of.
-        decided: Looks up the decision of its people on a run.
-        noise_bytes: In a simulation, a repeatable source of this party's noise. Otherwise its noise
-            comes from `random_bytes`.
-
-    Raises:
-        InvalidParameterError: a repeatable source of noise, but the policy is no simulation's.
+    `known_peers` were checked by our people or named by the coordinator; the guard counts only
+    checked ones. Nothing is done that `tell` cannot take note of. `decided` looks up the decision
+    of its people on a run. `noise_bytes` is, in a simulation and nowhere else, a repeatable source
+    of this party's noise, which otherwise comes from `random_bytes`.
     """
 
     def __init__(
@@ -277,10 +270,7 @@ class PartyNode:
         )
 
     def _judge_run_inquiry(self, signed: wire.Signed, inquiry: RunInquiry) -> tuple[bytes, ...]:
-        """Say whether a run would be accepted, and ask our people where they decide: no promise.
-
-        The run that this party is in goes on.
-        """
+        """Say whether a run would be accepted, and ask our people; the run that is open goes on."""
         self._journal.require_whole()
         self._new_round().require_joinable(signed, inquiry)
         scope = RunScope.of(inquiry, seats=inquiry.seats)
@@ -322,10 +312,7 @@ class PartyNode:
         return self._contribute(plan, asked)
 
     def _judge_inquiry(self, inquiry: Inquiry) -> tuple[bytes, ...]:
-        """Say whether a plan would be served: no vote, no charge, no promise.
-
-        Queries that would be refused alone are named, so that a run goes on with the others.
-        """
+        """Say whether a plan would be served, but for queries refused alone: no vote, no charge."""
         run = self._agreed_run
         try:
             self._journal.require_whole()

@@ -32,7 +32,7 @@ class OwnVotes:
     def vector(
         self, run: AgreedRun, batch: QueryBatch, *, weights: TeacherWeights
     ) -> NDArray[np.int64]:
-        """Return the vector for the secure sum: votes, with noise if the parties add it. Secret.
+        """Return the vector for the secure sum, with noise if the parties add it. Secret.
 
         The noise is drawn before the teachers are asked. Only the sent vector holds it.
         """

@@ -82,7 +82,6 @@ def words_of(request: Request) -> Iterator[Line]:
 
 
 def _table_lines(review: TaskReview, task: AskedTask | None) -> Iterator[Line]:
-    """Tell how the own table fits the question: label, classes, columns."""
     fit = review.fit
     if fit is None or not isinstance(task, LearningTask):
         return
@@ -118,14 +117,12 @@ _WHY: Final[Mapping[str, str]] = {
 
 
 def _others(rule: Rule) -> str:
-    """Name the mechanism's other parameters, if it has any."""
     values = {name: getattr(rule, name) for name in ("vote_threshold", "confidence", "test_delta")}
     known = [f"{name} {value:g}" for name, value in values.items() if value is not None]
     return f"; {', '.join(known)}" if known else ""
 
 
 def _tests_lines(cost: Cost) -> Iterator[Line]:
-    """Tell a run's effect on the part of delta for tests of stability, if it has any."""
     if cost.tests_after <= cost.tests_before:
         return
     yield (
@@ -142,13 +139,12 @@ def _tests_lines(cost: Cost) -> Iterator[Line]:
 
 
 def _budget_lines(cost: Cost) -> Iterator[Line]:
-    """Tell a run's part of the budget for life: shares, which add up over runs."""
     yield (
         "Budget",
         f"for life: epsilon {cost.lifetime_epsilon:g}; other runs have used {percent(cost.used)} "
         f"of it. This run takes {percent(cost.share)} of it at most",
     )
-    if cost.exceeds_epsilon:
+    if cost.used + cost.share > 1:  # of epsilon, not of delta for tests
         yield "", "That is more than is left: THE RUN WOULD BE STOPPED BEFORE ITS END"
         yield (
             "",

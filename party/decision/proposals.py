@@ -25,17 +25,12 @@ class Cost:
     """The largest cost of a run, and its part of this hospital's budget for life.
 
     Attributes:
-        run_epsilon: The run's epsilon, the same number as everywhere.
-        coordinator_epsilon: The run's in the coordinator's view; None where that one is trusted,
-            or sees what everybody sees.
-        delta: For them.
-        neighbors: The two cases that it cannot tell apart well, in words.
-        view: Against whom `run_epsilon` holds, in words.
-        method: How it was computed, in words.
+        coordinator_epsilon: In the coordinator's view; None where that one is trusted, or sees what
+            everybody sees.
+        neighbors, view, method: Of `run_epsilon`, in words.
         used: Share of the budget for life that other runs have used until now, from 0 to 1.
         share: Share that this run takes at its caps; what is left of it returns.
         room: How many such runs the rest of the budget holds, this one included.
-        lifetime_epsilon: Budget over all runs.
         tests_before: Delta charged for tests of stability over all runs until now.
         tests_after: The same if the run is taken to its caps.
         delta_for_tests: Part of delta kept for them over all runs; 0 for none.
@@ -56,11 +51,6 @@ class Cost:
     delta_for_tests: float
 
     @property
-    def exceeds_epsilon(self) -> bool:
-        """Whether epsilon of the budget, not delta for tests, would stop the run before its end."""
-        return self.used + self.share > 1
-
-    @property
     def fits(self) -> bool:
         """Whether the budget for life holds all of it; otherwise the run stops before."""
         return self.room > 0
@@ -68,15 +58,11 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class RunProposal:
-    """A run that waits.
+    """A run that waits, of a federation with this name.
 
-    Attributes:
-        approval: As it was asked.
-        federation: Name of the federation whose coordinator asked.
-        terms: Of the run that asked; None where a pool was approved beforehand.
-        peers: The other parties: our people's names for them, None if nobody checked them.
-        cost: Its cost; None where it has no price, or not all is known.
-        fault: Why its terms or its cost cannot be read; None if they can.
+    `terms` are None where a pool was approved beforehand. `peers` have our people's names for them,
+    None if nobody checked them. `cost` is None where it has no price, or not all is known; `fault`
+    says why terms or cost cannot be read.
     """
 
     approval: Approval
@@ -127,11 +113,7 @@ def proposal_of(
 class Request:
     """A proposal with everything that its owner reads before deciding.
 
-    Attributes:
-        proposal: The run or pool.
-        task: Its task; None if it was not read.
-        review: The task beside the own table; None without a task.
-        unread: Why the task could not be read; None if it was, or was not asked for.
+    `task` and its `review` are None if it was not read; `unread` says why it could not be.
     """
 
     proposal: RunProposal
@@ -151,12 +133,7 @@ class Request:
         return (*unread, *(() if self.review is None else self.review.faults))
 
     def require_no_fault(self) -> None:
-        """Refuse a request that cannot be approved: it could not be answered.
-
-        Raises:
-            Fault: the first of its faults.
-            ApprovalError: its task was not read.
-        """
+        """Raise the first fault of a request that cannot be approved: it could not be answered."""
         for fault in self.faults:
             raise fault
         if self.task is None:

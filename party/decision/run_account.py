@@ -22,13 +22,7 @@ from protocols.values import decode_value
 
 
 class RunAccount:
-    """The account of one run at this hospital.
-
-    Args:
-        store: Where the ledgers are.
-        charges: The charges of the run, for as long as the store has none of it.
-        run_id: Id under which it is set up this time, 32 bytes.
-    """
+    """The account of one run, set up under `run_id`; `charges` count until the store has some."""
 
     def __init__(self, store: LedgerStore, charges: RunCharges, *, run_id: bytes) -> None:
         self._store = store
@@ -72,12 +66,7 @@ class RunAccount:
         self._save(self.ledger)
 
     def reserve(self, entry_id: str, worst: Outcomes) -> None:
-        """Charge the worst case of a batch, before anything is sent (rule R13).
-
-        Raises:
-            BudgetExhaustedError: the budget for life leaves less.
-            OutcomeCapError: a cap leaves less.
-        """
+        """Charge the worst case of a batch, if that is left, before anything is sent (rule R13)."""
         reserved = self.ledger.reserve(entry_id, worst)
         ledger = self._store.load()
         charge = lifelong_charge(self.terms, worst, weight=self._weight)
@@ -95,10 +84,8 @@ class RunAccount:
     ) -> None:
         """Charge the release, or all that was reserved; free nothing on a mere claim.
 
-        A settlement that comes twice changes nothing.
-
-        Raises:
-            InvalidTermsError: no run under these terms can have that release.
+        A settlement that comes twice changes nothing. Raises `InvalidTermsError` where no run under
+        these terms can have that release.
         """
         if self.state_of(entry_id) not in (None, EntryState.RESERVED):
             return

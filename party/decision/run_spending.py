@@ -15,20 +15,15 @@ from pate_fed.terms import RunTerms
 
 @dataclass(frozen=True, slots=True)
 class RunSpending:
-    """The charge of one run.
+    """The charge of one run; what its terms say is None or empty where these are unknown.
 
     Attributes:
         run: Its newest id, hex; empty for charges without a record in the audit log.
         coordinator: Fingerprint of its coordinator; empty if no record names it.
-        batches: Batches that were charged.
-        open_batches: Those of them that are not settled.
+        open_batches: Batches that are not settled.
         share: Share of the budget for life that all of them together use. Shares add up.
         tests_delta: Delta of their tests of stability.
-        epsilon: The run's epsilon, the same number as everywhere; None where its terms are unknown.
-        room: How many more such runs the rest of the budget holds; None where that is unknown.
-        name: The operator's name for it; empty where its terms are unknown.
-        unit: Its privacy unit, "record" or "party"; empty where its terms are unknown.
-        mechanism: Its mechanism; empty where its terms are unknown.
+        room: How many more such runs the rest of the budget holds.
     """
 
     run: str
@@ -76,24 +71,17 @@ def spending_by_run(
         groups[key] = name, [*groups.get(key, ("", []))[1], entry]
     spent = []
     for name, own in groups.values():
-        one = _spending(ledger, tuple(own), name, coordinators.get(name, b""))
-        account = accounts[name]
+        alone, account = replace(ledger, entries=tuple(own)), accounts[name]
+        one = RunSpending(
+            name,
+            coordinators.get(name, b""),
+            len(own),
+            sum(entry.state is EntryState.RESERVED for entry in own),
+            alone.used_share(),
+            alone.charged_delta(),
+        )
         spent.append(one if account is None else _with_terms(one, account, ledger, costs))
     return tuple(spent)
-
-
-def _spending(
-    ledger: PrivacyLedger, own: tuple[LedgerEntry, ...], name: str, coordinator: bytes
-) -> RunSpending:
-    alone = replace(ledger, entries=own)
-    return RunSpending(
-        name,
-        coordinator,
-        len(own),
-        sum(entry.state is EntryState.RESERVED for entry in own),
-        alone.used_share(),
-        alone.charged_delta(),
-    )
 
 
 def _with_terms(

@@ -23,7 +23,6 @@ class Settlements:
     """The settlements that a party has yet to book, in order.
 
     One that cannot be stored is booked before anything else is answered: it comes only once.
-
     """
 
     def __init__(
@@ -48,12 +47,7 @@ class Settlements:
         self._waiting.append((settlement, proven))
 
     def book(self, run: AgreedRun | None, round_: PartyRound) -> None:
-        """Charge each release, or all that was reserved; free nothing on a mere claim.
-
-        Raises:
-            StorageError: one could not be stored: it is booked with the next call.
-            PateFedError: one is not of its run's terms; it is dropped.
-        """
+        """Charge each release, or all that was reserved; free nothing on a mere claim."""
         while self._waiting:
             try:
                 self._book(*self._waiting[0], run, round_)

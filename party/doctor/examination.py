@@ -5,26 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from party.doctor.machine import (
-    check_disk,
-    check_graphics_card,
-    check_memory,
-    check_port,
-    check_rights,
-    check_versions,
-)
+from party.doctor import machine, records, site_state
 from party.doctor.network import check_network
 from party.doctor.probes import PartyProbes
-from party.doctor.records import check_columns, check_data, check_teacher
-from party.doctor.site_state import (
-    check_certificate,
-    check_database,
-    check_membership,
-    check_peers,
-    check_requests,
-    check_storing,
-    check_tasks,
-)
 from party.errors import JoinError
 from party.site.membership import SiteMembership
 from party.site.site import Site
@@ -36,30 +19,30 @@ _SiteChecks = tuple[tuple[str, Callable[[Site, PartyProbes], Finding]], ...]
 _MembershipChecks = tuple[tuple[str, Callable[[SiteMembership, PartyProbes], Finding]], ...]
 
 _FOLDER: _SiteChecks = (
-    ("database", check_database),
-    ("storing", check_storing),
-    ("peers", check_peers),
-    ("approved pools", check_tasks),
-    ("requests", check_requests),
+    ("database", site_state.check_database),
+    ("storing", site_state.check_storing),
+    ("peers", site_state.check_peers),
+    ("approved pools", site_state.check_tasks),
+    ("requests", site_state.check_requests),
 )
 
 _MACHINE: _SiteChecks = (
-    ("versions", check_versions),
-    ("file rights", check_rights),
-    ("disk", check_disk),
-    ("memory", check_memory),
-    ("graphics card", check_graphics_card),
+    ("versions", machine.check_versions),
+    ("file rights", machine.check_rights),
+    ("disk", machine.check_disk),
+    ("memory", machine.check_memory),
+    ("graphics card", machine.check_graphics_card),
 )
 
 _RECORDS: _SiteChecks = (
-    ("data", check_data),
-    ("teacher", check_teacher),
-    ("columns", check_columns),
+    ("data", records.check_data),
+    ("teacher", records.check_teacher),
+    ("columns", records.check_columns),
 )
 
-_LOCAL: _MembershipChecks = (("port", check_port), ("CA", check_certificate))
+_LOCAL: _MembershipChecks = (("port", machine.check_port), ("CA", site_state.check_certificate))
 
-_MEMBERSHIP: _MembershipChecks = (("membership", check_membership),)
+_MEMBERSHIP: _MembershipChecks = (("membership", site_state.check_membership),)
 
 LOCAL_NAMES = tuple(name for name, _ in _LOCAL)
 """Checks of a membership on this machine alone."""

@@ -254,7 +254,6 @@ def _certificate(connection: ssl.SSLSocket) -> x509.Certificate:
 
 
 def _read_head(connection: socket.socket) -> bytes:
-    """Read an answer's first lines, within a bound."""
     head = b""
     while b"\r\n\r\n" not in head and len(head) < _MAX_ANSWER_BYTES:
         piece = connection.recv(4096)

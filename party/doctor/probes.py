@@ -81,19 +81,8 @@ def _is_running(process: int) -> bool:
 class PartyProbes:
     """The doctor's questions to the world.
 
-    Attributes:
-        resolve: Addresses of a host, for a port; `OSError` if there are none.
-        connect: Opens a connection to host and port; `OSError` if it cannot.
-        membership: The answer of a membership's coordinator; `EnrollmentError` if there is none.
-        free_disk: Free bytes where a folder is.
-        require_room: Stores something in a site and takes it back; `StorageError` if it cannot.
-        has_node: Whether a process is a site's node.
-        free_memory: Free bytes of memory; None where nobody says.
-        graphics_cards: Names of those that could be used.
-        port_is_free: Whether a port on loopback can be bound.
-        is_running: Whether there is a process of this number.
-        version_of: Installed version of a distribution.
-        user: Number of the user that we are.
+    `resolve` and `connect` raise `OSError`, `membership` `JoinError`, `require_room`
+    `StorageError`. `free_memory` is None where nobody says; `user` is our own number.
     """
 
     clock: Callable[[], float] = time.time

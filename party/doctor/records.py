@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-
 import numpy as np
 
 from party.doctor.probes import PartyProbes
@@ -28,13 +26,13 @@ _LARGE_DELTA = 0.1 * (1 + 1e-9)
 """delta times the number of patients from which the doctor warns."""
 
 SAMPLE = 500
-"""Rows of the sample that a teacher is trained on."""
 
 
 def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - checks look alike
     """Read the table, hold it to its hash, and count its patients."""
     try:
-        patients = _patients(read_registered(site), site)
+        text, column = read_registered(site), site.settings.data.patient_id
+        patients = len(set(text.known_cells(column))) if column else len(text.lines)
     except DataChangedError as error:
         return fail(
             f"{error}.",
@@ -63,11 +61,6 @@ def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - ch
     return ok(said)
 
 
-def _patients(text: CsvTable, site: Site) -> int:
-    name = site.settings.data.patient_id
-    return len(set(text.known_cells(name))) if name else len(text.lines)
-
-
 def check_teacher(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001
     """Train one teacher on a sample; it is thrown away."""
     try:
@@ -92,7 +85,8 @@ def check_columns(site: Site, around: PartyProbes) -> Finding:
     try:
         with site.open_database() as database:
             pools = PeopleDecisions(database, clock=around.clock).decided().pools
-        schemas = {one.digest: one.schema for one in _learning_tasks(site, pools)}
+        tasks = [read_task(site, pool) for pool in pools]
+        schemas = {one.digest: one.schema for one in tasks if isinstance(one, LearningTask)}
         flat = set()
         if schemas:
             text = read_registered(site)
@@ -109,13 +103,6 @@ def check_columns(site: Site, around: PartyProbes) -> Finding:
             "inputs that resemble your patients.",
         )
     return ok(f"Teachers tell your rows apart in all columns of {len(pools)} pool(s).")
-
-
-def _learning_tasks(site: Site, pools: Collection[bytes]) -> Iterator[LearningTask]:
-    for pool in pools:
-        task = read_task(site, pool)
-        if isinstance(task, LearningTask):
-            yield task
 
 
 def _sample(text: CsvTable, site: Site) -> Records:

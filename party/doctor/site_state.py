@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from cryptography import x509
-
 from party.doctor.probes import PartyProbes
 from party.errors import (
     CANNOT_STORE,
@@ -21,7 +19,7 @@ from party.errors import (
     fault_of,
 )
 from party.site.evaluations import task_of
-from party.site.membership import CA_FILE, MEMBERSHIPS_FOLDER, SiteMembership
+from party.site.membership import MEMBERSHIPS_FOLDER, SiteMembership
 from party.site.people_decisions import Approval, ApprovalState, PeopleDecisions
 from party.site.site import SETTINGS_FILE, Site
 from party.site.status_file import FILE, known_status
@@ -30,7 +28,6 @@ from party.site.training import folder_of, require_bound
 from party.storage import SiteAuditLog, read_ledger
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes.checks import Finding, fail, ok, warn
-from pate_fed.regular_files import read_regular
 from pate_fed.terms import RunTerms
 from pate_fed.wording import plural
 from protocols.errors import RestoredJournalError
@@ -141,7 +138,6 @@ def check_membership(joined: SiteMembership, around: PartyProbes) -> Finding:
 
 
 def _check_teachers(joined: SiteMembership, *, approved: int) -> Finding:
-    """Compare how many teachers vote here with how many the operator approved."""
     here = joined.site.settings.teachers
     if approved == here:
         return ok(f"This hospital is a member, with {here} teachers.")
@@ -199,10 +195,9 @@ def check_peers(site: Site, around: PartyProbes) -> Finding:
 def check_certificate(joined: SiteMembership, around: PartyProbes) -> Finding:
     """Look how long the federation's CA holds."""
     try:
-        content = read_regular(joined.path(CA_FILE))
-        ends = x509.load_pem_x509_certificate(content).not_valid_after_utc
-    except (OSError, ValueError) as error:
-        said = f"ca.crt cannot be read ({type(error).__name__})."
+        ends = joined.ca_ends
+    except SiteError as error:
+        said = f"ca.crt cannot be read ({error.got})."
         return fail(said, "Put it back as the invitation brought it.")
     said = f"The federation's CA holds until {ends:%Y-%m-%d}."
     left = ends - datetime.fromtimestamp(around.clock(), UTC)

@@ -30,11 +30,9 @@ class PacketDoor(Protocol):
 
 
 def build(open_node: Callable[[int], PacketDoor]) -> ClientApp:
-    """Make the app.
+    """Make the app; `open_node` gives the node of a Flower partition id, for every message.
 
-    Args:
-        open_node: Gives the node of a Flower partition id. Called for every message, and keeps a
-            node's memory: engines share processes, so this module has no state.
+    It keeps a node's memory: engines share processes, so this module has no state.
     """
     app = ClientApp()
 
@@ -54,10 +52,7 @@ def build(open_node: Callable[[int], PacketDoor]) -> ClientApp:
 
 
 def _carrier(packet: bytes) -> ConfigRecord | ArrayRecord:
-    """Take plain bytes for a small packet: of an array each of five parts is a request of its own.
-
-    A large array travels in chunks and is hashed once.
-    """
+    """Take plain bytes for a small packet: an array's five parts are a request each."""
     if len(packet) <= wire.MOST_SMALL_BYTES:
         return ConfigRecord({"body": packet})
     return ArrayRecord({"body": Array("uint8", (len(packet),), wire.PACKET_FORM, packet)})

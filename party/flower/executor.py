@@ -124,20 +124,13 @@ def patient_invoker() -> RetryInvoker:
 class Executor:
     """Takes messages from the SuperNode beside us, one at a time, and answers them.
 
-    Args:
-        app: The app that is installed here.
-        address: Where the SuperNode hands tasks out, host:port on loopback.
-        secret: The SuperNode's secret.
-        stub_digest: SHA-256 of the only code part to accept, in hex.
+    The SuperNode hands tasks out at `address`, host:port on loopback, under `secret`.
     """
 
-    def __init__(
-        self, app: ClientApp, *, address: str, secret: bytes, stub_digest: str = STUB_DIGEST
-    ) -> None:
+    def __init__(self, app: ClientApp, *, address: str, secret: bytes) -> None:
         _retry_soon()
         self._app = app
         self._address = address
-        self._stub_digest = stub_digest
         self._tasks = RuntimeHttpClient.from_server_address(
             server_address=address,
             insecure=True,  # loopback, and under a secret
@@ -231,7 +224,7 @@ class Executor:
             client.close()
 
     def _reply(self, message: Message, context: Context, code: bytes) -> tuple[Message, bool]:
-        if hashlib.sha256(code).hexdigest() != self._stub_digest:
+        if hashlib.sha256(code).hexdigest() != STUB_DIGEST:
             _log.error("the coordinator sent code: it was not run")
             return Message(Error(ErrorCode.INVALID_FAB, "not pinned here"), reply_to=message), False
         try:

@@ -35,10 +35,8 @@ _PAUSES = 5.0, 60.0
 """Seconds before a SuperNode is started again: at first, and at most."""
 
 _LOOK_S = 5.0
-"""How long to wait for a coordinator that may be down."""
 
 COPIES_FILE = "audit-copies.json"
-"""File that remembers which audit records were copied elsewhere."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,10 +48,7 @@ def serve(
     stopped: threading.Event,
     memberships: Sequence[SiteMembership] | None = None,
 ) -> None:
-    """Keep a SuperNode for each federation and answer its messages, until told to stop.
-
-    Everything ends in order: messages in work, SuperNodes, the database.
-    """
+    """Keep a SuperNode for each federation and answer its messages, until told to stop."""
     # The executors read it too: Flower's clients ask the environment for a proxy.
     os.environ.update(quiet_environment(os.environ))
     site.path("flower").mkdir(mode=0o700, exist_ok=True)
@@ -83,8 +78,6 @@ def serve(
 
 
 class _Line:
-    """The way to one coordinator."""
-
     def __init__(
         self, service: PartyService, membership: SiteMembership, stopped: threading.Event
     ) -> None:
@@ -154,10 +147,9 @@ def _supernode(membership: SiteMembership, *, is_revoked: Callable[[], bool]) ->
     """Return a federation's SuperNode, to be kept.
 
     After a kill the coordinator turns it away for about a minute, and it gives up. So does one
-    whose key is not approved yet. Both pass: it is started again every few seconds, after any exit
-    code. Where the coordinator has revoked the hospital, the restarts become rarer: each would be
-    turned away. And while nobody listens at the coordinator's address they wait: a start costs
-    seconds of a core.
+    whose key is not approved yet. Both pass: it is started again every few seconds, more rarely
+    where the coordinator has revoked the hospital, and not while nobody listens at the
+    coordinator's address: a start costs seconds of a core.
     """
     settings = membership.settings
     return KeptChild(

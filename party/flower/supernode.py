@@ -92,10 +92,7 @@ def main() -> None:
 
 
 def quicken() -> None:
-    """Shorten the sleep of Flower's loop in this process, and remove its leftovers.
-
-    A node that is turned away asks again.
-    """
+    """Shorten the sleep of Flower's loop in this process, and remove its leftovers."""
     FleetHttpClient.ActivateNode = patient(  # type: ignore[method-assign, assignment]
         FleetHttpClient.ActivateNode
     )

@@ -16,12 +16,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ApprovalInWork:
-    """How the last approval of this page stands.
-
-    Attributes:
-        total: All teachers; 0 before the first is trained.
-        fault: Why nothing was approved; empty if there is no fault.
-    """
+    """How the last approval of this page stands; `total` is 0 before a teacher is trained."""
 
     digest: str
     done: int = 0
@@ -31,24 +26,14 @@ class ApprovalInWork:
 
 
 class Approvals:
-    """Approves one request after another, each in a thread of its own.
-
-    Attributes:
-        newest: How the last one stands; None before the first.
-    """
+    """Approves one request after another, each in a thread of its own; keeps the newest."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.newest: ApprovalInWork | None = None
 
     def start(self, opened: OpenSite, request: Request, *, by: str, reason: str) -> None:
-        """Begin an approval; returns at once.
-
-        Raises:
-            ApprovalError: nobody is named, or the reason is no line.
-            TeachersError: another one is in work.
-            Fault: the request cannot be approved.
-        """
+        """Begin an approval of a request without fault, one at a time; returns at once."""
         require_decision(by=by, reason=reason)
         request.require_no_fault()
         with self._lock:

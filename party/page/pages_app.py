@@ -142,9 +142,8 @@ class Pages:
         )
         return answer
 
-    def leave(self, request: Request) -> Response:
+    def leave(self, _: Request) -> Response:
         """End the session."""
-        del request
         self._sessions.close()
         return HTMLResponse(_template("left.html.j2").render())
 
@@ -162,12 +161,10 @@ class Pages:
         return self._show(
             request,
             "request",
-            one=views.request_of(opened, found),
+            one=found,
             terms=views.terms_of(found),
             fit=None if found.review is None else found.review.fit,
             most_columns=views.MOST_COLUMNS,
-            fault_line=fault_line,
-            has_rows=isinstance(found.task, LearningTask),
             can_approve=not found.faults and approval.state is not ApprovalState.APPROVED,
             can_reject=approval.state is not ApprovalState.REJECTED,
             most_letters=MOST_REASON_LETTERS,
@@ -233,9 +230,8 @@ class Pages:
             search=search,
         )
 
-    def export(self, request: Request) -> Response:
+    def export(self, _: Request) -> Response:
         """Send the whole audit log, checked, as a file of JSON lines."""
-        del request
         self._opened.log.verify()
         what = {"what": "audit log"}
         self._opened.decisions.state.note_taken(SiteAct.EXPORTED, what, by=self._by)
@@ -265,15 +261,13 @@ class Pages:
         self._opened.reject(approval, by=self._by, reason=reason, words=words)
         return RedirectResponse("decided", _SEE_OTHER)
 
-    def pause(self, request: Request) -> Response:
+    def pause(self, _: Request) -> Response:
         """Refuse every new batch from now on."""
-        del request
         self._opened.decisions.state.pause(by=self._by)
         return RedirectResponse("./", _SEE_OTHER)
 
-    def resume(self, request: Request) -> Response:
+    def resume(self, _: Request) -> Response:
         """Take part again."""
-        del request
         self._opened.decisions.state.resume(by=self._by)
         return RedirectResponse("./", _SEE_OTHER)
 
@@ -300,11 +294,7 @@ class Pages:
         return shown
 
     async def _check(self, request: Request, *, needs_session: bool) -> None:
-        """Let requests of the session through, and nobody else's.
-
-        Raises:
-            PageError: it is none.
-        """
+        """Let requests of the session through, and nobody else's."""
         if not is_same(request.path_params["room"], self._sessions.room):
             raise PageError("use the link from the terminal", status=404)
         if not needs_session:
@@ -383,6 +373,7 @@ _TEMPLATES: Final = templates(
     room=wording.room_words,
     size=wording.size_text,
     unit=views.UNITS.get,
+    fault=fault_line,
     minute=minute,
 )
 

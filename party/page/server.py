@@ -23,16 +23,9 @@ def serve_page(
     host: str = LOOPBACK,
     port: int = 0,
     tell: Callable[[str], None],
-    clock: Callable[[], float] = time.time,
 ) -> None:
-    """Serve the page until Ctrl-C or SIGTERM.
-
-    Nobody but `by` may see the one-time link that is told.
-
-    Raises:
-        PageError: the address is not this machine's own alone, or the port is taken.
-    """
-    sessions = PageSessions(clock=clock)
+    """Serve the page on this machine alone; nobody but `by` may see the one-time link."""
+    sessions = PageSessions(clock=time.time)
     if host == "localhost" or not is_loopback(host):
         raise PageError(
             "the page must be served on this machine's own network, 127.0.0.1 or ::1", repr(host)

@@ -33,19 +33,12 @@ class PageSession:
 class PageSessions:
     """The link, which opens one session once; and this session.
 
-    Attributes:
-        room: First part of every path; secret, so that the cookie goes nowhere else.
+    `room` is the first part of every path; secret, so that the cookie goes nowhere else.
     """
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float],
-        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._random_bytes = random_bytes
-        self.room = random_bytes(_ROOM_BYTES).hex()
+        self.room = secrets.token_bytes(_ROOM_BYTES).hex()
         self._made_at = clock()
         self._link = b""
         self._cookie = b""
@@ -54,24 +47,21 @@ class PageSessions:
 
     def make_link(self) -> str:
         """Return the token of a new link; an older one is good no more."""
-        token = self._random_bytes(_BYTES).hex()
+        token = secrets.token_bytes(_BYTES).hex()
         self._link, self._made_at = _digest(token), self._clock()
         return token
 
     def open(self, token: str) -> str | None:
-        """Return the cookie of a new session; None unless the token is the link's, for once.
-
-        An unknown token does not use the link up.
-        """
+        """Return the cookie of a new session; None unless the token is the link's, for once."""
         now = self._clock()
         with self._lock:
             is_link = secrets.compare_digest(_digest(token), self._link or bytes(_BYTES))
             if not (self._link and is_link and 0 <= now - self._made_at < LINK_LIFETIME_S):
                 return None
             self._link = b""
-        cookie = self._random_bytes(_BYTES).hex()
+        cookie = secrets.token_bytes(_BYTES).hex()
         self._cookie = _digest(cookie)
-        self._session = PageSession(self._random_bytes(_BYTES).hex(), now, now)
+        self._session = PageSession(secrets.token_bytes(_BYTES).hex(), now, now)
         return cookie
 
     def find(self, cookie: str) -> PageSession | None:

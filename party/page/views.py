@@ -11,22 +11,20 @@ from typing import Any, Final
 
 from party.decision.proposal_words import FAULT, TABLE, words_of
 from party.decision.proposals import Request
-from party.errors import ApprovalError, PartyError, TaskError, fault_line
+from party.errors import ApprovalError, PartyError, TaskError
 from party.owner import OpenSite
 from party.site.document_child import read_document
 from party.site.evaluations import own_scores, task_of
-from party.site.people_decisions import ApprovalState, Subject
-from party.site.tasks import read_task
+from party.site.people_decisions import ApprovalState
+from party.site.tasks import begins_as_evaluation, kept_pools, read_task
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
-from pate_fed.evaluation_task import EvaluationTask, is_evaluation
-from pate_fed.nodes.terminal import minute
-from pate_fed.regular_files import open_regular, read_regular
+from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.regular_files import read_regular
 from pate_fed.wording import percent
 from protocols.errors import ProtocolError
 
 MOST_COLUMNS: Final = 60
-"""Columns whose ranges the page shows."""
 
 EXPLAINED: Final[Mapping[str, str]] = {
     "Federation": "The group of hospitals whose coordinator asks.",
@@ -50,12 +48,6 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "With": "The other hospitals of this run. Your people must have checked them by telephone.",
 }
 """A sentence for each name of `words_of`."""
-
-STATES: Final[Mapping[str, str]] = {
-    "pending": "waits for you",
-    "approved": "approved",
-    "rejected": "rejected",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,54 +81,24 @@ def terms_of(request: Request) -> list[Term]:
     ]
 
 
-def request_of(opened: OpenSite, request: Request) -> dict[str, Any]:
-    """Return a request in short."""
-    one, terms = request.approval, request.proposal.terms
-    task = request.task
-    is_run = one.subject is Subject.RUN
-    return {
-        "what": "Run" if is_run else "Pool of questions",
-        "is_run": is_run,
-        "name": "" if terms is None else terms.name,
-        "purpose": "" if terms is None else terms.purpose,
-        "predicts": task.label if isinstance(task, LearningTask) else "",
-        "classes": ", ".join(task.class_names) if isinstance(task, LearningTask) else "",
-        "faults": [fault_line(fault) for fault in request.faults],
-        "digest": one.digest.hex(),
-        "federation": opened.site.federation_of(one.coordinator),
-        "asked": minute(one.asked_at),
-        "state": one.state.value,
-        "said": STATES[one.state.value],
-        "by": one.decided_by,
-        "at": "" if one.decided_at is None else minute(one.decided_at),
-        "reason": one.reason,
-        "words": one.words,
-        "cost": request.proposal.cost,
-        "unit": "" if terms is None else UNITS[terms.unit],
-    }
-
-
-def waiting(opened: OpenSite) -> list[dict[str, Any]]:
+def waiting(opened: OpenSite) -> list[Request]:
     """Return the requests to decide next; a run includes its pool."""
     pending = list(opened.decisions.approvals(ApprovalState.PENDING))
-    listed = (opened.request(one, fetch=False) for one in opened.to_decide(pending))
-    return [request_of(opened, one) for one in listed]
+    return [opened.request(one, fetch=False) for one in opened.to_decide(pending)]
 
 
-def decided(opened: OpenSite) -> list[dict[str, Any]]:
+def decided(opened: OpenSite) -> list[Request]:
     """Return past decisions, newest first; one on a run is one on its pool, too."""
     known = [one for one in opened.approvals() if one.state is not ApprovalState.PENDING]
     found = opened.to_decide(known)
     found.sort(key=lambda one: one.decided_at or 0, reverse=True)
-    return [request_of(opened, Request(opened.proposal(one))) for one in found]
+    return [Request(opened.proposal(one)) for one in found]
 
 
 def data_sets(opened: OpenSite) -> dict[str, Any]:
     """Return the table that was registered, and the tasks that were kept here."""
     tasks = []
-    for path in sorted(opened.site.path("pools").glob("*")):
-        if len(path.name) != 64 or not set(path.name) <= set("0123456789abcdef"):
-            continue
+    for path in kept_pools(opened.site):
         kept = path.stat()
         if (task := _kept_task(path, kept.st_mtime_ns, kept.st_size)) is not None:
             digest = task.task
@@ -167,9 +129,9 @@ class KeptTask:
 
 @lru_cache(maxsize=256)
 def _kept_task(path: Path, *written: int) -> KeptTask | None:
-    """Return what is shown of a kept document; None for an evaluation, which has no teachers.
+    """Return what is shown of a kept document, read once for each time that it was written.
 
-    A large one takes seconds to read: it is read once for each time that it was written.
+    An evaluation, which has no teachers, is None.
     """
     del written
     try:
@@ -194,31 +156,18 @@ UNITS: Final = {"record": "one patient", "party": "one hospital"}
 def evaluations(opened: OpenSite) -> list[dict[str, str]]:
     """Return the evaluations that were kept here: students that can be tried on own patients."""
     found = []
-    for path in sorted(opened.site.path("pools").glob("*")):
+    for path in kept_pools(opened.site):
         task = None
-        with suppress(PartyError, PateFedError, ProtocolError, ValueError, OSError):
-            if _begins_as_evaluation(path):
+        with suppress(PartyError, PateFedError, ProtocolError, OSError):
+            if begins_as_evaluation(path):
                 task = read_task(opened.site, bytes.fromhex(path.name))
         if isinstance(task, EvaluationTask):
             found.append({"digest": path.name, "label": task_of(opened.site, task).label})
     return found
 
 
-def _begins_as_evaluation(path: Path) -> bool:
-    with open_regular(path) as file:
-        return is_evaluation(file.read(64))
-
-
 def compare(opened: OpenSite, digest: str) -> tuple[list[str], str]:
-    """Compare a kept student with this hospital's own teachers, on held-out patients.
-
-    Returns:
-        Facts, a line each, and the verdict.
-
-    Raises:
-        ApprovalError: no such evaluation is kept here.
-        See `own_scores`.
-    """
+    """Compare a kept student with our own teachers; return facts, a line each, and the verdict."""
     if digest not in [one["digest"] for one in evaluations(opened)]:
         raise ApprovalError("an evaluation must be one that this page lists")
     task, floor = read_task(opened.site, bytes.fromhex(digest)), opened.site.settings.data.floor

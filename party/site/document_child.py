@@ -24,11 +24,7 @@ SECONDS: Final = 300.0
 
 
 def require_readable(content: bytes, digest: bytes) -> None:
-    """Read a document in a child.
-
-    Raises:
-        TaskError: it is no task of that pool, is larger than the bounds, or its child died.
-    """
+    """Read a document in a child; `TaskError` where it is no task of that pool, or too large."""
     said = run_limited(
         __name__,
         digest.hex(),
@@ -42,11 +38,7 @@ def require_readable(content: bytes, digest: bytes) -> None:
 
 
 def read_document(content: bytes, digest: bytes) -> AskedTask:
-    """Read a document here.
-
-    Raises:
-        TaskError: it is no task of the pool of this digest, or larger than the bounds.
-    """
+    """Read a document here; `TaskError` where it is no task of that pool, or too large."""
     kind = EvaluationTask if is_evaluation(content) else LearningTask
     try:
         task: AskedTask = kind.from_bytes(content)

@@ -28,12 +28,14 @@ from party.site.held_out_patients import is_held_out
 from party.site.own_table import examine, file_digest, read_registered
 from party.site.site import Site
 from party.site.site_state import require_somebody
-from party.site.tasks import read_task
+from party.site.tasks import kept_pools, read_task
 from party.site.training import (
     SHARES_FILE,
     json_bytes,
+    kept_folders,
     read_files,
     read_manifest,
+    shares_in,
     with_manifest,
     write_folder,
 )
@@ -65,20 +67,12 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A removal that is done.
-
-    Attributes:
-        rows: Rows that were removed from the table.
-        teachers: Teachers that were trained anew: one of each task, none if the patient was held
-            out.
-        kept_teachers: Teachers of these tasks that stayed as they were.
-        digest: SHA-256 of the table without the patient, hex.
-    """
+    """A removal that is done; `sha256` is that of the table without the patient, hex."""
 
     rows: int
     teachers: int
     kept_teachers: int
-    digest: str
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +102,9 @@ def remove_patient(
     settings, and what was done.
 
     Raises:
-        JournalLockedError: the node runs.
         ErasureError: no such patient, a run is open, or a task's teachers cannot be retrained.
         DataError, DataChangedError: no usable table would remain, or it is not the registered one.
         TeachersError: kept teachers or the new files cannot be read or written.
-        ApprovalError: nobody is named.
     """
     require_somebody(by)
     database.become_node()
@@ -126,7 +118,7 @@ def remove_patient(
     after = hashlib.sha256(content).hexdigest()
     retrained = [
         _retrain(site, folder, text, plain(patient), after=after, random_bytes=random_bytes)
-        for folder in _folders(site)
+        for folder in kept_folders(site)
     ]
     trained = sum(one.trained for one in retrained)
     plan = json_bytes(
@@ -163,12 +155,8 @@ def remove_patient(
 def finish(site: Site, database: PartyDatabase) -> Site:
     """Complete a removal that was decided, or undo one that was not; usually there is none.
 
-    The node must not run then. Returns the site with the settings that hold.
-
-    Raises:
-        JournalLockedError: the node runs.
-        TeachersError, DataError, DataChangedError: the files cannot be moved; nothing is lost, and
-            the next call tries again.
+    The node must not run then. Returns the site with the settings that hold. Where files cannot be
+    moved nothing is lost, and the next call tries again.
     """
     if not is_pending(site):
         return site
@@ -176,7 +164,12 @@ def finish(site: Site, database: PartyDatabase) -> Site:
     content = read_regular(site.path(PLAN_FILE))
     plan = _plan_of(content)
     site = Site.open(site.folder)
-    if plan is not None and _is_decided(SiteAuditLog(database), hashlib.sha256(content).digest()):
+    digest = hashlib.sha256(content).digest()
+    is_decided = plan is not None and any(
+        record.act is SiteAct.PATIENT_REMOVED and record.facts.get("plan") == digest
+        for record in SiteAuditLog(database).entries()
+    )
+    if plan is not None and is_decided:
         site = _complete(site, plan)
     else:
         _undo(site, plan)
@@ -190,11 +183,7 @@ def is_pending(site: Site) -> bool:
 
 
 def require_finished(site: Site) -> None:
-    """Refuse while a removal is neither done nor undone.
-
-    Raises:
-        ErasureError: so it is.
-    """
+    """Refuse while a removal is neither done nor undone."""
     if is_pending(site):
         raise ErasureError(
             "an interrupted removal of a patient must be finished: `pate-party start` does"
@@ -266,11 +255,6 @@ def _header_end(lines: list[bytes]) -> int:
 # Teachers ---------------------------------------------------------------------------------------
 
 
-def _folders(site: Site) -> list[Path]:
-    found = site.path("teachers").iterdir()
-    return sorted(one for one in found if one.is_dir() and not one.name.startswith("."))
-
-
 def _retrain(
     site: Site,
     folder: Path,
@@ -289,7 +273,7 @@ def _retrain(
         )
     task = _task_of(site, folder)
     old = read_files(folder, manifest.get("files"))
-    shares = _shares_in(folder, old)
+    shares = shares_in(folder, old, fault=ErasureError)
     place = next((at for at, share in enumerate(shares) if patient in share), None)
     bound_to = {name: value for name, value in manifest.items() if name != "files"}
     if place is None and is_held_out(patient, float(manifest.get("held_out", 0.0))):
@@ -325,27 +309,15 @@ def _retrain(
 
 
 def _task_of(site: Site, folder: Path) -> LearningTask:
-    for pool in sorted(site.path("pools").iterdir()):
-        if not pool.name.startswith("."):
-            task = read_task(site, bytes.fromhex(pool.name))
-            if isinstance(task, LearningTask) and task.digest.hex() == folder.name:
-                return task
+    for pool in kept_pools(site):
+        task = read_task(site, bytes.fromhex(pool.name))
+        if isinstance(task, LearningTask) and task.digest.hex() == folder.name:
+            return task
     raise ErasureError(
         f"the task of teachers/{folder.name} must be kept under pools: delete the teachers' folder "
         "if no run needs it",
         "no such task",
     )
-
-
-def _shares_in(folder: Path, files: Mapping[str, bytes]) -> list[list[str]]:
-    if SHARES_FILE not in files:
-        raise ErasureError(
-            f"teachers/{folder.name} must say which teacher has which patient: delete the folder, "
-            "and try again; new teachers are trained at the next start",
-            "teachers of an older version",
-        )
-    shares: list[list[str]] = json.loads(files[SHARES_FILE])
-    return shares
 
 
 def _select(records: Records, patients: Iterable[str]) -> Records:
@@ -375,7 +347,6 @@ def _stage(
 
 
 def _undo(site: Site, plan: Mapping[str, Any] | None) -> None:
-    """Remove everything that was staged; the plan last."""
     if plan is not None:
         _staged(Path(plan["table"])).unlink(missing_ok=True)
     for left in site.path("teachers").glob(f".*{_NEXT}"):
@@ -408,10 +379,3 @@ def _plan_of(content: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return plan if isinstance(plan, dict) else None
-
-
-def _is_decided(log: SiteAuditLog, plan: bytes) -> bool:
-    return any(
-        record.act is SiteAct.PATIENT_REMOVED and record.facts.get("plan") == plan
-        for record in log.entries()
-    )

@@ -33,7 +33,6 @@ from pate_fed.queries import QueryBatch
 from pate_fed.wording import percent
 
 Predict = Callable[..., NDArray[np.float64]]
-"""As `student_child.predictions`."""
 
 _Z = 1.959963984540054
 
@@ -48,13 +47,8 @@ def ready_evaluation(
 ) -> PartyTask:
     """Make an approved evaluation ready to be asked about, at a set time after it begins.
 
-    This time follows from the number of places, whatever the patients are.
-
-    Raises:
-        TaskError: it is of no task that is kept here, of columns that it does not read, or of too
-            many places; or its student is none.
-        TeachersError: the task's teachers were not trained without the patients held out now.
-        DataError, DataChangedError, InvalidDataError: the table cannot be read.
+    This time follows from the number of places, whatever the patients are. Raises an error where no
+    kept task, its teachers or the table fit, or the student is none.
     """
     ends = clock() + START_S + PLACE_S * evaluation.places
     task, places, share = task_of(site, evaluation), evaluation.places, site.settings.held_out
@@ -78,11 +72,7 @@ def ready_evaluation(
 
 
 def task_of(site: Site, evaluation: EvaluationTask) -> LearningTask:
-    """Return the kept task whose student is evaluated.
-
-    Raises:
-        TaskError: there is none, or the evaluation asks for groups that it does not know.
-    """
+    """Return the kept task whose student is evaluated, in groups that it knows."""
     task = read_learning_task(site, evaluation.source)
     try:
         evaluation.groupings(task.schema)
@@ -94,10 +84,8 @@ def task_of(site: Site, evaluation: EvaluationTask) -> LearningTask:
 def held_out_records(site: Site, task: LearningTask, *, most: int | None = None) -> Records:
     """Return one record of each patient who is held out here.
 
-    Raises:
-        DataError: no table is registered, its label is another column than the task's, or it names
-            no column of patients: then one row more or less would change who is held out.
-        DataChangedError, InvalidDataError: it changed, or does not fit the task.
+    The table must name a column of patients: otherwise one row more or less would change who is
+    held out. Its label must be the task's.
     """
     data = site.settings.data
     require_label(site, task)
@@ -121,11 +109,8 @@ _VERDICTS: Final = {
 class OwnScores:
     """A student and this hospital's own teachers, on its held-out patients. For its people alone.
 
-    Attributes:
-        patients: How many there are.
-        right: By name ("student", "own teachers", "most common class"), on how many each is right.
-        gained: Patients on whom the student is right and the teachers are wrong.
-        lost: The reverse.
+    `right` says by name on how many each is right, `gained` on how many the student is right and
+    the teachers are wrong, `lost` the reverse.
     """
 
     patients: int
@@ -180,11 +165,7 @@ class OwnScores:
 def own_scores(
     site: Site, evaluation: EvaluationTask, *, predict: Predict = predictions
 ) -> OwnScores:
-    """Compare a student with this hospital's own teachers: their majority, and a constant.
-
-    Raises:
-        See `ready_evaluation`, and `training.load_teachers`.
-    """
+    """Compare a student with this hospital's own teachers: their majority, and a constant."""
     task = task_of(site, evaluation)
     teachers = load_teachers(site, task)
     records = held_out_records(site, task)

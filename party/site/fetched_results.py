@@ -66,15 +66,9 @@ class ResultsDoor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRun:
-    """A run that this hospital answered in, as its own audit log has it.
+    """A run that this hospital answered in, as its own audit log has it; times are Unix seconds.
 
-    Attributes:
-        run: Its id, 32 bytes.
-        coordinator: Fingerprint of its coordinator.
-        at: When this hospital agreed to it, Unix time in seconds.
-        batches: Batches that it answered.
-        head: Last head of its transcript, which this hospital signed; empty if it did not come to
-            that here.
+    `head` is the last one of the transcript, which it signed; empty if it did not come to that.
     """
 
     run: bytes
@@ -105,11 +99,7 @@ def answered_runs(records: Iterable[AuditEntry]) -> tuple[AnsweredRun, ...]:
 
 
 def find_run(runs: Iterable[AnsweredRun], digits: str) -> AnsweredRun:
-    """Return the run that a person means by the first digits of its id.
-
-    Raises:
-        ResultsError: none, or more than one.
-    """
+    """Return the one run that a person means by the first digits of its id."""
     prefix = digits.strip().lower()
     found = [one for one in runs if one.run.hex().startswith(prefix)]
     if len(prefix) < SHORTEST_ID or len(found) != 1:
@@ -119,18 +109,6 @@ def find_run(runs: Iterable[AnsweredRun], digits: str) -> AnsweredRun:
             f"{len(found)} that begin so",
         )
     return found[0]
-
-
-def are_there(door: ResultsDoor, run: bytes) -> bool:
-    """Tell whether the coordinator has results of a run for us.
-
-    Raises:
-        EnrollmentError: it cannot be reached, or refuses us.
-    """
-    try:
-        return next(door.results_pieces(run, SEAL), None) is not None
-    except ResultsError:
-        return False
 
 
 def fetch_results(
@@ -145,13 +123,9 @@ def fetch_results(
 
     The transcript is of this run, good, of this coordinator and with this hospital in it; it ends
     in the head that this hospital signed, where it signed one. Every file is sealed with it.
+    Otherwise nothing is kept.
 
     Returns the verdict on the transcript. Nothing may be at `out`.
-
-    Raises:
-        ResultsError: there are no results for us, or they fail a check. Nothing is kept.
-        RunDirectoryError: the folder cannot be made, or a file has another shape than a run's.
-        EnrollmentError: the coordinator cannot be reached, or refuses us.
     """
     refuse_existing(out)
     seal = b"".join(_bounded(door.results_pieces(answered.run, SEAL), SEAL, MAX_SEAL_BYTES))
@@ -209,7 +183,6 @@ def _sealed_names(seal: bytes, coordinator: PublicIdentity) -> tuple[str, ...]:
 
 
 def _fetch(door: ResultsDoor, run: bytes, name: str, folder: Path) -> str:
-    """Write a file of the fixed list into a folder; return its SHA-256 in hex."""
     path, digest = folder / name, hashlib.sha256()
     if path.parent != folder:
         (folder / STUDENT).mkdir(exist_ok=True)
@@ -238,7 +211,6 @@ def _checked(
     coordinator: PublicIdentity,
     party: PublicIdentity,
 ) -> TranscriptCheck:
-    """Check the transcripts of a run that may have been set up several times."""
     by = coordinator.fingerprint.hex()
     verdict = verify_transcript(transcript, coordinator=by)
     setups = [

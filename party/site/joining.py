@@ -45,12 +45,9 @@ _log = logging.getLogger(__name__)
 class CoordinatorDoor:
     """The coordinator's public port, as a hospital uses it outside of runs.
 
-    Args:
-        transport: Carries requests; None for a socket. `HTTPS_PROXY` is honoured.
-        sent: Where its requests are noted; None for the site's database, opened for each.
-
-    Raises:
-        JoinError: `HTTPS_PROXY` names no proxy, or the folder has no CA.
+    Every call raises `JoinError` where the coordinator cannot be reached, is another one, or
+    refuses us. Without `transport` a socket carries requests, by `HTTPS_PROXY`. They are noted in
+    `sent`, or in the site's database, opened for each.
     """
 
     def __init__(
@@ -77,11 +74,7 @@ class CoordinatorDoor:
         )
 
     def join(self, token: bytes) -> Membership:
-        """Ask to join.
-
-        Raises:
-            JoinError: the coordinator cannot be reached, is another one, or refused.
-        """
+        """Ask to join."""
         request = JoinRequest(
             coordinator=self._joined.coordinator.fingerprint,
             token=token,
@@ -95,14 +88,9 @@ class CoordinatorDoor:
     def membership(self, *, audit_head: bytes = b"", goes_on_from: bytes = b"") -> Membership:
         """Ask for the state of the request, and for the other members.
 
-        Args:
-            audit_head: Signed head of our audit log, for the coordinator to keep; see
-                `party.storage.site_audit_log.sign_head`. Empty to give it none.
-            goes_on_from: SHA-256 of the head that it returned before, if our log holds that one.
-                Only then does it keep a newer one.
-
-        Raises:
-            JoinError: see `join`.
+        `audit_head` is the head of our audit log, signed by `sign_head`, for the coordinator to
+        keep, `goes_on_from` SHA-256 of the head that it returned before, if our log holds that one.
+        Only then does it keep a newer one. Both may be empty.
         """
         query = MembershipQuery(
             self._joined.coordinator.fingerprint,
@@ -115,11 +103,7 @@ class CoordinatorDoor:
         return self._membership("membership", wire.sign(query, self._identity).frame)
 
     def fetch_pool(self, digest: bytes) -> bytes:
-        """Fetch the file of a pool of public queries; the caller checks its digest.
-
-        Raises:
-            JoinError: see `join`; or it is too large.
-        """
+        """Fetch the file of a pool of public queries; the caller checks its digest."""
         content = bytearray()
         for piece in self._pieces("pool", PoolQuery, digest):
             content += piece
@@ -128,12 +112,7 @@ class CoordinatorDoor:
         return bytes(content)
 
     def results_pieces(self, run: bytes, file: str) -> Iterator[bytes]:
-        """Fetch one file of a run's results, piece by piece; the caller counts its bytes.
-
-        Raises:
-            JoinError: see `join`.
-            ResultsError: there are none yet, or none for us.
-        """
+        """Fetch one file of a run's results, piece by piece; the caller counts its bytes."""
         return self._pieces("results", ResultsQuery, run, file)
 
     def _pieces(
@@ -241,34 +220,21 @@ class CoordinatorDoor:
         self._client.close()
 
 
-def ask_membership(joined: SiteMembership, *, clock: Callable[[], float] = time.time) -> Membership:
-    """Ask the coordinator once for this hospital's membership and the other members.
-
-    Raises:
-        JoinError: see `CoordinatorDoor.join`.
-    """
-    with closing(CoordinatorDoor(joined, clock=clock)) as door:
+def ask_membership(joined: SiteMembership) -> Membership:
+    """Ask the coordinator once for this hospital's membership and the other members."""
+    with closing(CoordinatorDoor(joined, clock=time.time)) as door:
         return door.membership()
 
 
-def require_way_out(address: str) -> None:
-    """Refuse to begin without a way to the coordinator.
-
-    Raises:
-        SiteError: it is no address.
-        JoinError: `HTTPS_PROXY` names no proxy.
-    """
-    _proxy(address)
-
-
-def _proxy(address: str) -> Proxy | None:
+def way_out(address: str) -> Proxy | None:
+    """Return the proxy to a coordinator; refuses one, or an address, that leads nowhere."""
     return proxy_to(place_of(address)[0], os.environ)
 
 
 def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
     import httpx  # noqa: PLC0415
 
-    proxy = _proxy(joined.settings.address)
+    proxy = way_out(joined.settings.address)
     # This CA and no other: the machine's own trusted CAs are not asked.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -280,8 +246,8 @@ def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
 
 def _require_sound(answer: Membership) -> None:
     """Refuse a dishonest answer: people would compare words of the wrong hospital."""
-    if answer.state not in ("requested", "member", "revoked"):
-        raise JoinError("a hospital is 'requested', 'member' or 'revoked'")
+    if answer.state not in ("requested", "member", "suspended", "revoked"):
+        raise JoinError("a hospital is 'requested', 'member', 'suspended' or 'revoked'")
     names, keys = answer.peer_names, answer.peer_keys
     if not len(names) == len(keys) == len(set(names)) == len(set(keys)):
         raise JoinError("every peer must have one name and one key")

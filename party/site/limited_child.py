@@ -27,10 +27,8 @@ def run_limited(
 ) -> bytes:
     """Run `main` of one of our modules in a child; return its output.
 
-    `given` is its standard input; `must` says in an error what that must be.
-
-    Raises:
-        TaskError: the child ended with a fault, needed more memory or time, or could not start.
+    `given` is its standard input; `must` says in an error what that must be. Raises `TaskError`
+    where it ends with a fault, needs more memory or time, or cannot start.
     """
     command = [sys.executable, "-I", "-c", _CHILD, *sys.path, "--", str(most_bytes), module]
     try:

@@ -11,9 +11,11 @@ import secrets
 import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -28,6 +30,7 @@ from party.errors import SiteError
 from pate_fed.nodes import read_named, write_named
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.nodes.ports import LAST_PORT, host_and_port
+from pate_fed.regular_files import read_regular
 from protocols.errors import MalformedMessageError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.invitation import Invitation, certificate_fingerprint, federation_fingerprint
@@ -38,7 +41,6 @@ if TYPE_CHECKING:
 MEMBERSHIPS_FOLDER = "memberships"
 CA_FILE = "ca.crt"
 NODE_KEYS = ("node.key", "node.secret")
-"""Files of the keys of a membership's node."""
 
 FIRST_PORT = 9094
 _SECRET_BYTES = 32
@@ -105,11 +107,7 @@ class SiteMembership:
 
     @property
     def node_public_key(self) -> bytes:
-        """Public half of the node's key for Flower, PEM.
-
-        Raises:
-            SiteError: node.key holds none.
-        """
+        """Public half of the node's key for Flower, PEM."""
         content = self._read("node.key")
         try:
             key = load_ssh_private_key(content, None)
@@ -118,6 +116,15 @@ class SiteMembership:
                 "node.key must hold the node's private key: put it back from your safe"
             ) from error
         return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+    @property
+    def ca_ends(self) -> datetime:
+        """When the federation's CA expires."""
+        try:
+            content = read_regular(self.path(CA_FILE))
+            return x509.load_pem_x509_certificate(content).not_valid_after_utc
+        except (OSError, ValueError) as error:
+            raise SiteError(f"{CA_FILE} must be a certificate", type(error).__name__) from error
 
     @property
     def node_secret(self) -> bytes:
@@ -146,11 +153,7 @@ class SiteMembership:
     # Calls ------------------------------------------------------------------------------------
 
     def fits(self, invitation: Invitation) -> bool:
-        """Tell whether it was made from this invitation, and has its keys to repeat the request.
-
-        Raises:
-            SiteError: its CA cannot be read.
-        """
+        """Tell whether it was made from this invitation, and has its keys to repeat the request."""
         return (
             self.settings.party == invitation.party
             and self.settings.address == invitation.address
@@ -159,11 +162,7 @@ class SiteMembership:
         )
 
     def make_files(self, ca_certificate: str) -> None:
-        """Make its folder, and new keys of its node in it.
-
-        Raises:
-            SiteError: they cannot be written.
-        """
+        """Make its folder, and new keys of its node in it."""
         with as_fault(SiteError, "a membership's folder must be makeable"):
             self.path().mkdir(mode=0o700, parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP384R1())
@@ -187,11 +186,7 @@ class SiteMembership:
 
 
 def place_of(address: str) -> tuple[str, int]:
-    """Return host and port of a coordinator: nodes would try one that is none again and again.
-
-    Raises:
-        SiteError: it is not "host:port" with a name or an address, and a port.
-    """
+    """Return host and port of a coordinator: nodes would try one that is none again and again."""
     place = host_and_port(address)
     if place is None:
         raise SiteError(

@@ -27,11 +27,7 @@ _CHUNK_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class ColumnSummary:
-    """One column, without a cell.
-
-    Attributes:
-        role: "label", "patient", "number" or "text".
-    """
+    """One column, without a cell; its role is "label", "patient", "number" or "text"."""
 
     name: str
     role: str
@@ -39,17 +35,13 @@ class ColumnSummary:
 
 @dataclass(frozen=True, slots=True)
 class DatasetSummary:
-    """A table as `data add` shows it.
+    """A table as `data add` shows it, without a cell; `sha256` is the file's, hex.
 
-    Attributes:
-        digest: SHA-256 of the file, hex.
-        classes: Rows of each class; None where the site's floor hides the count.
-        floor: Smallest count that is shown.
-        notes: Remarks for its owner; holds no cell.
+    Counts of rows of `classes` are None where they are below `floor`, the smallest that is shown.
     """
 
     file: Path
-    digest: str
+    sha256: str
     rows: int
     patients: int
     columns: tuple[ColumnSummary, ...]
@@ -59,17 +51,11 @@ class DatasetSummary:
 
 
 def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> DatasetSummary:
-    """Look at a table.
+    """Look at a table; without `patient_id`, each row is a patient's only one.
 
-    Without `patient_id`, each row is a patient's only one.
-
-    Raises:
-        UnreadableFileError: the file is no CSV file that can be read.
-        MissingColumnError: a named column is absent.
-        InvalidCellError: a label or a patient is missing.
-        InvalidParameterError: one column in two roles.
-        DataError: too few patients, one class or too many, or a row that appears twice.
-        DataChangedError: the file changed while it was read.
+    Raises `UnreadableFileError`, `MissingColumnError`, `InvalidCellError` or
+    `InvalidParameterError` where it is no CSV file with these columns; `DataError` where it has too
+    few patients, one class or too many, or a row twice.
     """
     digest = file_digest(path)
     text = read_csv(path)
@@ -88,7 +74,7 @@ def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> Da
         raise DataChangedError(f"{path.name} must stay the same while it is read")
     return DatasetSummary(
         file=path.resolve(),
-        digest=digest,
+        sha256=digest,
         rows=len(text.lines),
         patients=patients,
         columns=tuple(
@@ -104,11 +90,7 @@ def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> Da
 def add(
     site: Site, path: Path, *, label: str, patient_id: str | None
 ) -> tuple[Site, DatasetSummary]:
-    """Register a table as the hospital's own; an earlier one is forgotten.
-
-    Raises:
-        See `examine`. Then the site stays as it was.
-    """
+    """Register a table as the hospital's own, in the place of an earlier one; see `examine`."""
     known = site.settings.data
     summary = examine(path, label=label, patient_id=patient_id, floor=known.floor)
     data = replace(
@@ -116,20 +98,14 @@ def add(
         file=str(summary.file),
         label=label,
         patient_id=patient_id or "",
-        digest=summary.digest,
+        digest=summary.sha256,
         rows=summary.rows,
     )
     return site.save(replace(site.settings, data=data)), summary
 
 
 def read_registered(site: Site) -> CsvTable:
-    """Read the registered table, and no other.
-
-    Raises:
-        DataError: none was registered.
-        DataChangedError: the file has changed since.
-        UnreadableFileError: it cannot be read.
-    """
+    """Read the registered table, and no other; `DataError` where none was registered."""
     data = site.data
     if not data.file:
         raise DataError("a table must be registered by `pate-party data add`")
@@ -141,23 +117,14 @@ def read_registered(site: Site) -> CsvTable:
 
 
 def require_unchanged(site: Site) -> None:
-    """Hold the registered table to its hash.
-
-    Raises:
-        DataChangedError: the file has changed since.
-        UnreadableFileError: it cannot be read.
-    """
+    """Refuse, with `DataChangedError`, a registered table with another hash."""
     path = Path(site.data.file)
     if file_digest(path) != site.data.digest:
         raise DataChangedError(f"{path.name} must be the file that `pate-party data add` saw")
 
 
 def file_digest(path: Path) -> str:
-    """Return SHA-256 of a file, hex.
-
-    Raises:
-        UnreadableFileError: it cannot be read.
-    """
+    """Return SHA-256 of a file, hex; `UnreadableFileError` where it cannot be read."""
     found = hashlib.sha256()
     with (
         as_fault(UnreadableFileError, f"{path.name} must be a readable file"),
@@ -201,11 +168,7 @@ def _role(text: CsvTable, name: str, *, label: str, patient_id: str | None) -> s
 
 
 def _notes(text: CsvTable, *, patient_id: str | None) -> tuple[str, ...]:
-    """Look for records that appear twice, under one patient or under two.
-
-    Raises:
-        DataError: a patient has two rows with the same cells.
-    """
+    """Look for records that appear twice, under two patients or, which is an error, under one."""
     rows = list(zip(*text.columns, strict=True))
     if patient_id is None:
         alike = len(rows) - len(set(rows))

@@ -18,13 +18,10 @@ Vote = Callable[[QueryBatch], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A student on the patients whom this hospital held out.
+    """A student on the patients whom this hospital held out: a `share` of all, and no secret.
 
-    Attributes:
-        by: Columns whose groups are counted.
-        share: Share of the patients who are held out: a setting, and no secret.
-        places: Most patients that are counted; public.
-        rows: Counts them in a row for each grouping: see `EvaluationTask.rows_of`. Secret.
+    Groups `by` columns are counted, of at most `places` patients; both public. `rows` counts them
+    in a row for each grouping: see `EvaluationTask.rows_of`. Secret.
     """
 
     by: tuple[str, ...]
@@ -37,14 +34,9 @@ class Evaluation:
 class PartyTask:
     """A task that a party can be asked about.
 
-    Attributes:
-        pool: The public queries that its owner approved.
-        vote: Its teachers for them.
-        classes: Number of classes that they know; None where the run's terms give it.
-        digest: Of the task document that its owner approved with the pool; `NO_TASK` in a
-            simulation, which has none.
-        teachers: Digest of the teachers as they are kept; empty in a simulation.
-        evaluation: What is counted instead of votes, where it is a private evaluation.
+    `classes` is None where the run's terms give their number. `digest` is of the task document that
+    its owner approved with the pool; `NO_TASK` in a simulation, which has none. `teachers` is a
+    digest, too; empty in a simulation. An `evaluation` is counted instead of votes.
     """
 
     pool: QueryPool
@@ -61,11 +53,7 @@ def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:
 
 
 def task_for(terms: RunTerms, tasks: Mapping[bytes, PartyTask]) -> PartyTask:
-    """Return the task that a run asks about.
-
-    Raises:
-        RefusalError: there is none that is ready, or it is not as the terms say.
-    """
+    """Return the ready task that a run asks about, as its terms say, or raise `RefusalError`."""
     task = tasks.get(terms.pool_digest)
     if task is None:
         raise RefusalError(Reason.POOL, "teachers must be ready for the pool", "none")

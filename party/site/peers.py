@@ -21,13 +21,7 @@ MOST_LETTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A peer that was checked.
-
-    Attributes:
-        body: Its owner: parties of one body count once.
-        by: Name of our person who checked it.
-        at: Time of the check, Unix time in seconds.
-    """
+    """A peer that one of our people checked; parties of one body, its owner, count once."""
 
     name: str
     body: str
@@ -49,11 +43,8 @@ class Pin:
 class ListedPeer:
     """The facts about a peer, for people.
 
-    Attributes:
-        name: Its name in messages.
-        identity: Its identity: the pinned one, or else the coordinator's.
-        pin: The check; None: nobody checked it, and it counts for nothing.
-        is_member: Whether the coordinator names this identity as a member.
+    Its identity is the pinned one, or else the coordinator's. Without a pin nobody checked it, and
+    it counts for nothing. It `is_member` if the coordinator names this identity as one.
     """
 
     name: str
@@ -63,11 +54,7 @@ class ListedPeer:
 
 
 def named_by(membership: Membership, name: str) -> PublicIdentity:
-    """Return the identity that the coordinator gives for a member: to be compared, not believed.
-
-    Raises:
-        PinError: it names no such member, or more than one.
-    """
+    """Return the identity that the coordinator gives for a member: to be compared, not believed."""
     pairs = zip(membership.peer_names, membership.peer_keys, strict=True)
     found = [PublicIdentity(key) for known, key in pairs if known == normalized(name)]
     if len(found) != 1:
@@ -79,11 +66,7 @@ def named_by(membership: Membership, name: str) -> PublicIdentity:
 
 
 def require_compared(identity: PublicIdentity, compared: str) -> None:
-    """Compare an identity with the input of its own people: the words, or all 64 digits.
-
-    Raises:
-        WordsDifferError: it is another's.
-    """
+    """Compare an identity with the input of its own people: the words, or all 64 digits."""
     digits = compared.replace(" ", "").replace(":", "").lower()
     if not (is_same(identity.fingerprint, compared) or digits == identity.fingerprint.hex()):
         raise WordsDifferError("the words must be those that the peer's own people read aloud")

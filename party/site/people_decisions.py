@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select,
 from party.errors import ApprovalError, PinError, StorageDamagedError, TooManyPendingError
 from party.site.peers import Pin
 from party.site.site_state import SiteState, is_paused, require_somebody, witness_in
-from party.storage import PartyDatabase, SiteAuditLog
+from party.storage import PartyDatabase
 from party.storage.site_audit_log import SiteAct
 from party.storage.site_schema import ApprovalRow, JournalRow, PinRow
 from pate_fed.errors import PateFedError
@@ -68,21 +68,17 @@ _HALTED_AT = select(JournalRow.halted_at)
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Something that a person of the site has to approve, or decided on.
+    """Something that a person of the site has to approve, or decided on; times are Unix seconds.
 
     Attributes:
-        subject: A pool or a run.
         digest: Of the pool, or of the run's `protocols.run_scope.RunScope`; 32 bytes.
         coordinator: Fingerprint of the coordinator that asked: it holds for no other.
-        state: Where it stands.
-        asked_at: When it was first asked, Unix time in seconds.
         terms: Terms of the run that asked, as they came; canonical CBOR.
         seats: Fingerprints of all parties of that run.
         form: Secure sum of that run.
         suite: Sealing suite of that run.
-        decided_at: When it was decided; None if it was not.
-        decided_by: Who did; empty if nobody did.
-        reason: Their reason, for themselves; empty where they gave none.
+        decided_at: None if it was not decided.
+        reason: Why, for themselves; empty where they gave none.
         words: What they wrote for the operator, to be sent; empty where they wrote nothing.
     """
 
@@ -106,12 +102,10 @@ class Decided:
     """All decisions of people, and the evidence against us, read at one moment.
 
     Attributes:
-        pins: Whom they checked.
         approved_pools: By a coordinator's fingerprint, the digests of the pools that they approved
             for it.
         approved_runs: Digests of the runs that they approved, as the guard's `Consent` takes them.
         waiting: How much waits for a person.
-        is_paused: Whether nothing new may be answered.
         contradicted_at: Number of records of the head that our audit log does not go on from; None
             where none is known.
         halted_at: Counter of our journal that others saw and that it never reached; 0 if none.
@@ -132,12 +126,9 @@ class Decided:
 
 
 class PeopleDecisions:
-    """The decisions of a site's people, in its database.
+    """The decisions of a site's people, in its database; `state` has its pause and other notes.
 
     Every call raises `StorageError` where nothing can be read or stored; nothing is changed then.
-
-    Attributes:
-        state: Whether the site is paused, and other notes.
     """
 
     def __init__(
@@ -148,17 +139,11 @@ class PeopleDecisions:
         origin: str = "command line",
     ) -> None:
         self._database = database
-        self._log = SiteAuditLog(database)
         self._clock = clock
-        self._origin = origin
         self.state = SiteState(database, clock=clock, origin=origin)
 
     def decided(self) -> Decided:
-        """Return the decisions in force.
-
-        Raises:
-            StorageError: it cannot be read: then nothing may be answered.
-        """
+        """Return the decisions in force; where they cannot be read, nothing may be answered."""
         with self._database.transaction() as connection:
             approvals = _approvals(connection)
             approved = [one for one in approvals if one.state is ApprovalState.APPROVED]
@@ -181,14 +166,7 @@ class PeopleDecisions:
     def add_pin(
         self, name: str, identity: PublicIdentity, *, body: str = "", how: str, by: str
     ) -> Pin:
-        """Pin a peer that was checked out of band.
-
-        It belongs to itself if no `body` is named.
-
-        Raises:
-            PinError: it does not say all that, or the name or the identity is pinned: that pin has
-                to be removed first.
-        """
+        """Pin a peer that was checked out of band; it belongs to itself if no `body` is named."""
         pin = Pin(name, body or name, identity, how, by, self._clock())
         with self._database.transaction() as connection:
             same = (PinRow.name == name) | (PinRow.fingerprint == identity.fingerprint)
@@ -209,44 +187,25 @@ class PeopleDecisions:
                     pinned_at=pin.at,
                 )
             )
-            self._log.append(
-                SiteAct.PIN_ADDED,
-                {
-                    "name": name,
-                    "body": pin.body,
-                    "fingerprint": identity.fingerprint,
-                    "how": how,
-                    "by": by,
-                    "from": self._origin,
-                },
-                at=pin.at,
-                connection=connection,
-            )
+            facts: dict[str, Fact] = {
+                "name": name,
+                "body": pin.body,
+                "fingerprint": identity.fingerprint,
+                "how": how,
+            }
+            self.state.record(connection, SiteAct.PIN_ADDED, facts, at=pin.at, by=by)
         return pin
 
     def remove_pin(self, name: str, *, by: str) -> Pin:
-        """Remove the pin of a name, and return it.
-
-        Raises:
-            PinError: there is none.
-        """
+        """Remove the pin of a name, and return it; `PinError` where there is none."""
         require_somebody(by)
         with self._database.transaction() as connection:
             removed = delete(PinRow).where(PinRow.name == name).returning(*PinRow.__table__.columns)
             row = connection.execute(removed).one_or_none()
             if row is None:
                 raise PinError("a peer must be pinned to be removed", f"no pin of {name!r}")
-            self._log.append(
-                SiteAct.PIN_REMOVED,
-                {
-                    "name": name,
-                    "fingerprint": row.fingerprint,
-                    "by": by,
-                    "from": self._origin,
-                },
-                at=self._clock(),
-                connection=connection,
-            )
+            facts = {"name": name, "fingerprint": row.fingerprint}
+            self.state.record(connection, SiteAct.PIN_REMOVED, facts, at=self._clock(), by=by)
             return _pin_of(row)
 
     def pins(self) -> tuple[Pin, ...]:
@@ -270,10 +229,7 @@ class PeopleDecisions:
         """Note that something waits for a person, unless it was noted before.
 
         A waiting entry is never pushed out: a coordinator that offers more than people decide on is
-        turned away.
-
-        Raises:
-            TooManyPendingError: as much waits as may; nothing was changed.
+        turned away, with `TooManyPendingError`.
         """
         with self._database.transaction() as connection:
             row = _row_of(connection, subject, digest, coordinator)
@@ -291,27 +247,14 @@ class PeopleDecisions:
                     suite=suite,
                 )
                 row = connection.execute(asked.returning(*_APPROVAL_COLUMNS)).one()
-                self._log.append(
-                    SiteAct.ASKED,
-                    {
-                        "subject": subject.value,
-                        "digest": digest,
-                        "coordinator": coordinator,
-                        **_run_words(terms),
-                    },
-                    at=row.asked_at,
-                    connection=connection,
-                )
+                facts = {**_facts_of(row), **_run_words(terms)}
+                self.state.record(connection, SiteAct.ASKED, facts, at=row.asked_at)
             return _approval_of(row)
 
     def approve(
         self, subject: Subject, digest: bytes, *, coordinator: bytes, by: str, reason: str = ""
     ) -> Approval:
-        """Approve something that was asked, or rejected before.
-
-        Raises:
-            ApprovalError: it was never asked, nobody is named, or the reason is no line.
-        """
+        """Approve something that was asked, or rejected before; else raise `ApprovalError`."""
         key = subject, digest, coordinator
         return self._decide(*key, ApprovalState.APPROVED, by=by, reason=reason)
 
@@ -325,7 +268,7 @@ class PeopleDecisions:
         reason: str = "",
         words: str = "",
     ) -> Approval:
-        """Reject something that was asked, or approved before; raises as `approve` does.
+        """Reject something that was asked, or approved before; see `approve`.
 
         The coordinator learns that and when it was rejected, and `words`; never the reason.
         """
@@ -339,10 +282,7 @@ class PeopleDecisions:
         return None if row is None else _approval_of(row)
 
     def withdraw(self, *, coordinator: bytes, open_runs: Collection[str]) -> None:
-        """Forget the entries that wait for a person in vain: their run has ended.
-
-        Nothing is forgotten where `open_runs`, those that have not ended, may be cut off.
-        """
+        """Forget entries whose run has ended, unless `open_runs` may be cut off."""
         if len(open_runs) >= MOST_OPEN_RUNS:  # there may be others
             return
         with self._database.transaction() as connection:
@@ -356,12 +296,8 @@ class PeopleDecisions:
                 if not name or name in open_runs:
                     continue
                 connection.execute(delete(ApprovalRow).where(ApprovalRow.number == row.number))
-                self._log.append(
-                    SiteAct.WITHDRAWN,
-                    {"subject": row.kind, "digest": row.digest, "coordinator": coordinator},
-                    at=self._clock(),
-                    connection=connection,
-                )
+                facts, at = _facts_of(row), self._clock()
+                self.state.record(connection, SiteAct.WITHDRAWN, facts, at=at)
 
     def use(
         self,
@@ -371,17 +307,13 @@ class PeopleDecisions:
         kind: SiteAct,
         detail: Mapping[str, Fact],
     ) -> None:
-        """Put on record that an approved run is answered.
-
-        Raises:
-            ApprovalError: nobody approved it: nothing is noted.
-        """
+        """Put on record that a run, which a person approved, is answered."""
         with self._database.transaction() as connection:
             row = _row_of(connection, Subject.RUN, digest, coordinator)
             # Read once more: somebody may have taken it back since the guard looked.
             if row is None or row.state != _APPROVED:
                 raise ApprovalError("a run must be approved to be answered")
-            self._log.append(kind, detail, at=self._clock(), connection=connection)
+            self.state.record(connection, kind, detail, at=self._clock())
 
     def approvals(self, state: ApprovalState | None = None) -> tuple[Approval, ...]:
         """Return all approvals, or those in one state, in the order in which they were asked."""
@@ -390,11 +322,7 @@ class PeopleDecisions:
         return tuple(one for one in found if state in (None, one.state))
 
     def find(self, digits: str, *, coordinator: bytes | None = None) -> Approval:
-        """Return the approval that the first digits of a digest name.
-
-        Raises:
-            ApprovalError: they mean nothing here, or more than one thing.
-        """
+        """Return the one approval that the first digits of a digest name."""
         prefix = digits.strip().lower()
         found = [
             one
@@ -438,32 +366,21 @@ class PeopleDecisions:
                 )
             )
             row = connection.execute(decided.returning(*_APPROVAL_COLUMNS)).one()
-            self._log.append(
-                SiteAct(state.value),
-                {
-                    "subject": subject.value,
-                    "digest": digest,
-                    "coordinator": coordinator,
-                    "by": by,
-                    "from": self._origin,
-                    "reason": reason,
-                    **({"words": words} if words else {}),
-                    "before": found.state,
-                    "after": state.value,
-                    **_run_words(found.terms),
-                },
-                at=row.decided_at,
-                connection=connection,
-            )
+            facts = {
+                **_facts_of(row),
+                "reason": reason,
+                **({"words": words} if words else {}),
+                "before": found.state,
+                "after": state.value,
+                **_run_words(found.terms),
+            }
+            act, at = SiteAct(state.value), row.decided_at
+            self.state.record(connection, act, facts, at=at, by=by)
             return _approval_of(row)
 
 
 def require_decision(*, by: str, reason: str) -> None:
-    """Refuse a decision that nobody answers for, or whose reason is no line.
-
-    Raises:
-        ApprovalError: it is one of these.
-    """
+    """Refuse a decision that nobody answers for, or whose reason is no line."""
     require_somebody(by)
     if len(reason) > MOST_REASON_LETTERS or not reason.isprintable():
         raise ApprovalError(f"a reason must be one line of at most {MOST_REASON_LETTERS} letters")
@@ -474,6 +391,10 @@ def _row_of(
 ) -> Row[Any] | None:
     key = {"kind": subject.value, "digest": digest, "coordinator": coordinator}
     return connection.execute(_APPROVAL, key).one_or_none()
+
+
+def _facts_of(row: Row[Any]) -> dict[str, Fact]:
+    return {"subject": row.kind, "digest": row.digest, "coordinator": row.coordinator}
 
 
 def _run_words(terms: bytes) -> dict[str, str]:
@@ -511,23 +432,11 @@ def _pin_of(row: Row[Any]) -> Pin:
 
 
 def _approval_of(row: Row[Any]) -> Approval:
+    facts = dict(row._mapping)
+    del facts["number"]
     try:
-        subject, state = Subject(row.kind), ApprovalState(row.state)
-        seats = tuple(decode_value(row.seats))
+        facts["subject"], facts["state"] = Subject(facts.pop("kind")), ApprovalState(row.state)
+        facts["seats"] = tuple(decode_value(row.seats))
     except (ValueError, TypeError) as error:
         raise StorageDamagedError("an approval must be as it was written") from error
-    return Approval(
-        subject,
-        row.digest,
-        row.coordinator,
-        state,
-        row.asked_at,
-        row.terms,
-        seats,
-        row.form,
-        row.suite,
-        row.decided_at,
-        row.decided_by or "",
-        row.reason,
-        row.words,
-    )
+    return Approval(**{**facts, "decided_by": row.decided_by or ""})

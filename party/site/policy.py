@@ -118,9 +118,7 @@ def is_small(before: float, part: float, *, most: float) -> bool:
 class Policy(Rules):
     """The rules of a party's owner, and the decisions that stand in no file.
 
-    Attributes:
-        approved_pools: Digests of the query pools that its owner approved.
-        simulated: Whether it takes part in simulations, and in nothing else.
+    A `simulated` party takes part in simulations, and in nothing else.
     """
 
     approved_pools: frozenset[bytes] = frozenset()

@@ -20,12 +20,7 @@ _VARIABLES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Proxy:
-    """An HTTP proxy that carries connections by CONNECT.
-
-    Attributes:
-        variable: The environment variable that names it.
-        login: User and password; None if it asks for none. Secret.
-    """
+    """An HTTP proxy that carries connections by CONNECT; its login is secret, or None."""
 
     variable: str
     host: str
@@ -42,11 +37,7 @@ class Proxy:
 
 
 def proxy_to(host: str, environment: Mapping[str, str]) -> Proxy | None:
-    """Return the proxy that connections to a host go through; None if they go straight out.
-
-    Raises:
-        JoinError: the variable names no HTTP proxy.
-    """
+    """Return the proxy that connections to a host go through; None if they go straight out."""
     variable = next((name for name in _VARIABLES if environment.get(name)), "")
     exempt = {"no": environment.get("no_proxy") or environment.get("NO_PROXY") or ""}
     if not variable or proxy_bypass_environment(host, exempt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,7 +20,6 @@ from pate_fed.errors import PateFedError
 from pate_fed.evaluation_task import EvaluationTask
 
 _TRY_AGAIN_S = 60.0
-"""How often a task that could not be made ready is tried again."""
 
 _log = logging.getLogger(__name__)
 
@@ -30,23 +30,19 @@ VoteOf = Callable[[Site, LearningTask], Vote]
 class ReadyTasks:
     """Trains or loads teachers, and keeps them; has students predict, beside the service.
 
-    Attributes:
-        by_pool: The tasks, by the digests of their pools.
-        changes: How often `by_pool` changed.
-        trouble: Code of the fault that keeps an approved task from being ready; "" if all are.
+    `by_pool` has the tasks, by the digests of their pools, and counts its `changes`. `trouble` is
+    the code of the fault that keeps an approved task from being ready; "" if all are.
     """
 
     def __init__(
         self,
         site: Site,
         *,
-        random_bytes: Callable[[int], bytes],
         clock: Callable[[], float],
         tell: Callable[[], None],
         vote_of: VoteOf | None,
     ) -> None:
         self._site = site
-        self._random_bytes = random_bytes
         self._clock = clock
         self._tell = tell
         self._vote_of = vote_of
@@ -149,7 +145,7 @@ class ReadyTasks:
             return PartyTask(task.pool, vote, len(task.class_names), task.digest)
         if train:
             ensemble = ready_teachers(
-                self._site, task, random_bytes=self._random_bytes, tell=lambda *_: self._tell()
+                self._site, task, random_bytes=secrets.token_bytes, tell=lambda *_: self._tell()
             )
         else:
             ensemble = load_teachers(self._site, task)

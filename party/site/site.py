@@ -28,17 +28,11 @@ from party.site.membership import (
 from party.site.policy import Policy, Rules
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.accounting.ranges import RANGES
-from pate_fed.nodes import (
-    checked,
-    digested_settings,
-    read_named,
-    with_environment,
-    write_named,
-)
+from pate_fed.nodes import checked, digested_settings, read_named, with_environment, write_named
 from pate_fed.nodes.forwarding import Forwarding
 from pate_fed.nodes.owner_files import as_fault, make_folder
 from pate_fed.nodes.settings_file import settings_text
-from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.identity import SigningIdentity
 from protocols.invitation import Invitation
 
 if TYPE_CHECKING:
@@ -140,27 +134,15 @@ class SiteSettings:
         )
 
     def with_membership(self, name: str, settings: MembershipSettings) -> SiteSettings:
-        """Return the settings with this membership added or replaced.
-
-        Raises:
-            SiteError: another membership has its name, its coordinator or its port.
-        """
+        """Return the settings with this membership added or replaced."""
         return replace(self, memberships={**self.memberships, name: settings})
 
     def with_port(self, name: str, port: int) -> SiteSettings:
-        """Return the settings with another port for a membership.
-
-        Raises:
-            SiteError: it is no port, or another membership has it.
-        """
+        """Return the settings with another port for a membership."""
         return self.with_membership(name, replace(self.memberships[name], node_port=port))
 
     def policy_for(self, pools: frozenset[bytes]) -> Policy:
-        """Return the owner's policy, with the pools that were approved.
-
-        Raises:
-            SiteError: a rule is unknown, or its value cannot be.
-        """
+        """Return the owner's policy, with the pools that were approved."""
         rules = checked(Rules, self.policy, where="[policy] ", fault=SiteError)
         if not rules.own_body:
             ours = next((one.party for one in self.memberships.values()), "")
@@ -170,11 +152,7 @@ class SiteSettings:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Site:
-    """A hospital's folder.
-
-    Attributes:
-        settings_digest: SHA-256 of that file as it was read or written; empty before it is.
-    """
+    """A hospital's folder, with SHA-256 of its settings file as it was read or written."""
 
     folder: Path
     settings: SiteSettings
@@ -184,12 +162,7 @@ class Site:
 
     @classmethod
     def create(cls, folder: Path, invitation: Invitation) -> Site:
-        """Make a site with its first membership: its identity, its database, its node's keys.
-
-        Raises:
-            SiteError: the folder exists, or cannot be made.
-            StorageError: the database cannot be made.
-        """
+        """Make a site with its first membership: its identity, its database, its node's keys."""
         make_folder(
             folder,
             exists="a site is made once, in a new folder: remove a half-made one, or take another "
@@ -206,14 +179,10 @@ class Site:
     def add(self, invitation: Invitation) -> Site:
         """Add a membership, or renew one that was left; return the site that has it.
 
-        The settings file is written last. A membership missing there is made again.
-
-        Raises:
-            MembershipError: the hospital is in this coordinator's federation already.
-            SiteError: the identity is gone though other memberships are there, or nothing can be
-                written.
+        The settings file is written last. A membership missing there is made again. A coordinator's
+        federation is joined once. The identity must be there if other memberships are.
         """
-        known = self.membership_at(invitation.coordinator)
+        known = self.membership_at(invitation.coordinator.fingerprint)
         if known is not None and not known.has_left:
             raise MembershipError(
                 "a coordinator's federation is joined once: if its address changed, write the new "
@@ -237,11 +206,7 @@ class Site:
 
     @classmethod
     def open(cls, folder: Path) -> Site:
-        """Open a site's folder.
-
-        Raises:
-            SiteError: it is none, or its file cannot be read.
-        """
+        """Open a site's folder, or raise `SiteError`."""
         settings, digest = digested_settings(
             folder / SETTINGS_FILE,
             SiteSettings,
@@ -267,9 +232,6 @@ class Site:
         """Its records; the environment may say where this machine has their file.
 
         Nothing else of a site comes from there: the file's digest is on record as the owner's word.
-
-        Raises:
-            SiteError: the environment's variable is wrong.
         """
         return with_environment(
             self.settings.data, prefix=PREFIX, table="DATA_", only={"file"}, fault=SiteError
@@ -289,11 +251,7 @@ class Site:
         return tuple(one for one in self.memberships if not one.has_left)
 
     def membership(self, name: str | None = None) -> SiteMembership:
-        """Return the membership of a name; without a name, the only one.
-
-        Raises:
-            MembershipError: there is none of this name; or several, and none is named.
-        """
+        """Return the membership of a name; without a name, the only one."""
         known = self.memberships if name is not None else self.current or self.memberships
         found = [one for one in known if name in (None, one.name)]
         if len(found) != 1:
@@ -304,23 +262,18 @@ class Site:
             )
         return found[0]
 
-    def membership_at(self, coordinator: PublicIdentity) -> SiteMembership | None:
-        """Return the membership of a coordinator's federation; None if there is none."""
-        found = (one for one in self.memberships if one.coordinator == coordinator)
+    def membership_at(self, coordinator: bytes) -> SiteMembership | None:
+        """Return the membership with this coordinator's fingerprint; None if there is none."""
+        found = (one for one in self.memberships if one.coordinator.fingerprint == coordinator)
         return next(found, None)
 
     def federation_of(self, coordinator: bytes) -> str:
         """Return the name of the federation with this coordinator's fingerprint, for people."""
-        found = [one for one in self.memberships if one.coordinator.fingerprint == coordinator]
-        return found[0].settings.federation if found else "an unknown federation"
+        found = self.membership_at(coordinator)
+        return "an unknown federation" if found is None else found.settings.federation
 
     def open_database(self) -> PartyDatabase:
-        """Open the node's memory. It is made once: a new one would have forgotten everything.
-
-        Raises:
-            StorageDamagedError: it does not fit itself, or was emptied.
-            StorageError: it is not there, or cannot be opened or written.
-        """
+        """Open the node's memory. It is made once: a new one would have forgotten everything."""
         from party.storage import PartyDatabase  # noqa: PLC0415 - keeps --help fast
 
         return PartyDatabase.at(self.path(DATABASE_FILE))
@@ -343,13 +296,7 @@ class Site:
         return self.path(IDENTITY_KEY).exists()
 
     def leave(self, name: str) -> None:
-        """Remove the keys of a membership's node for good, and with the last one the identity.
-
-        Everything else stays. The next call finishes an interrupted one.
-
-        Raises:
-            SiteError: there are none, or they cannot be removed.
-        """
+        """Remove the keys of a membership's node for good, and with the last one the identity."""
         one = self.membership(name)
         others = [each for each in self.current if each.name != name]
         # The identity first: without it the other keys are worth nothing.
@@ -362,11 +309,7 @@ class Site:
                 path.unlink()
 
     def forget(self, name: str) -> Site:
-        """Remove a membership whose keys no coordinator knows; return the site without it.
-
-        Raises:
-            SiteError: it cannot be written or removed.
-        """
+        """Remove a membership whose keys no coordinator knows; return the site without it."""
         one = self.membership(name)
         held = {each: kept for each, kept in self.settings.memberships.items() if each != name}
         site = self.save(replace(self.settings, memberships=held))

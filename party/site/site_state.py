@@ -23,11 +23,7 @@ _NOTE = select(SiteStateRow).where(SiteStateRow.name == bindparam("name"))
 
 
 class SiteState:
-    """What holds at a site, in its database.
-
-    Every call raises `StorageError` where nothing can be read or stored, and one of a person
-    `ApprovalError` where nobody is named.
-    """
+    """What holds at a site, in its database. Without a person's name, no decision is noted."""
 
     def __init__(
         self,
@@ -154,8 +150,20 @@ class SiteState:
             new = {"name": name, "value": value, "changed_by": by, "changed_at": at}
             put(connection, SiteStateRow, new)
             known: dict[str, Fact] = {"before": "" if row is None else row.value, "after": value}
-            who: dict[str, Fact] = {"by": by, "from": self._origin} if by else {}
-            self._log.append(kind, {**known, **detail, **who}, at=at, connection=connection)
+            self.record(connection, kind, {**known, **detail}, at=at, by=by)
+
+    def record(
+        self,
+        connection: Connection,
+        act: SiteAct,
+        facts: Mapping[str, Fact],
+        *,
+        at: float,
+        by: str = "",
+    ) -> None:
+        """Put an act on record in a transaction, and by whom and from where if it is a person's."""
+        who: dict[str, Fact] = {"by": by, "from": self._origin} if by else {}
+        self._log.append(act, {**facts, **who}, at=at, connection=connection)
 
 
 def require_somebody(by: str) -> None:
@@ -171,11 +179,7 @@ def is_paused(connection: Connection) -> bool:
 
 
 def witness_in(connection: Connection) -> tuple[tuple[int, bytes], ...]:
-    """Return the head, if any, that contradicts our audit log: records, link of the last.
-
-    Raises:
-        StorageDamagedError: what was noted is not that.
-    """
+    """Return the head, if any, that contradicts our audit log: records, link of the last."""
     row = _note_in(connection, _WITNESS)
     if row is None:
         return ()

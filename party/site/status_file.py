@@ -27,25 +27,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FederationStatus:
-    """The node's status in one federation.
+    """The node's status in one federation; digests and ids are in hex, times 0 without an event.
 
-    Attributes:
-        state: "connecting" or "ready".
-        run: Id of the run that it is in, hex; empty if there is none.
-        round_state: Its state in that run.
-        transcript_head: Head of this hospital's transcript of that run, hex.
-        last_message_at: Time of the last message; 0 if none came.
-        last_refusal: Code of the last refusal; empty if there was none.
-        last_refusal_at: Time of that refusal.
-        last_fault: Code of the last fault of a message; empty if there is none.
-        last_fault_at: Time of that fault.
-        runs_accepted: Since the start.
-        batches_answered: Since the start: charged, then answered or passed over in silence.
-        batches_refused: Since the start.
-        supernode_starts: How often the SuperNode was started.
-        membership: "requested", "member" or "revoked", from the coordinator's last answer; empty
-            before the first.
-        heard_at: Time of that answer; 0 before the first.
+    Counts are since the start; batches that were charged, then answered or passed over in silence,
+    are answered ones. `state` is "connecting" or "ready", `membership` "requested", "member" or
+    "revoked", from the coordinator's last answer, at `heard_at`; empty before the first.
     """
 
     state: str = "connecting"
@@ -67,17 +53,11 @@ class FederationStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The node's status.
+    """The node's status: "starting", "running", "paused" or "stopped".
 
-    Attributes:
-        state: "starting", "running", "paused" or "stopped".
-        at: Time of writing, Unix time in seconds.
-        pid: Process that wrote it.
-        tasks: Approved tasks whose teachers are ready.
-        waiting: Approvals that wait for a person.
-        trouble: Code of the fault that keeps the node or an approved task from answering; empty if
-            there is none.
-        federations: Its status in each federation that it serves, by the membership's name.
+    `at` is the Unix time of writing, in seconds; `tasks` counts approved tasks whose teachers are
+    ready, `waiting` approvals that wait for a person. `trouble` is the code of the fault that keeps
+    the node or an approved task from answering; empty if there is none.
     """
 
     state: str
@@ -88,22 +68,13 @@ class Status:
     trouble: str = ""
     federations: dict[str, FederationStatus] = field(default_factory=dict)
 
-    def as_record(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return asdict(self)
-
     def is_alive(self, *, now: float) -> bool:
         """Tell whether the node wrote its status a moment ago."""
         return self.state != "stopped" and now - self.at <= FRESH_S
 
 
 class LiveStatus:
-    """The status that a running node writes; a failure to write it stops nothing.
-
-    Attributes:
-        status: The newest.
-        store_fault: Code of the fault that keeps anything from being stored; "" if there is none.
-    """
+    """The status that a running node writes; a failure to write it stops nothing."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float]) -> None:
         self._path = path
@@ -146,21 +117,13 @@ class LiveStatus:
 
 
 def write_status(path: Path, status: Status) -> None:
-    """Replace the status, whole or not at all.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    content = json.dumps({"schema_version": SCHEMA_VERSION, **status.as_record()}, indent=1)
+    """Replace the status, whole or not at all."""
+    content = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(status)}, indent=1)
     write_file(path, (content + "\n").encode())
 
 
 def read_status(path: Path) -> Status | None:
-    """Return the status; None where no node ever started.
-
-    Raises:
-        NodeStartError: its content is malformed.
-    """
+    """Return the status; None where no node ever started, `NodeStartError` if it is malformed."""
     try:
         record = json.loads(read_regular(path, most_bytes=MOST_SETTINGS_BYTES))
     except FileNotFoundError:
@@ -170,16 +133,13 @@ def read_status(path: Path) -> Status | None:
     if not isinstance(record, dict) or record.pop("schema_version", None) != SCHEMA_VERSION:
         raise NodeStartError(f"{path.name} must be of version {SCHEMA_VERSION}")
     status = checked(Status, record, where=f"{path.name}: ", fault=NodeStartError)
-    if status.as_record() != record:  # a field is not there
+    if asdict(status) != record:  # a field is not there
         raise NodeStartError(f"{path.name} must be as it was written")
     return status
 
 
 def known_status(path: Path) -> Status | None:
-    """Return the status; None where there is none that this version can read.
-
-    Nothing is lost then: a node writes it anew when it starts.
-    """
+    """Return the status; None where there is none that this version can read."""
     try:
         return read_status(path)
     except NodeStartError:

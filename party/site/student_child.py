@@ -31,20 +31,11 @@ def predictions(
     classes: int,
     places: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return a student's chances for some inputs.
+    """Return a student's chances for inputs: float64 of shape (inputs, features).
 
-    Args:
-        files: The student's, by name.
-        features: Float64, shape (inputs, features).
-        classes: Number of classes.
-        places: Most inputs: a public number; as many rows are predicted. None for as many as there
-            are, which the time may then tell.
-
-    Returns:
-        Float64, shape (inputs, classes); no numbers where the student says none.
-
-    Raises:
-        TaskError: the student is not one, or was not ready in its time. That depends on no input.
+    As many rows are predicted as `places`, a public number and the most inputs; None for as many as
+    there are, which the time may then tell. Returns float64 of shape (inputs, classes); no numbers
+    where the student says none. Whether it raises `TaskError` depends on no input.
     """
     from pate_fed.evaluation import PLACE_S, START_S  # noqa: PLC0415 - the child starts without it
 

@@ -12,14 +12,14 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from party.errors import DataError, TeachersError
+from party.errors import DataError, PartyError, TeachersError
 from party.site.held_out_patients import taught
 from party.site.own_table import read_registered, require_unchanged
 from party.site.site import Site
@@ -27,7 +27,7 @@ from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import UnreadableFileError
-from pate_fed.nodes.owner_files import as_fault
+from pate_fed.nodes.owner_files import as_fault, write_file
 from pate_fed.regular_files import read_regular
 from pate_fed.shards import deal_to_teachers, require_disjoint, rows_by_unit
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
@@ -38,7 +38,6 @@ SHARES_FILE = "shares.json"
 
 SCHEMA_VERSION = 1
 RANDOMNESS = "drawn from the operating system for this training alone, and not kept"
-_OWNER_ONLY = 0o600
 _KEY_BYTES = 32
 _PARTIAL = ".partial"
 
@@ -59,12 +58,8 @@ def ready_teachers(
     moves one vote; those of patients who are held out go to none. While another process trains in
     this site it waits: teachers that are not stored may not vote.
 
-    Raises:
-        TeachersError: stored ones do not fit (see `load_teachers`), or new ones cannot be written.
-        DataError: no table is registered, or its label is another column than the task's.
-        DataChangedError: the table has changed since its registration.
-        InvalidDataError: the table does not fit the task; the line names the column.
-        TooFewRecordsError: fewer patients than teachers.
+    Raises `TeachersError` where stored ones do not fit or new ones cannot be written, an error of
+    the table where it does not fit the task or has fewer patients than teachers.
     """
     folder = folder_of(site, task)
     if not folder.exists():
@@ -75,12 +70,7 @@ def ready_teachers(
 
 
 def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
-    """Read the stored teachers of a task.
-
-    Raises:
-        TeachersError: there are none, or table, task, settings or a file changed since.
-        DataChangedError: the table has changed since its registration.
-    """
+    """Read the stored teachers of a task, if they fit table, task and settings."""
     folder = folder_of(site, task)
     manifest = require_current(site, task)
     files = read_files(folder, manifest.get("files"))
@@ -96,12 +86,7 @@ def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
 
 
 def require_current(site: Site, task: LearningTask) -> dict[str, Any]:
-    """Return the manifest of the stored teachers of a task, if they fit table and settings.
-
-    Raises:
-        TeachersError: there are none, or table, task or settings changed since.
-        DataChangedError: the table has changed since its registration.
-    """
+    """Return the manifest of the stored teachers of a task, if they fit table and settings."""
     manifest = require_bound(site, task)
     require_unchanged(site)
     return manifest
@@ -117,12 +102,9 @@ def require_bound(site: Site, task: LearningTask) -> dict[str, Any]:
 
 
 def of_another_table(site: Site) -> tuple[str, ...]:
-    """Return the names of the folders of teachers that are not of the registered table.
-
-    This hospital does not vote with them (PF-346).
-    """
+    """Name the folders of teachers, which do not vote, that are not of the registered table."""
     found = []
-    for folder in sorted(site.path("teachers").glob("[!.]*")):
+    for folder in kept_folders(site):
         try:
             manifest = read_manifest(folder)
         except TeachersError:
@@ -133,13 +115,7 @@ def of_another_table(site: Site) -> tuple[str, ...]:
 
 
 def teachers_digest(site: Site, task: LearningTask) -> bytes:
-    """Return the digest of the stored teachers of a task, 32 bytes.
-
-    Teachers trained anew have another one, even on the same records.
-
-    Raises:
-        TeachersError: there are none.
-    """
+    """Return the digest of the stored teachers of a task, 32 bytes; another after any training."""
     files = read_manifest(folder_of(site, task)).get("files")
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).digest()
 
@@ -149,12 +125,13 @@ def folder_of(site: Site, task: LearningTask) -> Path:
     return site.path("teachers", task.digest.hex())
 
 
-def require_label(site: Site, task: LearningTask) -> None:
-    """Refuse a task that predicts another column than the registered label.
+def kept_folders(site: Site) -> list[Path]:
+    """Return the folders of all kept teachers, one for each task."""
+    return sorted(one for one in site.path("teachers").glob("[!.]*") if one.is_dir())
 
-    Raises:
-        DataError: so it does.
-    """
+
+def require_label(site: Site, task: LearningTask) -> None:
+    """Refuse, with `DataError`, a task that predicts another column than the registered label."""
     label = site.settings.data.label
     if label != task.label:
         raise DataError(
@@ -165,12 +142,7 @@ def require_label(site: Site, task: LearningTask) -> None:
 
 
 def taught_records(site: Site, task: LearningTask, text: CsvTable) -> Records:
-    """Return the registered table's records that teachers of a task learn from.
-
-    Raises:
-        InvalidDataError: the table does not fit the task.
-        InvalidParameterError: the patients' column is one of the task's.
-    """
+    """Return the registered table's records that teachers of a task learn from."""
     everybody = task.encode(text, patient_column=site.settings.data.patient_id or None)
     return taught(everybody, site.settings.held_out)
 
@@ -181,15 +153,11 @@ def _alone(folder: Path) -> Iterator[None]:
     with as_fault(TeachersError, "teachers must be writable"):
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _wait_for(lock)
+        with as_fault(TeachersError, "teachers must be on a disk of this machine"):
+            fcntl.flock(lock, fcntl.LOCK_EX)  # removed even if the process is killed
         yield
     finally:
         os.close(lock)
-
-
-def _wait_for(lock: int) -> None:
-    with as_fault(TeachersError, "teachers must be on a disk of this machine"):
-        fcntl.flock(lock, fcntl.LOCK_EX)  # removed even if the process is killed
 
 
 def _train(
@@ -250,11 +218,7 @@ def _bound_to(site: Site, task: LearningTask) -> dict[str, object]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest in a folder of teachers.
-
-    Raises:
-        TeachersError: there is none that can be read.
-    """
+    """Read the manifest in a folder of teachers."""
     try:
         manifest = json.loads(read_regular(folder / MANIFEST_FILE))
     except (OSError, ValueError, RecursionError) as error:
@@ -267,11 +231,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_files(folder: Path, listed: Any) -> dict[str, bytes]:
-    """Read the files that a manifest lists.
-
-    Raises:
-        TeachersError: one is absent, or not as it was written.
-    """
+    """Read the files that a manifest lists, each as it was written."""
     if not isinstance(listed, dict):
         raise TeachersError(f"{MANIFEST_FILE} must list the teachers' files")
     files = {}
@@ -286,6 +246,20 @@ def read_files(folder: Path, listed: Any) -> dict[str, bytes]:
     return files
 
 
+def shares_in(
+    folder: Path, files: Mapping[str, bytes], *, fault: type[PartyError]
+) -> list[list[str]]:
+    """Return the patients of each teacher, from the files in a folder of teachers."""
+    if SHARES_FILE not in files:
+        raise fault(
+            f"teachers/{folder.name} must say which teacher has which patient: delete the folder, "
+            "and try again; new teachers are trained at the next start",
+            "teachers of an older version",
+        )
+    shares: list[list[str]] = json.loads(files[SHARES_FILE])
+    return shares
+
+
 def _keep(folder: Path, files: dict[str, bytes]) -> None:
     """Write a folder whole or not at all; the caller must hold the lock."""
     partial = folder.with_name(f".{folder.name}{_PARTIAL}")
@@ -297,15 +271,7 @@ def _keep(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def write_folder(folder: Path, files: dict[str, bytes]) -> None:
-    """Write a new folder and its files, and wait until these are on disk.
-
-    Raises:
-        OSError: it is there, or cannot be written.
-    """
+    """Write a new folder and its files, and wait until these are on disk."""
     folder.mkdir(mode=0o700)
     for name, content in files.items():
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(folder / name, flags, _OWNER_ONLY), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_file(folder / name, content)

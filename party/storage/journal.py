@@ -85,19 +85,9 @@ _WITNESSED = select(WitnessRow.peer, WitnessRow.counter)
 
 
 class Journal(RoundJournal):
-    """A party's journal, in its database. One process at a time may have it open.
+    """A party's journal, in its database. One process at a time may have it open: the site's node.
 
-    Attributes:
-        queries: The queries of its plans.
-
-    Args:
-        database: The site's; this process becomes its node until that is closed.
-        sketch_key: Key of the sketches of a new journal, so that a simulation can be repeated; None
-            to draw it afresh.
-
-    Raises:
-        JournalLockedError: another process (or object) is the node.
-        JournalStorageError: it cannot be written.
+    `sketch_key` is for a simulation that can be repeated; None to draw it afresh.
     """
 
     def __init__(self, database: PartyDatabase, *, sketch_key: bytes | None = None) -> None:
@@ -117,11 +107,7 @@ class Journal(RoundJournal):
             return int(the_journal(connection).counter)
 
     def require_room(self, size: int) -> None:
-        """See `RoundJournal.require_room`.
-
-        Raises:
-            JournalStorageError: the disk is full, or may not be written.
-        """
+        """See `RoundJournal.require_room`; raises `JournalStorageError`."""
         with as_journal():
             self._database.require_room(size)
 

@@ -8,12 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, CursorResult, Insert, Row, bindparam, outerjoin, select, update
 
-from party.errors import (
-    JournalDamagedError,
-    JournalStorageError,
-    StorageDamagedError,
-    StorageError,
-)
+from party.errors import JournalDamagedError, JournalStorageError, StorageDamagedError, StorageError
 from party.storage.party_database import PartyDatabase
 from party.storage.site_schema import JournalRow, PlanRow
 from pate_fed.nodes.database import put
@@ -30,12 +25,7 @@ _COUNT = update(JournalRow).values(counter=JournalRow.counter + bindparam("times
 
 @contextmanager
 def transaction(database: PartyDatabase) -> Iterator[Connection]:
-    """Run the body as a whole, as `PartyDatabase.transaction` does.
-
-    Raises:
-        JournalDamagedError: the database does not fit itself.
-        JournalStorageError: nothing was stored; or this process is not the node.
-    """
+    """Run the body at the node as a whole, as `PartyDatabase.transaction` does."""
     with as_journal():
         if not database.is_node:
             raise StorageError("a journal must be open to be used")

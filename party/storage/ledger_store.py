@@ -42,12 +42,9 @@ _ANY_CLAIM = select(ClaimRow.query).limit(1)
 
 @dataclass(frozen=True, slots=True)
 class RunCharges:
-    """The charges of one run here, over all times that it was set up.
+    """The charges of one run here, over all times that it was set up, within its caps.
 
-    Attributes:
-        scope: `protocols.run_scope.RunScope.digest` of the run, 32 bytes.
-        seat: Place of this party among all, from 0.
-        ledger: Its caps, and the used part of them.
+    `scope` is the `RunScope.digest` of the run, `seat` this party's place among all, from 0.
     """
 
     scope: bytes
@@ -60,17 +57,9 @@ class LedgerStore:
 
     Anybody of the site may read it; only the node writes it, and no charge is ever lost from it.
 
-    Args:
-        database: The site's.
-        budget: An empty ledger with the owner's budget, from which the first start makes it; None
-            to read one that is there.
-        clock: Unix time, in seconds.
-
-    Raises:
-        RecordError: there is none, though one is read or queries were answered; or it has another
-            budget: that is fixed with the first start.
-        StorageDamagedError: it cannot be read.
-        StorageError: it cannot be stored.
+    The first start makes it from `budget`, an empty ledger with the owner's, which is fixed then;
+    None to read one that is there. Raises `RecordError` where there is none, though one is read or
+    queries were answered; or it has another budget.
     """
 
     def __init__(
@@ -122,12 +111,7 @@ class LedgerStore:
         self._save(ledger, {})
 
     def save_run(self, ledger: PrivacyLedger, charges: RunCharges, *, run_id: bytes) -> None:
-        """Replace the ledger for life and a run's, in one step.
-
-        Raises:
-            RecordError: a charge would be lost, or the budget changed. Nothing is stored.
-            StorageError: it could not be stored, or this process is not the node.
-        """
+        """Replace the ledger for life and a run's, in one step, unless a charge would be lost."""
         self._save(ledger, {run_id: charges})
 
     def _save(self, ledger: PrivacyLedger, runs: Mapping[bytes, RunCharges]) -> None:
@@ -182,11 +166,7 @@ def is_budget_fixed(database: PartyDatabase) -> bool:
 
 
 def read_ledger(database: PartyDatabase, *, budget: PrivacyLedger) -> PrivacyLedger:
-    """Return the charges, for a reader beside the node; `budget` where the node never started.
-
-    Raises:
-        RecordError: there is none, though queries were answered.
-    """
+    """Return the charges, for a reader beside the node; `budget` where the node never started."""
     with database.transaction() as connection:
         if connection.scalar(_BUDGET) is None:
             _require_nothing_answered(connection)

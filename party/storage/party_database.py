@@ -7,12 +7,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from party.errors import (
-    JournalLockedError,
-    StorageDamagedError,
-    StorageError,
-    StorageVersionError,
-)
+from party.errors import JournalLockedError, StorageDamagedError, StorageError, StorageVersionError
 from party.storage.site_schema import SiteRow
 from pate_fed.nodes import is_locked, take_lock
 from pate_fed.nodes.database import NodeDatabase
@@ -24,14 +19,7 @@ _ROOM_BYTES = 2**20
 
 
 class PartyDatabase(NodeDatabase):
-    """A hospital's database; see `NodeDatabase`.
-
-    Several processes may have it open; one is its node.
-
-    Takes "sqlite:///..." with a path on a disk of this machine, and is upgraded when it is opened.
-    Raises `StorageError`, `StorageVersionError` where a newer version of this program wrote it and
-    `StorageDamagedError` where it does not fit itself.
-    """
+    """A hospital's database; see `NodeDatabase`. One of the processes that open it is its node."""
 
     package = "party.storage"
     newest = "0001"
@@ -60,12 +48,7 @@ class PartyDatabase(NodeDatabase):
     # Calls ------------------------------------------------------------------------------------
 
     def become_node(self) -> None:
-        """Claim the journal and the ledger for this process, until `close`; again is nothing.
-
-        Raises:
-            JournalLockedError: another process (or object) has them.
-            StorageError: the lock cannot be made.
-        """
+        """Claim the journal and the ledger for this process, until `close`; again is nothing."""
         if self._is_in_memory or self._node_lock >= 0:
             return
         try:
@@ -84,14 +67,7 @@ class PartyDatabase(NodeDatabase):
         return is_ours and os.getpid() == self._process
 
     def require_room(self, size: int = 0) -> None:
-        """Store something, as a decision would be stored, and take it back.
-
-        Args:
-            size: Bytes that must fit besides a usual decision.
-
-        Raises:
-            StorageError: nothing can be stored now.
-        """
+        """Store something, as a decision would be stored with `size` bytes, and take it back."""
         if self._is_in_memory:
             return
         room = self.path.with_name(_ROOM_FILE)
@@ -152,8 +128,5 @@ def has_node(path: Path) -> bool:
 
 
 def _lock_of(path: Path) -> Path:
-    """Return the file whose lock a node holds: a file of its own.
-
-    Closing one that SQLite locks would drop SQLite's locks.
-    """
+    """Return a node's lock file: closing one that SQLite locks would drop SQLite's locks."""
     return path.with_name(f"{path.name}.lock")

@@ -65,13 +65,7 @@ _SKETCHES = (
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SketchedQueries:
-    """The sketches of a batch, kept to recognize later queries that lie close to it.
-
-    Attributes:
-        queries: `QueryBatch.digests`.
-        sketches: `pate_fed.query_sketches.sketch` of each.
-        near: Whether it lay close to a query before it; shape (queries,).
-    """
+    """The sketches of a batch, and whether each query lay close to one before it."""
 
     queries: tuple[bytes, ...]
     sketches: Sketches
@@ -85,10 +79,7 @@ class SketchedQueries:
 class KnownSketches:
     """The sketches of all queries that were claimed, in the order in which they were noted.
 
-    Attributes:
-        queries: Their digests.
-        sketches: Their sketches; shape (queries, ...).
-        near: How many of them lay close to one before them.
+    `queries` are their digests; `near` is how many of them lay close to one before them.
     """
 
     queries: tuple[bytes, ...]
@@ -100,10 +91,8 @@ class KnownSketches:
 class NearQueries:
     """The neighbors of a batch among all queries that were ever claimed.
 
-    Attributes:
-        batch: The entries to keep of the batch.
-        known: The claimed queries that lie close to one of it, none of them asked by it.
-        total: Number of close queries over all runs if this batch is answered.
+    `known` are claimed queries that lie close to one of it, none of them asked by it; `total`
+    counts close queries over all runs if this batch is answered.
     """
 
     batch: SketchedQueries
@@ -113,13 +102,10 @@ class NearQueries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbors:
-    """The neighbors of one query.
+    """The neighbors of one query: how many claimed ones are close, and their plans' claims.
 
-    Attributes:
-        known: The number of claimed queries that lie close to it, itself left out.
-        claims: The different claims of all plans that claimed one of those.
-        earlier: Places of the queries before it in its batch that lie close to it; ascending.
-        is_new: Whether it was never claimed: only then does it count as close to others.
+    `earlier` are places of the queries before it in its batch that lie close to it; ascending. Only
+    one that `is_new`, never claimed, counts as close to others.
     """
 
     known: int
@@ -139,14 +125,12 @@ class QueryJournal:
     def bound_on(self, queries: Sequence[bytes], *, near: Collection[bytes] = ()) -> SetBound:
         """Return the bound on the set of parties that a plan with these queries may open.
 
-        Args:
-            queries: `QueryBatch.digests`: the content of a query, not its place in a pool, since
-                the same input in another pool is the same question.
-            near: Claimed queries that lie close to one of `queries`, none of them its own.
+        They are `QueryBatch.digests`: the content of a query, not its place in a pool, since the
+        same input in another pool is the same question. `near` are claimed queries that lie close
+        to one of them, none of them its own.
 
-        Raises:
-            KeyReuseError: a query comes twice or was answered, or a set that nobody knows may be
-                open for it or for one close to it.
+        Raises `KeyReuseError` where a query comes twice or was answered, or a set that nobody knows
+        may be open for it or for one close to it.
         """
         _require_each_once(queries)
         return bound_on(self.claims_of(queries), self.claims_of(near))
@@ -154,17 +138,11 @@ class QueryJournal:
     def near_to(
         self, queries: Sequence[bytes], sketches: Sketches, *, distance: float, most: int | None
     ) -> NearQueries:
-        """Find the claimed queries that lie close to these.
+        """Find the claimed queries that lie close to these, given by `QueryBatch.digests`.
 
         A query that was asked before counts once, when it was asked first: its own sketch is not
-        close to it, and asking it again is no new neighbor.
-
-        Args:
-            queries: `QueryBatch.digests`.
-            sketches: Sketch of each.
-            distance: See `pate_fed.query_sketches.near_queries`.
-            most: Most close queries over all runs; None for any number. Beyond it no known query is
-                named.
+        close to it, and asking it again is no new neighbor. Beyond `most` close queries over all
+        runs (None for any number) no known query is named.
         """
         known = self.known_sketches()
         own = set(known.queries)
@@ -184,10 +162,8 @@ class QueryJournal:
     ) -> tuple[Iterator[Neighbors], int]:
         """Find the queries close to each of these; `near_to` says it of all together.
 
-        One query at a time is in memory: thousands may all be close to one another.
-
-        Returns:
-            The neighbors of each, and the number of close queries over all runs without these.
+        One query at a time is in memory: thousands may all be close to one another. Returns the
+        neighbors of each, and the number of close queries over all runs without these.
         """
         known = self.known_sketches()
         return self._neighbors(known, queries, sketches, distance=distance), known.near
@@ -255,12 +231,8 @@ class QueryJournal:
     def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
         """Note that these queries are about to be answered for one plan, and their sketches.
 
-        A sketch that was noted before stays.
-
-        Raises:
-            KeyReuseError: the plan claimed queries before, is abandoned or decided; or `bound_on`
-                refuses a query. None is noted.
-            RestoredJournalError: the journal was halted.
+        A sketch that was noted before stays. Raises `KeyReuseError` where the plan claimed queries
+        before, is abandoned or decided; or `bound_on` refuses a query. None is noted then.
         """
         with transaction(self._database) as connection:
             plan = plan_in(connection, plan_digest)

@@ -35,26 +35,17 @@ class RunPrices:
         self._database = database
 
     def of(self, terms: RunTerms) -> FormalCost:
-        """Return a run's stated cost, worked out if nobody here has asked for it before.
-
-        Raises:
-            StorageDamagedError: the stored one cannot be read.
-            StorageError: it could not be read or stored.
-        """
+        """Return a run's stated cost, worked out if nobody here has asked for it before."""
         facts = [version.__version__, terms.as_record()]
         key = hashlib.sha256(encode_value(facts)).digest()
         with self._database.transaction() as connection:
             stored = connection.scalar(_RECORD, {"key": key})
         if stored is not None:
-            return _cost_in(stored)
+            try:
+                return FormalCost(**json.loads(stored))
+            except (ValueError, TypeError, AttributeError) as error:
+                raise StorageDamagedError("a run's stated cost must be readable") from error
         found = run_price(terms)
         with self._database.transaction() as connection:
             put(connection, RunPriceRow, {"key": key, "record": json.dumps(asdict(found))})
         return found
-
-
-def _cost_in(record: str) -> FormalCost:
-    try:
-        return FormalCost(**json.loads(record))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise StorageDamagedError("a run's stated cost must be readable") from error

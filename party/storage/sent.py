@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -49,33 +48,6 @@ _NEWEST = select(SentRow).order_by(SentRow.number.desc())
 _TOTAL = select(func.count(), func.sum(SentRow.times), func.sum(SentRow.size))
 
 
-@dataclass(frozen=True, slots=True)
-class SentMessage:
-    """A message that left.
-
-    Attributes:
-        number: In the order in which they first left.
-        coordinator: Fingerprint of the coordinator that it went to.
-        kind: Name of its type in `protocols.messages`.
-        run: Id of its run; empty outside of runs.
-        times: How often it left.
-        size: Bytes of all times together.
-        digest: SHA-256 of the message, of a request the newest one's.
-        first_at: When it first left, Unix time in seconds.
-        last_at: When it left last.
-    """
-
-    number: int
-    coordinator: bytes
-    kind: str
-    run: bytes
-    times: int
-    size: int
-    digest: bytes
-    first_at: float
-    last_at: float
-
-
 class SentLog:
     """What left a site, in its database."""
 
@@ -109,23 +81,17 @@ class SentLog:
             row = _row(name, frame, digest, to=to, kind=kind, run=run, at=at)
             connection.execute(_PUT, row)
 
-    def newest(self, most: int, *, skip: int = 0) -> tuple[SentMessage, ...]:
+    def newest(self, most: int, *, skip: int = 0) -> tuple[SentRow, ...]:
         """Return the newest messages, newest first, but for the first `skip`."""
         with self._database.transaction() as connection:
             rows = connection.execute(_NEWEST.limit(most).offset(skip)).all()
-        return tuple(SentMessage(*(getattr(row, name) for name in _COLUMNS)) for row in rows)
+        return tuple(SentRow(**row._mapping) for row in rows)
 
     def total(self) -> tuple[int, int, int]:
         """Return the number of rows, of messages with all repetitions, and of their bytes."""
         with self._database.transaction() as connection:
             rows, times, size = connection.execute(_TOTAL).one()
         return rows, times or 0, size or 0
-
-
-_COLUMNS = (
-    *("number", "coordinator", "kind", "run_id", "times", "size", "digest"),
-    *("first_at", "last_at"),
-)
 
 
 def _is_full(connection: Connection, name: str, *, to: bytes, kind: str, at: float) -> bool:

@@ -18,13 +18,9 @@ class SiteRow(DeclarativeBase):
 
 
 class JournalRow(SiteRow):
-    """The one row of the journal as a whole.
+    """The one row of the journal as a whole: how often it was written to, and the key of sketches.
 
-    Attributes:
-        number: 1.
-        counter: How often it was written to.
-        halted_at: The counter that was signed and never reached; 0 if there is none.
-        sketch_key: Key of all sketches.
+    `halted_at` is the counter that was signed and never reached; 0 if there is none.
     """
 
     __tablename__ = "journal"
@@ -50,7 +46,6 @@ class PlanRow(SiteRow):
     """A plan, kept for ever.
 
     Attributes:
-        plan_digest: Its digest.
         run_id: Its run; None while it only claims queries.
         epoch: Its epoch; None if it was never begun.
         verdict: Digest of this party's verdict on it; None if it gave none.
@@ -75,12 +70,8 @@ class PlanRow(SiteRow):
 class VectorRow(SiteRow):
     """A frame of an answer that may have to be sent again: a y, or the shares in front of it.
 
-    Attributes:
-        plan_digest: Its plan.
-        place: Which frame of the answer, from 0.
-        frame: The frame.
-        digest: SHA-256 of the frame.
-        expires_at: Unix time after which nobody needs it, in seconds.
+    `place` is that of the frame in the answer, from 0, `digest` its SHA-256. After `expires_at`,
+    Unix time in seconds, nobody needs it.
     """
 
     __tablename__ = "vectors"
@@ -104,14 +95,7 @@ class ClaimRow(SiteRow):
 
 
 class SketchRow(SiteRow):
-    """The sketch of a query.
-
-    Attributes:
-        number: In the order in which they were noted.
-        query: Its digest.
-        sketch: `pate_fed.query_sketches.to_bytes`.
-        is_near: Whether it lay close to one before it.
-    """
+    """The sketch of a query, and whether it lay close to one of those noted before it."""
 
     __tablename__ = "sketches"
 
@@ -240,13 +224,12 @@ class SiteStateRow(SiteRow):
 
 
 class SentRow(SiteRow):
-    """See `party.storage.sent.SentMessage`; one that left again is the same row.
+    """A message that left, in the order in which they first did; times are Unix seconds.
 
-    Requests outside of runs have one row for each day and thing that they ask about. So have the
-    messages of a kind beyond the most of a day.
-
-    Attributes:
-        name: Digest of the message; of a request or the rest of a day, kind, coordinator and day.
+    One that left again is the same row, and `size` is that of all times. Requests outside of runs
+    have one row for each day and thing that they ask about. So have the messages of a kind beyond
+    the most of a day. `name` is the digest of the message; of a request or the rest of a day, kind,
+    coordinator and day. `digest` is that of a request's newest message.
     """
 
     __tablename__ = "sent"

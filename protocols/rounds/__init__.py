@@ -17,7 +17,6 @@ from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoord
 from protocols.rounds.history import unheard
 from protocols.rounds.inquiry.at_coordinator import read_run_answer
 from protocols.rounds.party import PartyRound, Received
-from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.round_journal import RoundJournal, RunNote
 from protocols.rounds.states import (
     COORDINATOR_TRANSITIONS,
@@ -35,7 +34,6 @@ __all__ = [
     "CoordinatorRound",
     "CoordinatorState",
     "MemoryCoordinatorJournal",
-    "OpenPlan",
     "PartyRound",
     "PartyState",
     "PlanClaim",
@@ -43,7 +41,6 @@ __all__ = [
     "RoundJournal",
     "RunNote",
     "SetBound",
-    "SettledPlan",
     "bound_on",
     "read_run_answer",
     "unheard",

@@ -1,29 +1,14 @@
 """Which sets of parties may be opened for a query that was asked before (rule R3).
 
-The difference of two opened sums over one query is exactly the sum of the parties in only one of
-them. So any two sums that can be opened over one query, or over queries that lie close to each
-other, must hold the same honest parties, over all runs, forms and federations. A party cannot tell
-who is honest. It keeps, of every plan that it sent its y for, its knowledge of the sets that may
-open (`PlanClaim`), and serves the query again only within all of them (`bound_on`).
-
-*Additive, seats S.* The sum opens only if every seat sends. If the parties A signed that they never
-will, one of them is honest and the sum stays closed for ever; or all of A lie, and every later set
-between S - A and S has the same honest parties.
+Any two sums that can be opened over one query, or over queries that lie close to each other, must
+hold the same honest parties, over all runs, forms and federations. A party cannot tell who is
+honest. It keeps, of every plan that it sent its y for, its knowledge of the sets that may open
+(`PlanClaim`), and serves the query again only within all of them (`bound_on`). The proof of both
+checks is in docs/decisions/0014-asking-again.md.
 
 The teachers of a party for one task must be the same for a query and its neighbors: the difference
 of two sums over the same parties would show how the votes of new ones differ. For another task all
 parties have other teachers.
-
-*Masked.* A certificate for U says that U opens and no other set; one for "closed" says that none
-does. Without a certificate nobody knows, and the query stays closed for ever.
-
-Only t of n parties sign a set U, so an honest party's vector may be opened in a set that it did not
-agree to. Hence the second check of `leaves_room`, at the plan, before any y is sent:
-
-1. Let H be the honest parties of S (or of an earlier U). All of them are bound.
-2. None of H signs a set that does not hold exactly H. So it needs t - c other honest signers.
-3. Then H has at most n - t members, and the bound has at most n - t + c <= t - 1 parties.
-4. The check refuses so small a bound, so no party of H has served the plan.
 """
 
 from __future__ import annotations
@@ -37,11 +22,9 @@ from protocols.errors import KeyReuseError
 
 @dataclass(frozen=True, slots=True)
 class SetBound:
-    """A bound on the set of parties that a plan may open.
+    """A bound on the set of parties that a plan may open, by fingerprint.
 
-    Attributes:
-        needed: Fingerprints of parties that must be in it.
-        allowed: Fingerprints of parties that may be in it; None for any.
+    It holds all that are `needed`, and others only if they are `allowed`; None for any.
     """
 
     needed: frozenset[bytes] = frozenset()
@@ -60,9 +43,7 @@ class SetBound:
     def leaves_room(self, seats: Collection[bytes], *, threshold: int) -> bool:
         """Tell whether a plan among `seats` may be served: some set within the bound can open.
 
-        Args:
-            seats: Fingerprints of all parties of the run.
-            threshold: Fewest parties whose sum opens; all of them in the additive form.
+        `threshold` is the fewest parties whose sum opens; all of them in the additive form.
         """
         present = frozenset(seats)
         possible = present if self.allowed is None else present & self.allowed
@@ -88,8 +69,7 @@ class PlanClaim:
             every set within the bound. None where nobody knows.
         is_free: Whether the same queries may be asked again within `openable`.
         task: Digest of the task that it served.
-        teachers: Digest of the teachers that voted; empty in a simulation. Other teachers of one
-            party for one task would show, in the difference of two sums, how their votes differ.
+        teachers: Digest of the teachers that voted; empty in a simulation.
     """
 
     openable: SetBound | None
@@ -114,11 +94,8 @@ class PlanClaim:
         """Tell whether the plan's sum provably never opens.
 
         A certificate of "closed" proves that, and so do refusals of all parties. Its own refusal
-        proves it to an honest party.
-
-        Args:
-            but_for: Fingerprint of the party that asks and knows of itself that it is honest; empty
-                for an observer.
+        proves it to an honest party: `but_for` is the fingerprint of the party that asks and knows
+        of itself that it is honest; empty for an observer.
         """
         if not self.is_free or self.openable is None:
             return False
@@ -156,14 +133,10 @@ class PlanClaim:
 
 
 def bound_on(same: Iterable[PlanClaim], near: Iterable[PlanClaim]) -> SetBound:
-    """Return the bound on the set that a new plan may open.
+    """Return the bound on the set that a new plan may open, or raise `KeyReuseError`.
 
-    Args:
-        same: Claims of all earlier plans that asked one of its queries.
-        near: Claims of all earlier plans that asked a query close to one of its own.
-
-    Raises:
-        KeyReuseError: one of them was answered, or may be open to sets that nobody knows.
+    `same` are the claims of all earlier plans that asked one of its queries, which must be free,
+    `near` of those that asked a query close to one of its own.
     """
     bound = ANY_SET
     for claim in same:

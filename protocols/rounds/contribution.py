@@ -2,9 +2,8 @@
 
 The settlement goes into the transcript, so every message bound here does, too (rule R8). In the
 additive form a party signs only its y, and its entry is the digest of that y. In a form that
-survives drop-outs the entry binds y to the dealing that went with it and to the shares that the
-party revealed. Otherwise two parties could agree on every y and yet remember two openings of one
-sum.
+survives drop-outs the entry binds y to its dealing and to the shares that the party revealed: two
+parties that agree on every y remember one opening of the sum.
 """
 
 from __future__ import annotations
@@ -20,10 +19,7 @@ from protocols.values import digest_of_values
 class Contribution:
     """Digests of the messages that a party signed for one plan.
 
-    Attributes:
-        vector: Of its `MaskedVector`.
-        dealing: Of its `Dealing`; empty where the form has none.
-        reveal: Of its `Reveal`; empty where the form has none, or none came.
+    `dealing` and `reveal` are empty where the form has none, `reveal` also where none came.
     """
 
     vector: bytes
@@ -49,10 +45,5 @@ def entry_of(contribution: Contribution | None) -> bytes:
 
 
 def opening_digest(verdict_digest: bytes, dealing_digests: Sequence[bytes]) -> bytes:
-    """Digest of an opening: the certified verdict and the dealings that its shares must fit.
-
-    Args:
-        verdict_digest: Digest of the `Verdict`.
-        dealing_digests: Digest of each survivor's `Dealing`, in seat order.
-    """
+    """Digest of an opening: the verdict, and the survivors' dealings that its shares must fit."""
     return digest_of_values("opening", [verdict_digest, list(dealing_digests)])

@@ -66,23 +66,9 @@ _READY_STAGES = {CoordinatorState.CONFIRMED: "setup", CoordinatorState.COMPARING
 class CoordinatorRound(LiveRun):
     """The coordinator's state machine for one run: a `LiveRun` that takes messages.
 
-    Args:
-        identity: The coordinator's identity.
-        form: Secure sum of the run.
-        parties: Pinned parties by fingerprint: all of them take part.
-        nonce: 32 fresh random bytes.
-        expires_at: Unix time after which the run is over, in seconds.
-        simulated: Whether the run is a simulation.
-        suite: Name of the sealing suite, the same for all parties.
-        known_statements: `statements` of an earlier run.
-        journal: Memory across restarts, an empty one; in memory alone if None.
-
-    Attributes:
-        setup: Steps from the offer until every party is ready.
-        inquiry: Steps before a plan.
-        batch: Steps from a plan to its settlement.
-        blame: Steps after a void batch.
-        closing: Steps at the end of the run.
+    All of the pinned `parties`, by fingerprint, take part. `nonce` is 32 fresh random bytes; after
+    `expires_at`, Unix time in seconds, the run is over. `known_statements` are the `statements` of
+    an earlier run. The journal is an empty one; in memory alone if None.
 
     Raises:
         TooFewPartiesError: fewer parties than the form needs.

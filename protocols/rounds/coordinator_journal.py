@@ -27,14 +27,7 @@ Contributions: TypeAlias = tuple[Contribution | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class SetupFinished:
-    """Every party is ready: the run exists.
-
-    Attributes:
-        offer: Frame of the offer.
-        record: Frame of the run record.
-        confirmations: Each party's `Confirmations`.
-        ready: In which each party said that it is ready.
-    """
+    """Every party is ready: the run exists. All four are frames, of each party in seat order."""
 
     offer: bytes
     record: bytes
@@ -174,11 +167,7 @@ def _digests_of(each: Contribution | None) -> list[bytes]:
 
 
 def step_from_record(record: list[Any]) -> Step:
-    """Read plain data back; the inverse of `step_to_record`.
-
-    Raises:
-        BrokenJournalError: it is no step.
-    """
+    """Read plain data back, the inverse of `step_to_record`; `BrokenJournalError` if it is none."""
     word, *values = record or [None]
     kind = _WORDS.get(word) if isinstance(word, str) else None
     if kind is None or len(values) != len(fields(kind)):

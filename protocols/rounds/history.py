@@ -59,15 +59,9 @@ from protocols.wire import Signed
 class RunHistory:
     """The state of a run by its journal.
 
-    Attributes:
-        state: The message that the coordinator waits for.
-        heads: All parties' signed heads.
-        statements: The last statement of each party's journal counter, by fingerprint.
-        epoch: Epoch of the last plan.
-        plan: The open plan, if any.
-        settled: Every settled plan, in order.
-        closing: Frame of the closing; empty before it.
-        head_frames: Frames of the parties' heads, empty for a lost party; none before.
+    `statements` are the last ones of each party's journal counter, by fingerprint. `closing` is its
+    frame, empty before it, `head_frames` those of the parties' heads, empty for a lost party; none
+    before.
     """
 
     state: CoordinatorState
@@ -149,11 +143,7 @@ class StepRules:
         return run
 
     def apply(self, run: RunHistory | None, step: Step) -> RunHistory:
-        """Return the run after a step; None before its setup.
-
-        Raises:
-            ProtocolError: the step does not follow, or a signature is wrong.
-        """
+        """Return the run after a step, which must follow; None before its setup."""
         if isinstance(step, SetupFinished):
             _require("a journal must have one setup", run is None)
             return self._setup(step)
@@ -392,7 +382,6 @@ def newest(known: Mapping[bytes, Signed], signed: Mapping[bytes, Signed]) -> dic
 
 
 def _with_verdict(transcript: Transcript, certificate: Certificate) -> Transcript:
-    """Add a certified verdict, with the signatures that prove it."""
     digest = wire.digest_of(certificate.verdict)
     signed = zip(certificate.signers, certificate.signatures, strict=True)
     signatures = tuple(EntrySignature(signer, digest, signature) for signer, signature in signed)

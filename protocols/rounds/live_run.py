@@ -16,11 +16,7 @@ from protocols.wire import Signed
 
 
 class Exchange:
-    """The exchange that the coordinator is in: which messages may come, and from whom.
-
-    Attributes:
-        state: Which messages may come.
-    """
+    """The exchange that the coordinator is in: which messages may come, and from whom."""
 
     def __init__(self, state: CoordinatorState, parties: tuple[bytes, ...]) -> None:
         self.state = state
@@ -39,8 +35,7 @@ class Exchange:
     def collected(self) -> list[Signed]:
         """Hand over every party's message, in seat order; the same parties are awaited again.
 
-        Raises:
-            WrongStateError: some message is missing.
+        Raises `WrongStateError` where some message is missing.
         """
         if self.missing:
             raise WrongStateError("an exchange must be over, once", self.state.value)
@@ -67,27 +62,13 @@ class Exchange:
         return len(self._awaited) - len(self.missing)
 
     def require(self, state: CoordinatorState) -> None:
-        """Refuse a step in any other state.
-
-        Raises:
-            WrongStateError: it is another.
-        """
+        """Refuse a step in any other state, with `WrongStateError`."""
         if self.state is not state:
             raise WrongStateError(f"the state must be '{state.value}'", self.state.value)
 
 
 class LiveRun:
-    """State that all phases of a run share at its coordinator.
-
-    Attributes:
-        identity: The coordinator's identity.
-        form: Secure sum of the run.
-        parties: All parties in seat order, by fingerprint.
-        seats: Fingerprints of all parties, in seat order.
-        exchange: The current exchange.
-        record: The run record; None before it is made.
-        history: The run as its journal tells it; None before it is set up.
-    """
+    """State that all phases of a run share at its coordinator; parties are in seat order."""
 
     def __init__(
         self,
@@ -109,12 +90,7 @@ class LiveRun:
         self._transcript = Transcript()  # before there is a history
 
     def replay(self) -> RunHistory:
-        """Read the journal back after a restart.
-
-        Raises:
-            UnfinishedSetupError: the run was not set up.
-            BrokenJournalError: a step does not follow, or the run is of others.
-        """
+        """Read the journal back after a restart; see `StepRules.replay`."""
         self.history = known = self._rules.replay(self._journal.steps())
         self.record = known.record
         self.exchange.begin(known.state, self.seats)
@@ -142,11 +118,7 @@ class LiveRun:
 
     @property
     def known(self) -> RunHistory:
-        """The journal's entries.
-
-        Raises:
-            WrongStateError: the run is not set up.
-        """
+        """The journal's entries; `WrongStateError` where the run is not set up."""
         if self.history is None:
             raise WrongStateError("a run must be set up", self.exchange.state.value)
         return self.history
@@ -158,11 +130,7 @@ class LiveRun:
 
     @property
     def open_plan(self) -> OpenPlan:
-        """The open plan.
-
-        Raises:
-            WrongStateError: none is open.
-        """
+        """The open plan; `WrongStateError` where none is open."""
         if self.history is None or self.history.plan is None:
             raise WrongStateError("a plan must be open", self.exchange.state.value)
         return self.history.plan
@@ -177,11 +145,7 @@ class LiveRun:
         return {seat: [] for seat in self.seats} | unheard(self._journal.steps())
 
     def require_settled(self) -> None:
-        """Refuse while a plan is open, or an exchange goes on.
-
-        Raises:
-            WrongStateError: so it is.
-        """
+        """Refuse, with `WrongStateError`, while a plan is open or an exchange goes on."""
         self.exchange.require(CoordinatorState.READY)
         if self.has_open_plan:
             raise WrongStateError("the last plan must be settled")

@@ -20,10 +20,7 @@ from protocols.wire import Signed
 
 
 class LostRuns:
-    """The earlier runs of a party, whose keys it lost; it has their journal.
-
-    Runs of another coordinator's federation are not known here.
-    """
+    """The earlier runs of a party in this federation, whose keys it lost; it has their journal."""
 
     def __init__(self, run: SeatedRun) -> None:
         self._run = run
@@ -32,13 +29,8 @@ class LostRuns:
     def answer(self, signed: Signed, *, now: float) -> tuple[bytes, ...] | None:
         """Answer a message of an earlier run, which the coordinator signed.
 
-        Returns:
-            The frames to send. None if no earlier run can answer: it is unknown, the plan has
-            expired, or its form takes no proposals.
-
-        Raises:
-            VerdictError: the party gave another verdict.
-            RestoredJournalError: the journal was halted: it cannot promise.
+        Returns the frames to send. None if no earlier run can answer: it is unknown, the plan has
+        expired, or its form takes no proposals. Raises as `sign_verdict` does.
         """
         message = signed.message
         if not isinstance(message, Plan | SetProposal | Inquiry):
@@ -57,11 +49,7 @@ class LostRuns:
     def learn(self, settlement: Settlement) -> tuple[bool, PlanClaim | None]:
         """Learn how a plan of an earlier run ended. No complaint: a plan may follow it.
 
-        Returns:
-            Whether that run is known here, and the claim that the settlement proves about the plan.
-
-        Raises:
-            RemoteProtocolError: its evidence is false.
+        Returns whether that run is known here, and the claim that the settlement proves.
         """
         run = self._known(settlement.run_id)
         if run is None:

@@ -97,21 +97,9 @@ class Received:
 class PartyRound(SeatedRun):
     """A party's state machine for one run: a `SeatedRun` that takes messages.
 
-    Args:
-        identity: This party's identity.
-        coordinator: The pinned coordinator.
-        known_peers: Identities of peers by fingerprint; may contain this party.
-        forms: Secure sums that this party knows, by name.
-        journal: Memory across restarts.
-        random_bytes: Cryptographic random numbers: nonces, halves of roots, self masks, shares.
-        suites: Names of the sealing suites that this party accepts; a run has one of them.
-        least_survivors: Fewest parties whose sum this party helps to open; at least
-            `LEAST_PARTIES`.
-
-    Attributes:
-        state: Where this party is.
-        inquiry: Answers to the coordinator's question before a plan.
-        batch: The open plan, and the result of the last one.
+    `known_peers` and `forms` are those that it knows, by fingerprint and by name. `random_bytes`
+    gives nonces, halves of roots, self masks, shares. A run has one of the `suites`. At least
+    `LEAST_PARTIES` are in a sum that it helps to open, whatever `least_survivors` says.
     """
 
     def __init__(
@@ -216,11 +204,9 @@ class PartyRound(SeatedRun):
         return received
 
     def accept_run(self) -> tuple[bytes, ...]:
-        """Agree to the run record: seal a half of each pair's root.
+        """Agree to the run record that waits: seal a half of each pair's root.
 
-        Raises:
-            WrongStateError: no run record waits for a decision.
-            MalformedMessageError: a peer's sealing key is unusable; names the peer.
+        Raises `MalformedMessageError` where a peer's sealing key is unusable; names the peer.
         """
         self._require(PartyState.REVIEWING_RUN)
         replies = (self._setup.seal(),)
@@ -252,13 +238,9 @@ class PartyRound(SeatedRun):
     def state_sums(self, *, row_words: int) -> tuple[bytes, ...]:
         """Answer who spoiled a row: state the sum of each stream over it, once.
 
-        Args:
-            row_words: Words of a row, from the terms that this party agreed to: never from the
-                request, which could ask for one word and so for a vote.
-
-        Raises:
-            WrongStateError: no row waits for a decision.
-            BlameError: the plan has no such row; to be refused.
+        `row_words` comes from the terms that this party agreed to: never from the request, which
+        could ask for one word and so for a vote. Raises `BlameError` where the plan has no such
+        row; to be refused.
         """
         self._require(PartyState.REVIEWING_ROW)
         request, sums = self._blame.request, self._blame.sums(row_words=row_words)

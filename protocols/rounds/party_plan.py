@@ -16,7 +16,6 @@ class PartyPlan:
     """One plan at a party, from its arrival to its settlement.
 
     Attributes:
-        digest: Its digest.
         plan: The plan; None if it never arrived.
         is_refused: Whether this party signed that it will never send for it.
         bound: The journal's bound on the sets that may open for it (rule R3).

@@ -16,13 +16,10 @@ class OpenPlan:
     """A plan from its opening to its settlement, as the journal tells it.
 
     Attributes:
-        signed: The plan.
-        proposal: The proposal to open a set, if it was made.
-        closing: The proposal to close the plan, if it was made.
+        proposal, closing: The proposal to open a set, and to close the plan, if it was made.
         fixed: Signed contribution until then of each survivor of the proposed set, by fingerprint.
         certificate_frame: Frame of the certificate; empty before it.
-        opened: Signed contribution of each party in the sum, by fingerprint; empty before it is
-            opened.
+        opened: Signed contribution of each party in the sum, by fingerprint; empty before.
     """
 
     signed: Signed

@@ -29,7 +29,6 @@ class RunNote:
     """A journal's note of a run, to check its settlements even after a restart.
 
     Attributes:
-        run_id: Digest of the run record.
         coordinator: Fingerprint of its coordinator: no other may speak of it.
         form: Name of its secure sum.
         keys: Ed25519 keys of all parties, in seat order.
@@ -53,7 +52,11 @@ class RunNote:
 
 
 class RoundJournal(ABC):
-    """A party's memory of the runs and plans that it served."""
+    """A party's memory of the runs and plans that it served.
+
+    A journal that was halted begins, promises, claims and frees nothing: those calls raise
+    `RestoredJournalError`.
+    """
 
     @property
     @abstractmethod
@@ -62,11 +65,7 @@ class RoundJournal(ABC):
 
     @abstractmethod
     def enter(self, run: RunNote) -> None:
-        """Note that this party agrees to a run. The same run again changes nothing.
-
-        Raises:
-            RestoredJournalError: the journal was halted.
-        """
+        """Note that this party agrees to a run. The same run again changes nothing."""
 
     @abstractmethod
     def run(self, run_id: bytes) -> RunNote | None:
@@ -76,23 +75,19 @@ class RoundJournal(ABC):
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         """Note that a vector is about to be computed for a plan.
 
-        Raises:
-            KeyReuseError: the plan was begun, abandoned or decided before, or the run's epoch is
-                not ahead.
-            RestoredJournalError: the journal was halted.
+        Raises `KeyReuseError` where the plan was begun, abandoned or decided before, or the run's
+        epoch is not ahead.
         """
 
     @abstractmethod
     def abandon(self, plan_digest: bytes, *, run_id: bytes) -> None:
         """Note that nothing was sent for a plan, and that nothing ever will be.
 
-        The queries that were claimed for it are free again: this party's votes never left.
-        The same plan again changes nothing.
+        The queries that were claimed for it are free again: this party's votes never left. The same
+        plan again changes nothing. A halted journal refuses: a record that it lost may be of a y.
 
-        Raises:
-            KeyReuseError: a y was ever kept for it, be it erased since; or the run has
-                `MOST_UNSERVED` plans already that were never begun.
-            RestoredJournalError: the journal was halted: a record that it lost may be of a y.
+        Raises `KeyReuseError` where a y was ever kept for it, be it erased since; or the run has
+        `MOST_UNSERVED` plans already that were never begun.
         """
 
     @abstractmethod
@@ -100,10 +95,8 @@ class RoundJournal(ABC):
         """Store the frames that answer a plan, at least one, before they are sent.
 
         They may be megabytes: no need to join them. After `expires_at`, in Unix seconds, nobody
-        needs them.
-
-        Raises:
-            KeyReuseError: the plan was not begun, has other frames, is abandoned or decided.
+        needs them. Raises `KeyReuseError` where the plan was not begun, has other frames, is
+        abandoned or decided.
         """
 
     @abstractmethod
@@ -114,12 +107,8 @@ class RoundJournal(ABC):
     def decide(self, plan_digest: bytes, verdict_digest: bytes, *, run_id: bytes) -> None:
         """Note this party's one verdict on a plan, before it is signed; nothing begins after it.
 
-        The plan may be one that never reached this party.
-
-        Raises:
-            KeyReuseError: another verdict stands; or the run has `MOST_UNSERVED` plans already
-                that were never begun.
-            RestoredJournalError: the journal was halted.
+        The plan may be one that never reached this party. Raises `KeyReuseError` where another
+        verdict stands; or the run has `MOST_UNSERVED` plans already that were never begun.
         """
 
     @abstractmethod
@@ -135,9 +124,6 @@ class RoundJournal(ABC):
         """Note a settlement's proof about a plan; nothing changes if it claimed no queries.
 
         A plan that is known to be free stays free.
-
-        Raises:
-            RestoredJournalError: the journal was halted.
         """
 
     @abstractmethod
@@ -160,8 +146,7 @@ class RoundJournal(ABC):
     def halt(self, counter: int) -> None:
         """Note that this party signed `counter`, which the journal never reached.
 
-        From here on the journal begins, promises, claims and frees nothing. The hospital must join
-        anew.
+        The hospital must join anew.
         """
 
     @abstractmethod
@@ -173,8 +158,4 @@ class RoundJournal(ABC):
 
     @abstractmethod
     def require_whole(self) -> None:
-        """Refuse if the journal was halted: records may be missing.
-
-        Raises:
-            RestoredJournalError: it was.
-        """
+        """Refuse if the journal was halted: records may be missing."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from protocols import wire
-from protocols.errors import BadSignatureError, TooFewHeadsError, UnexpectedMessageError
+from protocols.envelope import require_key_of
+from protocols.errors import BadSignatureError, SuiteError, TooFewHeadsError, UnexpectedMessageError
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import Ready, Refusal, RunRecord
+from protocols.messages import KeyStatement, Ready, Refusal, RunRecord
 from protocols.pair_keys import PairRoots
 from protocols.rounds.round_journal import RoundJournal, RunNote
 from protocols.secure_sum import SecureSum
@@ -26,15 +27,7 @@ LEAST_PARTIES = 3
 
 @dataclass(frozen=True)
 class Seating:
-    """A run as its record fixes it, from one party's place.
-
-    Attributes:
-        run_id: Digest of the record.
-        record: The record.
-        form: Secure sum of the run.
-        identities: All parties in seat order, by fingerprint.
-        me: Fingerprint of this party.
-    """
+    """A run as its record fixes it, from one party's place; the parties are in seat order."""
 
     run_id: bytes
     record: RunRecord
@@ -73,11 +66,6 @@ class SeatedRun:
     """State that all phases of a run share at a party.
 
     Attributes:
-        identity: This party's identity.
-        me: Its fingerprint.
-        coordinator: The pinned coordinator.
-        journal: Memory across restarts.
-        random_bytes: Cryptographic random numbers.
         floor: Fewest parties of a set that it serves, whatever the form.
         seating: The run as its record fixes it; None before the record came.
         roots: Roots of the pairs; none before the setup is finished.
@@ -144,8 +132,7 @@ class SeatedRun:
 def verify_handed_over(signed: Signed, signer: PublicIdentity) -> None:
     """Verify a message from the coordinator, its own or a peer's: it checks all that it relays.
 
-    Raises:
-        BadSignatureError: names the coordinator.
+    The error names the coordinator.
     """
     try:
         signed.verify(signer)
@@ -154,34 +141,37 @@ def verify_handed_over(signed: Signed, signer: PublicIdentity) -> None:
 
 
 def require_fresh(expires_at: int, *, now: float) -> None:
-    """Refuse a message that has expired.
-
-    Raises:
-        UnexpectedMessageError: it has.
-    """
+    """Refuse a message that has expired."""
     if now >= expires_at:
         raise UnexpectedMessageError("a message must not have expired", expires_at)
 
 
 def require_run(run_id: bytes, wanted: bytes) -> None:
-    """Refuse a message of another run.
-
-    Raises:
-        UnexpectedMessageError: it is.
-    """
+    """Refuse a message of another run."""
     if run_id != wanted:
         raise UnexpectedMessageError("a message must be of this run")
+
+
+def require_statement(
+    statement: KeyStatement, sender: bytes, *, offer_digest: bytes, suite: str, expires_at: int
+) -> None:
+    """Check that a party's keys, which it signed, are for this offer and of its suite."""
+    said = (statement.offer_digest, statement.role, statement.expires_at)
+    if said != (offer_digest, ROLE_PARTY, expires_at):
+        raise UnexpectedMessageError("a key statement must be for this offer")
+    try:
+        require_key_of(suite, statement.sealing_key)
+    except SuiteError as error:
+        raise error.from_peer(sender.hex()) from error
 
 
 def require_enough_heads(
     heads: Sequence[bytes], form: SecureSum, *, floor: int = LEAST_PARTIES
 ) -> None:
-    """Check that enough heads came to tell one history from two; empty where none came.
+    """Refuse, with `TooFewHeadsError`, heads too few to tell one history from two.
 
-    More than half, or the form's threshold where it survives drop-outs; never fewer than `floor`.
-
-    Raises:
-        TooFewHeadsError: too few.
+    A head is empty where none came. More than half, or the form's threshold where it survives
+    drop-outs; never fewer than `floor`.
     """
     parties, came = len(heads), sum(map(bool, heads))
     most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1

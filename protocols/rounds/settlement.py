@@ -131,19 +131,13 @@ def proven_claim(
 ) -> PlanClaim | None:
     """Check a settlement's evidence; return the claim that it proves about the plan (rule R3).
 
-    Args:
-        settlement: The settlement, whose signature was verified.
-        identities: All parties of the run in seat order, by fingerprint.
-        form: Secure sum of the run.
-        known: A verdict whose certificate was checked before: its signatures are not checked again.
-        y_bytes: Length of a y of the plan; None where the plan is not at hand. Then nobody counts
-            whose vector was of a wrong length: the coordinator could name any length.
+    The settlement's signature was verified. `identities` are all parties in seat order, by
+    fingerprint. The signatures of a verdict that is `known` are not checked again. `y_bytes` is the
+    length of a y of the plan; None where the plan is not at hand. Then nobody counts whose vector
+    was of a wrong length: the coordinator could name any length.
 
-    Returns:
-        None where it proves nothing.
-
-    Raises:
-        RemoteProtocolError: a refusal or the certificate is false.
+    Returns None where it proves nothing. Raises `RemoteProtocolError` where a refusal or the
+    certificate is false.
     """
     verdict = certificate_of(settlement, identities=identities, form=form, known=known)
     refusers = refusers_of(settlement, identities=identities, y_bytes=y_bytes)
@@ -178,11 +172,7 @@ def note_settled(
 
 
 def listed_in(settlement: Settlement, seats: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Return the parties whose vectors a settlement lists, in seat order.
-
-    Raises:
-        MalformedMessageError: not one digest or none for each seat, or no such state.
-    """
+    """Return the parties whose vectors a settlement lists, in seat order."""
     if settlement.state not in ("released", "void"):
         raise MalformedMessageError("a plan is released or void", settlement.state)
     if len(settlement.contributions) != len(seats):
@@ -194,11 +184,7 @@ def listed_in(settlement: Settlement, seats: tuple[bytes, ...]) -> tuple[bytes, 
 
 
 def require_settlement(settlement: Settlement, plan: PartyPlan, *, run: SeatedRun) -> None:
-    """Compare a settlement with the messages that this party sent, refused and agreed to.
-
-    Raises:
-        RemoteProtocolError: it contradicts this party's records.
-    """
+    """Compare a settlement with the messages that this party sent, refused and agreed to."""
     seating = run.known
     listed = listed_in(settlement, seating.fingerprints)
     if settlement.plan_digest != plan.digest:

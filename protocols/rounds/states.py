@@ -166,11 +166,7 @@ S = TypeVar("S", PartyState, CoordinatorState)
 
 
 def next_state(table: Mapping[S, Mapping[type[Message], S]], state: S, message: Message) -> S:
-    """Look a transition up.
-
-    Raises:
-        UnexpectedMessageError: the table has none; nothing changes.
-    """
+    """Look a transition up; `UnexpectedMessageError` where the table has none."""
     row = table[state]
     if type(message) not in row:
         allowed = ", ".join(sorted(kind.__name__ for kind in row)) or "nothing"

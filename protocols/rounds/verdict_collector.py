@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from protocols import wire
-from protocols.errors import (
-    ConflictingMessageError,
-    UnexpectedMessageError,
-)
+from protocols.errors import ConflictingMessageError, UnexpectedMessageError
 from protocols.identity import PublicIdentity
 from protocols.messages import Certificate, Verdict, VerdictMacs
 from protocols.wire import Signed
@@ -27,11 +24,7 @@ class VerdictCollector:
         self._macs: dict[bytes, tuple[bytes, ...]] = {}
 
     def take_macs(self, message: VerdictMacs, sender: bytes) -> None:
-        """Keep the MACs with which a party authenticates the verdict that it sends next.
-
-        Raises:
-            UnexpectedMessageError: of another plan, or not one for each peer.
-        """
+        """Keep the MACs with which a party authenticates the verdict that it sends next."""
         fits = message.plan_digest == self._plan_digest and all(message.macs)
         if not fits or len(message.macs) != len(self._identities) - 1:
             raise UnexpectedMessageError(
@@ -40,12 +33,7 @@ class VerdictCollector:
         self._macs[sender] = message.macs
 
     def take(self, signed: Signed, sender: bytes) -> None:
-        """Keep a party's verdict, whose signature was verified.
-
-        Raises:
-            UnexpectedMessageError: of another plan.
-            ConflictingMessageError: the party gave another one before.
-        """
+        """Keep a party's verdict, whose signature was verified; its first one stands."""
         verdict = wire.expect(signed, Verdict)
         if verdict.plan_digest != self._plan_digest:
             raise UnexpectedMessageError("a verdict must be on the open plan")

@@ -1,13 +1,10 @@
 """The one verdict of each party on a plan, and the proof of enough equal ones; both ends.
 
-The coordinator proposes the set U of parties whose y's it holds. Each of them checks U and signs
-its one verdict on the plan. Enough equal verdicts are a certificate: no other verdict on this plan
-can have as many. A party shows shares (`opening`) only against it, or against MACs
-of these verdicts that prove the same to it alone. The coordinator relays the MACs first: they are
-quicker to check.
-
-If the sum cannot open, the coordinator proposes to close the plan. A certificate for that proves
-that nothing ever opens for it, so that its queries may be asked again.
+A party signs one verdict on a plan: a set of parties opens, or the plan is closed. Enough equal
+verdicts are a certificate: no other verdict on this plan can have as many. A party shows shares
+(`opening`) only against it, or against MACs of these verdicts that prove the same to it alone. The
+coordinator relays the MACs first: they are quicker to check. A certificate for "closed" proves that
+nothing ever opens, so that the plan's queries may be asked again.
 """
 
 from __future__ import annotations
@@ -39,8 +36,7 @@ VERDICT_STAGE = "verdict"
 def give_verdict(proposal: SetProposal, plan: PartyPlan, *, run: SeatedRun) -> tuple[bytes, ...]:
     """Give a party's one verdict on a plan, which is noted there: journalled first, then signed.
 
-    Returns:
-        The frames to send: the verdict, behind its MACs where a set is to open.
+    Returns the frames to send: the verdict, behind its MACs where a set is to open.
 
     Raises:
         VerdictError: the set must not open, or the party gave another verdict.
@@ -74,9 +70,7 @@ def sign_verdict(
 ) -> bytes:
     """Sign a party's one verdict on a plan, the same as often as it is asked.
 
-    Raises:
-        VerdictError: it gave another one, or the run has too many plans that never came.
-        RestoredJournalError: the journal was halted: it cannot promise.
+    Raises `VerdictError` where it gave another one, or the run has too many plans that never came.
     """
     if journal.run_of(verdict.plan_digest) not in (b"", run_id):
         raise VerdictError("a verdict must be on a plan of its run")
@@ -88,11 +82,7 @@ def sign_verdict(
 
 
 def take_proof(proof: VerdictMacs | Certificate, plan: PartyPlan, *, run: SeatedRun) -> None:
-    """Take the proof that enough parties gave this party's own verdict on a plan.
-
-    Raises:
-        FalseCertificateError: it proves nothing, or another verdict, or the plan is closed.
-    """
+    """Take the proof that enough parties gave this party's own verdict on a plan."""
     verdict, seating = plan.verdict, run.known
     if verdict is None or not verdict.survivors:
         raise FalseCertificateError("a closed plan must not open", peer=COORDINATOR)
@@ -106,11 +96,7 @@ def take_proof(proof: VerdictMacs | Certificate, plan: PartyPlan, *, run: Seated
 
 
 def require_seats(survivors: Sequence[bytes], seats: Sequence[bytes]) -> None:
-    """Check that a set is of seats, in order, none twice.
-
-    Raises:
-        UnexpectedMessageError: it is not.
-    """
+    """Check that a set is of seats, in order, none twice."""
     chosen = set(survivors)
     if tuple(survivors) != tuple(seat for seat in seats if seat in chosen):
         raise UnexpectedMessageError(
@@ -126,17 +112,10 @@ def require_open_set(
     least: int,
     bound: SetBound,
 ) -> None:
-    """Decide whether a party agrees that this set opens.
+    """Decide whether a party agrees that this set, `survivors`, opens; raise why it does not.
 
-    Args:
-        survivors: The proposed set.
-        me: Fingerprint of the party that decides.
-        seats: All parties of the run, in seat order.
-        least: Fewest parties whose sum it helps to open.
-        bound: The journal's bound for the plan's queries (rule R3).
-
-    Raises:
-        UnexpectedMessageError, TooFewSharesError, VerdictError: it does not.
+    `seats` are all parties of the run, in seat order; `least` the fewest whose sum it helps to
+    open, `bound` the journal's for the plan's queries (rule R3).
     """
     require_seats(survivors, seats)
     if len(survivors) < least:
@@ -150,11 +129,7 @@ def require_open_set(
 def require_signers(
     signers: Sequence[bytes], *, survivors: Sequence[bytes], seats: Sequence[bytes], threshold: int
 ) -> None:
-    """Check who signed a certificate: enough seats, and of a set that opens its own members alone.
-
-    Raises:
-        FalseCertificateError: fewer, others, or one twice.
-    """
+    """Check who signed a certificate: enough seats, and of a set that opens its members alone."""
     allowed = set(survivors or seats)
     if tuple(signers) != tuple(seat for seat in seats if seat in set(signers) & allowed):
         raise FalseCertificateError("signers must be seats of the set, in order")
@@ -165,13 +140,9 @@ def require_signers(
 def require_certificate(
     certificate: Certificate, *, identities: Mapping[bytes, PublicIdentity], threshold: int
 ) -> Verdict:
-    """Check a certificate; return the verdict that it proves.
+    """Check a certificate, or raise `FalseCertificateError`; return the verdict that it proves.
 
     `threshold` is both the verdicts that it needs and the fewest parties that open.
-
-    Raises:
-        UnexpectedMessageError: its set is not of seats.
-        FalseCertificateError: its set is too small, or too few parties signed it.
     """
     seats = tuple(identities)
     require_seats(certificate.survivors, seats)
@@ -209,9 +180,6 @@ def require_macs(message: VerdictMacs, verdict: Verdict, *, run: SeatedRun) -> N
 
     It proves to this party the same as a certificate proves to everybody: an honest peer
     authenticates one verdict, to all.
-
-    Raises:
-        FalseCertificateError: too few of them are right.
     """
     peers, threshold = run.known.peers, run.known.threshold
     plan, digest = verdict.plan_digest, wire.digest_of(verdict)

@@ -21,14 +21,13 @@ from sqlalchemy import insert
 from starlette.testclient import TestClient
 
 from coordinator.console import build
-from coordinator.database import FederationAct, MemberRow, RunRow, RunState
+from coordinator.database import FederationAct
 from coordinator.database.federation_audit_log import FederationAuditLog
-from coordinator.database.federation_schema import FederationAuditRow
+from coordinator.database.federation_schema import FederationAuditRow, MemberRow, RunRow, RunState
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
-from coordinator.people import Role
 from coordinator.people.one_time_codes import code_at
-from coordinator.runs.open_run import results_of
+from coordinator.people.people import Role
 from coordinator.runs.run_hospitals import HospitalAnswer
 from pate_fed.nodes.audit_log import AuditEntry
 from pate_fed.report import RunDirectory
@@ -151,7 +150,7 @@ def add_runs(
     queries: int = 60,
 ) -> None:
     """Runs that are there, in one state; of a name's newest hospital, or of one that is unknown."""
-    known = {one.name: one.identity.fingerprint for one in coordinator.members()}
+    known = {one.name: one.identity.fingerprint for one in coordinator.enrollment.parties()}
     parties = [
         (name, known.get(name, hashlib.sha256(name.encode()).digest())) for name in hospitals
     ]
@@ -230,7 +229,7 @@ def newest_acts(
 
 def add_results(coordinator: Coordinator, run: str) -> None:
     """Results of a run, made up."""
-    out = results_of(coordinator.home, run)
+    out = coordinator.home.results(run)
     out.parent.mkdir(mode=0o700, parents=True)
     settings = {name: one for name, one in sample_settings().items() if name != "seed"}
     with RunDirectory.open_new(out) as directory:
@@ -256,7 +255,7 @@ def seeded(coordinator: Coordinator) -> None:
     for state in RunState:
         reason = waits if state is RunState.WAITING else ""
         add_runs(coordinator, f"is-{state.value}", hospitals=three, state=state, reason=reason)
-    party = {one.name: one.identity.fingerprint for one in coordinator.members()}
+    party = {one.name: one.identity.fingerprint for one in coordinator.enrollment.parties()}
     answers = {
         party["North"]: HospitalAnswer("PF-322", NOW),
         party[HOSTILE]: HospitalAnswer("PF-328", NOW, f"{HOSTILE} {'x' * 200}"),

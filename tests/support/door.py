@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from coordinator.flower.superlink_client import NodeAtLink
+from coordinator.federation.enrollment import NodeAtLink
 
 
 class Door:

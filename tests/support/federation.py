@@ -444,11 +444,11 @@ class Federation:
 
     def forget_asked(self) -> None:
         """Have the coordinator ask what it may not ask again."""
-        self.run._batches._asked.clear()
+        self.run._batches.asked.clear()
 
     def forget_voids(self) -> None:
         """Have the coordinator ask on, however many batches were void."""
-        self.run._batches._voids = 0
+        self.run._batches.voids = 0
 
     def restart(self, place: int) -> PartyNode:
         """Give a party a new process: it has its journal, its ledger and its teachers."""

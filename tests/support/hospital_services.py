@@ -186,7 +186,7 @@ def join_another(hospitals: Hospitals, federation: str = "heart study") -> Hospi
         hospitals.sites[place] = site.add(
             invitation_of(coordinator.public, f"{party} clinic", federation=federation)
         )
-    joined = hospitals.sites[0].membership_at(coordinator.public)
+    joined = hospitals.sites[0].membership_at(coordinator.fingerprint)
     assert joined is not None
     return Hospitals(
         coordinator,

@@ -23,7 +23,6 @@ import click
 
 from coordinator.cli.runs import status
 from coordinator.operator import Coordinator
-from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import ENDED, Run, RunState
 from coordinator.runs.request import RunRequest
 from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
@@ -223,7 +222,7 @@ def runs_seen(coordinator: Coordinator) -> tuple[RunSeen, ...]:
 
 
 def _run_seen(coordinator: Coordinator, run: Run) -> RunSeen:
-    folder = results_of(coordinator.home, run.name)
+    folder = coordinator.home.results(run.name)
     shown, table = shown_by_status(coordinator, run.name)
     while (now := coordinator.queue.find(run.name)) != run:  # a service is at work
         run, (shown, table) = now, shown_by_status(coordinator, run.name)

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from sqlalchemy import event, select
 from sqlalchemy.exc import OperationalError
 
-from coordinator.database import Database, RunAttempt, RunRow, RunStore, SqlCoordinatorJournal
+from coordinator.database import Database, RunAttempt, RunStore, SqlCoordinatorJournal
+from coordinator.database.federation_schema import RunRow
 from coordinator.runs.labeling import LabelingJob, LabelingRun
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.stages import BatchStage
@@ -141,7 +142,6 @@ class MortalFederation(Federation):
         self.journal = SqlCoordinatorJournal(self._attempt)
 
     def _disconnect(self) -> None:
-        self.journal.close()
         self.database.close()
 
     def _open_results(self, ledger: RunLedger) -> RunStore:

@@ -37,6 +37,7 @@ from party.service import PartyService
 from party.site.site import Site
 from pate_fed.data.task import LearningTask
 from protocols import wire
+from protocols.fingerprint_words import spoken
 from protocols.membership_messages import JoinRequest
 from tests.support.asking import asked_run
 from tests.support.deployed import true_class
@@ -254,7 +255,7 @@ def enroll(coordinator: Coordinator, site: Site) -> None:
         asked_at=int(time.time()),
     )
     coordinator.enrollment.answer_join(wire.sign(request, site.identity).frame)
-    coordinator.enrollment.approve(name, fingerprint=site.identity.fingerprint, teachers=TEACHERS)
+    coordinator.enrollment.approve(name, words=spoken(site.identity.fingerprint), teachers=TEACHERS)
 
 
 # The test's side ------------------------------------------------------------------------------

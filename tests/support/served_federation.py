@@ -19,6 +19,7 @@ from coordinator.federation.enrollment_app import build
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.federation.rate_limit import RateLimit
 from coordinator.federation.run_files import RunFiles
+from protocols.fingerprint_words import spoken
 from tests.support.running_server import running
 
 
@@ -36,7 +37,7 @@ class ServedFederation:
 
     def approve(self, name: str, fingerprint: bytes) -> None:
         """Make a hospital a member; no node is let in, since no SuperLink runs."""
-        self.enrollment.approve(name, fingerprint=fingerprint)
+        self.enrollment.approve(name, words=spoken(fingerprint))
 
 
 @contextmanager

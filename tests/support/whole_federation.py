@@ -284,7 +284,7 @@ class WholeFederation:
     def online(self) -> set[str]:
         """Hospitals whose SuperNodes the SuperLink knows to be there."""
         with closing(Coordinator(self.home)) as coordinator:
-            names = {one.node_id: one.name for one in coordinator.members()}
+            names = {one.node_id: one.name for one in coordinator.enrollment.parties()}
             found = coordinator.superlink().nodes()
             return {names[node.node_id] for node in found if node.status == "online"}
 

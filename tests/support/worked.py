@@ -14,7 +14,6 @@ from typing import Any
 
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
-from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import Run
 from coordinator.runs.request import RunRequest
 from coordinator.runs.stages import BatchStage
@@ -25,6 +24,7 @@ from party.site.site import Site
 from pate_fed.accounting import EntryState
 from pate_fed.data.new_task import make_task
 from protocols import wire
+from protocols.fingerprint_words import spoken
 from protocols.membership_messages import JoinRequest
 from tests.support.asking import asked_run
 from tests.support.command import labels_in
@@ -138,7 +138,7 @@ class Worked:
     def enroll(self, name: str) -> Hospital:
         """Let another hospital join, and its node in."""
         site, enrollment = self.join(name), self.coordinator.enrollment
-        enrollment.approve(name, fingerprint=site.identity.fingerprint, teachers=TEACHERS)
+        enrollment.approve(name, words=spoken(site.identity.fingerprint), teachers=TEACHERS)
         enrollment.settle(self.door)
         node = len(self.hospitals)
         assert site.membership().node_public_key == self.door.keys[node]
@@ -158,7 +158,7 @@ class Worked:
 
     def labels(self, name: str = "first") -> dict[int, str]:
         """What a run released."""
-        return labels_in(results_of(self.coordinator.home, name))
+        return labels_in(self.coordinator.home.results(name))
 
     def charges(self) -> list[list[EntryState]]:
         """What became of every charge, by hospital."""

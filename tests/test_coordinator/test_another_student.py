@@ -14,7 +14,6 @@ from coordinator import operator
 from coordinator.database import FederationAct
 from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.lost_results import give_student_to
-from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.transcripts import check_transcript
 from pate_fed.errors import RunDirectoryError
@@ -43,7 +42,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
 @pytest.fixture
 def home(ended: Worked, tmp_path: Path) -> Iterator[tuple[Path, Path]]:
     """Its folder, and the run's results, as they were after the test."""
-    folder = results_of(ended.coordinator.home, "first")
+    folder = ended.coordinator.home.results("first")
     kept = tmp_path / "kept"
     shutil.copytree(folder, kept)
     yield ended.coordinator.home.folder, folder

@@ -18,7 +18,6 @@ import pytest
 from coordinator.database import Actor, Database, FederationAct, FederationAuditLog
 from coordinator.errors import DatabaseError, EnrollmentError, RunQueueError
 from coordinator.operator import Coordinator
-from coordinator.runs.open_run import results_of
 from protocols.fingerprint_words import spoken
 from tests.support.command import Command, pate_fed
 from tests.support.markers import sampled
@@ -99,7 +98,7 @@ class TestActs:
         home = ("--home", federation.coordinator.home.folder)
         invitation = tmp_path / "east.json"
         asking = federation.join("North East").identity.fingerprint
-        results_of(federation.coordinator.home, "first").mkdir(parents=True)
+        federation.coordinator.home.results("first").mkdir(parents=True)
         for act in (
             ("invite", "East", "--out", invitation),
             ("approve", "North East", "--words", spoken(asking), "--teachers", "7"),
@@ -146,8 +145,9 @@ class TestActs:
         coordinator = federation.coordinator
         database = Path(coordinator.home.database_url.removeprefix("sqlite:///"))
         out, run = tmp_path / "labels", coordinator.queue.find("first")
-        invitations, members = coordinator.invitations(), coordinator.members()
-        results_of(coordinator.home, "first").mkdir(parents=True)
+        enrollment = coordinator.enrollment
+        invitations, members = enrollment.invitations(), enrollment.parties()
+        coordinator.home.results("first").mkdir(parents=True)
         tampered(database, lambda file: file.execute("DROP TABLE audit"))
         for act in (
             lambda: coordinator.invite("East"),
@@ -159,7 +159,7 @@ class TestActs:
         ):
             with pytest.raises(DatabaseError):
                 act()
-        assert (coordinator.invitations(), coordinator.members()) == (invitations, members)
+        assert (enrollment.invitations(), enrollment.parties()) == (invitations, members)
         assert coordinator.queue.all() == [run]
         assert not out.exists()
 

@@ -12,11 +12,12 @@ from threading import Barrier, Event
 
 import pytest
 
-from coordinator.database import Actor, Database, FederationAct, RunState
+from coordinator.database import Actor, Database, FederationAct
+from coordinator.database.federation_schema import RunState
 from coordinator.errors import BudgetRuleError
 from coordinator.operator import Coordinator
-from coordinator.people import FederationBudget, People, Role
-from coordinator.people.budget import CONSOLE, PROPOSAL_LIFETIME
+from coordinator.people.budget import CONSOLE, PROPOSAL_LIFETIME, FederationBudget
+from coordinator.people.people import People, Role
 from coordinator.runs.queue import RunQueue
 from pate_fed.prices import run_price
 from tests.support.command import Command, pate_fed

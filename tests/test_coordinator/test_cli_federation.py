@@ -20,7 +20,8 @@ import pytest
 from sqlalchemy import select
 
 from coordinator.cli import following
-from coordinator.database import Database, InvitationRow
+from coordinator.database import Database
+from coordinator.database.federation_schema import InvitationRow
 from coordinator.federation.home import FederationHome
 from coordinator.monitoring import Monitor
 from coordinator.operator import Coordinator
@@ -427,13 +428,13 @@ class TestExportAfterARestore:
         if name == "first":  # the other one asked nobody
             sent = [row.split(",") for row in (before / "sent.csv").read_text().splitlines()[1:]]
             votes = {row[0] for row in sent if row[2] == "MaskedVector"}
-            assert votes == {one.name for one in federation.coordinator.members()}
+            assert votes == {one.name for one in federation.coordinator.enrollment.parties()}
             assert pate_fed("transcript", "verify", after).code == 0
         again = tmp_path / "again"
         shown = pate_fed("export", name, "--out", again, "--home", folder, "--format", "json")
         assert (shown.json["written_anew"], shown.json["edition"]) == (False, "public")
         written = "".join(one.read_text() for one in again.iterdir() if one.is_file())
-        assert not any(one.name in written for one in federation.coordinator.members())
+        assert not any(one.name in written for one in federation.coordinator.enrollment.parties())
         assert "PUBLIC EDITION" in written
 
     @pytest.mark.slow

@@ -26,13 +26,15 @@ from coordinator.console import build, live, server
 from coordinator.console.access import ACCESS, PUBLIC, require_complete
 from coordinator.console.app import SIGN_INS_PER_MINUTE, make_app
 from coordinator.console.form_input import MOST_ROWS, MOST_UPLOAD_BYTES
-from coordinator.console.rendering import step_line
-from coordinator.database import FederationAct, PersonRow
+from coordinator.console.rendering import step_plot
+from coordinator.database import FederationAct
+from coordinator.database.federation_schema import PersonRow
 from coordinator.errors import ConsoleError, DatabaseError, PersonError
 from coordinator.operator import Coordinator
-from coordinator.people import ABSOLUTE, IDLE, Role, Sessions
 from coordinator.people import people as people_module
 from coordinator.people.one_time_codes import app_address, code_at
+from coordinator.people.people import Role
+from coordinator.people.sessions import ABSOLUTE, IDLE, Sessions
 from coordinator.runs.queue import Run, RunState
 from protocols.fingerprint_words import spoken
 from tests.support.command import Command, pate_fed
@@ -145,7 +147,7 @@ class TestRoutes:
         add_runs(fresh, "first", hospitals=("North",), state=RunState.RUNNING)
         client = browser(fresh, Role.AUDITOR)
         token, before = form_token(client, "/"), fresh.audit_log.end
-        words = spoken(fresh.members()[0].identity.fingerprint)
+        words = spoken(fresh.enrollment.parties()[0].identity.fingerprint)
         for path, fields in (
             ("/hospitals/invite", {"hospital": "Mid", "days": "7"}),
             ("/hospitals/approve", {"hospital": "East", "words": words, "teachers": "3"}),
@@ -588,7 +590,7 @@ class TestUploads:
         add_runs(fresh, "first", hospitals=("North",))
         add_results(fresh, "first")
         for name in ("notes.txt", "student/patients.csv"):  # put there by whoever
-            fresh.finished.folder("first").joinpath(name).write_text("Jane Doe", "utf-8")
+            fresh.home.results("first").joinpath(name).write_text("Jane Doe", "utf-8")
         client = browser(fresh, Role.AUDITOR)
         answer = client.get("/runs/first/results/public-edition.zip")
         assert answer.status_code == 200
@@ -611,7 +613,7 @@ class TestActs:
         )
         assert made.json()["party"] == "Müller"
         assert "attachment" in made.headers["content-disposition"]
-        words = spoken(fresh.members()[0].identity.fingerprint)
+        words = spoken(fresh.enrollment.parties()[0].identity.fingerprint)
         fields = {"form_token": token, "hospital": "East", "teachers": "8"}
         assert client.post("/hospitals/approve", data={**fields, "words": words}).status_code == 303
         wrong = {"form_token": token, "hospital": "East", "typed": "Est"}
@@ -680,9 +682,9 @@ def test_the_vote_leak_of_a_run_is_shown_to_everybody_who_reads(federation: Coor
 
 
 def test_a_plot_goes_up_in_steps_and_stays_inside() -> None:
-    assert step_line([(1, 1.0), (2, 3.0)], width=100, height=30, most=3.0) == (
-        "M0 30.0H50.0V20.0H100.0V0.0"
-    )
+    drawn = step_plot([(1, 1.0), (2, 3.0)], last="2")
+    assert (drawn["width"], drawn["height"]) == (640.0, 220.0)
+    assert drawn["line"] == "M0 220.0H320.0V153.3H640.0V20.0"
 
 
 def test_over_tls_cookies_are_bound_to_the_host(fresh: Coordinator) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.people import Role
+from coordinator.people.people import Role
 from coordinator.runs.queue import RunState
 from tests.support.console import browser
 from tests.support.worked import Worked

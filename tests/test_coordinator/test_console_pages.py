@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordinator.console.access import ACCESS
-from coordinator.people import Role
+from coordinator.people.people import Role
 from tests.support.chromium import barriers, chromium, complaints, faults_in, overflow
 from tests.support.console import opened, seeded, served
 

@@ -23,9 +23,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, create_engine, select, text
 
 from coordinator.database import (
-    CoordinatorRow,
     Database,
-    InvitationRow,
     ReleasedAnswers,
     RunAttempt,
     RunStore,
@@ -33,7 +31,14 @@ from coordinator.database import (
     ledger_rows,
 )
 from coordinator.database import federation_database as engine_module
-from coordinator.database.federation_schema import AnswerRow, RunBatchRow, RunEntryRow, RunStepRow
+from coordinator.database.federation_schema import (
+    AnswerRow,
+    CoordinatorRow,
+    InvitationRow,
+    RunBatchRow,
+    RunEntryRow,
+    RunStepRow,
+)
 from coordinator.database.run_store import StoredBatch
 from coordinator.errors import (
     CoordinatorError,
@@ -356,13 +361,6 @@ class TestTakingOver:
         newer = store_of(runs.take_up("run"))
         release_next(newer, 1)
         assert list(newer.releases()) == [0, 1]
-
-    def test_a_closed_journal_writes_nothing(self, run: RunAttempt) -> None:
-        journal = SqlCoordinatorJournal(run)
-        journal.close()
-        with pytest.raises(RunLockedError):
-            journal.append(STEPS[0])
-        assert SqlCoordinatorJournal(run).steps() == ()
 
 
 class TestSteps:

@@ -20,8 +20,8 @@ from sqlalchemy import text
 from coordinator.database import Database
 from coordinator.doctor import CoordinatorProbes, examine
 from coordinator.federation.certificates import issue_server_certificate, make_ca
+from coordinator.federation.enrollment import Enrollment
 from coordinator.federation.home import FederationHome
-from coordinator.operator import Coordinator
 from coordinator.runs.queue import RunState
 from pate_fed.nodes import FAIL, GIB, OK, WARN, Check, exit_code
 from tests.support.command import Command, pate_fed
@@ -337,10 +337,10 @@ class TestTheFederation:
     def test_one_check_that_cannot_be_made_hides_no_other(
         self, federation: Worked, home: FederationHome, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def fail(_: Coordinator) -> None:
+        def fail(_: Enrollment) -> None:
             raise ValueError("a secret")
 
-        monkeypatch.setattr(Coordinator, "invitations", fail)
+        monkeypatch.setattr(Enrollment, "invitations", fail)
         checks = found(home)
         assert checks["invitations"].said.endswith("(ValueError).")
         assert (checks["hospitals"].state, checks["runs"].state) == (OK, OK)

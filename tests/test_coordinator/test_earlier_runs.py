@@ -22,7 +22,7 @@ from coordinator.simulation import chance as draws
 from coordinator.simulation import earlier_runs as rounds_of
 from coordinator.simulation.chance import Chance
 from coordinator.simulation.earlier_runs import KEPT, SAME, EarlierRuns, free_name
-from coordinator.simulation.outcome import Stages, say_nothing
+from coordinator.simulation.outcome import Stages
 from coordinator.simulation.simulated_federation import SimulatedFederation
 from pate_fed.data import DataSource
 from pate_fed.errors import BudgetExhaustedError, InvalidDataError, RunDirectoryError
@@ -129,7 +129,7 @@ def prepared(chain: Chain, run: Path | None, **changes: Any) -> SimulatedFederat
     settings = settings_after(chain, **{"sigma2": SIGMA, "queries": QUERIES, **changes})
     runs.require_same(settings)
     out, stages = chain.table.parent / "never written", Stages(lambda *_: None)
-    return SimulatedFederation.made(settings, runs, out=out, tell=say_nothing, stages=stages)
+    return SimulatedFederation.made(settings, runs, out=out, tell=lambda _: None, stages=stages)
 
 
 def price_of(run: Path) -> float:

@@ -22,12 +22,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from coordinator.database import Database
 from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.federation import enrollment_app
-from coordinator.federation.enrollment import Enrollment
+from coordinator.federation.enrollment import Enrollment, NodeAtLink
 from coordinator.federation.enrollment_app import MAX_BODY_BYTES, PREFIX, build
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.federation.rate_limit import RateLimit
 from coordinator.federation.run_files import RunFiles
-from coordinator.flower.superlink_client import NodeAtLink
 from protocols import wire
 from protocols.errors import (
     BadSignatureError,
@@ -35,6 +34,7 @@ from protocols.errors import (
     MalformedMessageError,
     ProtocolError,
 )
+from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
 from protocols.invitation import CLOCK_SKEW_S, Invitation
 from protocols.membership_messages import (
@@ -165,7 +165,7 @@ class Federation:
     def approve(self, hospital: Hospital, *, teachers: int = 10) -> None:
         """As at the command line, where a SuperLink runs."""
         self.enrollment.approve(
-            hospital.name, fingerprint=hospital.identity.fingerprint, teachers=teachers
+            hospital.name, words=spoken(hospital.identity.fingerprint), teachers=teachers
         )
         self.enrollment.settle(self.door)
 
@@ -344,7 +344,7 @@ class TestWhoIsNotLetIn:
         hospital = federation.member()
         before = federation.ask(hospital)
         fingerprint = hospital.identity.fingerprint
-        corrected = federation.enrollment.approve("North", fingerprint=fingerprint, teachers=7)
+        corrected = federation.enrollment.approve("North", words=spoken(fingerprint), teachers=7)
         assert (corrected.state, corrected.teachers) == ("member", 7)
         after = federation.ask(hospital)
         assert (before.teachers, after.teachers) == (10, 7)
@@ -352,7 +352,7 @@ class TestWhoIsNotLetIn:
         federation.revoke("North")
         assert federation.ask(hospital).teachers == 0
         with pytest.raises(EnrollmentError):
-            federation.enrollment.approve("North", fingerprint=fingerprint, teachers=7)
+            federation.enrollment.approve("North", words=spoken(fingerprint), teachers=7)
 
     def test_the_operator_sees_when_a_hospital_asked_and_by_how_much_its_clock_is_wrong(
         self, federation: Federation
@@ -465,7 +465,7 @@ class TestWhoIsNotLetIn:
         assert invitation.party == composed
         hospital = Hospital(composed)
         federation.join(hospital, invitation)
-        federation.enrollment.approve(typed, fingerprint=hospital.identity.fingerprint)
+        federation.enrollment.approve(typed, words=spoken(hospital.identity.fingerprint))
         assert federation.enrollment.revoke(typed).name == composed
 
     @pytest.mark.parametrize("name", ["NORTH Clinic", "North  Clinic", "north clinic"])
@@ -630,7 +630,7 @@ class TestWithoutASuperLink:
 
     def approve(self, federation: Federation, hospital: Hospital) -> None:
         federation.enrollment.approve(
-            hospital.name, fingerprint=hospital.identity.fingerprint, teachers=7
+            hospital.name, words=spoken(hospital.identity.fingerprint), teachers=7
         )
 
     def test_a_member_is_let_in_once_somebody_serves(self, federation: Federation) -> None:

@@ -15,7 +15,6 @@ import pytest
 from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.operator import evaluate, evaluation_of
 from coordinator.runs.asked_evaluation import AskedEvaluation
-from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.request import RunRequest
 from coordinator.runs.stages import BatchStage
@@ -133,7 +132,7 @@ def test_an_evaluation_goes_from_its_price_to_the_scores(
     assert federation.coordinator.queries("first")  # other documents do not disturb
     run = federation.work(NAME)
     assert (run.state, run.reason) == (RunState.DONE, "")
-    folder = results_of(federation.coordinator.home, NAME)
+    folder = federation.coordinator.home.results(NAME)
     record = read_run(folder)
     found, price = record.metrics.evaluation, record.privacy.evaluation
     assert found is not None
@@ -159,7 +158,7 @@ def test_an_evaluation_goes_from_its_price_to_the_scores(
     assert "own patients</h2>" in public
     assert "by age" in public
     assert check_transcript(folder).is_good
-    before = results_of(federation.coordinator.home, "first")
+    before = federation.coordinator.home.results("first")
     assert read_run(before).metrics.evaluation is None
     assert (before / "labels.csv").read_bytes() == (folder / "labels.csv").read_bytes()
     options = ("--epsilon", 2, "--places", 1000, "--by", "age")

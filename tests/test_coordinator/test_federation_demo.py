@@ -26,7 +26,7 @@ import pytest
 
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
-from coordinator.people import Role
+from coordinator.people.people import Role
 from party.owner import open_records
 from party.site.site import Site
 from pate_fed.wording import epsilon_text

@@ -13,7 +13,6 @@ from coordinator.cli import following
 from coordinator.errors import RunQueueError
 from coordinator.runs import results, write_up
 from coordinator.runs.later_steps import NO_STUDENT, attempt
-from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import Run, RunState
 from coordinator.runs.transcripts import check_transcript
 from coordinator.simulation import run as simulation
@@ -96,7 +95,7 @@ def test_a_run_whose_later_step_fails_is_done_and_exported(
     assert run.state is RunState.DONE
     assert run.reason
     assert SECRET not in run.reason
-    folder = results_of(federation.coordinator.home, "first")
+    folder = federation.coordinator.home.results("first")
     require_results(folder, fault, labels=4)
     assert [path.name for path in folder.parent.iterdir()] == ["results"]
     for private in (True, False):
@@ -180,10 +179,10 @@ def test_results_that_find_no_room_are_written_once_there_is_some_without_a_hosp
         patch.setattr("pate_fed.report.run_directory.publish", failing(full))
         with pytest.raises(RunDirectoryError):
             federation.work()
-    assert not results_of(federation.coordinator.home, "first").exists()
+    assert not federation.coordinator.home.results("first").exists()
     federation.away.update(federation.hospitals)
     assert federation.work().state is RunState.DONE
-    folder = results_of(federation.coordinator.home, "first")
+    folder = federation.coordinator.home.results("first")
     check_transcript(folder)
     record = read_run(folder)
     assert (len(record.labels), record.metrics.student is None) == (4, False)
@@ -221,7 +220,7 @@ def test_a_training_that_ends_the_process_each_time_is_given_up(
             federation.work()
     run = federation.work()
     assert (run.state, "cut off 3 times" in run.reason) == (RunState.DONE, True)
-    folder = results_of(federation.coordinator.home, "first")
+    folder = federation.coordinator.home.results("first")
     assert read_run(folder).metrics.student is None
     assert [path.name for path in folder.parent.iterdir()] == ["results"]
 
@@ -248,7 +247,7 @@ def test_who_follows_such_a_run_gets_exit_code_0_and_the_reason(
     assert ended.code == 0
     assert ended.json["state"] == "done"
     assert "PF-490: a RuntimeError" in ended.json["reason"]
-    require_results(results_of(federation.coordinator.home, "first"), fault, labels=4)
+    require_results(federation.coordinator.home.results("first"), fault, labels=4)
     assert ended.json["progress"]["answered"] == 4 < QUERIES
 
 

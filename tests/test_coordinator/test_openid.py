@@ -24,8 +24,8 @@ from starlette.testclient import TestClient
 from coordinator.errors import HomeError, PersonError
 from coordinator.federation.home import OPENID_SECRET, OPENID_VARIABLE, OpenIdSettings
 from coordinator.operator import Coordinator
-from coordinator.people import Role
 from coordinator.people.openid import is_safe_address
+from coordinator.people.people import Role
 from pate_fed.errors import MissingExtraError
 from tests.support.command import Command, pate_fed
 from tests.support.console import browser, form_token, newest_acts, opened

@@ -10,7 +10,7 @@ import pytest
 
 from coordinator import operator
 from coordinator.operator import Coordinator
-from coordinator.people import Role
+from coordinator.people.people import Role
 from tests.support.console import add_hospitals, add_runs, browser, opened
 
 NOTHING = "Nothing needs you now"

@@ -71,7 +71,6 @@ def undisturbed(kind: str, form: str) -> MortalFederation:
     with TemporaryDirectory() as folder:
         federation = started(Path(folder), kind, form)
         federation.work()
-        federation.journal.close()
     return federation
 
 
@@ -125,7 +124,6 @@ def die_and_go_on(folder: Path, kind: str, form: str, place: int) -> None:
     kill_once(federation, place)
     federation.live()
     assert federation.lives == 2
-    federation.journal.close()
     check(federation, kind, form)
 
 
@@ -178,7 +176,6 @@ class TestEveryStage:
         federation.is_fatal = is_fatal
         federation.live()
         assert federation.lives > 3
-        federation.journal.close()
         check(federation, kind, form)
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from coordinator.runs import worker
-from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.stages import BatchStage
 from pate_fed.accounting import EntryState
@@ -33,7 +32,7 @@ def made(folder: Path, form: str) -> Worked:
 
 
 def table(federation: Worked, name: str) -> dict[str, Any]:
-    folder = results_of(federation.coordinator.home, "first")
+    folder = federation.coordinator.home.results("first")
     found: dict[str, Any] = json.loads((folder / name).read_text())
     return found
 
@@ -112,7 +111,7 @@ class TestInteractive:
         assert exchanges["per_batch"] == {"additive": 2, "masked": 4}[form]
         self.require_sound(federation)
         assert table(federation, "privacy.json")["mechanism"]["confidence"] == 0.6
-        report = results_of(federation.coordinator.home, "first") / "report.html"
+        report = federation.coordinator.home.results("first") / "report.html"
         assert "Interactive Threshold-GNMax" in report.read_text(encoding="utf-8")
         federation.coordinator.close()
 

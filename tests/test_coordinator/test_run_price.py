@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy import delete
 
 from coordinator.database.federation_schema import AnswerRow
-from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.request import RunRequest
 from coordinator.runs.run_price import RunPrice, price_line, price_of_run
@@ -48,9 +47,9 @@ def test_a_run_of_answered_rows_alone_is_free(federation: Worked) -> None:
     request = draft(federation, FIRST)
     found = quote(federation, request)
     assert (request.answered, request.epsilon, found.public.epsilon) == (FIRST, 0.0, 0.0)
-    assert [one.epsilon for one in found.hospitals] == [0.0] * 3
-    assert re.findall(r"\d+", found.free_words) == [str(FIRST)] * 2
-    assert price_line(request).endswith(found.free_words)
+    assert found.epsilons == (0.0,) * 3
+    assert re.findall(r"\d+", found.request.free_words) == [str(FIRST)] * 2
+    assert price_line(request).endswith(found.request.free_words)
 
 
 @pytest.mark.parametrize(
@@ -65,10 +64,9 @@ def test_only_new_rows_cost_something(federation: Worked, changed: dict[str, Any
     request = draft(federation, ALL, **changed)
     found = quote(federation, request)
     assert (request.answered, request.terms.caps.most.asks) == (FIRST, ALL - FIRST)
-    assert found.public.epsilon is not None
     whole = run_price(with_other(request.terms, **dict.fromkeys(CAPS, ALL)))
     assert 0 < found.public.epsilon == request.epsilon < whole.epsilon
-    assert [one.epsilon for one in found.hospitals] == [request.epsilon] * 3
+    assert found.epsilons == (request.epsilon,) * 3
 
 
 def test_a_budget_is_spent_on_new_rows_alone(federation: Worked) -> None:
@@ -88,7 +86,7 @@ def test_a_run_states_no_other_number_than_its_quote(federation: Worked) -> None
     assert run.progress.from_store == FIRST
     assert run.progress.epsilon == found.public.epsilon
     assert run.progress.share == pytest.approx(1.0)
-    privacy = read_run(results_of(federation.coordinator.home, "second")).privacy
+    privacy = read_run(federation.coordinator.home.results("second")).privacy
     assert privacy.runs[-1].epsilon == found.public.epsilon
     assert quote(federation, draft(federation, ALL)).public.epsilon == 0.0
 

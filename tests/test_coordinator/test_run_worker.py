@@ -27,10 +27,10 @@ from coordinator.errors import (
     RunQueueError,
     RunRequestError,
 )
-from coordinator.federation.enrollment import NodeInside
+from coordinator.federation.enrollment import NodeAtLink
 from coordinator.operator import Coordinator
 from coordinator.runs.labeling import deciding
-from coordinator.runs.open_run import RUN_LIFETIME_S, results_of
+from coordinator.runs.open_run import RUN_LIFETIME_S
 from coordinator.runs.query_states import QueryState
 from coordinator.runs.queue import PAUSE, Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest
@@ -61,7 +61,7 @@ from tests.support.worked import QUERIES, KilledError, Worked, die_at
 
 
 def privacy_of(federation: Worked, name: str = "first") -> dict[str, Any]:
-    folder = results_of(federation.coordinator.home, name)
+    folder = federation.coordinator.home.results(name)
     found: dict[str, Any] = json.loads((folder / "privacy.json").read_text())
     return found
 
@@ -84,7 +84,7 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
     assert run.progress.answered == QUERIES
     require_sound(federation)
     assert federation.charges() == [[EntryState.COMMITTED] * 3] * 3
-    folder = results_of(federation.coordinator.home, "first")
+    folder = federation.coordinator.home.results("first")
     metrics = json.loads((folder / "metrics.json").read_text())
     privacy = json.loads((folder / "privacy.json").read_text())
     assert (metrics["simulated"], privacy["simulated"]) == (False, False)
@@ -115,7 +115,7 @@ def test_every_mechanism_with_a_price_can_be_deployed(federation: Worked, mechan
     run = federation.work()
     assert run.state in {RunState.DONE, RunState.INCOMPLETE}, run.reason
     assert run.progress.answered + run.progress.refused > 0
-    folder = results_of(federation.coordinator.home, "first")
+    folder = federation.coordinator.home.results("first")
     privacy = json.loads((folder / "privacy.json").read_text())
     assert privacy["mechanism"]["name"] == mechanism
     assert SPECS[mechanism].title in (folder / "report.html").read_text(encoding="utf-8")
@@ -129,7 +129,7 @@ def test_results_that_a_killed_life_left_half_written_are_written_anew(
     federation: Worked,
 ) -> None:
     federation.ask()
-    place = results_of(federation.coordinator.home, "first")
+    place = federation.coordinator.home.results("first")
     place.mkdir(parents=True)  # as it is between the name and what takes its place
     left = place.with_name(f".{place.name}.partial-abc")
     left.mkdir()
@@ -251,8 +251,8 @@ class Door:
     def unregister(self, node_id: int) -> None:
         """Nobody is put out."""
 
-    def nodes(self) -> tuple[NodeInside, ...]:
-        return ()
+    def nodes(self) -> list[NodeAtLink]:
+        return []
 
 
 @sampled()
@@ -500,7 +500,7 @@ def test_a_run_in_which_a_hospital_was_restarted_is_set_up_anew_and_ends_whole(
     assert run.progress.void == 0
     for states in federation.charges():  # who never heard how its last batch ended was told
         assert states == [EntryState.COMMITTED] * 3
-    folder = results_of(federation.coordinator.home, "first")
+    folder = federation.coordinator.home.results("first")
     warnings = json.loads((folder / "metrics.json").read_text())["warnings"]
     [said] = [line for line in warnings if line.startswith("The run was set up anew")]
     assert NAMES[1] in said
@@ -836,7 +836,7 @@ def test_what_was_answered_once_is_answered_from_the_store(federation: Worked) -
     assert (federation.charges(), ledgers(federation)) == before
     names = ("from_store", "asked", "answered", "batches", "exchanges", "epsilon")
     assert [getattr(run.progress, name) for name in names] == [QUERIES, QUERIES, QUERIES, 0, 0, 0.0]
-    folder = results_of(federation.coordinator.home, "second")
+    folder = federation.coordinator.home.results("second")
     with (folder / "labels.csv").open() as file:
         assert {row["drawn_in"] for row in csv.DictReader(file)} == {"first"}
     metrics = json.loads((folder / "metrics.json").read_text())
@@ -865,7 +865,7 @@ def test_a_run_asks_only_what_no_earlier_run_asked(federation: Worked) -> None:
     assert run.progress.void == 0
     known = federation.labels()
     assert federation.labels("second").items() > known.items()
-    folder = results_of(federation.coordinator.home, "second")
+    folder = federation.coordinator.home.results("second")
     with (folder / "labels.csv").open() as file:
         drawn = {int(row["query_id"]): row["drawn_in"] for row in csv.DictReader(file)}
     assert drawn == {
@@ -896,7 +896,7 @@ def test_the_number_counts_every_run_whose_labels_are_used(federation: Worked) -
     assert formal["epsilon"] >= total
     assert second["delta"] == pytest.approx(1e-6 + second["budget"]["delta"])
     epsilon, delta = epsilon_text(formal["epsilon"]), delta_text(second["delta"])
-    folder = results_of(federation.coordinator.home, "second")
+    folder = federation.coordinator.home.results("second")
     card = (folder / "student" / "model_card.md").read_text()
     assert f"| epsilon | {epsilon}, rounded up |\n| delta | {delta} |" in card
     report = (folder / "report.html").read_text()
@@ -924,13 +924,13 @@ def test_a_run_without_an_answer_says_so_and_a_later_student_learns_from_its_que
     assert run.state is RunState.DONE
     assert run.reason.startswith("PF-109: ")
     assert not lessons
-    record = read_run(results_of(federation.coordinator.home, "first"))
+    record = read_run(federation.coordinator.home.results("first"))
     assert record.metrics.student is None
     assert "student/student.json" not in record.digests
     said = " ".join(render_summary(record.metrics, record.privacy, "first").split())
     assert "student none" in said
     assert privacy_of(federation)["views"]["public"]["epsilon"] is not None
-    told = (results_of(federation.coordinator.home, "first") / "report.html").read_text("utf-8")
+    told = (federation.coordinator.home.results("first") / "report.html").read_text("utf-8")
     assert "Test the student" not in told
     refused = set(federation.labels())
     federation.ask("second", select="all", queries=None)
@@ -1096,7 +1096,7 @@ def test_a_run_that_has_expired_ends_and_spends_nothing_more(
     assert federation.charges() == [[EntryState.COMMITTED] * batches] * 3
     assert [list(one.asked) for one in federation.hospitals.values()] == before
     if batches:
-        folder = results_of(federation.coordinator.home, "first")
+        folder = federation.coordinator.home.results("first")
         warnings = json.loads((folder / "metrics.json").read_text())["warnings"]
         assert warnings
 
@@ -1263,7 +1263,7 @@ def test_queries_that_a_hospital_refuses_are_skipped_and_listed_and_the_rest_is_
     assert NAMES[1] in run.reason
     assert set(federation.labels()) == set(asked) - set(burnt)
     _, found = federation.coordinator.queries("first")
-    refused = {one.place: one.parties for one in found if one.state is QueryState.REFUSED}
+    refused = {one.query_id: one.refused_by for one in found if one.state is QueryState.REFUSED}
     assert refused == dict.fromkeys(sorted(burnt), (NAMES[1],))
     assert sum(one.state is QueryState.ANSWERED for one in found) == QUERIES - 3
     with click.Context(click.Command("show")):

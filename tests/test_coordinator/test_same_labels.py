@@ -24,7 +24,7 @@ import pytest
 from numpy.typing import NDArray
 
 from coordinator.operator import Coordinator
-from coordinator.people import Role
+from coordinator.people.people import Role
 from coordinator.simulation import simulated_federation as simulation
 from coordinator.simulation.chance import Chance
 from coordinator.simulation.simulated_hospitals import Hospital as SimulatedHospital
@@ -255,7 +255,7 @@ def test_from_an_invitation_in_a_browser_to_the_labels_of_a_simulation_with_the_
         olga = Operator(page)
         olga.sign_in("Olga", keys["Olga"])
         federation.enroll(invite=olga.invite, approve=olga.approve)
-        assert len([one for one in coordinator.members() if one.state == "member"]) == 3
+        assert len([one for one in coordinator.enrollment.parties() if one.state == "member"]) == 3
         olga.ask(public, coordinator)
         run = coordinator.queue.find("same")
         assert (run.state.value, run.reason) == ("done", "")

@@ -16,7 +16,6 @@ import pytest
 from coordinator import service as service_module
 from coordinator.errors import SuperLinkError
 from coordinator.runs import results
-from coordinator.runs.open_run import results_of
 from coordinator.runs.queue import Progress, RunState
 from coordinator.runs.stages import BatchStage
 from coordinator.service import _MOST_FAILURES, Service
@@ -266,7 +265,7 @@ def failwriting(
     writes = results.write_results
 
     def write(out: Path, **given: Any) -> None:
-        if out == results_of(served.service.home, "first"):
+        if out == served.service.home.results("first"):
             tries.append("first")
             raise error()
         writes(out, **given)
@@ -379,7 +378,7 @@ def test_a_run_that_is_told_to_stop_ends_with_what_it_gave_though_flower_never_a
     served.wait_until("first", RunState.STOPPED)
     run = served.queue.find("first")
     assert (run.progress.answered, "ConnectionError" in run.reason) == (4, True)
-    assert results_of(served.service.home, "first").is_dir()
+    assert served.service.home.results("first").is_dir()
 
 
 @pytest.mark.slow

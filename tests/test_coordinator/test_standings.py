@@ -17,7 +17,7 @@ from coordinator import operator
 from coordinator.cli.following import follow
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.operator import Coordinator
-from coordinator.people import Role
+from coordinator.people.people import Role
 from coordinator.runs.queue import RunState
 from coordinator.runs.run_hospitals import HospitalAnswer, HospitalState
 from coordinator.runs.stages import BatchStage
@@ -125,7 +125,9 @@ def test_a_standing_says_what_a_run_has_of_a_hospital(
 def test_who_went_offline_after_a_decision_has_both() -> None:
     away = party("North", seen_at=NOW - 2 * QUIET)
     found = standing(away, HospitalAnswer("", EARLIER))
-    assert (found.state, found.decision, found.decided_at) == (
+    said = found.answer
+    assert said is not None
+    assert (found.state, said.decision, said.decided_at) == (
         HospitalState.OFFLINE,
         HospitalState.APPROVED,
         EARLIER,
@@ -147,7 +149,7 @@ def test_a_name_that_is_part_of_another_is_another_hospital(coordinator: Coordin
         state=RunState.WAITING,
         reason="waits for the people of Nordost [PF-322]",
     )
-    by_name = {one.name: one.identity.fingerprint for one in coordinator.members()}
+    by_name = {one.name: one.identity.fingerprint for one in coordinator.enrollment.parties()}
     answers = {by_name["Nordost"]: HospitalAnswer("PF-322"), by_name["Ost"]: HospitalAnswer()}
     coordinator.queue.hospitals.note_answers("first", answers)
     run = coordinator.queue.find("first")
@@ -162,7 +164,7 @@ def test_a_hospital_that_came_again_under_its_name_has_a_standing_of_its_own(
 ) -> None:
     add_hospitals(coordinator, "North")
     add_runs(coordinator, "first", hospitals=("North",), state=RunState.WAITING)
-    [old] = coordinator.members()
+    [old] = coordinator.enrollment.parties()
     coordinator.queue.hospitals.note_answers("first", {old.identity.fingerprint: HospitalAnswer()})
     coordinator.revoke("North")
     add_hospitals(coordinator, "North")
@@ -187,7 +189,7 @@ def test_all_doors_show_the_same_of_every_hospital_at_once(
     names = ("East", "North", "South", "West")
     add_hospitals(coordinator, *names)
     add_runs(coordinator, "first", hospitals=names, state=RunState.WAITING)
-    party = {one.name: one.identity.fingerprint for one in coordinator.members()}
+    party = {one.name: one.identity.fingerprint for one in coordinator.enrollment.parties()}
     coordinator.queue.hospitals.note_answers(
         "first",
         {
@@ -235,7 +237,7 @@ def test_all_doors_show_the_same_of_every_hospital_at_once(
 def test_following_a_run_tells_each_hospital_that_moves_once(coordinator: Coordinator) -> None:
     add_hospitals(coordinator, "North", "South")
     add_runs(coordinator, "first", hospitals=("North", "South"), state=RunState.WAITING)
-    party = {one.name: one.identity.fingerprint for one in coordinator.members()}
+    party = {one.name: one.identity.fingerprint for one in coordinator.enrollment.parties()}
     steps: list[Callable[[], object]] = [
         lambda: coordinator.queue.hospitals.note_answers(
             "first", {party["North"]: HospitalAnswer("PF-322", EARLIER)}
@@ -339,7 +341,7 @@ def test_a_run_that_has_begun_waits_for_a_hospital_that_rejects_it_and_says_so(
     run = federation.work()
     assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
     assert (seen[0].state, seen[0].code) == (HospitalState.REJECTED, "PF-328")
-    assert (seen[0].since, seen[0].words) == (EARLIER, "no longer")
+    assert (seen[0].since, seen[0].answer.words) == (EARLIER, "no longer")
     federation.coordinator.close()
 
 
@@ -415,7 +417,7 @@ def test_hospitals_decide_in_parallel_while_one_is_off_and_it_is_asked_once_it_i
         began = time.time()
         found = wait_for(federation, North="approved", South="offline", West="rejected")
         west = found["West"]
-        assert (west.code, west.words) == ("PF-328", "Ethikkommission")
+        assert (west.code, west.answer.words) == ("PF-328", "Ethikkommission")
         assert west.since is not None
         assert abs(west.since.timestamp() - began) < 60
         assert "secret" not in json.dumps([one.as_table() for one in found.values()])

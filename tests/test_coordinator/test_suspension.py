@@ -32,7 +32,7 @@ def fresh(tmp_path: Path) -> Iterator[Coordinator]:
 
 
 def is_suspended(federation: Worked) -> bool:
-    return any(one.state == "suspended" for one in federation.coordinator.members())
+    return any(one.state == "suspended" for one in federation.coordinator.enrollment.parties())
 
 
 def states(federation: Worked) -> set[EntryState]:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.federation.enrollment import NodeAtLink
 from coordinator.federation.home import FederationHome
 from coordinator.flower.superlink import arguments
 from coordinator.flower.superlink_child import SuperLinkChild
-from coordinator.flower.superlink_client import NodeAtLink
 from coordinator.operator import Coordinator
 from party.errors import JoinError
 from party.flower.executor import supernode_command
@@ -165,7 +165,7 @@ def test_an_invitation_is_good_for_one_hospital_once(served: Served) -> None:
     with pytest.raises(JoinError):
         served.join(served.site("West", invitation), served.coordinator.invite("East").token)
     assert served.join(first, invitation.token) == "requested"  # its own answer was lost
-    asked = [one for one in served.coordinator.members() if one.name == "South"]
+    asked = [one for one in served.coordinator.enrollment.parties() if one.name == "South"]
     assert [one.identity.fingerprint for one in asked] == [first.identity.fingerprint]
 
 
@@ -173,7 +173,7 @@ def test_an_invitation_that_expired_is_refused(served: Served) -> None:
     invitation = served.coordinator.invite("Late", lifetime=timedelta(milliseconds=1))
     with pytest.raises(JoinError):
         served.join(served.site("Late", invitation), invitation.token)
-    assert "Late" not in [one.name for one in served.coordinator.members()]
+    assert "Late" not in [one.name for one in served.coordinator.enrollment.parties()]
 
 
 def test_an_invitation_of_another_federation_is_refused_and_trusts_nobody_here(
@@ -187,7 +187,7 @@ def test_an_invitation_of_another_federation_is_refused_and_trusts_nobody_here(
     ours = replace(here, ca_certificate=served.home.ca_certificate.decode())
     with pytest.raises(JoinError):  # nor does it answer for that coordinator's key
         served.join(served.site("Guest", ours), ours.token)
-    assert "Guest" not in [one.name for one in served.coordinator.members()]
+    assert "Guest" not in [one.name for one in served.coordinator.enrollment.parties()]
 
 
 APP = """

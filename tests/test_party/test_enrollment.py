@@ -93,6 +93,12 @@ def test_a_lie_is_a_coded_error(meeting: Meeting, lie: Callable[[Membership], Me
         meeting.ask(wire.sign(lie(meeting.answer), meeting.coordinator).frame)
 
 
+@pytest.mark.parametrize("state", ["requested", "member", "suspended", "revoked"])
+def test_every_state_of_a_membership_is_heard(meeting: Meeting, state: str) -> None:
+    frame = wire.sign(replace(meeting.answer, state=state), meeting.coordinator).frame
+    assert meeting.ask(frame).state == state
+
+
 def test_another_signature_is_refused(meeting: Meeting) -> None:
     with pytest.raises(JoinError):
         meeting.ask(wire.sign(meeting.answer, SigningIdentity.generate()).frame)

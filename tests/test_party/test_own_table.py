@@ -51,7 +51,7 @@ class TestWhatIsShown:
             (LABEL, "label"),
         ]
         assert summary.classes == (("no", 40), ("yes", 40))
-        assert summary.digest == hashlib.sha256(table.read_bytes()).hexdigest()
+        assert summary.sha256 == hashlib.sha256(table.read_bytes()).hexdigest()
         assert summary.notes == ()
 
     @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ class TestRegistered:
     def test_it_is_read_again(self, site: Site, table: Path) -> None:
         site, summary = add(site, table, label=LABEL, patient_id=PATIENT)
         opened = Site.open(site.folder)
-        assert opened.settings.data.digest == summary.digest
+        assert opened.settings.data.digest == summary.sha256
         assert len(read_registered(opened).lines) == 80
 
     def test_a_changed_table_is_refused(self, site: Site, table: Path) -> None:

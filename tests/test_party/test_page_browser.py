@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordinator.operator import Coordinator
-from coordinator.people import Role
+from coordinator.people.people import Role
 from coordinator.runs.queue import Run, RunState
 from coordinator.runs.worker import RunWorker
 from coordinator.runs.worker_resources import WorkerResources

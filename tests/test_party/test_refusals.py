@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from party.decision.refusals import MOST_A_DAY, Refusals
+from party.decision.decision_log import MOST_A_DAY, Refusals
 from party.storage import PartyDatabase, SiteAuditLog
 from party.storage.site_audit_log import SiteAct
 

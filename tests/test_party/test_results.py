@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.database import AttemptRow
+from coordinator.database.federation_schema import AttemptRow
 from coordinator.federation.home import utc_now
 from coordinator.runs.queue import RunQueue
 from party.errors import JoinError, ResultsError

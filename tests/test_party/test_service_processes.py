@@ -30,6 +30,7 @@ from party.site.joining import CoordinatorDoor
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import read_status
 from protocols import wire
+from protocols.fingerprint_words import spoken
 from tests.support.federation import holds_vector, kinds
 from tests.support.hospital_services import (
     Hospitals,
@@ -117,7 +118,7 @@ class Deployed:
                     door.join(token)
                 enrollment.approve(
                     site.membership().settings.party,
-                    fingerprint=site.identity.public.fingerprint,
+                    words=spoken(site.identity.public.fingerprint),
                 )
             enrollment.settle(self.client)
 

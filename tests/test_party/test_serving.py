@@ -27,6 +27,7 @@ from party.site.site import Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import Status, read_status
 from protocols import wire
+from protocols.fingerprint_words import spoken
 from tests.support.hospital_services import decide_budget
 from tests.support.hospital_site import LABEL, PATIENT, write_own_table
 from tests.support.loopback_home import environment, free_ports, installed, launched, make_home
@@ -73,7 +74,7 @@ class Link:
             joined = made.memberships[-1]
             with closing(CoordinatorDoor(joined, clock=time.time)) as door:
                 door.join(invitation.token)
-            enrollment.approve("North", fingerprint=made.identity.public.fingerprint)
+            enrollment.approve("North", words=spoken(made.identity.public.fingerprint))
             enrollment.settle(self.client)
         return made
 

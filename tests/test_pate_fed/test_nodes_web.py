@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coordinator.console import form_input
-from coordinator.people import Role
+from coordinator.people.people import Role
 from party.errors import PageError, PartyError
 from party.owner import opened_records
 from party.page import pages_app as page

@@ -7,7 +7,6 @@ it is released. It stays charged, unless the settlement proves that its sum neve
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,6 @@ from coordinator.runs.labeling.messenger import Messenger
 from coordinator.runs.stages import BatchStage
 from pate_fed.charges import outcomes_of
 from pate_fed.errors import InvalidParameterError, PateFedError, RowSumError
-from pate_fed.mechanisms import Mechanism
 from pate_fed.releases import NoisyRelease
 from pate_fed.terms import BatchTerms
 from pate_fed.votes import NoisyHistogram, SummedHistogram
@@ -39,15 +37,6 @@ from protocols.rounds import PlanClaim
 from protocols.values import encode_value
 
 Failure = ProtocolError | CoordinatorError | PateFedError
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A batch that is being answered."""
-
-    batch: StoredBatch
-    terms: BatchTerms = field(repr=False)
-    rule: Mechanism = field(repr=False)
 
 
 class Batches:
@@ -70,35 +59,25 @@ class Batches:
         self._on_stage = context.job.on_stage
         asked = self._store.asked()
         self._next = max(asked, default=-1) + 1
-        self._asked = {
+        self.asked = {
             index
             for each in asked.values()
             if each.state is not BatchState.FREED
             for index in each.indices
         }
         # Hospitals count void batches from the setup.
-        self._voids = len({each.plan.batch for each in self._round.settled if not each.is_released})
+        self.voids = len({each.plan.batch for each in self._round.settled if not each.is_released})
         self._is_unfinished = context.was_resumed
         if not context.was_resumed and any(
             each.state is BatchState.OPEN for each in asked.values()
         ):
             raise RunDamagedError("every batch of an earlier setup must be settled")
 
-    @property
-    def asked(self) -> frozenset[int]:
-        """Positions in the pool that this run may not ask again."""
-        return frozenset(self._asked)
-
-    @property
-    def voids(self) -> int:
-        """Void batches so far."""
-        return self._voids
-
     def require_askable(self, indices: tuple[int, ...]) -> None:
         """Raise InvalidParameterError if one of these may not be asked now."""
         if self._is_unfinished:
             raise InvalidParameterError("the last batch must be finished before another")
-        if not self._asked.isdisjoint(indices):
+        if not self.asked.isdisjoint(indices):
             raise InvalidParameterError("no query may be asked twice")
 
     def ask(
@@ -119,7 +98,7 @@ class Batches:
             self._store.save_asked(reserved, asked)
             self._collector.plan(asked.number, terms.as_record(), words=terms.words)
         self._next += 1
-        self._asked.update(indices)
+        self.asked.update(indices)
         self._on_stage(BatchStage.PLANNED)
         return self._answer(asked)
 
@@ -141,9 +120,8 @@ class Batches:
     def _answer(self, batch: StoredBatch) -> NoisyRelease:
         """Finish a reserved batch, in any state."""
         rule = self._decider.rule_for(batch.indices, batch.predictions)
-        asked = _Asked(batch, self._terms_of(batch), rule)
         try:
-            release = self._decider.decide(self._open(asked), rule=asked.rule, left=batch.left)
+            release = self._decider.decide(self._open(batch), rule=rule, left=batch.left)
         except (RunStateError, DatabaseError) as error:
             # Nobody knows the state on disk: only a restart tells. The batch stays as it is.
             traceback.clear_frames(error.__traceback__)
@@ -166,10 +144,10 @@ class Batches:
             self._context.terms, batch.indices, digest_of_predictions(batch.predictions)
         )
 
-    def _open(self, asked: _Asked) -> SummedHistogram | NoisyHistogram:
+    def _open(self, batch: StoredBatch) -> SummedHistogram | NoisyHistogram:
         """Ask a batch, and open the sum of its vectors."""
-        terms = asked.terms
-        self._collector.plan(asked.batch.number, terms.as_record(), words=terms.words)
+        terms = self._terms_of(batch)
+        self._collector.plan(batch.number, terms.as_record(), words=terms.words)
         words = self._collector.collect()
         return self._decider.open(words, queries=len(terms.indices), places=self._collector.places)
 
@@ -195,10 +173,10 @@ class Batches:
             settled = ledger.cancel(entry_id) if comes_back else ledger.forfeit(entry_id)
             self._store.save_void(settled, batch=batch.number, is_freed=is_freed)
         self._on_stage(BatchStage.VOID_STORED)
-        self._voids += 1
+        self.voids += 1
         self._is_unfinished = False
         if is_freed:
-            self._asked.difference_update(batch.indices)
+            self.asked.difference_update(batch.indices)
         must = "every party must keep to the protocol for a batch to be released"
         got = f"{error.must}, got {error.got or 'another'}"
         reservation = "cancelled" if comes_back else "forfeited"

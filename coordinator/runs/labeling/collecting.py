@@ -13,12 +13,7 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.errors import (
-    PartyFailedError,
-    PartyRefusedError,
-    RunDamagedError,
-    RunEndedError,
-)
+from coordinator.errors import PartyFailedError, PartyRefusedError, RunDamagedError, RunEndedError
 from coordinator.runs.labeling.blame import traced_row_words
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Failures, Messenger, require_no
@@ -90,13 +85,14 @@ class SumCollector:
         open_plan = self._round.open_plan
         if not open_plan.may_open:
             raise RunEndedError("a batch must not be void already", "one before a restart")
-        self._messenger.expect_vectors(open_plan.plan.words)
+        self._messenger.words = open_plan.plan.words
         # Where the sum needs every party, a refusal of this very plan proves that it never opens.
         left_out = self.left_out if self._form.survives_dropouts else {}
         asked = tuple(seat for seat in self._round.seats if seat not in left_out)
         failures = self._messenger.tell(open_plan.frame, only=asked)
         if self._context.was_resumed and failures:
-            failures = self._tell_bare(open_plan.frame, failures)
+            # A restarted party, too, knows only its stored y, and cannot place some settlements.
+            failures = self._messenger.exchange({seat: [open_plan.frame] for seat in failures})
         failures = self._wait(open_plan.frame, failures)
         for seat, failure in failures.items():
             if failure.cause == KeysGoneError.code:
@@ -136,14 +132,6 @@ class SumCollector:
     def places(self) -> tuple[int, ...]:
         """Seats, by number, of the parties whose vectors are in the sum."""
         return tuple(self._round.seats.index(seat) for seat in self._round.batch.survivors)
-
-    def _tell_bare(self, plan: bytes, failed: Failures) -> Failures:
-        """Send a plan once more to the failed parties alone.
-
-        A restarted party, too, knows only its stored y of the run, and cannot place some
-        settlements.
-        """
-        return self._messenger.exchange({seat: [plan] for seat in failed})
 
     def _wait(self, plan: bytes, failures: Failures) -> Failures:
         """Send a plan again to silent parties, unchanged, while there is hope and time.

@@ -16,13 +16,7 @@ from pate_fed.accounting import Outcomes
 from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.charges import mechanism_of, noise_of
 from pate_fed.errors import InvalidParameterError
-from pate_fed.mechanisms import (
-    CoordinatorNoise,
-    GaussianMax,
-    HearsStudent,
-    Mechanism,
-    RandomBytes,
-)
+from pate_fed.mechanisms import CoordinatorNoise, GaussianMax, HearsStudent, Mechanism, RandomBytes
 from pate_fed.opened_sums import open_noisy_sum, open_sum
 from pate_fed.releases import NoisyRelease
 from pate_fed.terms import RunTerms

@@ -51,12 +51,8 @@ class LabelingJob:
             simulation. It must not repeat bytes from before a crash. Not used where the parties
             add the noise.
         clock: Unix time, in seconds.
-        sleep: Waits for so many seconds.
-        journal: Stores the round's steps.
         owed: By fingerprint, settlements of earlier setups that a party may have missed.
-        on_stage: Called at every point where a run may be stopped; for tests.
         lifetime_s: Seconds after which the run and its plans expire.
-        suite: Sealing suite of the run, the same for all.
         patience_s: Seconds for which a batch waits for a silent party, but no longer than its plan
             is valid.
         meter: Makes what adds up the cost on the actual votes, in a simulation. A deployment has no

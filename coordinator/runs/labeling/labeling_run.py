@@ -23,7 +23,7 @@ from coordinator.runs.labeling.messenger import (
     require_no,
 )
 from coordinator.runs.labeling.node_finder import NodeFinder
-from coordinator.runs.labeling.roster import Member, Roster, in_seat_order
+from coordinator.runs.labeling.roster import Roster, in_seat_order
 from coordinator.runs.stages import BatchStage
 from pate_fed.accounting import NO_OUTCOMES, Outcomes
 from pate_fed.accounting.costs import PerInstanceCost
@@ -43,7 +43,6 @@ class BatchReadiness:
     Attributes:
         unready: Refusal codes by name of each party that would not answer at all, "" for a silent
             one, in seat order.
-        can_do_without: Whether a batch can do without these parties.
         refused: By position in the pool, names of the parties that would not answer a query: they
             answered it, or one close to it, before.
     """
@@ -112,7 +111,6 @@ class LabelingRun:
     def _agree(
         self, job: LabelingJob, *, meter: MakeMeter | None
     ) -> tuple[RunTerms, RunStore, Roster]:
-        """Make the objects of a round: the terms, their mechanism, store and roster."""
         seated = in_seat_order(job.members)
         terms = job.terms(seated)
         self._decider = Decider(terms, noise_bytes=job.noise_bytes, meter=meter)
@@ -120,10 +118,10 @@ class LabelingRun:
         return terms, store, Roster(seated, store.statements.frames())
 
     def _compose(self, context: RunContext) -> None:
-        """Put the parts of a run together, around its round."""
         self._context = context
-        self._round = context.round
-        self._not_heard: tuple[str, ...] = ()
+        self.round = context.round
+        self.members = context.roster.members
+        self.not_heard: tuple[str, ...] = ()
         self._messenger = Messenger(context)
         self._finder = NodeFinder(context, self._messenger)
         self._collector = SumCollector(context, self._messenger)
@@ -140,16 +138,6 @@ class LabelingRun:
     def terms(self) -> RunTerms:
         """Its terms."""
         return self._context.terms
-
-    @property
-    def round(self) -> CoordinatorRound:
-        """The protocol's end of this run."""
-        return self._round
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """The parties, in seat order."""
-        return self._context.roster.members
 
     @property
     def names_by_node(self) -> dict[int, str]:
@@ -171,14 +159,9 @@ class LabelingRun:
         return tuple(self._collector.share_faults)
 
     @property
-    def not_heard(self) -> tuple[str, ...]:
-        """Parties lost at the closing, whose heads nobody compared, in seat order."""
-        return self._not_heard
-
-    @property
     def asked(self) -> frozenset[int]:
         """Positions in the pool that may not be asked about again in this run."""
-        return self._batches.asked
+        return frozenset(self._batches.asked)
 
     @property
     def voids(self) -> int:
@@ -214,20 +197,18 @@ class LabelingRun:
             PartyFailedError: a party failed, refused or was silent; names it.
         """
         self._finder.offer_run()
-        record = self._round.setup.make_record(
+        record = self.round.setup.make_record(
             terms=encode_value(self.terms.as_record()), **self._context.tolerated
         )
-        self._context.store.save_run_id(self._round.run_id)
+        self._context.store.save_run_id(self.round.run_id)
         require_no(self._messenger.hand_over(self._context.job.owed))
         # Each first sees its last signed head: a journal that is older stops it (rule R4).
-        offered = {
-            seat: [*self._context.roster.said_by(seat), record] for seat in self._round.seats
-        }
+        offered = {seat: [*self._context.roster.said_by(seat), record] for seat in self.round.seats}
         require_agreement(self._messenger.exchange(offered))
-        for frames in (self._round.setup.deliver, self._round.setup.close):
+        for frames in (self.round.setup.deliver, self.round.setup.close):
             step = {seat: [frame] for seat, frame in frames().items()}
             require_agreement(self._messenger.exchange(step))
-        self._context.store.statements.save(self._round.statements)
+        self._context.store.statements.save(self.round.statements)
 
     def ask(
         self, indices: tuple[int, ...], *, predictions: NDArray[np.float64] | None = None
@@ -262,10 +243,10 @@ class LabelingRun:
         self._require_askable(indices)
         self._finder.look_for_missing()
         terms = BatchTerms(self.terms, indices)
-        said = self._messenger.inquire(self._round.inquiry.ask(encode_value(terms.as_record())))
+        said = self._messenger.inquire(self.round.inquiry.ask(encode_value(terms.as_record())))
         unready: dict[str, str] = {}
         refused: dict[int, tuple[str, ...]] = {}
-        for seat in self._round.seats:
+        for seat in self.round.seats:
             name, answer = self._context.roster.name(seat), said.get(seat)
             if seat in self._collector.left_out:
                 unready[name] = self._collector.left_out[seat].cause
@@ -277,7 +258,7 @@ class LabelingRun:
                 unready[name] = "" if answer is None else code_of(answer.reason)
                 if unready[name] == KeysGoneError.code:
                     self._collector.leave_out(seat, KeysGoneError.code)
-        ready = len(self._round.seats) - len(unready)
+        ready = len(self.round.seats) - len(unready)
         return BatchReadiness(unready, ready >= self._context.threshold, refused)
 
     def _require_askable(self, indices: tuple[int, ...]) -> None:
@@ -308,23 +289,23 @@ class LabelingRun:
             PartyFailedError: a party failed or remembers another run, or too many were lost; names
                 it.
         """
-        if self._round.state is CoordinatorState.DONE:
+        if self.round.state is CoordinatorState.DONE:
             return
         self._finder.look_for_missing()
         lost: Failures = {}
-        if not self._round.closing.heads_frame:
-            closing = self._round.closing.frame or self._round.closing.close()
+        if not self.round.closing.heads_frame:
+            closing = self.round.closing.frame or self.round.closing.close()
             self._context.job.on_stage(BatchStage.CLOSING)
             lost = self._require_lost_only(self._messenger.tell(closing))
         try:
-            heads = self._round.closing.heads_frame or self._round.closing.compare()
+            heads = self.round.closing.heads_frame or self.round.closing.compare()
         except TooFewHeadsError as error:
             raise next(iter(lost.values())) from error
         self._context.job.on_stage(BatchStage.COMPARING)
-        heard = self._round.closing.heads_compared
-        self._not_heard = self._context.roster.names(set(self._round.seats).difference(heard))
+        heard = self.round.closing.heads_compared
+        self.not_heard = self._context.roster.names(set(self.round.seats).difference(heard))
         self._require_lost_only(self._messenger.exchange({seat: [heads] for seat in heard}))
-        self._context.store.statements.save(self._round.statements)
+        self._context.store.statements.save(self.round.statements)
         self._context.job.on_stage(BatchStage.FINISHED)
 
     def _require_lost_only(self, failures: Failures) -> Failures:

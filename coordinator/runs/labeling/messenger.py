@@ -6,7 +6,7 @@ A party that misses a settlement gets it with the next message: all histories mu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from coordinator.errors import PartyFailedError, PartyRefusedError
@@ -50,28 +50,44 @@ class SilenceError(Exception):
 
 
 class Messenger:
-    """Carries a run's frames to its parties, and gives their answers to the round."""
+    """Carries a run's frames to its parties, and gives their answers to the round.
+
+    Attributes:
+        words: Of the vectors that answers may hold now.
+    """
 
     def __init__(self, context: RunContext) -> None:
         self._transport = context.job.transport
         self._round = context.round
         self._roster = context.roster
         self._on_stage = context.job.on_stage
-        self._words = 0
+        self.words = 1
         self._unheard = context.round.unheard()
 
     def exchange(self, frames: Mapping[bytes, list[bytes]]) -> Failures:
         """Send frames by party and take all answers; return the failures."""
+
+        def take(answer: list[bytes], seat: bytes) -> str:
+            for frame in answer:
+                with suppress(LateMessageError):  # under way for too long: refused, and no fault
+                    self._round.receive(frame, peer=seat)
+            return _NOTHING if seat in self._round.missing else ""
+
+        return self._carry(frames, take)
+
+    def _carry(
+        self, frames: Mapping[bytes, list[bytes]], take: Callable[[list[bytes], bytes], str]
+    ) -> Failures:
+        """Send frames by party; `take` tells why an answer counts as silence, if it does."""
         nodes = self._roster.nodes
         packets = {nodes[seat]: wire.pack(items) for seat, items in frames.items() if seat in nodes}
         answers = self._transport.exchange(packets) if packets else {}
         failures: Failures = {}
         for seat in frames:
             try:
-                for frame in self.read(answers.get(nodes.get(seat, -1), _ABSENT)):
-                    self._receive(frame, seat)
-                if seat in self._round.missing:
-                    failures[seat] = self._silent(seat, _NOTHING)
+                silence = take(self.read(answers.get(nodes.get(seat, -1), _ABSENT)), seat)
+                if silence:
+                    failures[seat] = self._silent(seat, silence)
             except ProtocolError as error:
                 failures[seat] = self._failed(seat, error)
             except SilenceError as error:
@@ -105,29 +121,17 @@ class Messenger:
 
         A party answers them by an empty packet, or says that it could not store one.
         """
+
+        def take(answer: list[bytes], _: bytes) -> str:
+            said = [wire.decode(frame).message for frame in answer]
+            is_full = any(isinstance(one, Refusal) and one.reason == CANNOT_STORE for one in said)
+            return CANNOT_STORE if is_full else ""
+
         rest = {seat: list(frames) for seat, frames in settlements.items() if frames}
         failures: Failures = {}
         while rest and not failures:
-            failures = self._tell_part({seat: told[:_MOST_TOLD] for seat, told in rest.items()})
+            failures = self._carry({seat: told[:_MOST_TOLD] for seat, told in rest.items()}, take)
             rest = {seat: told[_MOST_TOLD:] for seat, told in rest.items() if told[_MOST_TOLD:]}
-        return failures
-
-    def _tell_part(self, parts: Mapping[bytes, Sequence[bytes]]) -> Failures:
-        nodes = self._roster.nodes
-        packets = {nodes[seat]: wire.pack(list(told)) for seat, told in parts.items()}
-        answers = self._transport.exchange(packets)
-        failures: Failures = {}
-        for seat in parts:
-            try:
-                frames = self.read(answers.get(nodes[seat], _ABSENT))
-                said = [wire.decode(frame).message for frame in frames]
-            except ProtocolError as error:
-                failures[seat] = self._failed(seat, error)
-            except SilenceError as error:
-                failures[seat] = self._silent(seat, error.code)
-            else:
-                if any(isinstance(one, Refusal) and one.reason == CANNOT_STORE for one in said):
-                    failures[seat] = self._silent(seat, CANNOT_STORE)
         return failures
 
     def inquire(self, inquiry: bytes) -> dict[bytes, Readiness | Refusal]:
@@ -162,10 +166,6 @@ class Messenger:
         for told in self._unheard.values():
             told.append(settlement)
 
-    def expect_vectors(self, words: int) -> None:
-        """Allow answers as long as vectors of this many words need."""
-        self._words = words
-
     def read(self, answer: bytes | Silence) -> list[bytes]:
         """Return the frames of an answer.
 
@@ -175,19 +175,8 @@ class Messenger:
         """
         if isinstance(answer, Silence):
             raise SilenceError(answer.code)
-        return wire.unpack(answer, max_bytes=self._max_answer_bytes)
-
-    @property
-    def _max_answer_bytes(self) -> int:
-        words = max(self._words, 1)
-        return max(SETUP_ANSWER_BYTES, 4 * words + 8 * 1024 + self._round.batch.most_share_bytes)
-
-    def _receive(self, frame: bytes, seat: bytes) -> None:
-        """Take a frame. An answer that was under way for too long is refused, and is no fault."""
-        try:
-            self._round.receive(frame, peer=seat)
-        except LateMessageError:
-            return
+        batch_bytes = 4 * self.words + 8 * 1024 + self._round.batch.most_share_bytes
+        return wire.unpack(answer, max_bytes=max(SETUP_ANSWER_BYTES, batch_bytes))
 
     def _failed(self, seat: bytes, error: ProtocolError) -> PartyFailedError:
         """Put the party's name to a fault in its message."""

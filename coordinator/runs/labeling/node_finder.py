@@ -8,7 +8,6 @@ from contextlib import suppress
 from coordinator.errors import SetupError
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Messenger, SilenceError, cause_of
-from coordinator.runs.transport import Silence
 from protocols import wire
 from protocols.errors import HistoryError, ProtocolError, RefusedError
 
@@ -30,9 +29,6 @@ class NodeFinder:
         """Offer the run to the nodes; a signature tells which party a node is.
 
         A node of no party of the run may answer anything.
-
-        Raises:
-            SetupError: not every party answered the offer.
         """
         nodes = self._transport.nodes()
         offer = wire.pack([self._round.setup.offer.frame])
@@ -101,9 +97,6 @@ class NodeFinder:
             return
         packet = wire.pack([self._round.setup.signed_record.frame])
         for node, answer in self._transport.exchange(dict.fromkeys(waiting, packet)).items():
-            self._recognize(node, answer)
-
-    def _recognize(self, node: int, answer: bytes | Silence) -> None:
-        with suppress(ProtocolError, SilenceError):
-            for frame in self._messenger.read(answer):
-                self._roster.nodes.setdefault(self._round.setup.recognize(frame), node)
+            with suppress(ProtocolError, SilenceError):
+                for frame in self._messenger.read(answer):
+                    self._roster.nodes.setdefault(self._round.setup.recognize(frame), node)

@@ -8,10 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.errors import (
-    TooFewSharesError,
-    WrongStateError,
-)
+from protocols.errors import TooFewSharesError, WrongStateError
 from protocols.messages import (
     MaskedVector,
     Plan,
@@ -42,11 +39,7 @@ from protocols.wire import Signed
 
 
 class CoordinatorBatch:
-    """The coordinator's end: plans, proposes, opens and settles, one plan at a time.
-
-    Attributes:
-        tally: The open plan's sum; None while no plan is open.
-    """
+    """The coordinator's end: plans, proposes, opens and settles, one plan at a time."""
 
     def __init__(self, run: LiveRun, blame: CoordinatorBlame) -> None:
         self._run = run
@@ -56,11 +49,7 @@ class CoordinatorBatch:
 
     @property
     def known_tally(self) -> Tally:
-        """The open plan's sum.
-
-        Raises:
-            WrongStateError: no plan is open.
-        """
+        """The open plan's sum; `WrongStateError` where no plan is open."""
         if self.tally is None:
             raise WrongStateError("a plan must be open", self._run.exchange.state.value)
         return self.tally
@@ -111,10 +100,8 @@ class CoordinatorBatch:
         """Open an attempt at a batch and return its plan, the same for every party.
 
         Rows of `row_words` are kept to trace who spoils one; 0: they are not. The rest is as in the
-        `Plan`.
-
-        Raises:
-            WrongStateError: the last plan is not settled, or rows do not fill the vector.
+        `Plan`. Raises `WrongStateError` where the last plan is not settled, or rows do not fill the
+        vector.
         """
         run = self._run
         run.require_settled()
@@ -150,11 +137,7 @@ class CoordinatorBatch:
         run.exchange.begin(CoordinatorState.COLLECTING, plan.survivors or run.seats)
 
     def take(self, signed: Signed, sender: bytes) -> None:
-        """Check a party's message about the open plan, and keep it.
-
-        Raises:
-            RemoteProtocolError: it is not one that may come from this party now.
-        """
+        """Check that a message about the open plan may come from this party now, and keep it."""
         tally = self.known_tally
         match signed.message:
             case MaskedVector():
@@ -173,17 +156,14 @@ class CoordinatorBatch:
                 raise AssertionError(type(signed.message).__name__)
 
     def _signed_before(self, party: bytes) -> Contribution | None:
-        """A party's signed contribution to the open plan, perhaps from before a restart."""
         plan = self._run.open_plan
         return plan.opened.get(party) or plan.fixed.get(party)
 
     def propose(self) -> dict[bytes, bytes]:
-        """Propose to open the parties whose y's are in, once: a y that comes later is refused.
+        """Propose to open the parties whose y's are in, once; return the frame, by survivor.
 
-        A set that was proposed before a restart stays, and needs the same parties' y's again.
-
-        Returns:
-            By survivor, the frame of the proposal.
+        A y that comes later is refused. A set that was proposed before a restart stays, and needs
+        the same parties' y's again.
 
         Raises:
             WrongStateError: the form needs all parties, no plan is open, it is to be closed, or its
@@ -211,13 +191,10 @@ class CoordinatorBatch:
         return dict.fromkeys(plan.survivors, plan.proposal.frame)
 
     def propose_closing(self) -> dict[bytes, bytes]:
-        """Propose to close the plan: with enough verdicts its queries may be asked again.
+        """Propose to close the plan; return the frame, by party that agreed to no set.
 
-        Returns:
-            By party that agreed to no set, the frame of the proposal.
-
-        Raises:
-            WrongStateError: the form needs all parties, no plan is open, or a set is certified.
+        With enough verdicts its queries may be asked again. Raises `WrongStateError` where the form
+        needs all parties, no plan is open, or a set is certified.
         """
         run, plan = self._run, self._run.open_plan
         if not run.form.survives_dropouts or plan.opens_a_set:
@@ -234,15 +211,10 @@ class CoordinatorBatch:
         return dict.fromkeys(asked, plan.closing.frame)
 
     def certify(self) -> dict[bytes, list[bytes]]:
-        """End the verdicts: note the certificate if there are enough.
+        """End the verdicts: note the certificate, or raise `TooFewSharesError` without enough.
 
-        Returns:
-            By survivor, the proof that enough parties agreed and the shares that the others dealt
-            to it. Nothing where the plan is closed.
-
-        Raises:
-            WrongStateError: nothing was proposed.
-            TooFewSharesError: too few equal verdicts.
+        Returns, by survivor, the proof that enough parties agreed and the shares that the others
+        dealt to it. Nothing where the plan is closed.
         """
         run, tally = self._run, self.known_tally
         plan = run.open_plan
@@ -272,9 +244,7 @@ class CoordinatorBatch:
         """Prove the certified set once more, to survivors that doubt their peers' MACs.
 
         The coordinator cannot check a MAC: one lying party would otherwise end the sum of all.
-
-        Returns:
-            By survivor whose shares have not come, the certificate and the shares dealt to it.
+        Returns, by survivor whose shares have not come, the certificate and the shares dealt to it.
         """
         run, shares = self._run, self.known_tally.shares
         certificate = run.open_plan.certificate_frame
@@ -285,8 +255,7 @@ class CoordinatorBatch:
         """Open the sum of all survivors' vectors and forget the total. Secret.
 
         Raises:
-            WrongStateError: some y is missing or the set is not certified, or the sum was opened
-                before.
+            WrongStateError: a y or certificate is missing, or the sum was opened before.
             TooFewSharesError: a survivor's secrets have fewer good shares than open them.
             WrongShareError: a survivor's shares open something else than it signed; names it.
         """
@@ -306,8 +275,7 @@ class CoordinatorBatch:
     def settle(self, *, released: bool, result: bytes) -> bytes:
         """Close the open plan, as released with a result or as void; return the frame that says so.
 
-        Raises:
-            WrongStateError: no plan is open, or a release came before its sum was opened.
+        Raises `WrongStateError` where a release comes before its sum was opened.
         """
         run, tally = self._run, self.known_tally
         plan = run.open_plan
@@ -338,10 +306,7 @@ class CoordinatorBatch:
 class CoordinatorBlame:
     """The coordinator's questions about one wrong row of the plan that was settled as void.
 
-    Attributes:
-        case: Evidence about the last plan's rows; None if they cannot be traced, as after a
-            restart.
-        request_digest: Digest of the last question; empty before it.
+    `case` is None if rows cannot be traced, as after a restart.
     """
 
     def __init__(self, run: LiveRun) -> None:
@@ -350,14 +315,10 @@ class CoordinatorBlame:
         self.request_digest = b""
 
     def ask(self, row: int) -> bytes:
-        """Ask who spoiled a row of the plan that was settled as void, once.
+        """Ask who spoiled a row of the plan that was settled as void, once; return the frame.
 
-        Returns:
-            The frame for every party whose y was in the sum: those in `missing`.
-
-        Raises:
-            WrongStateError: the last plan is not settled, or was released, or its rows were not to
-                be traced, or it has no such row.
+        It is for every party whose y was in the sum: those in `missing`. Raises `WrongStateError`
+        where no such plan has this row to be traced.
         """
         self._run.require_settled()
         request = self.known_case.ask(row, run_id=self._run.run_id)
@@ -378,11 +339,7 @@ class CoordinatorBlame:
 
     @property
     def known_case(self) -> BlameCase:
-        """The evidence.
-
-        Raises:
-            WrongStateError: there is none.
-        """
+        """The evidence; `WrongStateError` where there is none."""
         if self.case is None:
             raise WrongStateError("a row of a void plan must be asked about")
         return self.case

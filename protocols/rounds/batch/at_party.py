@@ -8,19 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols import wire
-from protocols.errors import (
-    HistoryError,
-    InvalidVectorError,
-    KeyReuseError,
-    UnexpectedMessageError,
-)
-from protocols.messages import (
-    Certificate,
-    Plan,
-    SetProposal,
-    Settlement,
-    ShareBundle,
-)
+from protocols.errors import HistoryError, InvalidVectorError, KeyReuseError, UnexpectedMessageError
+from protocols.messages import Certificate, Plan, SetProposal, Settlement, ShareBundle
 from protocols.pair_keys import MAX_SKIPPED_EPOCHS
 from protocols.prg import KEY_BYTES
 from protocols.rounds.blame.at_party import PartyBlame, RowWitness
@@ -29,11 +18,7 @@ from protocols.rounds.contribution import Contribution
 from protocols.rounds.opening.at_party import ShareHolder
 from protocols.rounds.party_plan import PartyPlan
 from protocols.rounds.seating import COORDINATOR, SeatedRun, require_fresh
-from protocols.rounds.settlement import (
-    note_settled,
-    proven_claim,
-    require_settlement,
-)
+from protocols.rounds.settlement import note_settled, proven_claim, require_settlement
 from protocols.rounds.verdicts import give_verdict
 from protocols.wire import Signed
 
@@ -41,12 +26,9 @@ from protocols.wire import Signed
 class PartyBatch:
     """A party's end: it answers one plan at a time, until the plan is settled.
 
-    Attributes:
-        open: The open plan, if any.
-        wrong_dealers: Dealers whose shares did not fit their signed hashes, of the last plan that
-            opened here. Each of them, or the coordinator that relayed the shares, is at fault.
-        reveal_was_lost: Whether the last settlement says that this party's shares did not come,
-            though sent.
+    `wrong_dealers` are those whose shares did not fit their signed hashes, of the last plan that
+    opened here. Each of them, or the coordinator that relayed the shares, is at fault.
+    `reveal_was_lost` says that, by the last settlement, this party's shares did not come.
     """
 
     def __init__(self, run: SeatedRun, blame: PartyBlame) -> None:
@@ -63,12 +45,7 @@ class PartyBatch:
         return self.open
 
     def take_plan(self, signed: Signed, plan: Plan, *, now: float) -> None:
-        """Check that a plan continues this party's history, and let it wait for a decision.
-
-        Raises:
-            UnexpectedMessageError: it has expired, outlives its run, or is of a wrong epoch.
-            HistoryError: it continues another history.
-        """
+        """Let a plan wait for a decision, if it continues this party's history within its run."""
         run = self._run
         run.journal.sweep(now=now)
         require_fresh(plan.expires_at, now=now)
@@ -151,11 +128,7 @@ class PartyBatch:
         return replies
 
     def take_proposal(self, proposal: SetProposal, *, now: float) -> tuple[bytes, ...]:
-        """Give this party's one verdict on the plan; see `give_verdict`.
-
-        Raises:
-            UnexpectedMessageError: the form takes none, or it is not of the open plan.
-        """
+        """Give this party's one verdict on the open plan; see `give_verdict`."""
         run = self._run
         if not run.known.form.survives_dropouts:
             raise UnexpectedMessageError("a proposal must be for a form that survives drop-outs")
@@ -171,11 +144,7 @@ class PartyBatch:
         return replies
 
     def require_open(self, plan_digest: bytes, *, now: float) -> None:
-        """Check that a message is of the open plan, which has not expired.
-
-        Raises:
-            UnexpectedMessageError: it is not. A message of an earlier plan may only be late.
-        """
+        """Check that a message is of the open plan, which has not expired: it may only be late."""
         plan = self.known
         if plan_digest != plan.digest:
             raise UnexpectedMessageError("a message must be of the open plan")
@@ -196,11 +165,7 @@ class PartyBatch:
         return signed.frame
 
     def settle(self, signed: Signed, settlement: Settlement) -> PlanClaim | None:
-        """Learn the plan's outcome; return its settlement's proof, None if it proves nothing.
-
-        Raises:
-            RemoteProtocolError: it contradicts this party's journal, or its evidence is false.
-        """
+        """Learn the plan's outcome; return its settlement's proof, None if it proves nothing."""
         run, seating = self._run, self._run.known
         plan = self.open or PartyPlan(settlement.plan_digest)  # one that never came
         require_settlement(settlement, plan, run=run)
@@ -227,7 +192,6 @@ class PartyBatch:
         return claim
 
     def _extend(self, signed: Signed, settlement: Settlement, plan: PartyPlan) -> None:
-        """Add the settlement to the transcript, and the plan if it is not there."""
         if not plan.is_answered:
             self._run.extend("plan", settlement.plan_digest)
         if settlement.certificate:

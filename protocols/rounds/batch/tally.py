@@ -19,11 +19,7 @@ from protocols.errors import (
     WrongStateError,
 )
 from protocols.identity import PublicIdentity
-from protocols.messages import (
-    MaskedVector,
-    Plan,
-    ShareBundle,
-)
+from protocols.messages import MaskedVector, Plan, ShareBundle
 from protocols.ring import Words
 from protocols.rounds.blame.at_coordinator import BlameCase
 from protocols.rounds.contribution import Contribution
@@ -37,10 +33,8 @@ class Tally:
     """The coordinator's sum of one open plan; in memory only: after a restart the y's come again.
 
     Attributes:
-        y_bytes: Length of a y.
         declined: What each party signed that never sends, or of a y of a wrong length its head.
         shares: The parties' shares; None where the form has none.
-        verdicts: The parties' verdicts.
         case: Row sums that trace who spoiled a row; None if rows are not traced.
     """
 
@@ -148,8 +142,7 @@ class Tally:
     def open(self, streams: list[SignedKey]) -> NDArray[np.int64]:
         """Open the sum, less the streams that are still in it, and forget the total. Secret.
 
-        Raises:
-            WrongStateError: some y or share is missing, or the sum was opened before.
+        Raises `WrongStateError` where a y or share is missing, or the sum was opened before.
         """
         if not self.can_open or self._total is None:
             raise WrongStateError("every y must be in, and the sum opened once")

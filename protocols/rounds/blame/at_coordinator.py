@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from protocols.errors import UnexpectedMessageError, WrongStateError
 from protocols.messages import BlameRequest, StreamSums
 from protocols.ring import Words
-from protocols.rounds.blame.rows import row_sum
 from protocols.secure_sum import SecureSum
 
 OpenedStream = tuple[int, int, bytes]
@@ -23,8 +22,7 @@ class Blame:
     """Who is named for a wrong row, by fingerprint in seat order.
 
     Attributes:
-        parties: Those whose y does not come to its quota by their own statement: each of them
-            cheated.
+        parties: Those whose y does not come to its quota by their own statement: all cheated.
         pairs: Two ends that state different sums of their stream: at least one of them cheated.
         silent: Parties that were asked and stated nothing.
     """
@@ -35,11 +33,7 @@ class Blame:
 
 
 class BlameCase:
-    """The coordinator's record of one plan, to find out who spoiled a row of it.
-
-    Raises:
-        WrongStateError: rows do not fill the vector.
-    """
+    """The coordinator's record of one plan, to find out who spoiled a row of it."""
 
     def __init__(
         self,
@@ -80,9 +74,8 @@ class BlameCase:
     def ask(self, row: int, *, run_id: bytes) -> BlameRequest:
         """Choose the one row that is asked about; drop the records of the others.
 
-        Raises:
-            WrongStateError: there is no such row, one was asked about before, or the sum was not
-                opened where there are self masks.
+        Raises `WrongStateError` where there is no such row, one was asked about before, or the sum
+        was not opened where there are self masks.
         """
         rows = min((len(sums) for sums in self._sums.values()), default=0)
         is_hidden = self._form.survives_dropouts and not self._opened
@@ -93,12 +86,7 @@ class BlameCase:
         return BlameRequest(run_id, self.plan_digest, row)
 
     def take(self, message: StreamSums) -> None:
-        """Keep a party's statement.
-
-        Raises:
-            UnexpectedMessageError: of another row or plan, not one sum for each seat, or beyond
-                the ring.
-        """
+        """Keep a party's statement on the row that was asked: a sum for each seat, in the ring."""
         fits = (
             (message.plan_digest, message.row) == (self.plan_digest, self._row)
             and len(message.sums) == len(self._seats)
@@ -109,23 +97,16 @@ class BlameCase:
         self._stated[message.sender] = message.sums
 
     def name(self, quotas: Sequence[int]) -> Blame:
-        """Compare all statements.
+        """Compare all statements with the parties' `quotas`, the sums of their rows in seat order.
 
-        Args:
-            quotas: Required sum of a row of each party, in seat order.
-
-        Returns:
-            Who is named. Where all state, and the row of the sum is wrong, somebody is.
-
-        Raises:
-            WrongStateError: no row was asked about.
+        Where all state, and the row of the sum is wrong, somebody is named.
         """
         if self._row < 0:
             raise WrongStateError("a row must be asked about before somebody is named")
         stated = {self._seats.index(party): sums for party, sums in self._stated.items()}
         known: dict[tuple[int, int], int] = {}
         for dealer, place, key in self._opened:
-            sum_ = row_sum(self._form, key, self._row, row_words=self._row_words)
+            sum_ = self._form.row_sum(key, self._row, row_words=self._row_words)
             known[dealer, place] = known[place, dealer] = sum_
         parties = tuple(
             self._seats[seat]
@@ -164,10 +145,6 @@ class BlameCase:
 
 
 def require_rows(words: int, row_words: int) -> None:
-    """Check that rows fill a vector.
-
-    Raises:
-        WrongStateError: they do not, or a row is a single word, whose sum would open it.
-    """
+    """Refuse rows that do not fill a vector, or are a single word, whose sum would open it."""
     if row_words < 2 or words % row_words:
         raise WrongStateError("rows must have two words or more, and fill the vector", row_words)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from protocols.errors import BlameError
 from protocols.messages import BlameRequest
-from protocols.rounds.blame.rows import row_sum
 from protocols.rounds.seating import COORDINATOR
 from protocols.secure_sum import SecureSum
 
@@ -39,11 +38,8 @@ class RowWitness:
     def sums(self, row: int, *, row_words: int) -> tuple[int, ...]:
         """Add each stream over one row of `row_words`, modulo the ring; use it up.
 
-        Returns:
-            One for each seat; at this party's own the sum of its self mask, 0 where it has none.
-
-        Raises:
-            BlameError: there is no such row, or its sums were stated before.
+        Returns one for each seat; at this party's own the sum of its self mask, 0 where it has
+        none. Raises `BlameError` where there is no such row, or its sums were stated before.
         """
         if row_words < 2 or self._words % row_words or not 0 <= row < self._words // row_words:
             raise BlameError("a row must be one of the plan", row)
@@ -51,7 +47,7 @@ class RowWitness:
             raise BlameError("a row must be asked about once")
         keys, self._keys = self._keys, {}
         return tuple(
-            row_sum(self._form, keys[seat], row, row_words=row_words) if seat in keys else 0
+            self._form.row_sum(keys[seat], row, row_words=row_words) if seat in keys else 0
             for seat in range(self._parties)
         )
 
@@ -60,11 +56,7 @@ class RowWitness:
 
 
 class PartyBlame:
-    """A party's end: what it kept of the void plan just before, for one question about a row.
-
-    Attributes:
-        witness: Stream sums of that plan; None if there is none, or none any more.
-    """
+    """A party's end: what it kept of the void plan just before, for one question about a row."""
 
     def __init__(self) -> None:
         self._plan_digest, self._expires_at = b"", 0
@@ -80,11 +72,7 @@ class PartyBlame:
         self.witness = self._request = None
 
     def take(self, request: BlameRequest, *, now: float) -> None:
-        """Let a question wait for the node's decision.
-
-        Raises:
-            BlameError: it is of another plan than the void one just before, or its keys are gone.
-        """
+        """Let a question about the void plan just before wait for the node's decision."""
         if now >= self._expires_at:
             self.witness = None
         if self.witness is None:

@@ -9,10 +9,7 @@ from protocols.errors import HistoryError, WrongStateError
 from protocols.messages import Closing, HeadBundle, HeadStatement
 from protocols.rounds.coordinator_journal import HeadsCollected, RunEnded, RunFinished
 from protocols.rounds.live_run import LiveRun
-from protocols.rounds.seating import (
-    require_enough_heads,
-    require_run,
-)
+from protocols.rounds.seating import require_enough_heads, require_run
 from protocols.rounds.states import CoordinatorState
 from protocols.transcript import HeadsRecord, seal_files, transcript_lines
 
@@ -24,11 +21,7 @@ class CoordinatorClosing:
         self._run = run
 
     def check_head(self, statement: HeadStatement) -> None:
-        """Check a party's last head.
-
-        Raises:
-            HistoryError: of another history.
-        """
+        """Refuse a last head of another history, with `HistoryError`."""
         run = self._run
         require_run(statement.run_id, run.run_id)
         if statement.head != run.transcript.head:
@@ -55,11 +48,7 @@ class CoordinatorClosing:
         return tuple(seat for seat, frame in heads if frame)
 
     def close(self) -> bytes:
-        """End the run and return the frame that tells every party.
-
-        Raises:
-            WrongStateError: a plan is open, or the run is not set up.
-        """
+        """End the run and return the frame that tells every party; no plan may be open."""
         run = self._run
         run.require_settled()
         frame = wire.sign(Closing(run.run_id, run.transcript.head), run.identity).frame
@@ -68,13 +57,10 @@ class CoordinatorClosing:
         return frame
 
     def compare(self) -> bytes:
-        """Return all parties' heads, for every party to compare.
+        """Return all parties' heads, for every party to compare, once.
 
-        A party that was lost since has none: the others go on if they are enough.
-
-        Raises:
-            WrongStateError: the run is not closed, or its heads were compared before.
-            TooFewHeadsError: too few heads came to tell one history from two.
+        A party that was lost since has none: the others go on if they are enough to tell one
+        history from two; otherwise `TooFewHeadsError` is raised.
         """
         run, exchange = self._run, self._run.exchange
         if self.heads_frame:

@@ -14,23 +14,14 @@ from protocols.rounds.seating import (
 
 
 class PartyClosing:
-    """A party's end.
-
-    Attributes:
-        heads_compared: Parties whose last head equals ours, in seat order; ours is among them.
-            Empty before the comparison.
-    """
+    """A party's end; `heads_compared` are parties with our head, ours among them, in seat order."""
 
     def __init__(self, run: SeatedRun) -> None:
         self._run = run
         self.heads_compared: tuple[bytes, ...] = ()
 
     def state_head(self, closing: Closing) -> bytes:
-        """Answer a closing with the head that this party remembers; return the frame.
-
-        Raises:
-            HistoryError: the coordinator remembers another run.
-        """
+        """Answer a closing of the same history with this party's head; return the frame."""
         run, head = self._run, self._run.transcript.head
         if closing.head != head:
             raise HistoryError("the coordinator must remember the same run", peer=COORDINATOR)

@@ -21,22 +21,15 @@ class CoordinatorInquiry:
         self._run = run
 
     def ask(self, terms: bytes) -> bytes:
-        """Return the frame that asks whether parties would serve a plan of these terms.
-
-        Raises:
-            WrongStateError: a plan is open, or the run is not set up.
-        """
+        """Return the frame that asks, with no plan open, whether parties would serve a plan."""
         self._run.require_settled()
         return wire.sign(Inquiry(self._run.run_id, terms), self._run.identity).frame
 
     def read(self, frame: bytes, *, inquiry: bytes) -> tuple[bytes, Readiness | Refusal]:
-        """Read a party's answer to an inquiry, given the frame that was sent; changes nothing.
+        """Read a party's answer to the inquiry in a frame that was sent; changes nothing.
 
-        Returns:
-            The party's fingerprint, and its signed answer.
-
-        Raises:
-            RemoteProtocolError: it is no party's answer to this inquiry.
+        Returns the party's fingerprint, and its signed answer. Raises `RemoteProtocolError` where
+        it is no party's answer to this inquiry.
         """
         message = _answer_in(frame, Readiness, parties=self._run.parties)
         # A party that refuses a frame before the inquiry reads no further.
@@ -49,11 +42,7 @@ class CoordinatorInquiry:
 def read_run_answer(
     frame: bytes, *, inquiry: bytes, parties: Mapping[bytes, PublicIdentity]
 ) -> RunReadiness | Refusal:
-    """Read a party's answer to a `RunInquiry` at the coordinator, given the frame that was sent.
-
-    Raises:
-        RemoteProtocolError: it is no party's answer to this inquiry.
-    """
+    """Read a party's answer to the `RunInquiry` in a frame that was sent, at the coordinator."""
     message = _answer_in(frame, RunReadiness, parties=parties)
     _require_answer_to(inquiry, message)
     return message

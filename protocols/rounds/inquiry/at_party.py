@@ -19,36 +19,18 @@ class PartyInquiry:
         self._subject = b""
 
     def take(self, inquiry: Signed, *, now: float) -> None:
-        """Let an inquiry wait for the node's answer.
-
-        Raises:
-            UnexpectedMessageError: the run has expired.
-        """
+        """Let an inquiry wait for the node's answer, unless the run has expired."""
         require_fresh(self._run.known.record.expires_at, now=now)
         self._subject = inquiry.digest
 
     def accept(self, refused: Sequence[int]) -> tuple[bytes, ...]:
-        """Answer that this party would serve its items, but for some.
-
-        Args:
-            refused: Places of those that it would refuse, ascending.
-
-        Raises:
-            WrongStateError: no inquiry waits for an answer.
-        """
+        """Answer that this party would serve the items, but for those at some places, ascending."""
         message = Readiness(self._waiting, self._run.me, tuple(refused))
         self._subject = b""
         return (wire.sign(message, self._run.identity).frame,)
 
     def refuse(self, reason: str) -> tuple[bytes, ...]:
-        """Answer that this party would serve nothing of it.
-
-        Args:
-            reason: A stable public code, never a text.
-
-        Raises:
-            WrongStateError: no inquiry waits for an answer.
-        """
+        """Answer that this party would serve nothing of it; the reason is a public code."""
         subject, self._subject = self._waiting, b""
         return (self._run.refusal(subject, reason),)
 

@@ -31,14 +31,11 @@ _FRAME_ROOM = 128
 
 @dataclass(frozen=True, slots=True)
 class ShareFault:
-    """A share that was dropped, and who may be at fault.
+    """A share that was dropped, and who may be at fault, by fingerprint.
 
-    Attributes:
-        dealer: Fingerprint of the party that dealt the share.
-        holder: Fingerprint of the party that held it.
-        named: Dealer and holder where the holder says that it got no share as signed: one word
-            against the other. The holder alone where it showed a wrong share, since an honest one
-            checks before it shows.
+    `named` are dealer and holder where the holder says that it got no share as signed: one word
+    against the other. The holder alone where it showed a wrong share, since an honest one checks
+    before it shows.
     """
 
     dealer: bytes
@@ -48,19 +45,13 @@ class ShareFault:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Dealt:
-    """A dealer's hashes, and its sealed share for each peer."""
-
     signed: Signed
     message: Dealing
     envelopes: Mapping[bytes, bytes]
 
 
 class ShareCollector:
-    """The shares of one plan at the coordinator, from the first dealing to the opened sum.
-
-    Attributes:
-        faults: Shares that were dropped.
-    """
+    """The shares of one plan at the coordinator, from the first dealing to the opened sum."""
 
     def __init__(self, form: SecureSum, *, seats: tuple[bytes, ...], plan_digest: bytes) -> None:
         self._form = form
@@ -129,11 +120,7 @@ class ShareCollector:
     # Revealing --------------------------------------------------------------------------------
 
     def fix(self, verdict: Verdict) -> dict[bytes, bytes]:
-        """Fix the survivors, all of whom dealt; return the shares that each of them needs.
-
-        Raises:
-            WrongStateError: they are fixed already.
-        """
+        """Fix the survivors, all of whom dealt, once; return the shares that each of them needs."""
         if self.is_fixed:
             raise WrongStateError("survivors must be fixed once")
         self._survivors = survivors = verdict.survivors
@@ -157,9 +144,8 @@ class ShareCollector:
     def take_reveal(self, signed: Signed) -> None:
         """Keep the shares of a `Reveal` that fit their dealers' hashes, and note the others.
 
-        Raises:
-            UnexpectedMessageError: not for the certified set, or of other dealings than the relayed
-                ones: a holder is named for the dealings that it signed.
+        It is for the certified set, of the relayed dealings: a holder is named for the dealings
+        that it signed.
         """
         assert self.is_fixed
         reveal = wire.expect(signed, Reveal)
@@ -201,9 +187,8 @@ class ShareCollector:
     def streams(self) -> list[SignedKey]:
         """Join the keys of all streams that are still in the total.
 
-        Raises:
-            TooFewSharesError: a survivor's secrets have fewer good shares than open them.
-            WrongShareError: a survivor's shares open something else than it signed; names it.
+        Raises `TooFewSharesError`, or `WrongShareError`, which names a survivor whose shares open
+        something else than it signed.
         """
         survivors = [self._seats.index(dealer) for dealer in self._survivors]
         secrets = self._join()

@@ -7,11 +7,7 @@ from collections.abc import Mapping
 from protocols import wire
 from protocols.dealing import deal, disclose
 from protocols.envelope import open_shares, seal_shares
-from protocols.errors import (
-    BrokenEnvelopeError,
-    UnexpectedMessageError,
-    WrongShareError,
-)
+from protocols.errors import BrokenEnvelopeError, UnexpectedMessageError, WrongShareError
 from protocols.messages import Dealing, Reveal, ShareBundle, Verdict
 from protocols.rounds.contribution import opening_digest
 from protocols.rounds.seating import COORDINATOR, SeatedRun, verify_handed_over
@@ -21,10 +17,7 @@ STAGE = "shares"
 
 
 class ShareHolder:
-    """One party's shares in one plan. Secret, in memory only, gone with the plan.
-
-    The roots of the run are at the plan's epoch.
-    """
+    """One party's shares in one plan, while the roots are at its epoch. Secret, in memory only."""
 
     def __init__(self, run: SeatedRun, *, plan_digest: bytes) -> None:
         self._run = run
@@ -41,9 +34,7 @@ class ShareHolder:
     def deal(self, keys: Mapping[int, bytes], *, self_key: bytes) -> bytes:
         """Share this plan's keys among all parties, one by one, once; return the frame before y.
 
-        Args:
-            keys: Key with every other seat.
-            self_key: This party's self mask.
+        `keys` are those with every other seat.
         """
         seating = self._run.known
         own = seating.seat
@@ -67,12 +58,9 @@ class ShareHolder:
     def reveal(self, verdict: Verdict, bundle: ShareBundle) -> tuple[Reveal, tuple[bytes, ...]]:
         """Show the shares that a certified verdict allows; name the dealings that they must fit.
 
-        Returns:
-            The message to sign, with an empty disclosure for each share that differs from its
-            dealer's hashes; and these dealers.
-
-        Raises:
-            RemoteProtocolError: the coordinator relayed something else; nothing was opened.
+        Returns the message to sign, with an empty disclosure for each share that differs from its
+        dealer's hashes; and these dealers. Raises `RemoteProtocolError` where the coordinator
+        relayed something else; nothing was opened.
         """
         seating, survivors = self._run.known, verdict.survivors
         others = [fp for fp in survivors if fp != seating.me]

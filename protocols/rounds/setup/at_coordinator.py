@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from protocols import wire
-from protocols.errors import (
-    HistoryError,
-    UnexpectedMessageError,
-    UnknownPeerError,
-    WrongStateError,
-)
+from protocols.errors import HistoryError, UnexpectedMessageError, UnknownPeerError, WrongStateError
 from protocols.messages import (
     Confirmations,
     Envelope,
@@ -21,21 +16,13 @@ from protocols.messages import (
 )
 from protocols.rounds.coordinator_journal import SetupFinished
 from protocols.rounds.live_run import LiveRun
-from protocols.rounds.seating import (
-    require_run,
-    setup_digest,
-)
-from protocols.rounds.setup.key_statement import require_statement
+from protocols.rounds.seating import require_run, require_statement, setup_digest
 from protocols.rounds.states import CoordinatorState
 from protocols.wire import Signed
 
 
 class CoordinatorSetup:
-    """The coordinator's end: collects statements, envelopes and confirmations, and relays them.
-
-    Attributes:
-        offer: The offer, the same frame for every party.
-    """
+    """The coordinator's end: collects statements, envelopes and confirmations, and relays them."""
 
     def __init__(self, run: LiveRun, offer: Signed) -> None:
         self._run = run
@@ -44,11 +31,7 @@ class CoordinatorSetup:
 
     @property
     def signed_record(self) -> Signed:
-        """The run record, signed.
-
-        Raises:
-            WrongStateError: it is not made yet.
-        """
+        """The run record, signed; `WrongStateError` before it is made."""
         if self._run.record is None:
             raise WrongStateError("a run must be recorded")
         return self._run.record
@@ -61,12 +44,9 @@ class CoordinatorSetup:
     def check_statement(
         self, statement: KeyStatement, sender: bytes, *, least_counter: int
     ) -> None:
-        """Check a party's keys.
+        """Check a party's keys for this offer.
 
-        Raises:
-            UnexpectedMessageError: not for this offer.
-            SuiteError: a key of another suite.
-            HistoryError: its journal's counter is below `least_counter`, which it signed before.
+        Its journal's counter is not below `least_counter`, which it signed before.
         """
         offer = wire.expect(self.offer, RunOffer)
         require_statement(
@@ -82,12 +62,9 @@ class CoordinatorSetup:
             )
 
     def make_record(self, *, terms: bytes, colluders: int, dropouts: int) -> bytes:
-        """Fix the run under its terms and return its record, for every party.
+        """Fix the run under its terms and return its record, once every party has stated its keys.
 
         `colluders` may collude with the coordinator, `dropouts` may be lost.
-
-        Raises:
-            WrongStateError: some party has not stated its keys.
         """
         run, offer = self._run, wire.expect(self.offer, RunOffer)
         run.exchange.require(CoordinatorState.RECORDED)
@@ -110,11 +87,7 @@ class CoordinatorSetup:
         return run.record.frame
 
     def check_bundle(self, bundle: EnvelopeBundle, sender: bytes) -> None:
-        """Check a sender's envelopes, so that a receiver that finds a bad one knows whom to blame.
-
-        Raises:
-            RemoteProtocolError: they are not its own, or not one for each peer.
-        """
+        """Check a sender's envelopes: the receiver of a bad one then knows whom to blame."""
         require_run(bundle.run_id, self._run.run_id)
         receivers = []
         for frame in bundle.envelopes:
@@ -128,21 +101,13 @@ class CoordinatorSetup:
             raise UnexpectedMessageError("one envelope must be for each peer", len(receivers))
 
     def check_confirmations(self, message: Confirmations) -> None:
-        """Check that a party's confirmations have one MAC for each peer.
-
-        Raises:
-            UnexpectedMessageError: they have not, or are of another run.
-        """
+        """Check that a party's confirmations have one MAC for each peer."""
         require_run(message.run_id, self._run.run_id)
         if len(message.macs) != len(self._run.seats) - 1:
             raise UnexpectedMessageError("one MAC must be for each peer", len(message.macs))
 
     def deliver(self) -> dict[bytes, bytes]:
-        """Return, by receiver, the frame with the envelopes addressed to it.
-
-        Raises:
-            WrongStateError: some party's envelopes are missing.
-        """
+        """Return, by receiver, the frame with the envelopes addressed to it, once all are here."""
         run = self._run
         run.exchange.require(CoordinatorState.DELIVERED)
         boxes: dict[bytes, list[bytes]] = {seat: [] for seat in run.seats}
@@ -157,11 +122,7 @@ class CoordinatorSetup:
         }
 
     def close(self) -> dict[bytes, bytes]:
-        """Return, by receiver, the frame with its peers' confirmations.
-
-        Raises:
-            WrongStateError: some party's confirmations are missing.
-        """
+        """Return, by receiver, the frame with its peers' confirmations, once all are here."""
         run = self._run
         run.exchange.require(CoordinatorState.CONFIRMED)
         confirmations = run.exchange.collected()
@@ -192,9 +153,7 @@ class CoordinatorSetup:
         """Tell which party answered a run record that was sent again; changes nothing.
 
         A party that is still in the run repeats its answer. Any other party refuses. Both sign.
-
-        Raises:
-            RemoteProtocolError: it is no party's answer to a run record.
+        Anything else is a `RemoteProtocolError`.
         """
         signed = wire.decode(frame)
         match signed.message:

@@ -31,13 +31,14 @@ from protocols.messages import (
 from protocols.pair_keys import PairRoots, confirmation, make_root
 from protocols.rounds.seating import (
     COORDINATOR,
+    ROLE_PARTY,
     SeatedRun,
     Seating,
     require_fresh,
+    require_statement,
     setup_digest,
     verify_handed_over,
 )
-from protocols.rounds.setup.key_statement import ROLE_PARTY, require_statement
 from protocols.secure_sum import SecureSum
 from protocols.wire import Signed
 
@@ -68,13 +69,7 @@ class PartySetup:
         self._confirmations: Signed | None = None
 
     def require_joinable(self, signed: Signed, inquiry: RunInquiry) -> None:
-        """Check of an inquiry before an offer what would be checked of the offer and its record.
-
-        Raises:
-            RemoteProtocolError: it is not the coordinator's, or of a run that this party cannot be
-                in.
-            TooFewPartiesError: its form needs more parties.
-        """
+        """Check of an inquiry before an offer what would be checked of the offer and its record."""
         verify_handed_over(signed, self._run.coordinator)
         self._require_coordinator(inquiry.coordinator)
         form = self._form_of(inquiry)
@@ -82,11 +77,7 @@ class PartySetup:
         form.require_enough(len(inquiry.seats))
 
     def state(self, signed: Signed, offer: RunOffer, *, now: float) -> bytes:
-        """Answer the offer with this party's keys for the run; return the frame.
-
-        Raises:
-            UnknownPeerError, SuiteError, UnexpectedMessageError: the offer is none for this party.
-        """
+        """Answer an offer that is for this party with its keys for the run; return the frame."""
         self._require_coordinator(PublicIdentity(offer.coordinator_key).fingerprint)
         self._form_of(offer)
         require_fresh(offer.expires_at, now=now)
@@ -105,12 +96,7 @@ class PartySetup:
         return self._statement.frame
 
     def read_record(self, signed: Signed, record: RunRecord, *, now: float) -> None:
-        """Check the run's record; nothing is agreed to yet.
-
-        Raises:
-            RemoteProtocolError: it does not keep to the offer, or a party of it is unknown.
-            TooFewPartiesError: it has fewer parties than its form needs.
-        """
+        """Check that a run's record keeps to the offer, among known parties; agree to nothing."""
         assert self._offer is not None
         offer = wire.expect(self._offer, RunOffer)
         if record.suite != offer.suite:
@@ -190,8 +176,7 @@ class PartySetup:
     def seal(self) -> bytes:
         """Agree to the run: seal a half of each pair's root; return the frame.
 
-        Raises:
-            MalformedMessageError: a peer's sealing key is unusable; names the peer.
+        Raises `MalformedMessageError` where a peer's sealing key is unusable; names the peer.
         """
         seating = self._run.known
         keys = dict(zip(seating.fingerprints, self._statements, strict=True))
@@ -217,11 +202,7 @@ class PartySetup:
         return wire.contain(EnvelopeBundle(seating.run_id, tuple(frames)))
 
     def confirm(self, bundle: EnvelopeBundle) -> bytes:
-        """Open the peers' halves and confirm each root to its peer; return the frame.
-
-        Raises:
-            RemoteProtocolError: an envelope is missing, misdelivered or does not open.
-        """
+        """Open the peers' halves and confirm each root to its peer; return the frame."""
         seating, roots = self._run.known, {}
         for frame in bundle.envelopes:
             signed = wire.decode(frame)
@@ -263,10 +244,8 @@ class PartySetup:
     def finish(self, closing: SetupClosing) -> None:
         """Check the peers' confirmations: the run has its roots.
 
-        Raises:
-            KeyConfirmationError: a MAC is wrong. Names the peer and the coordinator, which relayed
-                it: the peer's signature covers more than this MAC and cannot clear either.
-            HistoryError: our own confirmations are not listed.
+        Raises `KeyConfirmationError` where a MAC is wrong. It names the peer and the coordinator,
+        which relayed it: the peer's signature covers more than this MAC and cannot clear either.
         """
         assert self._confirmations is not None
         seating = self._run.known
