@@ -219,6 +219,16 @@ BATCH_ATTACKS = [
 
 
 class TestOnePartyFails:
+    def test_queries_of_a_void_batch_are_not_served_again(self) -> None:
+        federation = ready()
+        federation.on_vectors_of(CULPRIT, lambda answer: None)
+        with pytest.raises(VoidBatchError):
+            federation.ask(0, 1)
+        federation.heal()
+        with pytest.raises(ValueError, match="twice"):
+            federation.ask(1, 2)
+        assert federation.coordinator_states == ["forfeited"]
+
     @sampled()
     @pytest.mark.parametrize(("attack", "code"), BATCH_ATTACKS)
     def test_it_is_named_the_batch_is_void_and_the_next_goes_on(

@@ -14,7 +14,7 @@ from pate_fed.opened_sums import open_sum
 from pate_fed.votes import SummedHistogram
 from protocols import wire
 from protocols.masked import MaskedSum
-from protocols.messages import RunRecord, VerdictMacs
+from protocols.messages import Reveal, RunRecord, VerdictMacs
 from protocols.rounds import PartyState
 from tests.support.federation import (
     TEACHERS,
@@ -22,6 +22,7 @@ from tests.support.federation import (
     holds_vector,
     kinds,
     labels_of,
+    messages,
     ready_federation,
 )
 from tests.support.markers import more, sampled
@@ -144,6 +145,24 @@ def test_a_batch_that_all_refuse_gives_the_budget_back() -> None:
     assert void.value.reservation == "cancelled"
     assert void.value.may_ask_again  # all signed that they never send: no closing is needed
     assert federation.ask(0).answered == 1
+
+
+def test_a_share_that_is_spoiled_on_the_way_does_not_spoil_the_labels(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    federation = ready()
+
+    def spoil(node: int, answer: bytes) -> bytes:
+        if node != CULPRIT or "Reveal" not in kinds(answer):
+            return answer
+        [reveal] = [message for message in messages(answer) if isinstance(message, Reveal)]
+        first = bytes([reveal.disclosures[0][0] ^ 1]) + reveal.disclosures[0][1:]
+        changed = dataclasses.replace(reveal, disclosures=(first, *reveal.disclosures[1:]))
+        return wire.pack([wire.sign(changed, federation.identities[CULPRIT]).frame])
+
+    federation.transport.on_answer = spoil
+    assert list(federation.ask(0, 1).labels) == labels_of(0, 1)
+    assert "a share differed" in caplog.text
 
 
 # The guard -------------------------------------------------------------------------------------
