@@ -47,10 +47,6 @@ class ArrayModel:
     """A model that is nothing but numbers.
 
     Attributes:
-        kind: One of `KINDS`.
-        student: Name of the student that it was made of.
-        features: Length of an input's features.
-        classes: Number of classes.
         arrays: By name; see the kind. `places` are the classes that it knows, ascending, and
             `offsets` are added to the logarithm of each class's chance.
     """
@@ -77,14 +73,7 @@ class ArrayModel:
         object.__setattr__(self, "_steps", steps)
 
     def chances(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the chance of each class.
-
-        Args:
-            features: Float64, shape (n, features).
-
-        Returns:
-            Float64, shape (n, classes). Rows sum to 1, or are no numbers.
-        """
+        """Return the chance of each class; float64, (n, classes). Rows sum to 1, or are NaN."""
         with np.errstate(all="ignore"):
             own = KINDS[self.kind].chances(_flushed(features), self.arrays, self._steps)
             found = np.full((len(features), self.classes), _LEAST_CHANCE)

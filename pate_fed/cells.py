@@ -135,10 +135,6 @@ def _letter(escape: re.Match[str]) -> str:
 
 
 def measurement(text: str) -> tuple[str, str] | None:
-    """Split a measurement, such as 5.1 mg/dL, into its number and its unit without capitals.
-
-    Returns:
-        The number as text and the unit, "" for a number alone; None if it is no measurement.
-    """
+    """Split a measurement, such as 5.1 mg/dL, into number and unit; None if it is none."""
     found = _MEASUREMENT.fullmatch(text)
     return None if found is None else (found["number"], folded(found["unit"] or ""))

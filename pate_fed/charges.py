@@ -112,21 +112,13 @@ class RunLedger:
         return self.outcomes.worst_case(queries)
 
     def reserve(self, entry_id: str, outcomes: Outcomes) -> Self:
-        """Hold the worst case of the next batch, before any noise is drawn.
-
-        Raises:
-            OutcomeCapError: a cap leaves less.
-            LedgerError: the name was used before.
-        """
+        """Hold the worst case of the next batch, before any noise is drawn."""
         return self._each(lambda one: one.reserve(entry_id, outcomes))
 
     def commit(self, entry_id: str, released: Outcomes, release_digest: bytes) -> Self:
         """Count the release; the rest of the reservation is free again.
 
         With noise at the parties nothing becomes free: see `paid_for`.
-
-        Raises:
-            LedgerError: the reservation is unknown, settled or too small.
         """
         outcomes = self.outcomes.commit(entry_id, released, release_digest)
         paid = self.paid_for(entry_id, released)
@@ -151,7 +143,6 @@ class RunLedger:
         """Settle a void batch at a party.
 
         Args:
-            entry_id: A reservation.
             is_counted: Whether it uses up the caps. All parties count alike, from public evidence.
             is_charged: Whether it uses up this party's own share of them.
         """
@@ -175,12 +166,7 @@ class RunLedger:
     def follow(
         self, entry_id: str, queries: int, released: Outcomes, release_digest: bytes
     ) -> Self:
-        """Use up the caps of a batch that was released without this party: it is charged nothing.
-
-        Raises:
-            OutcomeCapError: the caps leave less.
-            LedgerError: it gave more than it can have.
-        """
+        """Use up the caps of a batch released without this party: it is charged nothing."""
         counted = self.outcomes.reserve(entry_id, self.worst_case(queries))
         return replace(self, outcomes=counted.commit(entry_id, released, release_digest))
 

@@ -43,9 +43,6 @@ def share_offsets(
             least one of each. A class that is minus infinity throughout cannot win, and its share
             goes to the others; a class that can must be finite throughout.
         shares: Wanted share of each class, above 0; shape (classes,). None for equal ones.
-
-    Returns:
-        float64, shape (classes,). Of a class that cannot win, the least of the others.
     """
     inputs, classes = scores.shape
     wanted = np.full(classes, 1 / classes) if shares is None else shares

@@ -48,12 +48,7 @@ _UP: Final = 1 + 2.0**-40
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """A way to divide patients into groups: each patient is in exactly one.
-
-    Attributes:
-        name: Its name: "class", "certainty", or a column that owners allowed.
-        groups: Public names of its groups; at least one.
-    """
+    """A way to divide patients into groups: each patient is in exactly one."""
 
     name: str
     groups: tuple[str, ...]
@@ -99,7 +94,6 @@ class EvaluationPlan:
     """What is counted, and the noise; fixed before anybody counts.
 
     Attributes:
-        sigma: Standard deviation of the noise in each count, in patients.
         epsilon: At `delta`, for a reader of the noisy counts.
         unit_patients: Most held-out patients of one privacy unit: 1 where the unit is a patient.
     """
@@ -141,14 +135,10 @@ class EvaluationPlan:
 
         Args:
             places: By the name of a grouping, the group of each patient; int64, shape (patients,).
-            right: Whether the student is right; bool, shape (patients,).
 
         Returns:
             For each grouping those that it is right on by group, then those that it is wrong on;
             int64, shape (width,).
-
-        Raises:
-            InvalidParameterError: a grouping is missing, or a patient is in none of its groups.
         """
         found = []
         for one in self.groupings:
@@ -177,9 +167,6 @@ class EvaluationPlan:
 
         Returns:
             A row for each grouping; int64, shape (groupings, columns), every row sums to `slots`.
-
-        Raises:
-            InvalidParameterError: more patients than places, or as for `counts`.
         """
         if len(right) > slots:
             raise InvalidParameterError(f"at most {slots} patients must be counted")
@@ -199,12 +186,7 @@ class EvaluationPlan:
     def perturb(
         self, counts: NDArray[np.int64], *, random_bytes: RandomBytes
     ) -> NDArray[np.float64]:
-        """Add fresh noise to the sums of all hospitals' counts; the result may be shown.
-
-        Args:
-            counts: Int64, shape (width,). Secret.
-            random_bytes: Source of the noise.
-        """
+        """Add fresh noise to the sums of all hospitals' counts; the result may be shown."""
         if counts.shape != (self.width,):
             raise InvalidParameterError(f"there must be {self.width} counts", counts.shape)
         return counts + sample_gaussian(self.width, sigma=self.sigma, random_bytes=random_bytes)

@@ -55,8 +55,6 @@ class EvaluationTask:
         source: Digest of the pool that was asked about then, 32 bytes: it has the task's schema.
         bins: The student's certainty on the public pool.
         by: Columns whose groups are counted, too.
-        files: The student's, by name.
-        places: Most held-out patients of a hospital that are counted.
     """
 
     digest: bytes
@@ -90,11 +88,7 @@ class EvaluationTask:
         return f"EvaluationTask(rows={len(self.pool)})"
 
     def groupings(self, schema: TaskSchema) -> tuple[Grouping, ...]:
-        """Return the groups that patients are counted in: all that is not public is the table.
-
-        Raises:
-            InvalidTaskError: a column is none of the task's, or the schema is another's.
-        """
+        """Return the groups that patients are counted in: all that is not public is the table."""
         if schema.digest != self.digest:
             raise InvalidTaskError("an evaluation must be of the task that is kept here")
         by_column = tuple(Grouping(f"by {one}", groups_by(schema, one)) for one in self.by)
@@ -105,11 +99,7 @@ class EvaluationTask:
     ) -> NDArray[np.int64]:
         """Count held-out patients; see `EvaluationPlan.rows`. Secret.
 
-        Args:
-            schema: Of the task.
-            records: One record of each patient, at most as many as there are places.
-            chances: The student's for each; shape (patients, classes). One that is no number counts
-                as wrong, and as least certain.
+        A chance that is no number counts as wrong, and as least certain.
         """
         plan = EvaluationPlan(self.groupings(schema), sigma=1.0, epsilon=1.0, delta=0.5)
         known = np.asarray(np.isfinite(chances).all(axis=1))
@@ -191,11 +181,7 @@ def _numbers(values: Any) -> NDArray[np.float64]:
 
 
 def groups_by(schema: ReadsColumns, column: str) -> tuple[str, ...]:
-    """Return the groups of a column: its categories and all others, or up to and above its median.
-
-    Raises:
-        InvalidTaskError: the task does not read it.
-    """
+    """Return the groups of a column: its categories and all others, or the sides of its median."""
     encoder = schema.encoder.encoders[_position(schema, column)]
     if isinstance(encoder, CategoryEncoder):
         return (*encoder.categories, OTHER)

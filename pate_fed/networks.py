@@ -65,14 +65,7 @@ def train_network(
     classes: int,
     rng: np.random.Generator,
 ) -> Network:
-    """Train a network with AdamW on smoothed cross-entropy.
-
-    Args:
-        inputs: float64, shape (n, features), n at least 1.
-        labels: Class of each; shape (n,).
-        classes: Number of classes.
-        rng: Seeds the weights and the batches.
-    """
+    """Train a network with AdamW on smoothed cross-entropy; inputs of shape (n, features)."""
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     mean = inputs.mean(axis=0)
     deviation = np.maximum(inputs.std(axis=0), 1e-6 + 1e-3 * inputs.std())

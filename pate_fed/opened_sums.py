@@ -22,14 +22,9 @@ def open_sum(
        the ring, the wrap from 2^31 - 1 to -2^31 included, moves f by at most one. So a lie that
        keeps the row sum cannot turn one honest vote into a large jump.
 
-    Args:
-        words: Signed ring values in [-2^31, 2^31); shape (queries * classes,).
-        queries: Rows.
-        classes: Columns.
-        total_votes: Votes that all parties together cast per query.
+    The words are signed ring values; shape (queries * classes,).
 
     Raises:
-        InvalidVotesError: the number of words is wrong.
         RowSumError: some row fails rule 1. The batch is void, and the sum does not tell whose row
             it was.
     """
@@ -64,16 +59,9 @@ def open_noisy_sum(
     It catches accidents; a liar stays below it. Nothing is clamped or folded: the price already
     covers a reader of the rows.
 
-    Args:
-        words: Signed ring values in [-2^31, 2^31); shape (queries * classes,).
-        queries: Rows.
-        classes: Columns.
-        total_votes: Votes that all parties together cast per query.
-        sigma: Standard deviation of the noise in every entry, in votes.
-        row_sum_bound: Most votes that a row may be off by; `DistributedNoise.row_sum_bound`.
+    The words are as in `open_sum`. `DistributedNoise.row_sum_bound` gives the bound.
 
     Raises:
-        InvalidVotesError: the number of words is wrong.
         RowSumError: some row is off by more; the batch is void.
     """
     if not 0 <= row_sum_bound < 2**31:
@@ -95,10 +83,8 @@ def fold_counts(
 ) -> NDArray[np.int64]:
     """Map signed ring values to [0, total_votes] so that neighbors on the ring stay neighbors.
 
-    Args:
-        values: Signed ring values in [-2^(b-1), 2^(b-1)), b = `ring_bits`; any shape.
-        total_votes: Largest honest count.
-        ring_bits: Word size of the ring; a small one lets tests try every value.
+    Values are signed, in [-2^(b-1), 2^(b-1)), b = `ring_bits`: a small one lets tests try every
+    value.
 
     Returns:
         f(s) = max(0, min(s, total_votes, 2^(b-1) - 1 - s)), the same shape.

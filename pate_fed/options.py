@@ -351,7 +351,6 @@ def fields_of(part: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         part: "data", "rule" or "caps"; "" for the rest.
-        given: Values by names of settings.
     """
     return {
         field: value

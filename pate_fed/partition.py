@@ -84,23 +84,14 @@ def partition_records(
     """Deal private records to teachers, whole privacy units at a time.
 
     Args:
-        records: The private records.
         parties: Number of parties; None with scheme "column" takes all hospitals of the data.
-        teachers: Teachers per party.
         scheme: "iid" deals evenly by lot; "dirichlet" draws each class's shares over the parties
             from a Dirichlet distribution; "column" makes each hospital a party, a patient of
             several hospitals going to the one with most of his records (ties: the first name).
-        rng: The lot.
         concentration: Of the Dirichlet distribution; small is more skewed; above 0.
 
     Returns:
         Disjoint shards that together hold every record, none of them empty.
-
-    Raises:
-        InvalidParameterError: a number is out of its range, or `parties` is not the number of
-            hospitals in the data.
-        MissingColumnError: scheme "column" on records without hospitals.
-        TooFewRecordsError: a teacher would be left without a privacy unit.
     """
     _check_numbers(parties, teachers, scheme, concentration)
     rows_of = rows_by_unit(records.unit_ids)
@@ -149,9 +140,6 @@ def units_by_hospital(records: Records) -> dict[str, int]:
     """Count the privacy units of each hospital, as partition by column deals them.
 
     A hospital whose patients all have more records elsewhere has none, and is left out.
-
-    Raises:
-        MissingColumnError: the records name no hospitals.
     """
     if records.hospitals is None:
         raise MissingColumnError("partition by column needs a hospital column")
@@ -189,11 +177,7 @@ def build_manifest(records: Records, partition: Partition, *, key: bytes) -> Par
 def verify_manifest(
     manifest: PartitionProof, records: Records, partition: Partition, *, key: bytes
 ) -> None:
-    """Check that records and partition are those that a manifest was built from.
-
-    Raises:
-        DisjointnessError: the partition is invalid, or differs from the manifest.
-    """
+    """Check that records and partition are those of a manifest, or raise a DisjointnessError."""
     found = build_manifest(records, partition, key=key)
     if len(found.teachers) != len(manifest.teachers):
         raise DisjointnessError(
@@ -230,15 +214,7 @@ def limited_rows(
 ) -> NDArray[np.int64]:
     """Choose the records of at most so many patients of each hospital.
 
-    Args:
-        records: All private records.
-        patients: Of each hospital; the first of them at random.
-        parties: Hospitals that they are dealt to, unless they are divided as the data say.
-        scheme: Way to divide the records.
-        rng: Draws the patients.
-
-    Returns:
-        Positions of their records, ascending.
+    `parties` are those that records are dealt to, unless they are divided as the data say.
     """
     rows_of = rows_by_unit(records.unit_ids)
     units = list(rows_of)

@@ -19,12 +19,8 @@ def charged_price(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None
     the coordinator, which is trusted; the coordinator's with noise at the parties.
 
     Args:
-        terms: The run's.
         seat: Place of the party among all, from 0.
         unit: The privacy unit to protect; None for the run's own.
-
-    Returns:
-        Infinite where the mechanism protects nobody.
     """
     shown = are_counts_seen(terms, at_coordinator=True)
     return _cost(terms, seat, unit=unit, shows_counts=shown)
@@ -39,10 +35,7 @@ def public_price(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None)
 def are_counts_seen(terms: RunTerms, *, at_coordinator: bool) -> bool:
     """Tell whether a run is priced as if its noisy counts were seen, not its outcomes alone.
 
-    Args:
-        terms: The run's.
-        at_coordinator: Whether in the view of whoever receives the parties' messages; otherwise in
-            the public's.
+    `at_coordinator` asks for the view of the messages' receiver, otherwise for the public's.
     """
     if at_coordinator and terms.rule.at_parties:
         return True
@@ -104,12 +97,7 @@ def most_exposed(terms: RunTerms) -> tuple[int, FormalCost]:
 
 
 def is_within_budget(terms: RunTerms, seat: int) -> bool:
-    """Tell whether a run costs one party's units at most its budget.
-
-    Raises:
-        UnsupportedEventError: the mechanism has no price.
-        InvalidParameterError: nor has its noise.
-    """
+    """Tell whether a run costs one party's units at most its budget."""
     budget, event = (
         terms.budgets[seat],
         charge_of(terms, terms.caps.most, weight=terms.unit_votes_at(seat)),

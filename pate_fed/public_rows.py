@@ -25,8 +25,6 @@ class PublicRows:
     """Rows of a public table, of the columns that a task reads.
 
     Attributes:
-        columns: Their names, none twice.
-        cells: The cells of each row, one per column, in the same order.
         digests: SHA-256 of each row, 32 bytes: the same for the same cells of the same columns, in
             any order of columns.
     """

@@ -26,7 +26,6 @@ class QueryPool:
         inputs: Features; float64, shape (inputs, features), read-only, finite.
         rows: The public rows that they are the features of; None in a rehearsal.
         task: Digest of the task that says how rows become inputs, 32 bytes.
-        images: The images that they describe, as in `Inputs`; None for a table.
         digest: The digest that an owner approves, SHA-256, 32 bytes: of the task and all rows in
             order; without rows, of shape and values.
     """
@@ -98,14 +97,7 @@ class QueryPool:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class QueryBatch:
-    """The public inputs of one round.
-
-    Attributes:
-        indices: Positions in the pool, in the order asked.
-        inputs: Their features; float64, shape (queries, features), read-only.
-        rows: Their public rows; None in a rehearsal.
-        images: Their images; None for a table.
-    """
+    """The public inputs of one round."""
 
     indices: tuple[int, ...]
     inputs: NDArray[np.float64]

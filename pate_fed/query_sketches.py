@@ -1,9 +1,7 @@
 """Short sketches of queries, which tell close queries from others.
 
-A query almost equal to an answered one is the same question again (rule R3). Asked of another set
-of parties, its sum and the old one differ by a party's votes. So a party keeps a sketch of every
-answered query for ever, and counts later queries close to one. Decision 15 compares this with other
-ways. Two queries are close where one of two views says so.
+A party keeps a sketch of every answered query for ever, and counts later queries close to one
+(decision 15). Two queries are close where one of two views says so.
 
 *As a row*: see `row_sketches`.
 
@@ -13,12 +11,12 @@ the differences of inputs makes all of them close, and so does a unit far above 
 and scale features, as the tables and images of this library are.
 
 Of the second a sketch is 32 projections on signs that follow from a hospital's secret key and the
-number of features, and the length of the input. Without a key, as in a simulation, anybody can
-compute the signs. For d the true distance and T the limit, a pair is called close where the
-projections are T apart at most, and the lengths, too. The square of the former is d^2 times about a
-chi-square of 32 degrees over 32: a pair at T/2 is missed once in 10^12, one at 2 T called close
-once in 200,000, one at T half of the time. An attacker who knows the signs can choose a difference
-that fits them, and is missed far below T: so they depend on a key.
+number of features, and the length of the input. For d the true distance and T the limit, a pair is
+called close where the projections are T apart at most, and the lengths, too. The square of the
+former is d^2 times about a chi-square of 32 degrees over 32: a pair at T/2 is missed once in 10^12,
+one at 2 T called close once in 200,000, one at T half of the time. An attacker who knows the signs,
+as everybody does in a simulation, can choose a difference that fits them, and is missed far below
+T: so they depend on a key.
 
 Source: Achlioptas 2003, Database-friendly random projections (signs).
 https://doi.org/10.1016/S0022-0000(03)00025-4
@@ -87,14 +85,6 @@ def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArra
     """Tell which queries lie close to a known one, or to an earlier one that is asked with them.
 
     Memory is bounded for any numbers: blocks of 512 x 8,192 pairs, of similar length.
-
-    Args:
-        asked: Sketches of a batch.
-        known: Sketches of queries answered before, of any number of features.
-        distance: Largest distance of a close pair, at least 0, at most 1/2.
-
-    Returns:
-        One claim for each that is asked; shape (asked,).
     """
     _require_distance(distance)
     near = _near_inputs(asked[:, _INPUT], known[:, _INPUT], distance)
@@ -106,13 +96,7 @@ def near_queries(asked: Sketches, known: Sketches, *, distance: float) -> NDArra
 
 
 def near_known(asked: Sketches, known: Sketches, *, distance: float) -> NDArray[np.bool_]:
-    """Tell which known queries lie close to one that is asked.
-
-    Best for few asked ones, since each is compared with all known ones.
-
-    Returns:
-        One claim for each that is known; shape (known,).
-    """
+    """Tell which known queries lie close to one of a few asked ones; shape (known,)."""
     near = np.zeros(len(known), dtype=np.bool_)
     for places in neighbors(asked, known, distance=distance):
         near[places] = True

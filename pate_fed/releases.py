@@ -30,7 +30,6 @@ class NoisyRelease:
     """The public result of one batch.
 
     Attributes:
-        labels: Released class, or `ABSTAIN`; int64, shape (queries,), read-only.
         outcomes: `Outcome` of each query; int8, shape (queries,), read-only. A query stopped by a
             cap comes after all that were looked at.
         counts: Noisy counts of the answered queries, in order, where they were released too and
@@ -107,12 +106,7 @@ class NoisyRelease:
 
     @classmethod
     def from_record(cls, record: object) -> Self:
-        """Read plain data back, strictly.
-
-        Raises:
-            InvalidTermsError: it holds other fields than labels, outcomes and perhaps tallies, or
-                they contradict each other.
-        """
+        """Read plain data back, strictly: anything else is an InvalidTermsError."""
         known = {"labels", "outcomes"}
         if not isinstance(record, dict) or not known <= set(record) <= known | {"tallies"}:
             raise InvalidTermsError("a release must have labels and outcomes")

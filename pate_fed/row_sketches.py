@@ -46,9 +46,7 @@ _ROUNDING = 1e-6
 def sketch_rows(rows: PublicRows, *, key: bytes) -> RowSketches:
     """Sketch public rows.
 
-    Args:
-        rows: The rows.
-        key: Secret from which names follow, at most 64 bytes; empty for published ones.
+    Names follow from a secret key of at most 64 bytes; without one they are published.
     """
     # Of two columns with the same number the one with the first name is kept.
     by_number = {_number(key, b"column", name): name for name in sorted(rows.columns, reverse=True)}
@@ -85,8 +83,6 @@ class _SketchTable:
     """Known rows of the same columns.
 
     Attributes:
-        names: Their columns; shape (columns,).
-        cells: Their cells; shape (columns, rows).
         places: Where they stand among all known rows; shape (rows,).
     """
 

@@ -26,8 +26,6 @@ class Rule:
     Symbols are those of Papernot et al. 2018 (https://arxiv.org/abs/1802.08908). Public.
 
     Attributes:
-        mechanism: Its name: one of `pate_fed.mechanisms.SPECS`, or `TALLIES`.
-        vote_threshold: Noisy top count from which a query is answered, in votes.
         sigma1: Standard deviation of the noise of a check of its own, in votes; of a test of
             stability, in changes of one privacy unit.
         sigma2: Standard deviation of the total noise of each count, in votes; with noise at the
@@ -81,7 +79,6 @@ class Caps:
         max_asks: Queries looked at after which the run ends, at least 1.
         max_answers: Answers after which it ends, at least 1; `max_asks` where the mechanism always
             answers.
-        batch_size: Most queries of one batch, at least 1.
     """
 
     max_asks: int | None = None

@@ -67,11 +67,7 @@ def refuse_existing(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def whole_folder(target: Path, finish: Callable[[Path, Path], None]) -> Iterator[Path]:
-    """Yield a hidden folder beside a place, and put it there at the end if nothing failed.
-
-    Raises:
-        RunDirectoryError: it cannot be written, or the place is taken.
-    """
+    """Yield a hidden folder beside a place, and put it there at the end if nothing failed."""
     made: list[Path] = []
     folder: Path | None = None
     try:

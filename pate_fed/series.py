@@ -40,13 +40,8 @@ def price_of_runs(
 
     Args:
         runs: Their terms, the same parties in the same seats; at least one.
-        seat: Place of the party among all, from 0.
-        unit: The privacy unit to protect; None for each run's own.
         at_coordinator: Whether the cost is that of the coordinator's view, for which all runs need
             their noise at the parties; otherwise it is that of the public view.
-
-    Returns:
-        The cost at the sum of the runs' deltas.
     """
     cost_at = charged_price if at_coordinator else public_price
     costs = [cost_at(terms, seat, unit=unit) for terms in runs]

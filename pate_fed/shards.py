@@ -21,8 +21,6 @@ class Shard:
     """The records of one teacher.
 
     Attributes:
-        party: Index of the party that holds it.
-        teacher: Index of the teacher within its party.
         rows: Positions in the private records, ascending; int64, read-only.
     """
 
@@ -69,11 +67,7 @@ def deal_evenly(units: int, hands: int, *, rng: np.random.Generator) -> NDArray[
 def deal_to_teachers(
     units: Sequence[Sequence[int]], *, teachers: int, rng: np.random.Generator, party: int = 0
 ) -> list[Shard]:
-    """Deal a hospital's records to its teachers, whole privacy units at a time.
-
-    Raises:
-        TooFewRecordsError: a teacher would be left without a privacy unit.
-    """
+    """Deal a hospital's records to its teachers, whole privacy units at a time."""
     require_enough(len(units), teachers)
     teacher_of = deal_evenly(len(units), teachers, rng=rng)
     rows_of: list[list[int]] = [[] for _ in range(teachers)]

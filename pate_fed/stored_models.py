@@ -60,13 +60,7 @@ def stored(model: object) -> bytes:
 def restored(content: bytes, *, trusted: Callable[[str], bool] | None = None) -> Any:
     """Return the model of a file.
 
-    Args:
-        content: The file.
-        trusted: Says which further types it may hold, where its maker is known. None where nobody
-            vouches for the file.
-
-    Raises:
-        UnreadableFileError: it is damaged, or holds another type.
+    `trusted` says which further types a file of a known maker may hold.
     """
     skops = _skops()
     try:

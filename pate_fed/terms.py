@@ -188,11 +188,7 @@ class RunTerms:
 
     @classmethod
     def from_record(cls, record: object) -> Self:
-        """Read plain data back.
-
-        Raises:
-            InvalidTermsError: a field is missing, unknown, of another type or out of its range.
-        """
+        """Read plain data back, strictly: anything else is an InvalidTermsError."""
         values = _fields_of(record, cls)
         values["rule"] = Rule(**_fields_of(values["rule"], Rule))
         values["caps"] = Caps(**_fields_of(values["caps"], Caps))

@@ -40,10 +40,6 @@ class TeacherWeights:
     Attributes:
         runs: (weight, teachers): this many teachers of this weight, one run after another;
             neighbors differ in weight. A large hospital is as short as a small one.
-
-    Raises:
-        InvalidParameterError: no teacher, a weight or a number below 1, more votes than fit the
-            ring, or one run written as two.
     """
 
     runs: tuple[tuple[int, int], ...]
@@ -170,8 +166,6 @@ class NoisyHistogram:
     """Summed votes plus noise: the input of a mechanism's decision.
 
     Attributes:
-        counts: Noisy votes; float64, shape (queries, classes), read-only, finite.
-        sigma: Standard deviation of the noise in every entry, in votes.
         rest: The part of each draw that rounding cut off, which decides ties; of the same shape,
             read-only. None where the noise is whole.
     """
@@ -208,14 +202,7 @@ def count_votes(
     A prediction that is no class (NaN, negative, too large, not a whole number) is counted for
     `INVALID_VOTE_CLASS`.
 
-    Args:
-        votes: Class voted for; shape (teachers, queries).
-        classes: Number of classes, at least 2.
-        weights: Votes that each teacher casts; None for one each.
-
-    Raises:
-        InvalidVotesError: `votes` has not 2 axes, or not one weight is for each teacher.
-        InvalidParameterError: fewer than 2 classes.
+    Votes are of shape (teachers, queries); without weights each counts once.
     """
     if classes < 2:
         raise InvalidParameterError("classes must be at least 2", classes)

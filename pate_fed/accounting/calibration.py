@@ -19,9 +19,6 @@ def most_queries(
 
     Args:
         cost: Largest epsilon of this many queries; must not fall with their number.
-        budget: Epsilon that may not be exceeded, above 0.
-        most: Largest number to consider, at least 0.
-        first: About the number that is expected, to look at first.
 
     Returns:
         A number from 0 to `most` with `cost(number) <= budget` (0 costs nothing).

@@ -78,12 +78,8 @@ def labels_epsilon(
     It holds for any votes, chosen by all that was released before, and for any classes between
     which the votes of one unit move. It is never above that of the noisy counts themselves.
 
-    Args:
-        options: Number of classes, and one more with a threshold on the same noisy counts.
-        sigma: Standard deviation of the noise in each count, in votes.
-        asks: Most asks, fixed before the run.
-        delta: In (0, 1).
-        weight: Votes that one neighboring change can move in each ask.
+    `options` are the classes, and one more with a threshold on the same noisy counts. The cap
+    on asks is fixed before the run.
     """
     shift = math.sqrt(2) * positive("weight", weight) / positive("sigma", sigma)
     delta = probability("delta", delta)
@@ -146,14 +142,8 @@ class _Game:
     ) -> None:
         """Set the game up.
 
-        Args:
-            shift: s.
-            asks: Most asks.
-            delta: In (0, 1).
-            about: The result, about: where to look.
-            tolerance: By which boxes are halved.
-            many: Whether there are more than two options.
-            is_convex: Whether V_0 is made convex, for votes that move among many options.
+        `about` says where to look for the result; boxes are halved by `tolerance`. With
+        `is_convex` V_0 is made convex, for votes that move among many options.
         """
         self._shift, self._asks, self._delta = shift, asks, delta
         self._about, self._tolerance, self._many = about, tolerance, many
@@ -222,11 +212,7 @@ class _Splines:
     def __init__(self, low: float, high: float, step: float, slope: float) -> None:
         """Make the grid.
 
-        Args:
-            low: Below it functions do not fall.
-            high: Above it they rise by at most `slope`.
-            step: Between places.
-            slope: At least 0.
+        Functions do not fall below `low`, and rise by at most `slope` above `high`.
         """
         self.step, self._rise = step, slope * step
         self.first = math.floor(low / step)
@@ -291,13 +277,8 @@ class _Asks:
     ) -> None:
         """Make the first boxes.
 
-        Args:
-            splines: All values are such.
-            shift: s.
-            tail: Outcomes this many standard deviations out count by what they can be worth.
-            asks: Of the run.
-            delta: Of the run.
-            many: Whether u may be finite.
+        Outcomes `tail` standard deviations out count by what they can be worth. With
+        `many`, u may be finite.
         """
         self._splines, self._shift, self._many = splines, shift, many
         self._ignored, self._delta = 3.0 / asks, delta
@@ -336,8 +317,6 @@ class _Asks:
         """Return the coefficients before an ask, from those after it.
 
         Args:
-            after: Shape (places,).
-            may_halve: Whether to look for boxes that decide.
             tolerance: Boxes are halved while they make the ask so much worse, as a share of what it
                 is worth; infinite where that does not matter; same shape.
         """

@@ -66,9 +66,6 @@ def convert_at_orders(
     """Convert RDP values that are known at some orders only.
 
     Args:
-        rdp: RDP at each order, in nats, at least 0; shape (orders,).
-        orders: Orders above 1, ascending; shape (orders,).
-        delta: In (0, 1).
         method: "mironov", or "cks", which is never worse from order 1.01 on.
     """
     known, values = renyi_orders(orders), np.asarray(rdp, dtype=np.float64)
@@ -91,13 +88,7 @@ def rdp_within(epsilon: float, order: float, *, delta: float) -> float:
 
 
 def convert_curve(curve: RdpCurve, *, delta: float, method: ConversionMethod) -> ConvertedEpsilon:
-    """Convert a curve that can be computed at any order: dense grid, then refinement.
-
-    Args:
-        curve: A valid RDP bound at every order above 1.
-        delta: In (0, 1).
-        method: As in `convert_at_orders`.
-    """
+    """Convert a curve that can be computed at any order: dense grid, then refinement."""
     orders = DENSE_ORDERS
     best = convert_at_orders(curve(orders), orders, delta=delta, method=method)
     is_at_edge = best.is_at_edge

@@ -51,7 +51,6 @@ def neighbors(unit: PrivacyUnit, weight: int) -> str:
     """Name the two cases that nobody can tell apart well.
 
     Args:
-        unit: The privacy unit.
         weight: Votes that one unit can move: those of one teacher for "record", those of all
             teachers of a hospital for "party".
     """
@@ -80,11 +79,7 @@ PER_INSTANCE_METHOD = "data-dependent RDP bound of the PATE papers, converted by
 
 @dataclass(frozen=True, slots=True)
 class PerInstanceCost:
-    """Cost of a release given its votes. Private: it may not be published.
-
-    Attributes:
-        is_at_edge: Whether the order was the grid's first or last: a warning.
-    """
+    """Cost of a release given its votes. Private: it may not be published."""
 
     releasable: ClassVar[bool] = False
 

@@ -64,10 +64,7 @@ def rows_epsilon(sigma: float, shares: int, *, rows: int, delta: float, weight: 
     everything but `shares` shares of the noise of every entry.
 
     Args:
-        sigma: Standard deviation that the shares add up to, in votes; above 0.
         shares: Shares that the reader does not know, between 1 and `MOST_SHARES`.
-        rows: Rows opened, at least 0.
-        delta: In (0, 1).
         weight: Votes k that one neighboring change can move in a row; a whole number above 0.
 
     Returns:

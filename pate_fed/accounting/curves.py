@@ -2,7 +2,7 @@
 
 `event_rdp` holds against an observer of the noisy counts, hence against everybody;
 `event_label_rdp` against an observer of labels and "no answer"s only, and is smaller. A new event
-joins the tables with its curves and the source of its bounds.
+joins the tables with its curves and the source of its bounds. All tables take and return the same.
 """
 
 from __future__ import annotations
@@ -88,8 +88,6 @@ def event_approximate_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.
     rest has this RDP. Any epsilon that follows from the RDP at delta holds at delta plus that
     chance; both add up over events.
 
-    Takes, returns and raises what `event_rdp` does.
-
     Source:
         Bun, Steinke 2016, section 8. https://arxiv.org/abs/1605.02065.
         `pate_fed.mechanisms.stable_max` has the proof for tests of stability.
@@ -130,8 +128,6 @@ def event_label_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float6
     """Bound the RDP of an event for an observer of its labels and "no answer"s only.
 
     An event without a bound of its own uses that of `event_rdp`, which holds against everybody.
-
-    Takes, returns and raises what `event_rdp` does.
     """
     return event_rdp(event, orders)
 
@@ -162,8 +158,6 @@ def event_public_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float
 
     The smallest valid curve: that of `event_label_rdp` where the event has one, otherwise that of
     `event_approximate_rdp`.
-
-    Takes, returns and raises what `event_rdp` does.
     """
     own = event_approximate_rdp.dispatch(type(event)) is not event_approximate_rdp.dispatch(object)
     return event_approximate_rdp(event, orders) if own else event_label_rdp(event, orders)
@@ -175,8 +169,6 @@ def event_charged_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.floa
 
     With noise at the coordinator, which is trusted, that is the public: `event_public_rdp`. With
     noise at the parties it is the coordinator, who opens every noisy row: `event_rdp`.
-
-    Takes, returns and raises what `event_rdp` does.
     """
     return event_public_rdp(event, orders)
 

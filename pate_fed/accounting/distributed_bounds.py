@@ -41,11 +41,8 @@ def distributed_label_rdp(
     noise of every entry; neighbors as for `distributed_row_rdp`, any number of classes, all votes.
 
     Args:
-        orders: Renyi orders, each above 1; shape (orders,).
         sigma: Standard deviation that the shares add up to, in votes; above 0. Up to about 150 the
             bound is certified for labels; beyond it is the row's.
-        shares: Shares that the reader does not know.
-        weight: Votes that one neighboring change can move; a whole number above 0.
 
     Returns:
         RDP at each order, in nats, at most `distributed_row_rdp`; shape (orders,).

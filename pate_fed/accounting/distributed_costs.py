@@ -31,9 +31,7 @@ _ORDERS: Final = 9
 def distributed_labels_cost(event: DistributedEvent, *, delta: float) -> FormalCost:
     """Compute the formal cost for an observer of labels and "no answer"s only.
 
-    Args:
-        event: The event at the caps of the whole run: `Mechanism.worst_case_event`.
-        delta: In (0, 1).
+    The event is at the caps of the whole run.
     """
     # An observer of labels alone sees no more than the rows' reader; one of counts sees as much.
     rows = replace(rows_cost(event, delta=delta), holds_for=PUBLIC_VIEW)

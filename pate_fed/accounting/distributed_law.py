@@ -57,12 +57,7 @@ def honest_shares(parties: int, *, colluders: int, dropouts: int) -> int:
 
 
 def share_sigma(sigma: float, shares: int) -> float:
-    """Return sigma / sqrt(shares), rounded up: each share has at least its part of the variance.
-
-    Raises:
-        InvalidParameterError: an argument is out of its range, or a share would be narrower than
-            `LEAST_SHARE_VARIANCE`.
-    """
+    """Return sigma / sqrt(shares), rounded up; refuse less than `LEAST_SHARE_VARIANCE`."""
     promised = Fraction(positive("sigma", sigma)) ** 2 / checked_shares(shares)
     if promised < LEAST_SHARE_VARIANCE:
         raise InvalidParameterError(
@@ -148,8 +143,6 @@ def distributed_row_rdp(
     More shares than these cost no more (adding independent noise is post-processing).
 
     Args:
-        orders: Renyi orders, each above 1; shape (orders,).
-        sigma: Standard deviation that the shares add up to, in votes; above 0.
         shares: Shares that the reader does not know, between 1 and `MOST_SHARES`.
         weight: Votes k that one neighboring change can move; a whole number above 0.
 

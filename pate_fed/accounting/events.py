@@ -73,10 +73,6 @@ class GaussianMaxEvent(PrivacyEvent):
 
     A label or "no answer" follows from the noisy counts and from public numbers: GNMax, or the same
     with a threshold. Each ask costs the same.
-
-    Attributes:
-        asks: Queries looked at, at least 0.
-        sigma: Standard deviation of the total noise in each count, in votes; above 0.
     """
 
     record_name: ClassVar[str] = "gaussian-max/1"
@@ -92,12 +88,6 @@ class ConfidentGaussianMaxEvent(PrivacyEvent):
 
     Each ask releases one bit, "the noisy top count reaches the threshold"; each answer releases
     a label as well, from fresh noise. The threshold itself does not change the cost.
-
-    Attributes:
-        asks: Queries checked, at least 0.
-        answers: Labels released, between 0 and `asks`.
-        sigma1: Standard deviation of the noise in the check, in votes; above 0.
-        sigma2: Standard deviation of the noise in each count, in votes; above 0.
     """
 
     record_name: ClassVar[str] = "confident-gaussian-max/1"
@@ -116,12 +106,7 @@ class ConfidentGaussianMaxEvent(PrivacyEvent):
 
 @dataclass(frozen=True, slots=True)
 class LaplaceMaxEvent(PrivacyEvent):
-    """Some labels, each the argmax of counts plus Laplace noise of scale 1 / gamma (LNMax).
-
-    Attributes:
-        asks: Labels released, at least 0.
-        gamma: Inverse scale of the noise in each count, per vote; above 0.
-    """
+    """Some labels, each the argmax of counts plus Laplace noise of scale 1 / gamma (LNMax)."""
 
     record_name: ClassVar[str] = "laplace-max/1"
 
@@ -136,11 +121,7 @@ class StableLaplaceMaxEvent(PrivacyEvent):
 
     Each test is (test_epsilon, test_delta)-differentially private, label included.
 
-    Attributes:
-        asks: Queries tested, at least 0. A label costs nothing beyond its test.
-        test_epsilon: Of one test, above 0.
-        test_delta: Of one test, in (0, 1/2).
-        weight: Votes that one neighboring change can move: the test counts in such units.
+    A label costs nothing beyond its test, which counts in units of `weight` votes.
     """
 
     record_name: ClassVar[str] = "stable-laplace-max/1"
@@ -158,11 +139,7 @@ class StableGaussianMaxEvent(PrivacyEvent):
     Each test, label included, is a Gaussian release of sensitivity 1 but for an extra chance of
     `test_delta`.
 
-    Attributes:
-        asks: Queries tested, at least 0. A label costs nothing beyond its test.
-        sigma: Standard deviation of the noise in the test, in units of `weight` votes; above 0.
-        test_delta: Of one test, in (0, 1/2).
-        weight: Votes that one neighboring change can move: the test counts in such units.
+    A label costs nothing beyond its test, which counts in units of `weight` votes, sigma, too.
     """
 
     record_name: ClassVar[str] = "stable-gaussian-max/1"
@@ -191,10 +168,7 @@ class DistributedGaussianMaxEvent(PrivacyEvent):
     many as `shares` of them unknown to its reader.
 
     Attributes:
-        asks: Rows opened, at least 0.
-        sigma: Standard deviation that `shares` shares add up to, in votes; above 0.
         shares: Honest shares that have to suffice: n - c - d, at least 1.
-        weight: Votes that one neighboring change can move; a whole number above 0.
     """
 
     record_name: ClassVar[str] = "distributed-gaussian-max/1"
@@ -217,8 +191,6 @@ class DistributedCountsEvent(PrivacyEvent):
     the public's, too.
 
     Attributes:
-        rows: Rows opened, at least 0.
-        sigma: Standard deviation that `shares` shares add up to in each count; above 0.
         shares: Honest shares that have to suffice: n - c - d, at least 1.
         weight: Patients of one privacy unit who are counted; a whole number above 0.
     """
@@ -236,12 +208,7 @@ class DistributedCountsEvent(PrivacyEvent):
 
 
 def event_from_record(record: Mapping[str, object]) -> PrivacyEvent:
-    """Read an event that `PrivacyEvent.as_record` wrote, now or years ago.
-
-    Raises:
-        InvalidParameterError: the name is unknown, a field is missing, unknown or of another
-            type, or a value is out of its range.
-    """
+    """Read an event that `PrivacyEvent.as_record` wrote, now or years ago; refuse all else."""
     name = record.get("event")
     event_type = EVENT_TYPES.get(name) if isinstance(name, str) else None
     if event_type is None:

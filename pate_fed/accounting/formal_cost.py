@@ -43,13 +43,7 @@ ROUNDING_ROOM = 1 + 1e-9
 def labels_cost(event: PrivacyEvent, *, options: int, delta: float) -> FormalCost:
     """Return the cost for those who see labels and "no answer"s alone, for any votes.
 
-    Args:
-        event: The whole run's, at its caps.
-        options: Outcomes that a query can have: the classes, and "no answer" if there is one.
-        delta: In (0, 1).
-
-    Returns:
-        The smallest bound; infinite for an event that protects nobody.
+    `options` are the outcomes of a query: the classes, and "no answer" if there is one.
     """
     if isinstance(event, DistributedEvent):
         return distributed_labels_cost(event, delta=delta)

@@ -49,9 +49,6 @@ def gdp_mu_squared(event: PrivacyEvent) -> float:
 
         mu^2 = asks k^2 / sigma1^2 + 2 answers k^2 / sigma2^2.
 
-    Raises:
-        UnsupportedEventError: the event has other than Gaussian noise.
-
     Source:
         Papernot et al. 2018, Propositions 8 and 10 as Gaussian mechanisms.
         https://arxiv.org/abs/1802.08908
@@ -75,10 +72,6 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
 
     It exceeds the exact value by less than 1e-14 (1 + epsilon/mu^2 + 1/mu + log delta + epsilon
     + mu^2): far less than epsilon is ever shown with, except below mu = 1e-6.
-
-    Args:
-        mu: At least 0 and at most 1e6.
-        epsilon: At least 0, finite.
     """
     if not 0 <= mu <= LARGEST_MU:
         raise InvalidParameterError(f"mu must be between 0 and {LARGEST_MU:g}", mu)

@@ -92,11 +92,8 @@ def label_level_epsilon(
     charges is then the same constant on every path, at all orders at once, so the order may be
     optimized. Queries may be chosen adaptively.
 
-    Args:
-        event: The whole run's, at its caps.
-        delta: In (0, 1).
-        expected: Expected numbers of asks and answers instead of the event's, not whole: then the
-            result is an analysis that reproduces papers, not a guarantee.
+    `expected` numbers of asks and answers in place of the event's, not whole, make it an
+    analysis that reproduces papers, and no guarantee.
     """
     check = None
     if isinstance(event, ConfidentGaussianMaxEvent):

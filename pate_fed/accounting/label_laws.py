@@ -140,10 +140,8 @@ def bends(boxes: Boxes, most_i: Table, most_j: Table, shift: float) -> Table:
     """Bound how far the chances of i and j on boxes bend between the corners.
 
     Args:
-        boxes: The boxes.
         most_i: Largest ln P/Q of i on each, that at (u0, t0).
         most_j: Largest ln Q/P of j, that at (u0, t1).
-        shift: s.
 
     Returns:
         What must be taken from Q_i, and given to Q_j, at every corner, so that P_i - gamma Q_i and

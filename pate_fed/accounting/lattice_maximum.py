@@ -72,8 +72,6 @@ class Setting:
     """The noise and the change.
 
     Attributes:
-        sigma: Standard deviation of the noise in each count, in votes.
-        shares: Discrete Gaussians that it is the sum of.
         moved: Votes k that move.
         reach: Largest (order - 1) k of the orders asked for, in votes.
     """

@@ -153,7 +153,6 @@ class ThreeWay(Choice):
         """Make the choice.
 
         Args:
-            shift: Length of the change.
             two_way: Upper bounds on E of `TwoWay(shift)` at the orders asked for.
             one_sided: The same of `TwoWay(shift / sqrt(2))`.
         """
@@ -211,7 +210,6 @@ def largest_three_way(orders: Floats, shift: float, *, is_proved: bool = True) -
     Args:
         orders: Above 1, with order (order - 1) shift^2 at most `LARGEST_THREE_WAY`.
         shift: Length of the change of (a, b), between 1e-4 and 6.
-        is_proved: As for `largest_two_way`.
     """
     two_way = largest_two_way(orders, shift, is_proved=is_proved)
     one_sided = largest_two_way(orders, shift / np.sqrt(2), is_proved=is_proved)

@@ -31,12 +31,7 @@ OUTCOME_LEDGER_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Numbers of asks, and of answers among them.
-
-    Attributes:
-        asks: At least 0.
-        answers: At least 0 and at most `asks`.
-    """
+    """Numbers of asks, and of answers among them."""
 
     asks: int
     answers: int
@@ -59,12 +54,7 @@ OutcomeEntry: TypeAlias = Entry[Outcomes]
 
 @dataclass(frozen=True, slots=True)
 class OutcomeLedger(Reservations[Outcomes]):
-    """Caps on asks and answers, and everything that was reserved from them.
-
-    Attributes:
-        caps: Numbers of asks and answers that end the run; fixed before it begins.
-        entries: In the order of their reservation.
-    """
+    """Caps on asks and answers, and everything that was reserved from them."""
 
     caps: Outcomes
     entries: tuple[OutcomeEntry, ...] = ()
@@ -113,13 +103,9 @@ class OutcomeLedger(Reservations[Outcomes]):
     def reserve(self, entry_id: str, outcomes: Outcomes) -> OutcomeLedger:
         """Hold the worst case of the next asks.
 
-        Args:
-            entry_id: A name that the ledger has never seen.
-            outcomes: The most that the step can release: `worst_case` for a batch. The batch must
-                then be run with these as its caps.
+        A batch must be run with its `worst_case` as its caps.
 
         Raises:
-            OutcomeCapError: more than is left of a cap.
             LedgerError: the name was used before, or the step cannot be a whole ask.
         """
         if not outcomes.is_covered_by(self.left) or self.is_over:
@@ -142,12 +128,7 @@ class OutcomeLedger(Reservations[Outcomes]):
 
     @classmethod
     def from_record(cls, record: Mapping[str, object]) -> OutcomeLedger:
-        """Read the record of `to_record`.
-
-        Raises:
-            LedgerError: the record is of another version, lacks a part, or contradicts itself.
-            InvalidParameterError: a number in it is out of its range.
-        """
+        """Read the record of `to_record`; anything else is a LedgerError."""
         if set(record) != {"outcome_ledger", "caps", "entries"}:
             raise LedgerError("a ledger must hold its version, caps and entries")
         version, entries = record["outcome_ledger"], record["entries"]

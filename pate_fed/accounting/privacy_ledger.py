@@ -4,20 +4,14 @@ A `PrivacyLedger` is a value: each step returns a new one, and a failed step cha
 Storing the newest value, durably and before any noise is drawn, is the node's task. `reservations`
 has the states of an entry.
 
-It is a filter: the budget (epsilon, delta) is set in advance. A reservation is refused unless
-everything charged, every open reservation and its own worst case together are (epsilon,
-delta)-private. The whole then is, for any choice of queries and any stop. The guarantee is the
-budget, the only epsilon of a ledger. `used_share` says how much of it is used: a share of what adds
-up, so shares of runs add up, too. An epsilon of the charges so far would be no guarantee, and would
-start high: the conversion adds a constant.
+It is a filter at one order (decision 19): a reservation is refused unless everything charged, every
+open reservation and its own worst case together are (epsilon, delta)-private. The whole then is,
+for any choice of queries and any stop. The guarantee is the budget, the only epsilon of a ledger.
 
-Charges add up as RDP at one order, fixed with the budget, which every mechanism has a curve for. A
-hospital that takes part in runs of every kind over the years opens its ledger by
-`PrivacyLedger.for_life`: at an order that follows from the budget alone (decision 19 compares this
-filter with others). An operator who picked the order after seeing releases could pick the one with
-more room left. The part of delta for tests of stability is fixed for the same reason: where each
-path of releases may choose its own split, delta can be exceeded almost twofold
-(docs/explanation/privacy-guarantee.md, "Tests of stability over many runs").
+An operator who picked the order after seeing releases could pick the one with more room left. The
+part of delta for tests of stability is fixed for the same reason: where each path of releases may
+choose its own split, delta can be exceeded almost twofold (docs/explanation/privacy-guarantee.md,
+"Tests of stability over many runs").
 
 Charges are added by `math.fsum`, which rounds once, so the order of entries changes nothing and
 errors do not pile up.
@@ -70,10 +64,7 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
     """A budget and everything that was reserved from it.
 
     Attributes:
-        epsilon: Budget that may not be exceeded, above 0, fixed before the first reservation.
-        delta: In (0, 1), fixed with it.
         order: Renyi order at which charges add up, above 1, fixed with it.
-        entries: In the order of their reservation.
         additive_delta: Part of delta kept for events with a delta of their own (tests of
             stability), at least 0 and below delta; fixed with it.
     """
@@ -100,17 +91,7 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
 
     @classmethod
     def for_life(cls, epsilon: float, delta: float, *, additive_delta: float = 0.0) -> Self:
-        """Open a ledger that can add up every kind of run, for a budget over many of them.
-
-        Args:
-            epsilon: Budget, above 0.
-            delta: In (0, 1).
-            additive_delta: Part of delta kept for tests of stability, below delta; without it they
-                cannot be paid for.
-
-        Returns:
-            An empty ledger at `order_for_life`.
-        """
+        """Open an empty ledger at `order_for_life`, which can add up every kind of run."""
         left = probability("delta", delta) - additive_delta
         return cls(
             epsilon,
@@ -123,9 +104,7 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
         """Hold the worst case of the next step.
 
         Raises:
-            BudgetExhaustedError: it could exceed the budget.
             LedgerError: the name was used before.
-            UnsupportedEventError: the event has no cost that adds up here.
         """
         entries = (*self.entries, Entry(entry_id, EntryState.RESERVED, event))
         if not self._is_within(entries):
@@ -188,12 +167,7 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
 
     @classmethod
     def from_record(cls, record: Mapping[str, object]) -> PrivacyLedger:
-        """Read the record of `to_record`.
-
-        Raises:
-            LedgerError: the record is of another version, lacks a part, or contradicts itself.
-            InvalidParameterError: a number in it is out of its range.
-        """
+        """Read the record of `to_record`; anything else is a LedgerError."""
         if set(record) != {"ledger", "epsilon", "delta", "order", "additive_delta", "entries"}:
             raise LedgerError("a ledger must hold its version, budget and entries")
         version, entries, order = record["ledger"], record["entries"], record["order"]

@@ -19,11 +19,8 @@ def pure_dp_rdp(
 ) -> NDArray[np.float64]:
     """Bound the RDP of a release that is epsilon-differentially private.
 
-    Args:
-        orders: Renyi orders, each above 1; shape (orders,).
-        epsilon: Above 0.
-        bound: "sharp", which randomized response attains, or "paper",
-            min(order epsilon^2 / 2, epsilon), which is never less.
+    `bound` is "sharp", which randomized response attains, or "paper", min(order epsilon^2 / 2,
+    epsilon), which is never less.
 
     Source:
         Bun, Steinke 2016, Proposition 3.3. https://arxiv.org/abs/1605.02065

@@ -44,12 +44,7 @@ T = TypeVar("T", bound=Reservable)
 class Entry(Generic[T]):
     """One reservation and its state.
 
-    Attributes:
-        entry_id: Name of the reservation, never used twice in a ledger.
-        state: Its state.
-        reserved: Worst case that was reserved.
-        spent: The release; of committed entries only.
-        release_digest: SHA-256 of the release, 32 bytes; of committed entries only.
+    A committed entry has the release, and its SHA-256.
     """
 
     entry_id: str

@@ -49,7 +49,6 @@ class AuditCase:
     """The attacked votes, and the attackers' means.
 
     Attributes:
-        votes: Counts; int64, shape (queries, classes), equal sums.
         asks: How often the attacker without obstacles asks.
         neighbors: Close queries that hospitals allow.
         error: Normalized error that counts as a leak.

@@ -40,12 +40,7 @@ class Target:
 
     @classmethod
     def of(cls, mechanism: Mapping[str, object]) -> Target:
-        """Return the target of a mechanism's parameters, as in `privacy.json`.
-
-        Raises:
-            InvalidParameterError: an audit does not know the mechanism, or a parameter is out of
-                its range.
-        """
+        """Return the target of a mechanism's parameters; refuse one that no audit knows."""
         name = str(mechanism.get("name"))
         if name not in AUDITED:
             raise InvalidParameterError(
@@ -71,10 +66,7 @@ class Target:
 
 
 def guess(answers: Answers, target: Target, *, teachers: int) -> NDArray[np.float64]:
-    """Return an attacker's votes from any number of answers; shape (classes,).
-
-    Without a label the attacker guesses equal votes.
-    """
+    """Return an attacker's votes by answers, equal ones without any; shape (classes,)."""
     classes = len(answers.labels)
     if not answers.labels.sum():
         return np.full(classes, teachers / classes)
@@ -91,10 +83,7 @@ def leak_error(
     repeats: int,
     rng: np.random.Generator,
 ) -> float:
-    """Return the mean normalized error of an attacker who asks this often.
-
-    The error is the mean of `repeats` attacks.
-    """
+    """Return the mean error of `repeats` attackers who ask this often."""
     teachers, errors = int(votes.sum()), []
     for _ in range(repeats):
         answers = target.ask(votes, asks=asks, rng=rng)
@@ -111,11 +100,7 @@ def asks_for_error(
     rng: np.random.Generator,
     most: int = MOST_ASKS,
 ) -> int | None:
-    """Return how often an attacker must ask to be this exact on average.
-
-    Returns:
-        The number, to about ten percent; None where more than `most` would be needed.
-    """
+    """Return how often one must ask to be this exact, to a tenth; None beyond `most`."""
     if not 0 < error < 1:
         raise InvalidParameterError("the error must be in (0, 1)", error)
     asks, before = 1, None
@@ -144,8 +129,6 @@ def votes_of_agreement(share: float, *, teachers: int, classes: int) -> NDArray[
 
     Args:
         share: Of the votes for the first class, in (0, 1].
-        teachers: Votes, at least 1.
-        classes: At least 2.
     """
     if not 0 < share <= 1:
         raise InvalidParameterError("the share of the top class must be in (0, 1]", share)

@@ -43,7 +43,6 @@ class ThresholdCheck:
     """A threshold: a query is answered if a noisy top count reaches it.
 
     Attributes:
-        vote_threshold: Threshold, in votes; finite.
         sigma: Standard deviation of the check's own noise on the top count, in votes; above 0
             (Confident-GNMax). None where it looks at the label's noisy counts (Threshold-GNMax).
     """
@@ -60,11 +59,7 @@ class ThresholdCheck:
     def log_outcomes(
         self, votes: NDArray[np.float64], noise: Noise
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the logs of all outcomes' chances and their slopes; see `win_chances`.
-
-        Returns:
-            Of each class, then of "no answer": shapes (classes + 1,) and (classes + 1, classes).
-        """
+        """Return logs of all outcomes' chances, "no answer" last, and their slopes."""
         if self.sigma is None:
             return log_outcomes(votes, noise, self.vote_threshold)
         logs, slopes = log_outcomes(votes, noise)
@@ -78,13 +73,7 @@ class ThresholdCheck:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """What an attacker counted when it asked one query again and again.
-
-    Attributes:
-        labels: How often each class was the answer; whole, not negative, shape (classes,), at least
-            2 classes.
-        refusals: How often there was no answer.
-    """
+    """What an attacker counted when it asked one query again and again."""
 
     labels: NDArray[np.int64]
     refusals: int = 0
@@ -104,15 +93,7 @@ class Answers:
 
     @classmethod
     def of(cls, outcomes: ArrayLike, *, classes: int) -> Answers:
-        """Count released outcomes.
-
-        Args:
-            outcomes: The label of each answer, -1 for "no answer"; whole numbers, shape (answers,).
-            classes: Number of classes, at least 2.
-
-        Raises:
-            InvalidAnswersError: an outcome is no class, or there is none at all.
-        """
+        """Count released outcomes, -1 for "no answer"; refuse others than the classes."""
         given = np.asarray(outcomes)
         if given.ndim != 1 or not given.size or not np.issubdtype(given.dtype, np.integer):
             raise InvalidAnswersError("answers must be labels on one axis", given.shape)
@@ -133,7 +114,6 @@ class LeakedVotes:
     """The votes as an attacker rebuilt them.
 
     Attributes:
-        votes: Votes for each class; not whole, at least 0; shape (classes,).
         standard_errors: Of each class, in votes, by the Cramer-Rao bound with the information at
             `votes`. Infinite where these answers tell nothing. A count at 0 is known better than
             its error says.
@@ -153,10 +133,7 @@ class LeakedVotes:
 
 
 def normalized_error(found: ArrayLike, votes: ArrayLike) -> float:
-    """Return the share of votes that have to move: sum |found - votes| / (2 sum votes).
-
-    The normalized L1 error of the paper and of its released code.
-    """
+    """Return the share of votes that have to move: sum |found - votes| / (2 sum votes)."""
     there, true = np.asarray(found, dtype=np.float64), np.asarray(votes, dtype=np.float64)
     if there.shape != true.shape or true.ndim != 1 or true.sum() <= 0:
         raise InvalidParameterError("both histograms must have the same classes", there.shape)
@@ -174,10 +151,7 @@ def rebuild_votes(
     """Return the votes that explain repeated answers best.
 
     Args:
-        answers: Of one query.
-        noise: Of each count.
         teachers: Number of votes; None where it is unknown, which needs a check.
-        check: The threshold; "no answer"s then count as well. None to use the labels alone.
         few_answers: Whether to guess from fewer answers than classes, too.
 
     Raises:

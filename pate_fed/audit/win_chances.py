@@ -68,12 +68,7 @@ class Noise:
 
 
 def win_chances(votes: NDArray[np.float64], noise: Noise) -> NDArray[np.float64]:
-    """Return how likely each class wins; shape (classes,).
-
-    Args:
-        votes: Counts, not necessarily whole; finite, shape (classes,), at least 2 classes.
-        noise: Of each count.
-    """
+    """Return how likely each class wins at counts, which need not be whole; (classes,)."""
     return chances_and_slopes(votes, noise)[0]
 
 

@@ -34,10 +34,7 @@ def copies_of_label(
     encoder: TableEncoder,
     pool: NDArray[np.int64],
 ) -> Iterator[str]:
-    """Yield a warning for each column that predicts the label almost alone.
-
-    Only public rows are looked at.
-    """
+    """Warn of each column that predicts the label almost alone, by public rows alone."""
     known = labels[pool]
     if len(known) < _FEWEST_ROWS or len(np.unique(known)) < 2:
         return

@@ -37,12 +37,7 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_column(text: CsvTable, name: str) -> Column:
-    """Read a column that may be a feature.
-
-    Raises:
-        InvalidCellError: a number that is out of range, in a column of numbers.
-        InvalidDataError: numbers with several units.
-    """
+    """Read a column that may be a feature."""
     unit, numbers = _measured(text, name)
     cells = text.column(name)
     if numbers:

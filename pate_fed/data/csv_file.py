@@ -37,8 +37,6 @@ class CsvTable:
     """The text of a CSV file, column by column.
 
     Attributes:
-        file_name: Name for messages, without its folder.
-        header: Column names, none twice.
         columns: The cells of each column, stripped of blanks around them. Names and cells are in
             Unicode NFC.
         lines: Line of the file on which each row ends, counted from 1.
@@ -64,12 +62,7 @@ class CsvTable:
         raise MissingColumnError(f"{self.file_name} must have a column {name!r}", others)
 
     def unit_ids(self, patient_column: str | None) -> tuple[str, ...]:
-        """Return whose each row is; without a column each row is a patient of its own.
-
-        Raises:
-            MissingColumnError: the header has no such name.
-            InvalidCellError: a cell is empty.
-        """
+        """Return whose each row is; without a column each row is a patient of its own."""
         if patient_column is None:
             # By place, not by line: a cell with line breaks must not rename other rows.
             return tuple(f"row-{place}" for place in range(len(self.lines)))
@@ -110,7 +103,6 @@ def read_csv(
 
     Args:
         path: The file; gzip is recognized by its first bytes.
-        separator: Character between cells.
         decimal: Sign before a number's decimals: a comma is read as a point.
         header: Names of the columns of a file whose first row has none.
         mended: Turns the lines of a known file into those of a table.

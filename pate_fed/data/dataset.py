@@ -24,10 +24,8 @@ class Records:
 
     Attributes:
         features: float64, shape (records, features), read-only, finite.
-        labels: Class of each record; int64, shape (records,), read-only, non-negative.
         unit_ids: Privacy unit of each record: a patient, or the record itself.
         hospitals: Hospital of each record, or None where the data name none.
-        images: As in `Inputs`.
         row_names: Where each record stands in the user's files: its line, or an image's name; None
             where nobody could look it up.
     """
@@ -98,7 +96,6 @@ class ColumnUse:
     """The use of a column of a table; holds no cell.
 
     Attributes:
-        name: Its header.
         use: "number", "category", "label", "patient", "hospital", or "left out".
         why: The number of categories, the unit, or why it is left out; may be empty.
     """
@@ -116,13 +113,9 @@ class Dataset:
     the public pool or depends on no data, never on private records.
 
     Attributes:
-        kind: "image" or "table": which models suit it.
-        class_names: Names of classes 0, 1, ...; public schema.
         pool: The public inputs to ask about. Their labels exist in simulations only: to score with,
             and for a table to know how common each class is where the user does not say.
         test: Public records that measure accuracy and are used for nothing else.
-        notes: Remarks for a person on how the file was read; holds no cell.
-        preprocessing: The way from raw records to features, fitted on the pool.
         columns: Use of each column of a table; empty for images.
     """
 

@@ -67,10 +67,6 @@ def flat_columns(schema: TaskSchema, table: CsvTable) -> tuple[FlatColumn, ...]:
     """Find the columns in which nearly all rows of a table become one feature.
 
     One column at a time is encoded, so that a wide task needs little memory.
-
-    Raises:
-        MissingColumnError: a column of the task is absent.
-        InvalidCellError: a cell of a column of numbers is none.
     """
     found = (
         _look_at(name, encoder, schema.preprocessing.cells_of(table, name))

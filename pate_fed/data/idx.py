@@ -20,12 +20,7 @@ _UNSIGNED_BYTES = 0x08
 
 
 def read_idx(path: Path, *, axes: int) -> NDArray[np.uint8]:
-    """Read an idx file of unsigned bytes, plain or gzipped.
-
-    Raises:
-        UnreadableFileError: the file is missing, no idx file of bytes with `axes` axes, damaged,
-            too large, or shorter or longer than its header says.
-    """
+    """Read an idx file of unsigned bytes, plain or gzipped, with so many axes."""
     with open_unpacked(path, most_bytes=MAX_IDX_BYTES) as stream:
         return _read_stream(stream, path.name, axes)
 

@@ -33,7 +33,6 @@ class Projection:
     """Principal components of public data.
 
     Attributes:
-        mean: float64, shape (inputs,).
         axes: Orthogonal columns of one length, largest variance first; float64, shape (inputs,
             components).
     """
@@ -49,11 +48,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImageEncoder:
-    """All that was learned from the public pool about images.
-
-    Attributes:
-        shape: Height, width and channels of an image.
-    """
+    """All that was learned from the public pool about images."""
 
     shape: tuple[int, int, int]
     projection: Projection
@@ -68,12 +63,7 @@ class ImageEncoder:
 
 
 def fit_image_encoder(public: NDArray[np.uint8], *, components: int = _COMPONENTS) -> ImageEncoder:
-    """Learn from public images how to encode all.
-
-    Args:
-        public: Images of the pool; uint8, shape (n, height, width, channels).
-        components: Features wanted; fewer if the images have fewer.
-    """
+    """Learn from public images (uint8, 4 axes) to encode all, in so many features at most."""
     described = np.concatenate(list(_described(public)))
     fitted = fit_projection(described, components=min(components, described.shape[1]))
     _, height, width, channels = public.shape

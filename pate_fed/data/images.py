@@ -63,7 +63,6 @@ class LabeledImages:
 
     Attributes:
         images: uint8, shape (n, height, width, channels).
-        labels: Class of each; int64, shape (n,).
         ids: Name of each, none twice in a data set.
     """
 
@@ -90,11 +89,6 @@ def load_idx_images(data_dir: Path, *, name: str) -> Dataset:
     Args:
         data_dir: Folder with `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
             `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, each plain or with `.gz`.
-        name: Name of the data set.
-
-    Raises:
-        UnreadableFileError: a file is missing or damaged.
-        InvalidDataError: images and labels do not belong together.
 
     Source:
         Papernot et al. 2018, section 5.1, for the split. https://arxiv.org/abs/1802.08908
@@ -113,10 +107,6 @@ def load_npz_images(path: Path, *, name: str, rng: np.random.Generator) -> Datas
     are split 60/25/15.
 
     `rng` decides the split of an archive that has none.
-
-    Raises:
-        UnreadableFileError: no archive of such arrays.
-        InvalidDataError: images and labels do not belong together.
     """
     arrays = _read_npz(path)
     if {"images", "labels"} <= set(arrays):
@@ -189,11 +179,7 @@ def image_dataset(
     *,
     class_names: tuple[str, ...] | None = None,
 ) -> Dataset:
-    """Encode three parts with features learned from the pool.
-
-    Raises:
-        InvalidDataError: a part is empty, or images or labels do not fit together.
-    """
+    """Encode three parts that fit together, with features learned from the pool."""
     if len({part.images.shape[1:] for part in (private, pool, test)}) != 1:
         raise InvalidDataError("all images must have one size")
     if not all(len(part) for part in (private, pool, test)):
@@ -303,13 +289,11 @@ def read_images(
 
     Args:
         path: An image, a folder of images, or a .npz archive with `images`.
-        shape: Height, width and channels that it takes.
 
     Returns:
         Name of each image, and the images; uint8, shape (n, height, width, channels).
 
     Raises:
-        UnreadableFileError: no image can be read.
         InvalidDataError: an archive of images of another size.
     """
     if path.suffix.lower() == ".npz":

@@ -22,7 +22,6 @@ class KnownTable:
 
     Attributes:
         files: Names of its files, plain or with `.gz`; rows of several are one table.
-        roles: Roles of its columns.
         header: Columns, where the files have no first row of names.
         hospitals: Hospital of each file, where files are hospitals.
         mended: Turns the lines of a file into those of a table.
@@ -123,14 +122,7 @@ KNOWN_TABLES = {
 
 
 def read_known_table(name: str, data_dir: Path) -> tuple[CsvTable, tuple[bool, ...]]:
-    """Read a published table from its folder.
-
-    Returns:
-        All its rows, and for each whether the publisher meant it for the test.
-
-    Raises:
-        UnreadableFileError: a file is missing or damaged.
-    """
+    """Return a published table, and which rows the publisher meant for the test."""
     known = KNOWN_TABLES[name]
     parts = [
         read_csv(plain_or_packed(data_dir, file), header=known.header, mended=known.mended)

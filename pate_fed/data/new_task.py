@@ -34,16 +34,11 @@ def make_task(
 
     Args:
         path: The table, one input a row. Where it has the label's column, that is not read.
-        label: Column of the hospitals' tables that is predicted.
-        classes: Names of its classes, in order.
-        ignored: Columns that are no features.
         known: Schemas of earlier pools of this federation.
 
     Raises:
-        UnreadableFileError: the file is no CSV file that can be read.
         InvalidCellError: a number is out of range, or none stands in a known task's column of
             numbers.
-        InvalidDataError: no column is of use.
         InvalidTaskError: the names of classes or columns cannot be, or the pool is larger than
             hospitals read.
     """

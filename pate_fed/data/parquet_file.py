@@ -14,7 +14,6 @@ def read_parquet(path: Path) -> CsvTable:
     """Read a Parquet file; its row numbers stand for the lines of a CSV file.
 
     Raises:
-        MissingExtraError: the extra `tables` is not installed.
         UnreadableFileError: the file is missing or damaged, has a name twice, is too large, or has
             a column of lists or other nested values.
     """

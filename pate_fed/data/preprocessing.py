@@ -47,11 +47,6 @@ class Preprocessing(ABC):
         Args:
             raw: For a table a `CsvTable`, a data frame, or lists of cells by column name; for
                 images bytes of shape (n, height, width) or (n, height, width, channels).
-
-        Raises:
-            MissingColumnError: a column is absent.
-            InvalidCellError: a cell of a column of numbers is none, or has another unit.
-            InvalidDataError: no records of this kind, or images of another size.
         """
 
     @abstractmethod
@@ -65,7 +60,6 @@ class TablePreprocessing(Preprocessing):
 
     Attributes:
         columns: Columns that are read; all others are ignored.
-        encoder: One encoder per column, in the same order.
     """
 
     kind: ClassVar[DatasetKind] = "table"
@@ -114,11 +108,7 @@ class TablePreprocessing(Preprocessing):
 
 
 def table_of(rows: Any) -> CsvTable:
-    """Return raw rows as a table of text, from anything that has columns by name.
-
-    Raises:
-        InvalidDataError: it has no columns by name, or columns of several lengths.
-    """
+    """Return raw rows as a table of text, from anything with columns of one length by name."""
     if isinstance(rows, CsvTable):
         return rows
     names = list(rows) if isinstance(rows, Mapping) else list(getattr(rows, "columns", ()))

@@ -34,16 +34,9 @@ class DataSource:
     """Which data set, and where its files are.
 
     Attributes:
-        name: One of `SOURCE_NAMES`.
         data_dir: Folder of a published data set, or of "images"; None for others.
         data_file: File of "csv" (or a Parquet file), or the .npz archive of "images"; else None.
-        label_column: Column of "csv" with the class.
-        patient_column: Column of "csv" that names the patient, or None.
-        hospital_column: Column of "csv" that names the hospital, or None.
-        ignored_columns: Columns of a table that are no features.
         positive: Class of a table that is told from all others; None to keep all classes.
-        separator: Character between cells of "csv".
-        decimal: Sign before the decimals of its numbers.
     """
 
     name: str
@@ -96,9 +89,6 @@ def load_dataset(source: DataSource, *, rng: np.random.Generator) -> Dataset:
     """Load a data set, split it and preprocess it with statistics of its public pool.
 
     `rng` decides the split where the data set has none of its own.
-
-    Raises:
-        InvalidDataError: or one of its kinds, if the files cannot be used.
     """
     match source:
         case DataSource(name="digits"):
@@ -144,11 +134,7 @@ def _load_table(source: DataSource, rng: np.random.Generator) -> Dataset:
 
 
 def read_public_inputs(path: Path) -> NDArray[np.float64]:
-    """Read a table of public inputs, every column a possible feature; shape (rows, features).
-
-    Raises:
-        InvalidDataError: it cannot be read, or no column is of use.
-    """
+    """Read a table of public inputs, every column a possible feature; shape (rows, features)."""
     text = read_table(path)
     columns = tuple(read_column(text, name) for name in text.header)
     rows = np.arange(len(text.lines), dtype=np.int64)

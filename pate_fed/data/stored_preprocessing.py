@@ -65,11 +65,7 @@ def write_preprocessing(
 
 
 def read_preprocessing(directory: Path) -> tuple[Preprocessing, tuple[str, ...]]:
-    """Read a folder of `write_preprocessing`; nothing in the folder is run.
-
-    Raises:
-        RunDirectoryError: a file is missing, damaged, or of another version.
-    """
+    """Read a folder of `write_preprocessing`, run nothing; refuse another."""
     try:
         described = json.loads(read_regular(directory / INPUTS_FILE))
         if described["schema_version"] != SCHEMA_VERSION:

@@ -30,7 +30,6 @@ class Column:
     """One column of a table before preprocessing.
 
     Attributes:
-        name: Its header.
         numbers: Each cell as a number, NaN where it is none; float64, shape (rows,).
         texts: Each cell as text, numbers as `text_of` writes them; or None where the source has
             numbers only.
@@ -58,11 +57,8 @@ class NumberEncoder:
     """Standardize a numeric column; a missing value becomes the pool's median.
 
     Attributes:
-        position: Index of the column in the table.
         median: Of the pool's known cells.
         mean: Of the pool, after the median filled its gaps.
-        deviation: Standard deviation likewise; above 0.
-        unit: Unit of the cells; empty if they have none.
     """
 
     position: int
@@ -92,7 +88,6 @@ class CategoryEncoder:
     Texts that differ in capitals or blanks only are one category.
 
     Attributes:
-        position: Index of the column in the table.
         categories: Those of the pool, sorted, each in its most frequent spelling; all other cells
             become zeros.
     """
@@ -147,9 +142,6 @@ def fit_table_encoder(columns: tuple[Column, ...], pool: NDArray[np.int64]) -> T
 
     A column is numeric when all known cells of the pool are numbers. Columns that say nothing
     about a new patient are left out: constant in the pool, unknown throughout, or ids.
-
-    Raises:
-        InvalidDataError: no column is of use.
     """
     fitted = [fit_column(position, column, pool) for position, column in enumerate(columns)]
     used = tuple(encoder for encoder in fitted if not isinstance(encoder, str))

@@ -43,7 +43,6 @@ class ColumnFit:
         public: Its cells in the public pool, in words.
         own: Its own cells, in words; empty where it cannot be read.
         remarks: Doubts about it, in words; it can be read all the same.
-        fault: Why it cannot be read; None if it can.
     """
 
     name: str
@@ -59,9 +58,7 @@ class TableFit:
     """A table beside a task.
 
     Attributes:
-        columns: The task's columns, in order.
         unseen: Classes of the task that no row here has.
-        has_labels: Whether every label here is a class of the task.
         label_fault: Why the labels cannot be read; None if they can, or if the hospital registered
             another label.
     """
@@ -89,10 +86,7 @@ def table_fit(
     """Hold a hospital's own table against a task: nothing is trained.
 
     Args:
-        text: The table.
-        task: The task.
         label: Column that the hospital registered as the label: no other column's values are named.
-        patient_column: Column that says whose a row is; None: each row is a patient of its own.
         floor: Smallest count of rows that anybody may see.
     """
     fault, unseen = _label_fault(text, task), tuple[str, ...]()

@@ -48,11 +48,6 @@ class Table:
     """A table whose columns have found their roles.
 
     Attributes:
-        columns: Those that may be features.
-        labels: Class of each row; int64, shape (rows,).
-        class_names: Names of the classes.
-        unit_ids: Privacy unit of each row.
-        hospitals: Hospital of each row, or None.
         roles: Use of the other columns.
         lines: Line of the file on which each row ends; empty where nobody could look it up.
     """
@@ -74,10 +69,7 @@ class Roles:
     """Roles of the columns of a table.
 
     Attributes:
-        label: Column with the class, text or number.
         patient: Column that names the patient; None: each row is a patient of its own.
-        hospital: Column that names the hospital, or None.
-        ignored: Columns that are no features.
         positive: The class that is told from all others; None to keep all classes.
     """
 
@@ -97,13 +89,11 @@ def find_roles(text: CsvTable, roles: Roles) -> Table:
     """Give each column its role, and check the cells that roles need.
 
     Raises:
-        MissingColumnError: a named column is absent.
         InvalidCellError: a label, patient or hospital is missing, or a number out of range.
         TooFewRecordsError: fewer than `FEWEST_UNITS` patients.
         RareClassError: a class with fewer than `FEWEST_OF_A_CLASS` records.
         InvalidDataError: one class only, more than `MOST_CLASSES`, classes that differ in spelling
             only, or a column with two units.
-        InvalidParameterError: one column in two roles.
     """
     for name in (*roles.named, *roles.ignored):
         text.column(name)
@@ -150,15 +140,9 @@ def table_dataset(
     """Split a table by privacy unit and encode it with statistics of its pool.
 
     Args:
-        name: Name of the data set.
-        table: Its rows.
         rng: Shuffles the units before they are split 60/25/15.
         is_public: Which rows the publisher meant for the test; none to split all rows. Those are
             split into pool and test, and all others are private.
-
-    Raises:
-        RareClassError: a class with fewer than `FEWEST_OF_A_CLASS` privacy units.
-        InvalidDataError: no feature of use.
     """
     parts = (
         _published_split(np.asarray(is_public, dtype=np.bool_), rng=rng)
@@ -271,16 +255,10 @@ def _patients_twice(table: Table) -> Iterator[str]:
 def split_by_unit(
     labels: NDArray[np.int64], unit_ids: Sequence[str], *, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Split rows 60/25/15; all rows of one unit fall on one side.
+    """Split rows into private part, pool and test, 60/25/15; all rows of a unit fall on one side.
 
     Units are stratified by the rarest class among their rows, so that a rare class reaches all
     three sides.
-
-    Returns:
-        Shuffled row positions of the private part, the pool and the test.
-
-    Raises:
-        RareClassError: a class with fewer than `FEWEST_OF_A_CLASS` units.
     """
     rows_of: dict[str, list[int]] = {}
     for row, unit in enumerate(unit_ids):

@@ -1,14 +1,9 @@
 """A federation's task: how every hospital reads its own table, and the target.
 
-One public document, of two parts.
-
-- The *schema* (`task_schema`): label, classes, columns, and the rows of the task's first pool. From
-  these rows each reader derives how columns become features, so that a feature means the same at
-  every hospital, and no hospital's records say how another's are read. Later pools of the same
-  columns and classes are read by the very same schema: teachers and answers stay those of one task.
-  The task's digest is the schema's.
-- The *rows* of one public pool, as they are known for ever (`pate_fed.public_rows`). Everybody
-  computes the inputs from them, so that nobody can be told of a row that teachers do not see.
+One public document, of two parts: the *schema* (`task_schema`), with the rows of the task's first
+pool (decision 15), whose digest is the task's; and the *rows* of one public pool, as they are known
+for ever (`pate_fed.public_rows`). Everybody computes the inputs from them, so that nobody can be
+told of a row that teachers do not see.
 
 The bytes: a magic line, the schema, then each row as a JSON array and a line feed; no row where the
 pool is the task's first. One document has one form. Its sizes are bounded before anything is built:
@@ -43,13 +38,7 @@ MAX_TASK_BYTES = 2**26
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LearningTask:
-    """A task with one pool of public inputs, as a coordinator publishes it.
-
-    Attributes:
-        schema: The target, and the way rows are read.
-        rows: The public rows that may be asked about.
-        pool: The same rows as the teachers' inputs.
-    """
+    """A task with one pool of public inputs, as a coordinator publishes it."""
 
     schema: TaskSchema
     rows: PublicRows
@@ -138,12 +127,7 @@ class LearningTask:
 
 
 def schema_in(path: Path) -> TaskSchema:
-    """Return the schema in a document's file, without its rows.
-
-    Raises:
-        InvalidTaskError: the file holds another thing.
-        OSError: it cannot be read.
-    """
+    """Return the schema in a document's file, without its rows."""
     with open_regular(path, most_bytes=MAX_TASK_BYTES) as file:
         return _read_schema(file.read())[0]
 

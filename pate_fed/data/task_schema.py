@@ -66,10 +66,6 @@ class TaskSchema:
     """The target, and the way a table is read for it: the same for every pool.
 
     Attributes:
-        name: Its name in messages.
-        kind: "image" or "table": which models suit it.
-        label: Column that is predicted.
-        class_names: Names of classes 0, 1, ...
         first: The rows of the task's first pool. Its columns are those that are read, in order of
             their names, so that inputs of the same columns can be compared over all tasks.
         units: Unit of each column's numbers, such as mg/dl; "" for none. Empty: no column has one.
@@ -124,7 +120,6 @@ class TaskSchema:
         Without `patient_column` each row is a patient of its own.
 
         Raises:
-            MissingColumnError: a column of the task, or the patient's, is absent.
             InvalidCellError: a label is missing or of no class, a patient is missing, or a cell of
                 a column of numbers is none. The line is named, never the cell's content.
             InvalidParameterError: the patient's column is a feature or the label.
@@ -142,12 +137,7 @@ class TaskSchema:
         )
 
     def rows_of(self, text: CsvTable) -> PublicRows:
-        """Read a table of public inputs; only the columns of the task.
-
-        Raises:
-            MissingColumnError: a column of the task is absent.
-            InvalidCellError: a cell of a column of numbers is none.
-        """
+        """Read a table of public inputs; only the columns of the task."""
         cells = self.preprocessing.cells(text)
         return PublicRows(self.columns, tuple(zip(*cells, strict=True)))
 
@@ -180,14 +170,7 @@ class TaskSchema:
 
     @classmethod
     def read(cls, content: bytes, start: int = 0) -> tuple[TaskSchema, int]:
-        """Read the bytes of `to_bytes`, and nothing else, from a place on.
-
-        Returns:
-            The schema, and the place after it.
-
-        Raises:
-            InvalidTaskError: it is anything else.
-        """
+        """Read the bytes of `to_bytes`, and nothing else; return the place after them, too."""
         at = start + _LENGTH.size
         if len(content) < at:
             raise InvalidTaskError("a task's schema must be whole")
@@ -307,12 +290,7 @@ def encoder_of(first: PublicRows, units: Sequence[str]) -> TableEncoder:
 def require_pool(rows: int, features: int) -> None:
     """Refuse a pool that is larger than hospitals read.
 
-    Args:
-        rows: Its rows.
-        features: Features of a row; where they are not known yet, its columns, which are fewer.
-
-    Raises:
-        InvalidTaskError: there are too many.
+    `features` are those of a row; where they are not known yet, its columns, which are fewer.
     """
     if not 1 <= rows <= MOST_ROWS:
         raise InvalidTaskError(f"a pool must have 1 to {MOST_ROWS} rows: ask fewer", rows)

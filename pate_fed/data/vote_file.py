@@ -27,14 +27,6 @@ def load_vote_counts(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
     Args:
         path: A `.npy` file; shape (queries, classes).
         rows: First row and the one after the last; None for all.
-
-    Returns:
-        Counts; int64, shape (queries, classes); every row sums to the number of teachers.
-
-    Raises:
-        InvalidParameterError: there are no such rows.
-        InvalidVotesError: counts that are negative, not whole, too large, of fewer than two
-            classes, or whose rows sum to different numbers of votes.
     """
     raw = load_array(path)
     if raw.ndim != 2 or raw.shape[1] < 2 or not len(raw):
@@ -45,14 +37,7 @@ def load_vote_counts(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
 
 
 def load_predictions(path: Path, *, rows: tuple[int, int] | None = None) -> NDArray[np.float64]:
-    """Load a student's chances of each class from a NumPy file.
-
-    Returns:
-        Finite numbers, shape (queries, classes); the mechanism checks their range and sums.
-
-    Raises:
-        InvalidParameterError: there are no such rows, or it is no table of finite numbers.
-    """
+    """Load a student's chances of each class, finite numbers of any range, from a NumPy file."""
     raw = load_array(path)
     is_number = np.issubdtype(raw.dtype, np.integer) or np.issubdtype(raw.dtype, np.floating)
     if raw.ndim != 2 or not is_number:
@@ -64,14 +49,7 @@ def load_predictions(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
 
 
 def load_outcomes(path: Path) -> NDArray[np.int64]:
-    """Load the answers to one repeated query from a NumPy file.
-
-    Args:
-        path: A `.npy` file of whole numbers; shape (answers,).
-
-    Raises:
-        InvalidAnswersError: the answers are no whole numbers on one axis.
-    """
+    """Load the answers to one repeated query from a NumPy file."""
     raw = load_array(path)
     if raw.ndim != 1 or not np.issubdtype(raw.dtype, np.integer):
         raise InvalidAnswersError("answers must be whole numbers on one axis", raw.shape)

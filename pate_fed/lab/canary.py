@@ -41,12 +41,7 @@ Release = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class CanaryAudit:
-    """Findings of a canary audit.
-
-    Attributes:
-        found: Share of trials with the canary that the attack recognized.
-        alarms: Share of trials without it in which the attack saw one.
-    """
+    """Findings of a canary audit."""
 
     epsilon: float
     found: float
@@ -103,16 +98,8 @@ def canary_audit(
 ) -> CanaryAudit:
     """Tell two neighboring worlds by their labels.
 
-    Args:
-        release: The audited mechanism, with fresh noise for every row.
-        with_canary: Counts of each query of one run; shape (queries, classes).
-        without: The same without the canary, with equal sums.
-        trials: Runs of each world, half of them to learn on; at least 100.
-        delta: Of the claim.
-        confidence: Chance at least with which the bound holds.
-
-    Raises:
-        InvalidAnswersError: the mechanism released another number of outcomes than rows.
+    Both worlds are counts of each query of one run, of equal sums. The attack learns on half of
+    the trials.
     """
     here, there = (np.asarray(one, dtype=np.int64) for one in (with_canary, without))
     if here.shape != there.shape or here.ndim != 2 or not here.size:

@@ -85,12 +85,10 @@ def exact_epsilon(
     """Return the exact per-instance cost of labels and "no answer"s by Gaussian noise. Private.
 
     Args:
-        counts: Votes of the queries that were asked; shape (queries, classes).
         event: Says the noise, and the votes that one neighboring change can move, a whole number.
             Of one noise it is that of GNMax, or of the same with a threshold; of two that of
             Confident-GNMax or Interactive-GNMax, whose check has noise of its own: then each label
             counts with the chance that it is released, as in the papers' analysis before a run.
-        delta: In (0, 1).
         vote_threshold: Noisy top count from which a query was answered; None for plain GNMax.
         offsets: Public whole numbers to subtract from the counts: for the check alone where it has
             noise of its own, otherwise for the label, too; shape (queries, classes). None for none.
@@ -128,14 +126,7 @@ def exact_epsilon(
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Laws of histograms that take equally many different values.
-
-    Attributes:
-        rows: Which of the distinct histograms; shape (rows,).
-        log_chances: Log of the chance of each outcome; shape (rows, moves, outcomes).
-        log_ratios: Log of that over the chance on the neighbor; same shape.
-        classes: How many classes share the outcome; same shape.
-    """
+    """Laws of these rows of histograms; the arrays have shape (rows, moves, outcomes)."""
 
     rows: NDArray[np.intp]
     log_chances: NDArray[np.float64]
@@ -154,12 +145,9 @@ class _NeighborLaws:
     Attributes:
         distinct: Histograms, largest first: the order of the classes does not matter. Twice the
             count, and one more where the class has votes to lose.
-        queries: Which of them each query has; shape (queries,).
-        sigma: Standard deviation of the noise, in votes.
         weight: Votes that move. Exact for 1; above, the largest over moves of all of them from one
             class that has any to another, which bounds every other move (the divergence is convex
             in the move).
-        vote_threshold: Noisy top count from which a query is answered; None where all are.
     """
 
     distinct: NDArray[np.int64]
@@ -300,12 +288,6 @@ def _integrate(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Integrate the chance that one class of each kind wins.
 
-    Args:
-        shifted: Counts less the top count, in sigmas; shape (rows, kinds).
-        sizes: Classes of each kind; same shape.
-        grid: Points, as of `_grid`.
-        log_weights: Their weights in logs, likewise.
-
     Returns:
         Log of the share of each point of the grid in the integral, shape (rows, kinds, points),
         and log of the integral, shape (rows, kinds).
@@ -326,9 +308,6 @@ def _grid(
 
     They begin `reach` below halfway to the farthest class, which is where a class that is far
     behind wins, if it does; and end `reach` above the top.
-
-    Returns:
-        Both of shape (rows, points); one row for all without cuts.
     """
     low = shifted.min(initial=0.0) / 2 - reach
     if cuts is None:

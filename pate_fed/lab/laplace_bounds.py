@@ -27,9 +27,6 @@ _ROWS = 1 << 12
 def laplace_log_q(counts: ArrayLike, *, gamma: float) -> NDArray[np.float64]:
     """Bound, in logs, the chance that the noisy winner of LNMax is not the plurality.
 
-    Returns:
-        Upper bound on log q, at most log(1 - 1/classes); shape (queries,).
-
     Source:
         Papernot et al. 2017, Lemma 4. https://arxiv.org/abs/1610.05755
     """
@@ -56,9 +53,6 @@ def laplace_rdp(
     (e^epsilon + 1) its moments are bounded by those of Theorem 3 of the 2017 paper. The paper's
     public code asks for q < 1/2 instead, which is not enough: the bound then need not grow with q,
     and may be the log of a negative number.
-
-    Returns:
-        RDP in nats, at most that of the pure bound; shape (queries, orders).
 
     Source:
         Papernot et al. 2017, Theorem 3 and Lemma 4. https://arxiv.org/abs/1610.05755

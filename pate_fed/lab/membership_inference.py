@@ -47,7 +47,6 @@ class ShadowModels:
     Attributes:
         confidences: Chance that a model gives to a record's own class; in [0, 1], shape (models,
             records).
-        members: Whether a record was among a model's training records; bool, the same shape.
     """
 
     confidences: NDArray[np.float64]
@@ -105,11 +104,9 @@ class MembershipAudit:
     """What a likelihood-ratio attack found.
 
     Attributes:
-        points: One for each of `ALARM_RATES`.
         area: Area under the curve: how often a member scores above another record.
         epsilon: The largest lower bound on epsilon of the points, by trials taken as independent.
         scores: Log ratio of densities; of the measured models, shape (models * records,).
-        members: Whether each was a member; the same shape.
     """
 
     points: tuple[AlarmPoint, ...]

@@ -43,12 +43,8 @@ def gnmax_log_q(
 ) -> NDArray[np.float64]:
     """Bound, in logs, the chance of all outcomes but one: the plurality, or "no answer".
 
-    Args:
-        counts: Votes; whole numbers, shape (queries, classes), at least 2 classes.
-        sigma: Standard deviation of the total noise in each count, in votes; above 0.
-        vote_threshold: Noisy top count from which a query is answered, in votes; None where every
-            query is.
-        offsets: Public whole numbers to subtract first, of the same shape; None for none.
+    A query is answered from `vote_threshold` votes on, always for None. `offsets` are public
+    whole numbers to subtract first.
 
     Returns:
         Upper bound on log q, at most log(1 - 1/outcomes); shape (queries,).
@@ -133,9 +129,6 @@ def threshold_rdp(
 
     The check is a Gaussian mechanism of sensitivity 1 where GNMax has sqrt(2): the same
     formula with sqrt(2) times the noise.
-
-    Returns:
-        RDP in nats, at most order weight^2 / (2 sigma^2); shape (queries, orders).
     """
     log_q = threshold_log_q(maxima, vote_threshold=vote_threshold, sigma=sigma)
     noise = math.sqrt(2) * sigma / positive("weight", weight)
@@ -154,15 +147,8 @@ def gnmax_total_rdp(
 ) -> NDArray[np.float64]:
     """Bound the RDP of the GNMax outcomes of queries together, given their votes.
 
-    Args:
-        counts: Votes; whole numbers, shape (queries, classes).
-        orders: Renyi orders, each above 1; shape (orders,).
-        sigma: Standard deviation of the total noise in each count, in votes; above 0.
-        weight: Votes that one neighboring change can move.
-        shares: Weight of each query, at least 0: the chance that it is answered, for the papers'
-            analysis before a run; shape (queries,). None for 1 each.
-        vote_threshold: As for `gnmax_log_q`.
-        offsets: As for `gnmax_log_q`.
+    Each query counts with its share: the chance that it is answered, for the papers' analysis
+    before a run. None is 1 each.
     """
     log_q = gnmax_log_q(counts, sigma=sigma, vote_threshold=vote_threshold, offsets=offsets)
     noise = sigma / positive("weight", weight)

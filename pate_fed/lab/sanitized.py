@@ -59,10 +59,7 @@ class SanitizingPlan:
     """The public parameters of a release, fixed before anyone looks at the votes.
 
     Attributes:
-        order: Renyi order, above 1.
         beta: Smoothness, above 0, with order (1 - e^(-2 beta)) < 1.
-        sigma_ss: Standard deviation of the noise in units of the smooth sensitivity, above 0.
-        chosen_from: Votes that they were chosen from: "public" or "simulated".
         margin: By how many standard deviations the estimate is raised, at least 0.
     """
 
@@ -87,11 +84,7 @@ class SanitizingPlan:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InstanceCost:
-    """The cost of a run on its votes at one order, and how far that can move. Private.
-
-    Attributes:
-        local_sensitivities: A(0), A(1), ... of `rdp`; shape (distances,).
-    """
+    """The cost of a run on its votes at one order, and how far that can move. Private."""
 
     order: float
     rdp: float
@@ -138,7 +131,6 @@ def instance_cost(
     For more it is the papers' bound, and the conditions of `smooth_conditions` must hold.
 
     Args:
-        counts: Votes of the queries asked; shape (queries, classes).
         setting: Public parameters of the labels: sigma is that of the counts.
         answered: 1 for each query with a released label, 0 for each refused one. The chance of an
             answer in its place gives the papers' expected cost, for analysis only. Shape
@@ -147,9 +139,6 @@ def instance_cost(
             noise in that check, in votes; None where nothing was checked.
         offsets: Public whole numbers to subtract from the counts for the check, of
             Interactive-GNMax; shape (queries, classes). None for none.
-
-    Raises:
-        InvalidParameterError: the conditions do not hold, or an argument is out of its range.
     """
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)
     shares = shares_of(answered, len(votes))
@@ -191,9 +180,6 @@ def choose_plan(
     """Choose order, beta and sigma_ss for votes that are public or simulated.
 
     `chosen_from` is the kind of the votes behind `costs`: the run's own are no choice.
-
-    Returns:
-        The plan of the smallest expected epsilon, on a grid.
     """
     if not costs:
         raise InvalidParameterError("there must be a cost at one order at least")

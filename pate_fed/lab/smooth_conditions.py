@@ -57,11 +57,7 @@ below 1e-13 of the terms added."""
 
 @dataclass(frozen=True, slots=True)
 class SmoothSetting:
-    """The parameters of a GNMax label's smooth sensitivity, besides the votes. All public.
-
-    Attributes:
-        weight: Votes that one neighboring change can move, a whole number of at least 1.
-    """
+    """The parameters of a GNMax label's smooth sensitivity, besides the votes. All public."""
 
     sigma: float
     classes: int
@@ -112,8 +108,6 @@ class SmoothConditions:
     Attributes:
         log_q0: Log of the crossover q0.
         log_q1: Log of the q from which one changed unit can reach q0.
-        c5: Whether beta was shown not to decrease below q0.
-        c6: Whether its increase over one unit was shown not to decrease below q1.
     """
 
     log_q0: float

@@ -68,15 +68,7 @@ def distances(teachers: int, weight: int = 1) -> int:
 
 
 def gnmax_local_sensitivities(counts: ArrayLike, setting: SmoothSetting) -> Floats:
-    """Bound the local sensitivity of each label's cost at every distance from its votes.
-
-    Returns:
-        A(d) in nats, for d = 0, 1, ...; shape (queries, `distances(teachers, weight)`).
-
-    Raises:
-        InvalidVotesError: this many teachers cannot have cast `counts`.
-        InvalidParameterError: the conditions of the algorithm do not hold in this setting.
-    """
+    """Bound each label's local sensitivities A(d), in nats; shape (queries, distances)."""
     votes = votes_of(counts, teachers=setting.teachers, classes=setting.classes)
     reach = distances(setting.teachers, setting.weight)
     if not _is_ever_data_dependent(setting):
@@ -117,15 +109,8 @@ def threshold_local_sensitivities(
     The cost is a table over the whole numbers that a top count can be; one unit moves it by at
     most `weight`. No condition is needed.
 
-    Args:
-        maxima: Top count of each query, whole numbers from `lowest` to `teachers`; of
-            Interactive-GNMax the largest count after the student's rounded share was taken off.
-        vote_threshold: Noisy top count from which a query is answered.
-        sigma: Standard deviation of the noise in the check, in votes; above 0.
-        order: Renyi order, above 1.
-        teachers: Votes per query, at least 1.
-        weight: Votes that one neighboring change can move, at least 1.
-        lowest: Smallest possible top count; 1, or less where a student's share is subtracted.
+    Top counts are whole numbers from `lowest` to `teachers`; `lowest` is 1, or less where a
+    student's rounded share was taken off.
 
     Returns:
         A(d) in nats; shape (queries, `distances(teachers, weight)`).
@@ -154,11 +139,7 @@ def two_class_local_sensitivities(
     With two classes the votes of a query are one number, and every change is considered: no
     condition, no bound on q.
 
-    Args:
-        counts: Votes; shape (queries, 2), each row summing to the number of teachers n.
-        cost_of_class0: The cost of a query in which 0, 1, ..., n teachers vote for class 0, in
-            nats; shape (n + 1,).
-        weight: Votes that one neighboring change can move, at least 1.
+    `cost_of_class0` has the costs of a query in which 0, 1, ..., n teachers vote for class 0.
     """
     teachers = len(cost_of_class0) - 1
     votes = votes_of(counts, teachers=teachers, classes=2)

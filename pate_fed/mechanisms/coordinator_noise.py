@@ -69,12 +69,8 @@ class CoordinatorNoise:
     ) -> NoisyHistogram:
         """Add fresh Laplace noise to every count.
 
-        Args:
-            summed: Exact counts.
-            gamma: Inverse scale of the noise in each count, per vote; above 0.
-            random_bytes: Source of the noise.
-            boost: Votes added to the largest count first. Anything but 0 voids differential
-                privacy: for the comparison in `immutable_max` only.
+        `boost` votes are added to the largest count first. Anything but 0 voids
+        differential privacy: for the comparison in `immutable_max` only.
         """
         counts = summed.counts
         noise = sample_laplace(counts.shape, gamma=gamma, random_bytes=random_bytes)
@@ -92,10 +88,8 @@ class CoordinatorNoise:
         while the plurality stays the same, also for all neighbors of the changed counts. One unit
         moves d by at most 1.
 
-        Args:
-            summed: Exact counts.
-            unit_votes: Votes that one neighboring change can move, at least 1.
-            test: Adds fresh noise to d and compares; from distances to passes, shape (queries,).
+        `test` adds fresh noise to d and compares; from distances to passes, shape
+        (queries,).
         """
         winners, lead = _plurality(summed.counts)
         return np.where(test(_distance(lead, unit_votes)), winners, ABSTAIN)

@@ -56,14 +56,8 @@ def sample_discrete_gaussian(
 ) -> NDArray[np.int64]:
     """Draw independent whole numbers k with chances proportional to exp(-k^2 / (2 sigma^2)).
 
-    Args:
-        shape: Shape of the result.
-        sigma: In votes, above 0; for sigma of at least 1 the standard deviation but for 1e-7.
-        random_bytes: Source of 8 bytes per draw, and of 8 more for each of the rare ties; asked
-            for at most 256 KiB at a time.
-
-    Returns:
-        Noise in votes; int64 of this shape.
+    For sigma of at least 1 it is the standard deviation but for 1e-7. The source gives 8 bytes
+    per draw, and 8 more for each of the rare ties, at most 256 KiB at a time.
     """
     return _draw(_table(positive("sigma", sigma)), shape, random_bytes)
 
@@ -83,7 +77,6 @@ class _DrawTable:
     """A law as thresholds.
 
     Attributes:
-        largest: Largest value T.
         thresholds: c_k for k = -T .. T - 1, 128 bits each, ascending.
         words: Their first 64 bits; uint64, shape (2 T,).
         guide: For every value of the first 16 bits of a draw the value drawn, or `_UNDECIDED`

@@ -87,12 +87,7 @@ class GaussianMax(NoisyMax):
         return noise.perturb(summed, sigma=self.sigma, random_bytes=random_bytes)
 
     def label(self, noisy: NoisyHistogram, *, max_answers: int) -> NoisyRelease:
-        """Decide on every row that was opened with the parties' noise in it.
-
-        Raises:
-            InvalidParameterError: the coordinator is to add the noise, more rows were opened than
-                may be answered, or their noise is less than was promised.
-        """
+        """Decide on every row that was opened with the promised noise of the parties in it."""
         most = whole("max_answers", max_answers)
         require_opened(noisy, most=most, sigma=self.sigma, shares=self.shares)
         return self.decide(noisy, max_answers=max_answers)

@@ -37,9 +37,7 @@ class Size:
     """How large a run is, for parameters that nobody chose.
 
     Attributes:
-        votes: Votes on a query, of all parties together.
         unit_votes: Most votes that one neighboring change can move.
-        delta: Of the run.
     """
 
     votes: int
@@ -110,21 +108,13 @@ class Mechanism(ABC):
 
         Ties go to the class with the lowest index.
 
-        Args:
-            summed: Votes of the batch.
-            noise: Who adds the noise.
-            random_bytes: Source of the noise; fresh bytes for every draw.
-            max_answers: Answers after which the rest of the batch is not asked, at least 0.
+        The source must give fresh bytes for every draw. After `max_answers` answers the
+        rest of the batch is not asked.
         """
 
     @abstractmethod
     def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
         """Return the event of this many asks and answers.
-
-        Args:
-            asked: Queries looked at.
-            answered: Labels released.
-            weight: Votes that one neighboring change can move: k for a party of k teachers.
 
         Raises:
             InvalidParameterError: the mechanism cannot have released this.
@@ -144,11 +134,7 @@ class Mechanism(ABC):
 
 
 def require_shares(shares: int | None, sigma: float) -> None:
-    """Check that noise of this standard deviation can be shared, where the parties add it.
-
-    Raises:
-        InvalidParameterError: a share would be too narrow, or the number of shares is missing.
-    """
+    """Refuse noise of this standard deviation if the parties cannot share it."""
     if shares is not None:
         share_sigma(sigma, shares)
 
@@ -160,12 +146,7 @@ def require_noise_here(shares: int | None) -> None:
 
 
 def require_opened(noisy: NoisyHistogram, *, most: int, sigma: float, shares: int | None) -> None:
-    """Check rows that were opened with the parties' noise in them.
-
-    Raises:
-        InvalidParameterError: the coordinator is to add the noise, more rows were opened than the
-            caps allow, or their noise is less than was promised.
-    """
+    """Refuse opened rows without the promised noise of the parties, or above the caps."""
     if shares is None:
         raise InvalidParameterError("noise must be the parties' to add")
     if len(noisy.counts) > most:
@@ -190,16 +171,7 @@ def assemble_release(
     *,
     max_answers: int,
 ) -> NoisyRelease:
-    """Apply the cap: keep the queries up to the last one looked at, drop the others.
-
-    Args:
-        choices: Class that would be released; shape (queries,).
-        passed: Whether the query would be answered; shape (queries,).
-        max_answers: Answers after which nothing more is asked, at least 0.
-
-    Returns:
-        A release that is independent of all queries after the last one looked at.
-    """
+    """Apply the cap: the release is independent of all queries after the last one looked at."""
     answers_before: NDArray[np.int64] = np.cumsum(passed) - passed
     asked = answers_before < whole("max_answers", max_answers)
     outcomes = np.where(passed, Outcome.ANSWERED, Outcome.REFUSED)

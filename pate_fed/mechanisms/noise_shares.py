@@ -122,11 +122,8 @@ class DistributedNoise:
         at most those of a Gaussian (Canonne, Kamath, Steinke 2020). So with s^2 = C |U| sigma^2 /
         (n - c - d) it exceeds b with chance at most 2 e^(-b^2 / (2 s^2)).
 
-        Args:
-            queries: Rows Q, at least 1.
-            classes: Columns C, at least 1.
-            senders: As for `sum_sigma`.
-            false_alarm: Most chance that one of the rows of an honest batch exceeds the bound.
+        Q are the queries, C the classes, U the senders. `false_alarm` is the most chance
+        that a row of an honest batch exceeds the bound.
 
         Returns:
             The smallest whole bound with Q 2 e^(-b^2 / (2 s^2)) at most `false_alarm`, in votes.

@@ -31,10 +31,7 @@ class StudentPredictions:
     def of(cls, probabilities: ArrayLike, *, total_votes: int) -> Self:
         """Make them from a student's chances.
 
-        Args:
-            probabilities: The student's chance of each class; shape (queries, classes), rows that
-                sum to 1 but for 1e-6.
-            total_votes: Votes that all parties together cast per query, at least 1.
+        Rows sum to 1 but for 1e-6.
         """
         chances = np.array(probabilities, dtype=np.float64)
         if chances.ndim != 2 or chances.shape[1] < 2 or not (chances >= 0).all():
@@ -87,9 +84,6 @@ class HearsStudent:
         Returns:
             Released labels, the student's own where a query was refused and the student's chance
             of it is at least `confidence`, `ABSTAIN` elsewhere; shape (queries,).
-
-        Raises:
-            InvalidParameterError: the predictions are for another number of queries.
         """
         labels = release.labels.copy()
         if self.predictions is None:

@@ -45,14 +45,6 @@ def simulated_votes(
 
     How many teachers are right on a query follows a beta law; which wrong classes get the others'
     votes, a uniform one.
-
-    Args:
-        votes: Per query.
-        classes: At least 2.
-        teacher_accuracy: Mean share of teachers that are right, in (0, 1).
-
-    Returns:
-        Counts; int64, shape (`SIMULATED_QUERIES`, classes). The same for the same arguments.
     """
     rng = np.random.default_rng(0)
     beta = _SPREAD * teacher_accuracy, _SPREAD * (1 - teacher_accuracy)
@@ -65,9 +57,7 @@ def simulated_votes(
 def preview(mechanism: Mechanism, counts: NDArray[np.int64]) -> Preview:
     """Return the rates of answers and of right answers, of some draws of the noise.
 
-    Args:
-        mechanism: With noise at the coordinator.
-        counts: Simulated votes, the right class first; shape (queries, classes).
+    The right class of the simulated votes comes first.
     """
     stream, answered, right = keyed_stream(b"", tag="preview"), 0, 0
     for _ in range(_SIMULATED_DRAWS):  # one draw in memory at a time: rows may be wide

@@ -59,16 +59,8 @@ def make_mechanism(
 ) -> Mechanism:
     """Make the mechanism of a rule.
 
-    Args:
-        rule: With all the parameters that the mechanism needs.
-        parties: How many add the noise, where it is theirs to add.
-        unit_votes: Votes that one neighboring change can move, for tests of stability.
-        simulated: Whether nobody's records are at stake. A mechanism that protects nobody is made
-            for a simulation only.
-
-    Raises:
-        InvalidParameterError: the mechanism is unknown, not for real records or not for noise at
-            the parties, or a parameter is missing or out of its range.
+    A mechanism that protects nobody is made for a simulation only, where nobody's records are
+    at stake.
     """
     spec = spec_of(rule.mechanism)
     if not (spec.is_private or simulated):

@@ -56,13 +56,8 @@ def sample_gaussian(
 ) -> NDArray[np.float64]:
     """Draw independent Gaussian noise, rounded to a multiple of `GRID`.
 
-    Args:
-        shape: Shape of the result.
-        sigma: Standard deviation, in votes; above 0 and at most `LARGEST_SIGMA`.
-        random_bytes: Source of 8 bytes per draw.
-
-    Returns:
-        Noise in votes, within 9.2 sigma; float64 of this shape.
+    The source gives 8 bytes per draw. Noise is in votes, within 9.2 sigma, and sigma at most
+    `LARGEST_SIGMA`.
     """
     return split_gaussian(shape, sigma=sigma, random_bytes=random_bytes)[0]
 
@@ -106,13 +101,8 @@ def sample_laplace(
 ) -> NDArray[np.float64]:
     """Draw independent Laplace noise of scale 1 / gamma, rounded to a multiple of `GRID`.
 
-    Args:
-        shape: Shape of the result.
-        gamma: Inverse scale, per vote; above 0 and at least 1 / `LARGEST_SIGMA`.
-        random_bytes: Source of 8 bytes per draw.
-
-    Returns:
-        Noise in votes, within 44.4 / gamma; float64 of this shape.
+    The source gives 8 bytes per draw. Noise is in votes, within 44.4 / gamma, and gamma at
+    least 1 / `LARGEST_SIGMA`.
     """
     if positive("gamma", gamma) < 1 / LARGEST_SIGMA:
         raise InvalidParameterError(f"gamma must be at least {1 / LARGEST_SIGMA:g}", gamma)
@@ -137,9 +127,7 @@ def keyed_stream(seed: bytes, *, tag: str) -> RandomBytes:
 
     Anyone who knows the seed can recompute the noise: a real run passes `secrets.token_bytes`.
 
-    Args:
-        seed: Any bytes.
-        tag: Purpose of the stream; another tag gives an unrelated stream.
+    Another tag, its purpose, gives an unrelated stream.
 
     Returns:
         A source that continues its stream from call to call: AES-256-CTR under a key that HKDF

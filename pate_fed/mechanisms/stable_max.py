@@ -125,11 +125,7 @@ class StableMax(Mechanism):
         return self.chance_above(np.asarray(stable_for - self.bar, dtype=np.float64))
 
     def event(self, asked: int, answered: int, *, weight: float = 1.0) -> PrivacyEvent:
-        """Return the event of this many asks; answers cost nothing more.
-
-        Raises:
-            InvalidParameterError: more answers than asks, or a weight above `unit_votes`.
-        """
+        """Return the event of this many asks; answers, no more than these, cost nothing more."""
         if whole("answered", answered) > whole("asked", asked):
             raise InvalidParameterError(f"answers must be at most {asked} asks", answered)
         if positive("weight", weight) > self.unit_votes:
@@ -156,9 +152,6 @@ class StableGaussianMax(StableMax):
 
     Guarantee:
         As for `StableMax`: the RDP order / (2 sigma^2) and test_delta for each ask.
-
-    Attributes:
-        sigma: Standard deviation of the noise on d, in units; above 0.
     """
 
     name: ClassVar[str] = "stable-gaussian"
@@ -199,9 +192,6 @@ class StableLaplaceMax(StableMax):
 
     Guarantee:
         As for `StableMax`: (test_epsilon, test_delta)-differential privacy for each ask.
-
-    Attributes:
-        test_epsilon: Inverse scale of the noise on d, per unit; above 0.
     """
 
     name: ClassVar[str] = "stable-laplace"

@@ -47,11 +47,8 @@ def show_verified(
 ) -> None:
     """Check that no entry was changed, moved or removed; show the head of the log.
 
-    Args:
-        log: The log.
-        heads: Heads that it must go on from.
-        more: More of the result, for programs.
-        said: The same for people.
+    The log must go on from the heads. `more` and `said` are more of the result, for programs
+    and for people.
     """
     count, link = log.end
     log.verify(heads=[*heads, (count, link)])

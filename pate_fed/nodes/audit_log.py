@@ -54,7 +54,6 @@ class AuditEntry:
     """One entry.
 
     Attributes:
-        number: From 1.
         at: When, Unix time in milliseconds.
     """
 
@@ -138,9 +137,6 @@ class AuditLog:
         """Add an entry; it is on disk when this returns.
 
         Args:
-            act: Its kind.
-            facts: Its facts.
-            at: Unix time, in seconds.
             connection: A transaction of the same database that the entry is a part of: it is on
                 disk together with its subject.
 
@@ -185,8 +181,6 @@ class AuditLog:
 
         Args:
             words: Parts of texts, in any letters; none for all entries.
-            before: Only entries before this number; None for all.
-            most: Most entries.
 
         Returns:
             Those of the newest `SEARCHED_AT_ONCE`; and the number before which older ones were not

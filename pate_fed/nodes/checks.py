@@ -65,11 +65,7 @@ class Check:
 
 
 def unlocked_libraries(version_of: Callable[[str], str]) -> tuple[str, ...]:
-    """Return the names of installed libraries in another version than `requirements.txt` has.
-
-    Args:
-        version_of: Installed version of a distribution; raises `PackageNotFoundError`.
-    """
+    """Return the installed libraries of another version than `requirements.txt` has."""
     text = resources.files("pate_fed").joinpath("requirements.txt").read_text("utf-8")
     locked: dict[str, set[str]] = {}
     for name, version in _LOCKED.findall(text):
@@ -112,12 +108,7 @@ def table_of_checks(checks: Iterable[Check]) -> dict[str, object]:
 
 
 def lines_of_checks(checks: Iterable[Check], *, with_federations: bool = False) -> Iterator[str]:
-    """Write a doctor's findings, a line for each check.
-
-    Args:
-        checks: The findings.
-        with_federations: Whether lines name the membership that they are about.
-    """
+    """Write a doctor's findings, a line for each check, perhaps with its federation."""
     for one in checks:
         of = f"{one.federation}: " if with_federations and one.federation else ""
         advice = f" {one.advice}" if one.advice else ""

@@ -79,9 +79,7 @@ class Commands(typer.Typer):
     ) -> Callable[[F], F]:
         """Add a command.
 
-        Args:
-            name: Its name, if it is not the function's.
-            shows: Whether it calls `show`, and takes `--format` for it.
+        One that calls `show` takes `--format` for it.
         """
         return super().command(name, cls=_Showing if shows else TyperCommand)
 
@@ -109,15 +107,11 @@ class CommandLine:
     """A program of commands.
 
     Args:
-        program: Its name.
-        about: Its purpose, for the help.
         service: The serving command: it prints nothing but its log.
-        errors: Kinds of our own errors, which are shown.
         exit_codes: Exit code of each kind; the first match decides.
         usage: Makes the error of a command line that cannot be read.
         internal: Makes the error of a fault of this program, or of an interrupt.
         interrupt: Rule and value of the error after Ctrl-C.
-        code_of: Returns the public code of an error.
     """
 
     def __init__(

@@ -59,13 +59,7 @@ _MUST: Final = "the database must be there and writable"
 
 
 class AuditColumns:
-    """Columns of a node's table of entries.
-
-    Attributes:
-        number: From 1.
-        body: The entry, canonical CBOR.
-        link: SHA-256 of the link before and the body.
-    """
+    """Columns of a node's table of entries."""
 
     __tablename__ = "audit"
 
@@ -81,7 +75,6 @@ class NodeDatabase:
     may have a password, nor a driver's message, which may have paths and values.
 
     Args:
-        url: As SQLAlchemy takes it.
         is_new: Make its tables, once. Without them, a database was emptied and has lost its
             content.
         upgrades: Bring an older version up to date. Only a backup leads back.

@@ -55,11 +55,7 @@ class Calm(logging.Filter):
     """
 
     def __init__(self, ours: str = "") -> None:
-        """Make it.
-
-        Args:
-            ours: The package whose lines all pass.
-        """
+        """Make it."""
         super().__init__()
         self._ours = ours
         self._last: dict[str, float] = {}
@@ -90,9 +86,7 @@ class Calm(logging.Filter):
 def facts(event: str, **known: str | float) -> Mapping[str, object]:
     """Return the `extra` of a log line: the event and its facts, for programs.
 
-    Args:
-        event: A stable word.
-        known: Counts, codes and names; no value of a vote, no secret.
+    Known are counts, codes and names; no value of a vote, no secret.
     """
     return {"facts": {"event": event, **known}}
 

@@ -23,7 +23,6 @@ def check_room(free: int, *, folder: str) -> Finding:
     """Check the free disk space: on a full disk no charge can be written, so every run waits.
 
     Args:
-        free: Free bytes.
         folder: Name in messages of the folder that lies there.
     """
     said = f"{free / GIB:.1f} GiB are free where {folder} is."
@@ -40,9 +39,7 @@ def check_owner_only(
     """Check who may read secret files, and whether we may.
 
     Args:
-        folder: The node's.
         guarded: The files or folders there that must be their owner's alone.
-        user: Number of our user.
         readable: Names of files that others may read, and not write.
         anew: The step to take if others may have read a key.
     """

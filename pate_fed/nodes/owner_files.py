@@ -30,9 +30,6 @@ def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
     """Write or replace a file, and wait until it is on disk.
 
     A crash leaves the old file or the new one, and perhaps an unfinished hidden one.
-
-    Raises:
-        OSError: it cannot be written; the old file is unchanged.
     """
     partial = path.with_name(f".{path.name}.partial")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -63,9 +63,7 @@ def read_settings(
     """Read settings from a file.
 
     Args:
-        path: The file.
         settings: A dataclass. A `fault` of its own is told with the file's name.
-        version: Of the file.
         advice: The rule of the fault where there is no file.
         fault: Makes the exception from a rule and the value that broke it.
 
@@ -92,8 +90,6 @@ def checked(kind: type[T], table: Mapping[str, Any], *, where: str, fault: type[
     """Return the values of a TOML or JSON table as a dataclass, each of exactly its field's kind.
 
     Args:
-        kind: The dataclass. A `fault` of its own is told with its place.
-        table: The values.
         where: The place of the table, in front of a key.
         fault: Makes the exception from a rule and the value that broke it.
 
@@ -163,9 +159,7 @@ def with_environment(
 def record_of(value: object, *, leave_out: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return a dataclass as a table of JSON, which `checked` reads.
 
-    Args:
-        value: The dataclass.
-        leave_out: Keys to leave out; of a table in it, by the table's name.
+    `leave_out` names keys; of a table in it, by the table's name.
     """
     known = _adapter(type(value))
     return known.dump_python(value, mode="json", exclude=dict(leave_out or {}))  # type: ignore[no-any-return]
@@ -184,12 +178,7 @@ def typed_in(kind: type[T], given: Mapping[str, object], *, fault: type[Exceptio
 
 
 def schema_of(kind: type[Any], *, version: int | None = None) -> dict[str, Any]:
-    """Return the JSON schema of a settings file, with the meaning of every key.
-
-    Args:
-        kind: Its dataclass.
-        version: Of the file; None for a part of one.
-    """
+    """Return the JSON schema of a settings file, with the meaning of every key."""
     schema: dict[str, Any] = _adapter(kind).json_schema()
     known = {one.__name__: one for one in _tables_of(kind)}
     for name, table in {kind.__name__: schema, **schema.get("$defs", {})}.items():

@@ -52,9 +52,7 @@ class Shield:
     """Wraps pages: their host, the size of a request, an answer's headers, unforeseen errors.
 
     Args:
-        app: The pages.
         hosts: Names that they are reached by; one without a port may have any, as of a tunnel.
-        policy: Their content security policy.
         most_bytes: Most bytes of a request to a path.
         codes: Public codes of a request that is not ours, and of a fault of this program.
         is_secure: Whether they are served over TLS.
@@ -167,9 +165,6 @@ def require_token(form: FormData, name: str, token: str, *, fault: Fault) -> Non
     """Refuse a form without the token that another website cannot know.
 
     Where there is no token yet, every form is refused.
-
-    Raises:
-        Exception: a `fault`: it has another, or none.
     """
     sent = form.get(name)
     if not (token and isinstance(sent, str) and is_same(sent, token)):

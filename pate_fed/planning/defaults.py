@@ -34,7 +34,6 @@ class Defaults:
         queries: Most queries asked; fewer if the budget affords fewer.
         fills_budget: Whether noise is as small as the budget affords for all queries.
         parameters: Of mechanisms, by name, for this many teachers.
-        at_parties: The same with noise at the parties.
     """
 
     parties: int

@@ -54,14 +54,7 @@ class EvaluationSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationShape:
-    """What is asked, and of how many.
-
-    Attributes:
-        pool_digest: Of the evaluation, 32 bytes.
-        task_digest: Of the task whose student it is, 32 bytes.
-        rows: Groupings.
-        columns: Columns of each.
-    """
+    """What is asked, and of how many; each row is a grouping."""
 
     name: str
     pool_digest: bytes
@@ -94,10 +87,6 @@ class EvaluationShape:
 
         It is the standard deviation of the honest hospitals' part in each count, in patients.
         Hospitals' ledgers for life, new and of the same budget, hold it too.
-
-        Raises:
-            InvalidSettingError: a number is out of its range, or no honest hospital is left.
-            BudgetExhaustedError: no noise is enough.
         """
         settings.check(parties=self.parties)
         shares = self._rule(settings, form).shares(self.parties) or 1

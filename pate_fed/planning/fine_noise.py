@@ -36,9 +36,6 @@ def require_fine_noise(terms: RunTerms) -> None:
     """Refuse a run whose noise may differ from the ideal one with a chance of delta or more.
 
     The possible addition to delta is larger by e^epsilon: a warning, as delta is not its own.
-
-    Raises:
-        InvalidSettingError: it is that coarse.
     """
     slack = delta_slack(terms, epsilon=0.0)
     if slack is not None and slack >= terms.delta:

@@ -154,15 +154,6 @@ def best_offer(planner: Planner, *, teacher_accuracy: float) -> BestOffer:
     """Return the best offer, with its cost over answers.
 
     It has the most right answers, of those whose labels are hardly worse than the best.
-
-    Args:
-        planner: The federation; open parameters of its threshold are chosen.
-        teacher_accuracy: Assumed share of teachers that are right on an average query.
-
-    Raises:
-        BudgetExhaustedError: not a single query.
-        NarrowNoiseError: the given noise is too little to be shared.
-        InvalidSettingError: the hospitals cannot vote in this way.
     """
     settings, most = planner.settings, planner.settings.caps.max_asks or MOST_QUERIES
     counts = simulated_votes(

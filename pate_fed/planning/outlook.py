@@ -31,13 +31,6 @@ def evidence(
     and d = (sum of eigenvalues)^2 / (sum of their squares) of the pool's covariance: the number of
     directions in which rows really differ. A rule of thumb, formed on 552 settings of four tables
     (docs/explanation/students.md); no bound.
-
-    Args:
-        pool: Public inputs; float64, shape (inputs, features), at least two.
-        votes: Votes on a query, at least 1.
-        queries: Answers expected, at least 1.
-        sigma: Standard deviation of each count's noise, in votes, above 0.
-        classes: Number of classes, at least 2.
     """
     if min(votes, queries) < 1 or sigma <= 0 or classes < 2 or len(pool) < 2:
         raise InvalidParameterError("votes, queries, noise and classes must be positive")
@@ -52,11 +45,7 @@ def evidence(
 def outlook(found: float, *, queries: int, records: float | None = None) -> str:
     """Say the forecast from some evidence, in a sentence.
 
-    Args:
-        found: From `evidence`.
-        queries: Answers expected, as there.
-        records: Records that a hospital's own model has to learn from, on average; None if nobody
-            says.
+    `records` are those that a hospital's own model has to learn from, on average.
     """
     if found < DOUBTFUL:
         return (

@@ -26,9 +26,7 @@ class PlanRequest:
     Attributes:
         settings: Parties, teachers, unit, budgets; a threshold, its open parameters to be chosen;
             at most so many queries.
-        teacher_accuracy: Assumed share of teachers that are right on an average query.
         expected_dropouts: Hospitals that may be lost in a batch, at the worst.
-        form: Secure sum; None for the one that fits.
     """
 
     settings: RunSettings
@@ -91,10 +89,8 @@ def plan(request: PlanRequest, *, sums: Sums) -> QueryPlan:
     """Find the queries that a budget affords.
 
     Raises:
-        BudgetExhaustedError: not a single query.
         UnfitSumError: the given secure sum does not fit, or none does and noise at the parties
             needs one.
-        NarrowNoiseError: the given noise is too little to be shared.
         InvalidSettingError: too many colluders, or the hospitals cannot vote in this way.
     """
     advice = sum_for(request, sums)  # refuses an unfit one before the long computation

@@ -29,7 +29,6 @@ class Planner:
     """A federation whose hospitals are known, and the settings of its run so far.
 
     Attributes:
-        settings: With an entry for each hospital in every list.
         form: The secure sum; None where none fits, which noise at the parties needs.
         for_life: Whether the hospitals' ledgers for life must hold the run, too.
     """
@@ -43,12 +42,7 @@ class Planner:
     def of(
         cls, settings: RunSettings, classes: int, form: SumForm | None, *, for_life: bool = False
     ) -> Self:
-        """Fill in the values of each hospital.
-
-        Raises:
-            InvalidSettingError: a list is too short or too long, the votes are too many, or no
-                honest hospital is left.
-        """
+        """Fill in the values of each hospital."""
         parties = settings.parties or 0
         settled = replace(
             settings,

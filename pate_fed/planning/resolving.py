@@ -31,12 +31,7 @@ from pate_fed.terms import MOST_ASKED, NO_TASK, RunTerms
 
 
 def resolve(settings: RunSettings, dataset: Dataset, *, sums: Sums, asked: int = 0) -> RunSettings:
-    """Fill in all open settings, once the data are known.
-
-    Raises:
-        InvalidSettingError: more queries than the pool has.
-        BudgetExhaustedError: the budget does not afford a single query.
-    """
+    """Fill in all open settings, once the data are known."""
     return _resolved(settings, dataset, DEFAULTS[settings.data.name], sums, asked)
 
 

@@ -29,14 +29,7 @@ if TYPE_CHECKING:
 
 
 def require_in_range(settings: Any) -> None:
-    """Check every number of settings that has a range.
-
-    Args:
-        settings: A dataclass, its fields named as in `RANGES`.
-
-    Raises:
-        InvalidSettingError: one is out of its range.
-    """
+    """Check every number of settings that has a range."""
     for name, rule, number in broken_ranges(settings):
         raise InvalidSettingError(f"{option_of(name)} must be {rule}", shown(number))
 
@@ -48,8 +41,6 @@ class RunSettings:
     `pate_fed.options` describes each value, but for these.
 
     Attributes:
-        party_teachers: Teachers of each party, in place of `teachers`, if the numbers differ.
-        weights: Votes that each teacher of a party casts, for the parties in the data's order.
         purpose: Reason for the run, for its approvers and its report; "" where nobody stated one.
     """
 
@@ -105,12 +96,7 @@ class RunSettings:
         )
 
     def check(self, sums: Sums) -> None:
-        """Refuse wrong settings that show without data.
-
-        Raises:
-            InvalidSettingError: a number is out of its range, or two options contradict.
-            ProtocolError: fewer parties than a secure sum needs.
-        """
+        """Refuse wrong settings that show without data."""
         self.check_alone()
         if self.parties is not None:
             require_enough(self.parties, form=self.form, sums=sums)

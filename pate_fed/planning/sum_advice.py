@@ -58,9 +58,6 @@ def divided(rule: Rule, parties: int, form: SumForm) -> Rule:
     """Return a rule with all that divides the noise among the parties, if they add it.
 
     As many may be lost as the sum can do without, more than expected: it does not ask first.
-
-    Raises:
-        InvalidSettingError: no hospital is left that is honest and present.
     """
     if not rule.at_parties:
         return rule
@@ -78,11 +75,8 @@ class SumAdvice(TypedDict):
     """A secure sum that fits.
 
     Attributes:
-        form: Its name; None where none fits.
         hides_from: Hospitals that may collude with the coordinator without seeing others' votes.
         survives: Hospitals that a batch can do without.
-        exchanges: Of each batch.
-        why: In words.
     """
 
     form: str | None
@@ -93,14 +87,7 @@ class SumAdvice(TypedDict):
 
 
 def advised_sum(parties: int, *, dropouts: int, sums: Sums, form: str | None = None) -> SumAdvice:
-    """Return the secure sum that fits this many hospitals and lost ones.
-
-    Args:
-        parties: Hospitals, at least 1.
-        dropouts: Most hospitals that a batch may lose.
-        sums: Forms that may be advised.
-        form: Look at this one only; None for the first that fits.
-    """
+    """Return the secure sum that fits this many hospitals and lost ones."""
     offered = [each for each in sums.values() if each.hides_vectors and form in (None, each.name)]
     survived = {
         each.name: parties - each.threshold(parties) for each in offered if parties >= each.smallest

@@ -37,8 +37,6 @@ class About:
     """What a field means: metadata of its annotation.
 
     Attributes:
-        text: Its meaning.
-        public: Whether it is in the public edition.
         unit: Its unit; "" for a plain number or a text.
     """
 

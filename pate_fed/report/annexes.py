@@ -20,7 +20,6 @@ class Field(NamedTuple):
     """One field of an annex.
 
     Attributes:
-        question: What it asks for.
         known: What the run knows of it; "" for nothing.
         blank: What the controller must add; "" for nothing.
     """

@@ -58,7 +58,6 @@ class UsedRun:
 
     Attributes:
         terms: Its terms, in the seat order of the run that uses its labels.
-        form: Its secure sum.
     """
 
     terms: RunTerms
@@ -70,9 +69,6 @@ class EndedRun:
     """A run that has ended, as its tables see it.
 
     Attributes:
-        parties: Names of the parties, in seat order.
-        ledger: Its reservations and charges.
-        releases: The release of each batch, by its number.
         instance: The cost on the actual votes; private. None where nobody computed it.
         earlier: Runs that drew answers which it uses again.
         is_dealt_by_class: Whether a simulation dealt out its records by looking at them.
@@ -233,11 +229,8 @@ def _counts(labels: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
 def privacy_table(*, ended: EndedRun, sealing: str, seed: int | None, simulated: bool) -> Privacy:
     """Return the content of `privacy.json`.
 
-    Args:
-        ended: The run.
-        sealing: The meaning of its sealing suite, a sentence for people; empty without secrets.
-        seed: Seed of a simulation's noise; None for fresh noise.
-        simulated: Whether it was a simulation.
+    `sealing` is the meaning of the sealing suite, a sentence, empty without secrets; `seed` is
+    that of a simulation's noise.
     """
     terms, seat = ended.terms, ended.most_exposed
     return Privacy(

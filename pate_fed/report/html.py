@@ -83,13 +83,8 @@ _LONGEST_OPEN = 400
 def render_report(run: FinishedRun, *, notes: list[str] | None = None) -> str:
     """Render the report of a run; the same run gives the same bytes.
 
-    Args:
-        run: The record from `RunDirectory.read_back` or `read_run`.
-        notes: What could not be made of this run, which the page lists beside its warnings; gets a
-            line for each picture that cannot be drawn.
-
-    Returns:
-        An HTML page that needs no other file.
+    The page lists `notes`, of what could not be made of this run, and adds those of pictures
+    that cannot be drawn.
     """
     metrics, privacy = run.metrics, run.privacy
     notes = [] if notes is None else notes

@@ -26,11 +26,7 @@ def write_public_edition(
     *,
     agreed: Collection[str] = (),
 ) -> None:
-    """Write the public edition of a finished run.
-
-    Raises:
-        RunDirectoryError: the run has no public edition, `run_dir` is none, or `out` exists.
-    """
+    """Write the public edition of a finished run."""
     run = read_run(run_dir)
     public = public_record(run, agreed=agreed)
     with RunDirectory.open_new(out) as directory:

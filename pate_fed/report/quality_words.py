@@ -26,7 +26,6 @@ class Accuracy(NamedTuple):
     """An accuracy with the two numbers without which it says little; None where unknown.
 
     Attributes:
-        share: How often it is right.
         interval: Of 95 %, Wilson.
         majority: Share of the most common class: what a constant answer has.
     """

@@ -1,26 +1,9 @@
 """The directory of one run: written whole or not at all, read back strictly.
 
-    run.toml          resolved settings
-    manifest.json     versions, seed, hashes
-    metrics.json      results, times and traffic
-    privacy.json      epsilon in every view
-    labels.csv        query_id and the released label, empty for "no answer"; in a simulation of the
-                      user's data row, its line or image there; where some were drawn in earlier
-                      runs, drawn_in names the run, empty for this one; where a student kept labels
-                      of its own, reinforced has them
-    transcript.jsonl  hashes of the messages
-    sent.csv         each packet that a hospital sent: its kind, size and hash
-  earlier-setups.jsonl
-                    transcripts of setups that the run lost, one behind the other, if there are any
-    seal.json         hashes of all files but the two pages, signed by the coordinator
-    audit.json        what an attack on the run's rules found, if somebody audited it; not sealed
-    report.html       all of it for people
-    annexes.html      questions of data-protection law, filled in where the run knows the answer
-    student/          the model and its card
-
-Everything is written into a hidden folder beside the final place, which is renamed as the last
-step: a directory under its final name is a finished run. It stays readable by its owner alone
-(0700), because `privacy.json` and the report hold numbers that depend on private data.
+docs/reference/run-directory.md lists its files. Everything is written into a hidden folder beside
+the final place, which is renamed as the last step: a directory under its final name is a finished
+run. It stays readable by its owner alone (0700), because `privacy.json` and the report hold numbers
+that depend on private data.
 """
 
 from __future__ import annotations
@@ -72,10 +55,7 @@ class SentPacket(NamedTuple):
     """A packet that a hospital sent to the coordinator.
 
     Attributes:
-        hospital: Its name.
         kinds: Types of the messages in it; none for a receipt.
-        size: Its bytes.
-        digest: SHA-256 of them, in hex.
     """
 
     hospital: str
@@ -101,12 +81,6 @@ class RunDirectory:
 
         Missing parents are made. On any error, Ctrl-C included, all its files and folders are
         removed again.
-
-        Args:
-            path: Path of the new directory; it must be free, also at the end.
-
-        Raises:
-            RunDirectoryError: `path` exists or cannot be written.
         """
         target = Path(path)
         refuse_existing(target)
@@ -149,7 +123,6 @@ class RunDirectory:
         """Write `labels.csv`: the id of each query asked, and its class name or "".
 
         Args:
-            rows: Query id and label.
             drawn_in: Name of the earlier run that drew a label, by query id. The column is there
                 only if there are some.
             reinforced: Class that a student kept for a query without an answer, likewise.
@@ -284,11 +257,7 @@ def read_run(path: str | os.PathLike[str]) -> FinishedRun:
 
 
 def replace_report(path: str | os.PathLike[str], page: str, *, name: str = REPORT) -> None:
-    """Put a new `report.html`, or another page, into a finished run directory, in one step.
-
-    Raises:
-        RunDirectoryError: the directory cannot be written.
-    """
+    """Put a page, such as a new `report.html`, into a finished run directory, in one step."""
     folder = Path(path)
     with writing(folder / name):
         descriptor, new = tempfile.mkstemp(prefix=f".{name}.", dir=folder)

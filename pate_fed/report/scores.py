@@ -24,11 +24,7 @@ def scores_of(
 ) -> StudentScores:
     """Score a model's chances on records that it never saw.
 
-    Args:
-        chances: Chance of each class; float64, shape (records, classes).
-        labels: True classes; int64, shape (records,), at least one.
-        class_names: Names of the classes.
-        hospitals: Hospital of each record, or None.
+    Chances are of shape (records, classes).
     """
     decided = chances.argmax(axis=1)
     right = decided == labels
@@ -71,9 +67,7 @@ def _hits(right: NDArray[np.bool_], labels: NDArray[np.int64]) -> HospitalScores
 def quality_of(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> Quality:
     """Return the quality of scores, higher for likelier classes.
 
-    Args:
-        scores: Finite; float64, shape (records, classes).
-        labels: True classes; int64, shape (records,), at least one.
+    Scores are finite; shape (records, classes).
     """
     right = scores.argmax(axis=1) == labels
     recalls = [float(right[labels == place].mean()) for place in np.unique(labels)]

@@ -41,9 +41,6 @@ class Kind(NamedTuple):
 
     Attributes:
         name: Its type; "" for a receipt.
-        meaning: Its content, in words.
-        packets: How many hospitals sent, all together.
-        size: Bytes of them all.
     """
 
     name: str

@@ -32,13 +32,7 @@ def end_warnings(
 ) -> list[str]:
     """Tell why the run ended if nobody chose that, and whether nothing is protected.
 
-    Args:
-        terms: The run's.
-        is_over: Whether a cap was reached, or its void batches were too many.
-        ledger: The outcome of each of its batches, as `privacy.json` has it.
-        queries: How many it was to ask.
-        void: How many of them void batches used up.
-        voids: How many batches were void, over all setups.
+    `void` queries were used up by `voids` void batches, over all setups.
     """
     if not terms.spec.is_private:
         return ["This mechanism protects nobody: no finite epsilon holds. For comparison only."]
@@ -83,11 +77,7 @@ def party_warnings(
 ) -> list[str]:
     """Name the hospitals that were lost, in a batch or at the closing, and those of wrong shares.
 
-    Args:
-        lost: Hospitals that each batch went on without.
-        share_faults: For each share that did not fit, the hospitals that may be at fault.
-        not_heard: Hospitals whose heads nobody compared.
-        parties: How many there are.
+    `share_faults` names, for each share that did not fit, the hospitals that may be at fault.
     """
     found = [
         f"{count} of its batches went on without {', '.join(names)}."

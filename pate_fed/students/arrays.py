@@ -52,11 +52,7 @@ class ArraysModel(Model):
 
 
 def as_arrays(student: Student) -> ArrayModel:
-    """Return a trained student of a table as arrays: the same chances, but for rounding.
-
-    Raises:
-        InvalidParameterError: its kind has no such form, or it is too large.
-    """
+    """Return a trained student of a table as arrays: the same chances, but for rounding."""
     model = student.model
     if isinstance(model, ArraysModel):
         return model.found

@@ -108,13 +108,8 @@ def co_taught(
 ) -> Pair:
     """Train two networks that pick each other's lessons.
 
-    Args:
-        images: Labeled images; shape (n, channels, height, width).
-        labels: Their noisy labels; shape (n,).
-        classes: Number of classes.
-        chance: Draws batches and views.
-        where_they_differ: Whether they learn where they disagree only (co-teaching+).
-        rivals: A generator for each, to learn from unlabeled images, too.
+    With `where_they_differ` they learn where they disagree only (co-teaching+). Rivals teach
+    them unlabeled images, too.
     """
     channels, device = images.shape[1], images.device
     pair = (

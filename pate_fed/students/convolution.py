@@ -37,11 +37,7 @@ _CHUNK = 1024
 class ConvNet(nn.Module):
     """Four convolutions, their mean over the image, and a linear layer.
 
-    Args:
-        channels: Of an image.
-        classes: Number of classes.
-        width: Filters of the first layer.
-        chance: Draws weights and, in training, the features that are left out.
+    The generator draws weights and, in training, the features that are left out.
     """
 
     def __init__(self, channels: int, classes: int, width: int, chance: torch.Generator) -> None:
@@ -85,10 +81,7 @@ class ConvNet(nn.Module):
 def draw_weights(net: nn.Module, chance: torch.Generator, *, gain: float = 1.0) -> None:
     """Draw the weights of all layers anew: torch draws them from a generator that all share.
 
-    Args:
-        net: The network; it changes.
-        chance: Draws them.
-        gain: Variance of a layer's outputs over that of its inputs.
+    `gain` is the variance of a layer's outputs over that of its inputs.
     """
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):

@@ -22,7 +22,6 @@ class LabelFacts:
             predict.
         prevalence: Share of each class among patients, as the literature or the operator says;
             shape (classes,), sums to 1. None if nobody says.
-        records: Records that an average teacher learned from; 0 if nobody says.
     """
 
     votes: int = 0

@@ -33,9 +33,6 @@ class Pictures(NamedTuple):
 
     Attributes:
         chance: Draws weights, batches and views, on the processor.
-        pool: All public images; shape (inputs, channels, height, width).
-        known: The labeled ones.
-        labels: Their labels; shape (labels,).
     """
 
     chance: torch.Generator
@@ -77,9 +74,7 @@ class TwoBatchStudent(ImageStudent):
     A form supplies the lesson of public images. The labeled ones teach by cross-entropy.
 
     Attributes:
-        view: From where the labeled images are seen.
         smoothing: Share of each label that is spread over all classes.
-        pool_batch: Public images at each step.
     """
 
     steps: ClassVar[int]

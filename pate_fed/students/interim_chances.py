@@ -23,9 +23,7 @@ def interim_chances(
 
     Args:
         known: Public inputs with a label; float64, shape (labels, features).
-        labels: Released class of each; shape (labels,).
         inputs: Public inputs to judge; float64, shape (queries, features).
-        classes: Number of classes.
 
     Returns:
         Chances whose rows sum to 1, 0 for classes without a label so far; float64, shape

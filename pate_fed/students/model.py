@@ -73,7 +73,6 @@ class SklearnModel(Model):
     Attributes:
         estimator: A classifier that saw global class indices as labels, or a regression of 0/1
             columns, one for each class.
-        classes: Number of classes.
         offsets: Added to the logarithm of each class's chance; float64, shape (classes,).
     """
 

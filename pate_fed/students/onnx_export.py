@@ -34,16 +34,7 @@ _TREES: Final = ("RandomForestClassifier", "HistGradientBoostingClassifier")
 
 
 def export_onnx(student: TrainedStudent, path: Path) -> tuple[str, ...]:
-    """Write a student as one ONNX file; nothing in it is run on reading.
-
-    Returns:
-        Names of its inputs, in order.
-
-    Raises:
-        MissingExtraError: the extra `onnx` is not installed.
-        InvalidParameterError: this kind of student has no ONNX form here.
-        RunDirectoryError: the file exists, or cannot be written.
-    """
+    """Write a student as one ONNX file; nothing in it is run on reading."""
     try:
         import onnx  # noqa: PLC0415 - an extra
     except ImportError as error:

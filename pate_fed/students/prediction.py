@@ -21,8 +21,6 @@ class PredictedLabels:
 
     Attributes:
         names: Of each row: its line in the file, or an image's name.
-        class_names: Names of the classes.
-        chances: Chance of each class; float64, shape (rows, classes).
     """
 
     names: tuple[str, ...]
@@ -58,10 +56,6 @@ def predict_file(
     """Let a student label a file.
 
     Rows are a CSV or Parquet file; for images a file, a folder or a .npz archive.
-
-    Raises:
-        RunDirectoryError: the folder holds no student.
-        InvalidDataError: the rows cannot be read, or do not fit the student.
     """
     student = load_student(directory)
     if isinstance(student.preprocessing, ImagePreprocessing):

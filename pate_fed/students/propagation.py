@@ -148,9 +148,6 @@ def left_out_labels(lesson: Lesson) -> NDArray[np.int64]:
     """Predict each label from others, a fifth at a time, over the graph of `refined_labels`.
 
     That graph was made with all labels, so the predictions are slightly too good.
-
-    Returns:
-        int64, shape (labels,).
     """
     return _left_out(_refined_graph(lesson), lesson)
 
@@ -206,9 +203,6 @@ def neighbor_graph(inputs: NDArray[np.float64]) -> Any:
 
     Weights are exp(-d^2 / (s_i s_j)), with s the distance to the farthest neighbor, so that
     dense and thin regions are treated alike.
-
-    Args:
-        inputs: float64, shape (n, features), n at least 1.
 
     Returns:
         Sparse symmetric matrix D^-1/2 W D^-1/2, shape (n, n), non-negative.

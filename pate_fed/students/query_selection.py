@@ -33,15 +33,6 @@ def select_queries(
     along the feature that varies most, again and again, and draws one input from each part: no
     region of a table is left out, or asked about twice. "random" draws without replacement.
 
-    Args:
-        inputs: The public pool; float64, shape (inputs, features).
-        count: How many; between 1 and the number of inputs.
-        method: One of `SELECTION_METHODS`.
-        rng: Seeds the clustering or the draw.
-
-    Returns:
-        `count` distinct positions in the pool.
-
     Source:
         Ng, Jordan, Weiss 2001, On spectral clustering: analysis and an algorithm.
         https://proceedings.neurips.cc/paper/2001/hash/801272ee79cfde7fa5960571fee36b9b
@@ -68,9 +59,6 @@ def least_confident(chances: NDArray[np.float64], count: int) -> NDArray[np.int6
     """Choose the inputs that a student is least sure of, the least sure first.
 
     Guarantee: the student learned from released labels and public inputs, so the choice is free.
-
-    Returns:
-        Positions; int64, shape (count,).
 
     Source:
         Lewis, Gale 1994, A sequential algorithm for training text classifiers.

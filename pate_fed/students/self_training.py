@@ -39,10 +39,7 @@ class TrainingStage:
     """One stage of training.
 
     Attributes:
-        width: Filters of the network's first layer.
-        steps: Steps of training.
         first: Share of the pool that is learned at the start: the surest labels.
-        last: The same at the end.
     """
 
     width: int

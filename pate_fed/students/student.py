@@ -23,11 +23,7 @@ class Lesson:
     """All that a student learns from; every part of it is public.
 
     Attributes:
-        pool: The whole public pool, labeled or not.
         indices: Positions of the labeled inputs, none twice; int64, shape (labels,).
-        labels: Released class of each; no `ABSTAIN`; int64, shape (labels,).
-        classes: Number of classes.
-        facts: How the labels came about.
         counts: Noisy votes for each class of the labeled inputs, where they were released and paid
             for; float64, shape (labels, classes). `kernel-ridge` learns them, others the labels.
     """
@@ -77,8 +73,6 @@ class Student(ABC):
         reason: Why it was chosen; empty if it was asked for by name.
         device: torch's name of the device where a student of images learns, such as "cuda"; others
             learn on the processor. The trained model predicts there, always.
-        features: Length of its inputs' features; 0 before `fit`.
-        classes: Number of classes; 0 before `fit`.
         model_class: What it becomes, unless all its labels are of one class.
     """
 
@@ -118,14 +112,7 @@ class Student(ABC):
         self.adopt(model, features=lesson.pool.features.shape[1], classes=lesson.classes)
 
     def chances(self, inputs: Inputs) -> NDArray[np.float64]:
-        """Return the chance of each class.
-
-        Returns:
-            float64, shape (n, classes); rows sum to 1.
-
-        Raises:
-            InvalidParameterError: before `fit`, or the number of features differs.
-        """
+        """Return the chance of each class; float64, shape (n, classes), rows sum to 1."""
         model = self.model
         if inputs.features.shape[1] != self.features:
             raise InvalidParameterError(

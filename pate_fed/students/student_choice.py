@@ -132,12 +132,7 @@ def require_student(
     """Refuse a student that could not learn, whatever labels are released; nothing is trained.
 
     Args:
-        name: One of `STUDENTS`, or "auto".
-        kind: Kind of the inputs.
         pool: The whole public pool; None while nobody has read it.
-        classes: Number of classes; 0 while nobody has read the records.
-        facts: How the labels will come about.
-        device: See `Student`.
 
     Raises:
         InvalidParameterError: an unknown name, a student of images for a table or for images that
@@ -165,14 +160,7 @@ def train_student(
     rng: np.random.Generator,
     device: str = "cpu",
 ) -> Student:
-    """Train a student.
-
-    Returns:
-        The student; its `reason` says why it was chosen, if it was.
-
-    Raises:
-        InvalidParameterError: an unknown name, or a device that cannot be used here.
-    """
+    """Train a student; its `reason` says why it was chosen, if it was."""
     reason = ""
     if name == "auto":
         name, reason = choose_student(
@@ -192,9 +180,6 @@ def read_student(directory: Path) -> Student:
     """Read a student that `Student.save` wrote.
 
     Nothing in the folder is run: JSON, safetensors, and skops with trusted types only.
-
-    Raises:
-        RunDirectoryError: a file is missing, damaged, or has content that a student never saves.
     """
     described = read_description(directory)
     name = described.get("student")

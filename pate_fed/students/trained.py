@@ -44,9 +44,6 @@ class TrainedStudent:
 
         Returns:
             float64, shape (n, classes), in the order of `class_names`.
-
-        Raises:
-            InvalidDataError: the rows do not fit, see `Preprocessing.inputs_of`.
         """
         return self.student.chances(self.preprocessing.inputs_of(rows))
 
@@ -61,9 +58,6 @@ def load_student(directory: Path | str) -> TrainedStudent:
     """Read a student's folder. No code in it is run, but take it from people you trust.
 
     Compiled libraries follow the numbers of trees unchecked: a crafted folder can end the program.
-
-    Raises:
-        RunDirectoryError: a file is missing, damaged, or has content that a student never saves.
     """
     folder = Path(directory)
     student = read_student(folder)

@@ -38,9 +38,6 @@ class ConvolutionEnsemble(TeacherEnsemble):
     """Teachers of two convolutions and two linear layers, trained one after the other.
 
     They repeat from their seed on one kind of device; another device rounds differently.
-
-    Raises:
-        InvalidParameterError: torch cannot use that device here.
     """
 
     suffix: ClassVar[str] = "safetensors"

@@ -49,11 +49,8 @@ ModelFactory = Callable[[ShardSize, int], Any]
 class SklearnEnsemble(TeacherEnsemble):
     """Teachers with scikit-learn's interface, one per shard.
 
-    Args:
-        make_model: Makes one untrained classifier: `fit`, `predict`, and for equal shares
-            `predict_proba` or `decision_function`.
-        balance: How votes are shared out.
-        trusted: Further types that a stored teacher may hold: those of the hospital's own code.
+    For equal shares a model needs `predict_proba` or `decision_function`. `trusted` are further
+    types that a stored teacher may hold: those of the hospital's own code.
     """
 
     suffix: ClassVar[str] = "skops"

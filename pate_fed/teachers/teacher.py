@@ -34,7 +34,6 @@ class Voter:
 
     Attributes:
         model: A model of the ensemble's form; None for a teacher that saw one class.
-        label: The class of a teacher that saw one class.
         direction: From the public mean to its own; shape (features,). For a teacher that saw one
             class, where votes are shared out.
         offsets: Added to its scores before it votes; shape (classes,). None to vote as it predicts.
@@ -66,9 +65,6 @@ class TeacherEnsemble(ABC):
 
     Guarantee: teacher i depends on shard i, public inputs and the generator only, never on another
     shard's records, so that one privacy unit reaches one vote.
-
-    Attributes:
-        suffix: How the files of its models end.
     """
 
     suffix: ClassVar[str]
@@ -96,15 +92,8 @@ class TeacherEnsemble(ABC):
 
         Args:
             records_per_teacher: One shard per teacher, none empty.
-            classes: Number of classes of the whole federation.
             rng: Seeds every teacher; the same generator and shards give the same votes.
             public: The public pool; needed unless votes are natural.
-            on_trained: Told after each teacher how many are trained.
-
-        Raises:
-            InvalidParameterError: no teacher, fewer than 2 classes, or no pool to share votes out
-                over.
-            InvalidDataError: an empty shard, or a label that is no class.
         """
         if not records_per_teacher or classes < 2:
             raise InvalidParameterError(
@@ -137,14 +126,7 @@ class TeacherEnsemble(ABC):
             self._voters[place] = self._fit_one(shard, public, classes=self._classes, rng=rng)
 
     def vote(self, inputs: Inputs) -> NDArray[np.int64]:
-        """Let every teacher vote on every input.
-
-        Returns:
-            Class voted for; int64, shape (teachers, queries).
-
-        Raises:
-            InvalidParameterError: called before `fit`.
-        """
+        """Return each teacher's class for each input; int64, shape (teachers, queries)."""
         if not self._voters:
             raise InvalidParameterError("teachers must be trained before they vote")
         with one_thread():
@@ -186,11 +168,7 @@ class TeacherEnsemble(ABC):
         return files
 
     def restore(self, files: Mapping[str, bytes], *, classes: int) -> None:
-        """Take the teachers that `dump` returned; earlier ones are forgotten.
-
-        Raises:
-            UnreadableFileError: a file is missing, damaged, or has content that no teacher needs.
-        """
+        """Take the teachers that `dump` returned; earlier ones are forgotten."""
         self._voters = [self._restore_one(one, files, classes) for one in _index(files)]
         self._classes = classes
 

@@ -36,15 +36,10 @@ def make_ensemble(
             images; for tables "logistic", or "boosting" for a teacher with many records and no rare
             class (`own_shares`). Or MODULE:FUNCTION: a function without arguments
             that returns an untrained estimator with `fit` and `predict`, as scikit-learn has them.
-        kind: Kind of the records.
         balance: How votes are shared out over the classes: one of `BALANCES`; "auto" is "natural"
             for images. For tables, where one class is often rare, it is equal, or as often as a
             teacher saw each class if it has many records and no rare class.
         device: torch's name of the device for "convolution"; the others need none.
-
-    Raises:
-        InvalidParameterError: an unknown name, a device that cannot be used or is for other
-            teachers, or code of one's own that cannot be loaded.
     """
     if device != "cpu" and name != "convolution":
         raise InvalidParameterError(

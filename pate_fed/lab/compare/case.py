@@ -20,13 +20,7 @@ Details = Mapping[str, float | str | None]
 
 @dataclass(frozen=True, slots=True)
 class MethodCost:
-    """One method's price.
-
-    Attributes:
-        epsilon: Its number; None without one.
-        method: The method, or the reason for no number, in words.
-        details: Further facts of it; the same keys with and without a number.
-    """
+    """One method's price; without a number, `method` is the reason for that."""
 
     epsilon: float | None
     method: str
@@ -39,11 +33,9 @@ class VoteCase:
     """Votes, and how they are asked. Private.
 
     Attributes:
-        votes: Whole counts; shape (queries, classes), every row with the same sum.
         event: The event of one query that is asked and answered.
         asks: Cap on queries looked at; not whole where it is an expectation.
         answers: Cap on answers, at most `asks`; likewise.
-        delta: In (0, 1).
         vote_threshold: Noisy top count from which a query is answered, in votes: the event says
             whether the noise is that of a check or of the label. None without one.
         answered: Chance that each query is answered, shape (queries,); None where it follows from

@@ -32,7 +32,6 @@ class Row:
     """One line of a table: a protocol and a student.
 
     Attributes:
-        protocol: Mechanism, noise and queries, in words.
         epsilon: Formal epsilon of the labels at `DELTA`: one teacher's data, public view, fixed
             caps. 0 where nothing is released, infinite where no bound holds.
         at: Its place along the plot, where that is no epsilon.
@@ -100,7 +99,6 @@ class Experiment:
     """A published experiment.
 
     Attributes:
-        needs: Folders of data sets.
         run: Yields its results; takes the folder of all data sets, seeds, and a listener.
     """
 

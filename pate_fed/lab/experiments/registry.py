@@ -70,12 +70,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
 
 
 def reproduce(name: str, folder: Path, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
-    """Repeat an experiment; its results come one by one.
-
-    Raises:
-        InvalidParameterError: an unknown name, or no seed.
-        UnreadableFileError: a data set is missing or damaged.
-    """
+    """Repeat an experiment; its results come one by one."""
     if name not in EXPERIMENTS:
         raise InvalidParameterError(
             f"an experiment must be one of {', '.join(EXPERIMENTS)}", repr(name)

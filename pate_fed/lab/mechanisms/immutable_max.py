@@ -37,7 +37,6 @@ class ImmutableMax(NoisyMax):
         Its event is priced at infinite epsilon. Trust: it would need everybody's.
 
     Attributes:
-        gamma: Inverse scale of the Laplace noise in each count, per vote; above 0.
         constant: Votes added to the top count, at least 1 and at most 2^30.
     """
 
