@@ -5,7 +5,7 @@ What an error shows is said at `CodedError`.
 
 from __future__ import annotations
 
-from pate_fed.errors import CodedError
+from pate_fed.errors import CodedError, Shown, as_typed
 
 
 class CoordinatorError(CodedError):
@@ -38,13 +38,14 @@ class VoidBatchError(CoordinatorError):
     code = "PF-411"
 
     def __init__(
-        self, must: str, got: object = "", *, reservation: str, may_ask_again: bool = False
+        self, must: str, got: Shown = "", *, reservation: str, may_ask_again: bool = False
     ) -> None:
         self.reservation = reservation
         self.may_ask_again = may_ask_again
         again = "may" if may_ask_again else "may not"
         super().__init__(
-            must, f"{got}; its budget is {reservation}, its queries {again} be asked again"
+            must,
+            f"{as_typed(got)}; its budget is {reservation}, its queries {again} be asked again",
         )
 
 
@@ -61,7 +62,7 @@ class SpoiledBatchError(VoidBatchError):
     def __init__(
         self,
         must: str,
-        got: object = "",
+        got: Shown = "",
         *,
         reservation: str,
         named: tuple[str, ...],
@@ -72,7 +73,10 @@ class SpoiledBatchError(VoidBatchError):
         self.parties = parties
         found = "; ".join(named) or "nobody could be named"
         super().__init__(
-            must, f"{got} ({found})".lstrip(), reservation=reservation, may_ask_again=may_ask_again
+            must,
+            f"{as_typed(got)} ({found})".lstrip(),
+            reservation=reservation,
+            may_ask_again=may_ask_again,
         )
 
 
@@ -87,12 +91,12 @@ class PartyFailedError(CoordinatorError):
     code = "PF-412"
 
     def __init__(
-        self, must: str, got: object = "", *, party: str, cause: str, is_silent: bool = False
+        self, must: str, got: Shown = "", *, party: str, cause: str, is_silent: bool = False
     ) -> None:
         self.party = party
         self.cause = cause
         self.is_silent = is_silent
-        super().__init__(must, f"{got} from {party} [{cause}]".lstrip())
+        super().__init__(must, f"{as_typed(got)} from {party} [{cause}]".lstrip())
 
 
 class PartyRefusedError(PartyFailedError):
@@ -111,7 +115,7 @@ class BrokenTranscriptError(CoordinatorError):
 
     code = "PF-414"
 
-    def __init__(self, must: str, got: object = "", *, line: int, kind: str) -> None:
+    def __init__(self, must: str, got: Shown = "", *, line: int, kind: str) -> None:
         self.line = line
         self.kind = kind
         name = f" ({kind})" if kind else ""
@@ -123,7 +127,7 @@ class AlteredResultsError(CoordinatorError):
 
     code = "PF-418"
 
-    def __init__(self, must: str, got: object = "", *, file: str) -> None:
+    def __init__(self, must: str, got: Shown = "", *, file: str) -> None:
         self.file = file
         super().__init__(f"{file}: {must}", got)
 
@@ -181,7 +185,7 @@ class ConsoleError(CoordinatorError):
 
     code = "PF-435"
 
-    def __init__(self, must: str, got: object = "", *, status: int = 400) -> None:
+    def __init__(self, must: str, got: Shown = "", *, status: int = 400) -> None:
         self.status = status
         super().__init__(must, got)
 
@@ -219,7 +223,7 @@ class BrokenAuditLogError(CoordinatorError):
 
     code = "PF-442"
 
-    def __init__(self, must: str, got: object = "", *, number: int) -> None:
+    def __init__(self, must: str, got: Shown = "", *, number: int) -> None:
         self.number = number
         super().__init__(f"entry {number} of the audit log: {must}", got)
 

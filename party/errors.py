@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pate_fed.errors import CodedError, PateFedError
+from pate_fed.errors import CodedError, PateFedError, Shown
 from pate_fed.nodes import one_line, place_of
 from protocols.errors import ProtocolError
 
@@ -96,7 +96,7 @@ class JoinError(PartyError):
 
     code = "PF-341"
 
-    def __init__(self, must: str, got: object = "", *, is_refusal: bool = False) -> None:
+    def __init__(self, must: str, got: Shown = "", *, is_refusal: bool = False) -> None:
         self.is_refusal = is_refusal
         super().__init__(must, got)
 
@@ -146,7 +146,7 @@ class PageError(PartyError):
 
     code = "PF-378"
 
-    def __init__(self, must: str, got: object = "", *, status: int = 400) -> None:
+    def __init__(self, must: str, got: Shown = "", *, status: int = 400) -> None:
         self.status = status
         super().__init__(must, got)
 
@@ -212,7 +212,7 @@ class BrokenSiteLogError(PartyError):
 
     code = "PF-353"
 
-    def __init__(self, must: str, got: object = "", *, number: int) -> None:
+    def __init__(self, must: str, got: Shown = "", *, number: int) -> None:
         self.number = number
         super().__init__(f"record {number} of the audit log: {must}", got)
 
@@ -254,7 +254,7 @@ class RefusalError(PartyError):
         reason: The code that may leave the site.
     """
 
-    def __init__(self, reason: Reason, must: str, got: object = "") -> None:
+    def __init__(self, reason: Reason, must: str, got: Shown = "") -> None:
         self.reason = reason
         super().__init__(must, got)
 

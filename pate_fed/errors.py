@@ -6,12 +6,36 @@ What an error shows is said at `CodedError`.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from datetime import date
+from pathlib import Path
+from typing import ClassVar, Final, TypeAlias
+
+Shown: TypeAlias = str | int | float | date | Path | None
+"""Types of a value that an error may show. No vote, share, record, key or array is of one."""
+
+
+_LONGEST: Final = 10**20
 
 
 def said(must: str, got: str) -> str:
     """Return a rule with what broke it, where that is shown."""
     return f"{must}, got {got}" if got else must
+
+
+def as_typed(got: Shown) -> str:
+    """Write a value as a person types it: 0 is no 0.0, and None was not typed.
+
+    Raises:
+        TypeError: it is of no type that an error may show.
+    """
+    if not isinstance(got, Shown):
+        raise TypeError("an error must show a text, a number, a date or a path")
+    if got is None:
+        return "nothing"
+    if isinstance(got, int) and abs(got) >= _LONGEST:
+        return "a longer number"
+    is_whole = isinstance(got, float) and got.is_integer() and abs(got) < 10**15
+    return f"{got:.0f}" if is_whole else str(got)
 
 
 class CodedError(Exception):
@@ -29,9 +53,9 @@ class CodedError(Exception):
 
     code: ClassVar[str]
 
-    def __init__(self, must: str, got: object = "") -> None:
+    def __init__(self, must: str, got: Shown = "") -> None:
         self.must = must
-        self.got = str(got)
+        self.got = as_typed(got)
         super().__init__(said(must, self.got))
 
 
@@ -74,7 +98,7 @@ class RowSumError(PateFedError):
 
     code = "PF-103"
 
-    def __init__(self, must: str, got: object = "", *, row: int) -> None:
+    def __init__(self, must: str, got: Shown = "", *, row: int) -> None:
         self.row = row
         super().__init__(must, got)
 

@@ -179,7 +179,7 @@ class EvaluationPlan:
     def counts_in(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the counts in summed noisy rows, in the order of `counts`; shape (width,)."""
         if rows.shape != (len(self.groupings), self.columns):
-            raise InvalidParameterError("there must be a row for each grouping", rows.shape)
+            raise InvalidParameterError("there must be a row for each grouping", str(rows.shape))
         groupings = zip(rows, self.groupings, strict=True)
         return np.concatenate([row[: 2 * len(one.groups)] for row, one in groupings]).astype(float)
 
@@ -188,13 +188,13 @@ class EvaluationPlan:
     ) -> NDArray[np.float64]:
         """Add fresh noise to the sums of all hospitals' counts; the result may be shown."""
         if counts.shape != (self.width,):
-            raise InvalidParameterError(f"there must be {self.width} counts", counts.shape)
+            raise InvalidParameterError(f"there must be {self.width} counts", str(counts.shape))
         return counts + sample_gaussian(self.width, sigma=self.sigma, random_bytes=random_bytes)
 
     def parts(self, noisy: NDArray[Number]) -> list[NDArray[Number]]:
         """Return the right and the wrong of each grouping; shape (2, groups) each."""
         if noisy.shape != (self.width,):
-            raise InvalidParameterError(f"there must be {self.width} counts", noisy.shape)
+            raise InvalidParameterError(f"there must be {self.width} counts", str(noisy.shape))
         ends = np.cumsum([2 * len(one.groups) for one in self.groupings])
         return [part.reshape(2, -1) for part in np.split(noisy, ends[:-1])]
 

@@ -101,7 +101,7 @@ def _rows(
 ) -> NDArray[np.int64]:
     values = np.asarray(words, dtype=np.int64)
     if values.shape != (queries * classes,):
-        raise InvalidVotesError(f"the sum must hold {queries * classes} words", values.shape)
+        raise InvalidVotesError(f"the sum must hold {queries * classes} words", str(values.shape))
     if not 0 < total_votes <= MAX_TOTAL_VOTES:
         raise InvalidParameterError(
             f"total_votes must be between 1 and {MAX_TOTAL_VOTES}", total_votes

@@ -40,7 +40,7 @@ class QueryPool:
         inputs = np.array(self.inputs, dtype=np.float64, order="C")
         if inputs.ndim != 2 or not inputs.size or not np.isfinite(inputs).all():
             raise InvalidParameterError(
-                "pool inputs must be finite and non-empty, with 2 axes", inputs.shape
+                "pool inputs must be finite and non-empty, with 2 axes", str(inputs.shape)
             )
         _require_rows(inputs, self.rows)
         inputs.flags.writeable = False
@@ -107,7 +107,9 @@ class QueryBatch:
     def __post_init__(self) -> None:
         inputs = np.array(self.inputs, dtype=np.float64, order="C")
         if inputs.ndim != 2 or len(inputs) != len(self.indices):
-            raise InvalidParameterError("one row of inputs must be for each index", inputs.shape)
+            raise InvalidParameterError(
+                "one row of inputs must be for each index", str(inputs.shape)
+            )
         _require_rows(inputs, self.rows)
         inputs.flags.writeable = False
         object.__setattr__(self, "inputs", inputs)

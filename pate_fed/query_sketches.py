@@ -73,7 +73,7 @@ def sketch(
     """
     values = np.asarray(inputs, dtype=np.float64)
     if values.ndim != 2 or not values.shape[1] or not np.isfinite(values).all():
-        raise InvalidParameterError("inputs must be finite, with 2 axes", values.shape)
+        raise InvalidParameterError("inputs must be finite, with 2 axes", str(values.shape))
     values = np.clip(values, -_LARGEST, _LARGEST)
     projections = values @ _signs(values.shape[1], key) / np.sqrt(PROJECTIONS)
     lengths = np.sqrt((values**2).sum(axis=1))

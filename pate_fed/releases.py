@@ -65,7 +65,9 @@ class NoisyRelease:
         if self.counts is not None:
             counts = np.array(self.counts, dtype=np.float64)
             if counts.ndim != 2 or len(counts) != self.answered:
-                raise InvalidParameterError("noisy counts must be of all answers", counts.shape)
+                raise InvalidParameterError(
+                    "noisy counts must be of all answers", str(counts.shape)
+                )
             counts.flags.writeable = False
             object.__setattr__(self, "counts", counts)
         for array in (labels, outcomes):

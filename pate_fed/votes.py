@@ -120,7 +120,7 @@ class NoiseShare(_Counts):
     def add_to(self, votes: VoteHistogram) -> NoisedVotes:
         """Return a party's votes with its noise; nothing is clamped."""
         if votes.counts.shape != self.counts.shape:
-            raise InvalidVotesError("votes must fit the noise share", votes.counts.shape)
+            raise InvalidVotesError("votes must fit the noise share", str(votes.counts.shape))
         noised = votes.counts + self.counts
         noised.flags.writeable = False
         return NoisedVotes(noised)
@@ -177,13 +177,13 @@ class NoisyHistogram:
     def __post_init__(self) -> None:
         counts = np.array(self.counts, dtype=np.float64)
         if counts.ndim != 2 or not np.isfinite(counts).all():
-            raise InvalidVotesError("noisy counts must be finite, with 2 axes", counts.shape)
+            raise InvalidVotesError("noisy counts must be finite, with 2 axes", str(counts.shape))
         counts.flags.writeable = False
         object.__setattr__(self, "counts", counts)
         if self.rest is not None:
             rest = np.array(self.rest, dtype=np.float64)
             if rest.shape != counts.shape:
-                raise InvalidVotesError("the rest must fit the noisy counts", rest.shape)
+                raise InvalidVotesError("the rest must fit the noisy counts", str(rest.shape))
             rest.flags.writeable = False
             object.__setattr__(self, "rest", rest)
 

@@ -42,7 +42,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
     try:
         text = read_regular(path, most_bytes=MOST_SETTINGS_BYTES).decode("utf-8")
     except (OSError, ValueError) as error:
-        raise UsageError("--config must be a readable run.toml", type(error).__name__) from error
+        raise UsageError("--config must be a readable run.toml", path) from error
     try:
         found = Settings.of_toml(text)
     except RunDirectoryError as error:

@@ -182,7 +182,9 @@ def numbers(option: str, text: str | None, kind: Callable[[str], T]) -> tuple[T,
         return tuple(kind(part) for part in text.split(","))
     except ValueError:
         numbers = "whole numbers" if kind is int else "numbers"
-        raise InvalidSettingError(f"{option} must be {numbers} between commas", text) from None
+        raise InvalidSettingError(
+            f"{option} must be {numbers} between commas", text or "''"
+        ) from None
 
 
 def single_threaded_kernels() -> None:

@@ -137,7 +137,7 @@ def require_complete(routes: Iterable[BaseRoute]) -> None:
         if method != "HEAD"
     }
     if found != ACCESS.keys():
-        raise ConsoleError("every route must have its roles", sorted(found ^ ACCESS.keys()))
+        raise ConsoleError("every route must have its roles", str(sorted(found ^ ACCESS.keys())))
 
 
 async def guard(request: Request) -> AsyncIterator[None]:

@@ -157,7 +157,9 @@ class Enrollment:
         if not is_party_name(party):
             raise EnrollmentError(f"a hospital's name must be {NAME_RULE}", ascii(party))
         if not timedelta(0) < lifetime <= timedelta(days=30):
-            raise EnrollmentError("an invitation must last above 0 and up to 30 days", lifetime)
+            raise EnrollmentError(
+                "an invitation must last above 0 and up to 30 days", str(lifetime)
+            )
         now, token = self._clock(), self._random_bytes(TOKEN_BYTES)
         with self._database.session() as session:
             if self._member_called(session, party) is not None:

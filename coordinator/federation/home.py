@@ -127,7 +127,7 @@ class FederationSettings:
             )
         ports = tuple(getattr(self, name) for name in _PORTS)
         if len(set(ports)) != len(ports):
-            raise HomeError(f"{', '.join(_PORTS)} must differ", ports)
+            raise HomeError(f"{', '.join(_PORTS)} must differ", str(ports))
         if not self.hosts:
             object.__setattr__(self, "hosts", (place[0],))
 

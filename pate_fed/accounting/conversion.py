@@ -70,7 +70,9 @@ def convert_at_orders(
     """
     known, values = renyi_orders(orders), np.asarray(rdp, dtype=np.float64)
     if values.shape != known.shape or not (values >= 0).all():
-        raise InvalidParameterError("rdp must be at least 0, one value per order", values.shape)
+        raise InvalidParameterError(
+            "rdp must be at least 0, one value per order", str(values.shape)
+        )
     epsilons = _epsilons(values, known, delta=probability("delta", delta), method=method)
     best = int(np.argmin(epsilons))
     at_edge = best in (0, len(known) - 1) and bool(epsilons[best] > 0)

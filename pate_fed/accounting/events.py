@@ -216,7 +216,7 @@ def event_from_record(record: Mapping[str, object]) -> PrivacyEvent:
     values = {key: value for key, value in record.items() if key != "event"}
     names = {field.name for field in fields(event_type)}
     if values.keys() != names:
-        raise InvalidParameterError(f"a {name} must hold {sorted(names)}", sorted(values))
+        raise InvalidParameterError(f"a {name} must hold {sorted(names)}", str(sorted(values)))
     for value in values.values():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidParameterError(f"the fields of a {name} must be numbers")

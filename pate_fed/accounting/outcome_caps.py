@@ -133,7 +133,7 @@ class OutcomeLedger(Reservations[Outcomes]):
             raise LedgerError("a ledger must hold its version, caps and entries")
         version, entries = record["outcome_ledger"], record["entries"]
         if version != OUTCOME_LEDGER_VERSION or not isinstance(entries, list):
-            raise LedgerError(f"a ledger must be of version {OUTCOME_LEDGER_VERSION}", version)
+            raise LedgerError(f"a ledger must be of version {OUTCOME_LEDGER_VERSION}", str(version))
         return cls(
             caps=_outcomes_from_record(record["caps"]),
             entries=tuple(entry_from_record(entry, _outcomes_from_record) for entry in entries),

@@ -172,7 +172,7 @@ class PrivacyLedger(Reservations[PrivacyEvent]):
             raise LedgerError("a ledger must hold its version, budget and entries")
         version, entries, order = record["ledger"], record["entries"], record["order"]
         if version != LEDGER_VERSION or not isinstance(entries, list):
-            raise LedgerError(f"a ledger must be of version {LEDGER_VERSION}", version)
+            raise LedgerError(f"a ledger must be of version {LEDGER_VERSION}", str(version))
         return cls(
             epsilon=_number(record["epsilon"]),
             delta=_number(record["delta"]),

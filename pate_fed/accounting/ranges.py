@@ -106,7 +106,7 @@ range of each entry. Noise is in votes, at most as much as can be drawn.
 def in_range(name: str, value: float) -> float:
     """Return a number of `RANGES` that is inside, as a float."""
     if rule := RANGES[name].broken_rule(value):
-        raise InvalidParameterError(f"{name} must be {rule}", shown(value))
+        raise InvalidParameterError(f"{name} must be {rule}", value)
     return float(value)
 
 
@@ -133,21 +133,13 @@ def require_ranges(value: Any) -> None:
         in_range(name, number)
 
 
-def shown(number: float) -> str:
-    """Return a number that broke a rule, for a message: one of a thousand digits is cut off."""
-    if isinstance(number, int) and abs(number) >= _LONGEST_SHOWN:
-        return "a longer number"
-    return str(number)
-
-
-_LONGEST_SHOWN: Final = 10**20
 _LARGEST: Final = float(np.finfo(np.float64).max)
 
 
 def positive(name: str, value: float) -> float:
     """Return `value` if it is a finite number above 0."""
     if not 0 < value <= _LARGEST:
-        raise InvalidParameterError(f"{name} must be finite and above 0", shown(value))
+        raise InvalidParameterError(f"{name} must be finite and above 0", value)
     return float(value)
 
 
@@ -194,7 +186,7 @@ def vote_counts(counts: ArrayLike) -> NDArray[np.int64]:
     if raw is None:
         raise InvalidVotesError("counts must be whole numbers")
     if raw.ndim != 2 or raw.shape[1] < 2:
-        raise InvalidVotesError("counts must have 2 axes and at least 2 classes", raw.shape)
+        raise InvalidVotesError("counts must have 2 axes and at least 2 classes", str(raw.shape))
     if (raw < 0).any() or (raw >= _TOO_MANY).any():
         raise InvalidVotesError("counts must be at least 0 and below 2^31")
     return raw.astype(np.int64)

@@ -82,7 +82,8 @@ class Answers:
         given = np.asarray(self.labels)
         if given.ndim != 1 or len(given) < 2 or not np.issubdtype(given.dtype, np.integer):
             raise InvalidAnswersError(
-                "answers must be whole numbers, one for each of at least 2 classes", given.shape
+                "answers must be whole numbers, one for each of at least 2 classes",
+                str(given.shape),
             )
         labels = given.astype(np.int64)
         if (labels < 0).any() or self.refusals < 0:
@@ -96,7 +97,7 @@ class Answers:
         """Count released outcomes, -1 for "no answer"; refuse others than the classes."""
         given = np.asarray(outcomes)
         if given.ndim != 1 or not given.size or not np.issubdtype(given.dtype, np.integer):
-            raise InvalidAnswersError("answers must be labels on one axis", given.shape)
+            raise InvalidAnswersError("answers must be labels on one axis", str(given.shape))
         labels = given[given != -1]
         strange = labels[(labels < 0) | (labels >= classes)]
         if len(strange):
@@ -136,7 +137,7 @@ def normalized_error(found: ArrayLike, votes: ArrayLike) -> float:
     """Return the share of votes that have to move: sum |found - votes| / (2 sum votes)."""
     there, true = np.asarray(found, dtype=np.float64), np.asarray(votes, dtype=np.float64)
     if there.shape != true.shape or true.ndim != 1 or true.sum() <= 0:
-        raise InvalidParameterError("both histograms must have the same classes", there.shape)
+        raise InvalidParameterError("both histograms must have the same classes", str(there.shape))
     return float(np.abs(there - true).sum() / (2 * true.sum()))
 
 

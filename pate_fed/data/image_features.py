@@ -57,7 +57,7 @@ class ImageEncoder:
         """Encode images of its size, uint8; float64, shape (n, components)."""
         if images.shape[1:] != self.shape:
             raise InvalidDataError(
-                f"images must have height, width and channels {self.shape}", images.shape[1:]
+                f"images must have height, width and channels {self.shape}", str(images.shape[1:])
             )
         return np.concatenate([self.projection.apply(part) for part in _described(images)])
 

@@ -237,7 +237,9 @@ def _checked(
             f"images {images.dtype} {images.shape}, labels {labels.dtype} {labels.shape}",
         )
     if min(stacked.shape[1:3]) < 4:
-        raise InvalidDataError(f"{where} must hold images of at least 4 x 4", stacked.shape[1:3])
+        raise InvalidDataError(
+            f"{where} must hold images of at least 4 x 4", str(stacked.shape[1:3])
+        )
     found = flat[:, 0].astype(np.int64)
     if len(found) and not 0 <= found.min() <= found.max() < MOST_CLASSES:
         raise InvalidDataError(f"{where} must have labels from 0 to {MOST_CLASSES - 1}")
@@ -305,7 +307,7 @@ def read_images(
         found = _checked(stored, unlabeled, path.name, name="image")
         if found.images.shape[1:] != shape:
             raise InvalidDataError(
-                f"{path.name} must hold images of {shape}", found.images.shape[1:]
+                f"{path.name} must hold images of {shape}", str(found.images.shape[1:])
             )
         return found.ids, found.images
     files = [path]

@@ -31,7 +31,7 @@ def load_vote_counts(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
     raw = load_array(path)
     if raw.ndim != 2 or raw.shape[1] < 2 or not len(raw):
         raise InvalidVotesError(
-            "votes must be a table of 1 or more queries by 2 or more classes", raw.shape
+            "votes must be a table of 1 or more queries by 2 or more classes", str(raw.shape)
         )
     return _whole_counts(_rows_of(raw, rows))
 
@@ -41,7 +41,7 @@ def load_predictions(path: Path, *, rows: tuple[int, int] | None = None) -> NDAr
     raw = load_array(path)
     is_number = np.issubdtype(raw.dtype, np.integer) or np.issubdtype(raw.dtype, np.floating)
     if raw.ndim != 2 or not is_number:
-        raise InvalidParameterError("predictions must be numbers with 2 axes", raw.shape)
+        raise InvalidParameterError("predictions must be numbers with 2 axes", str(raw.shape))
     chances = _rows_of(raw, rows).astype(np.float64)
     if not np.isfinite(chances).all():
         raise InvalidParameterError("predictions must be finite")
@@ -52,7 +52,7 @@ def load_outcomes(path: Path) -> NDArray[np.int64]:
     """Load the answers to one repeated query from a NumPy file."""
     raw = load_array(path)
     if raw.ndim != 1 or not np.issubdtype(raw.dtype, np.integer):
-        raise InvalidAnswersError("answers must be whole numbers on one axis", raw.shape)
+        raise InvalidAnswersError("answers must be whole numbers on one axis", str(raw.shape))
     # Beyond 2^31 a number is no class either way.
     return np.asarray(np.clip(raw, -2, 2**31), dtype=np.int64)
 
@@ -91,7 +91,7 @@ def load_array(path: Path) -> NDArray[np.generic]:
 def _whole_counts(raw: NDArray[np.generic]) -> NDArray[np.int64]:
     is_number = np.issubdtype(raw.dtype, np.integer) or np.issubdtype(raw.dtype, np.floating)
     if not is_number:
-        raise InvalidVotesError("votes must be numbers", raw.dtype)
+        raise InvalidVotesError("votes must be numbers", str(raw.dtype))
     numbers = raw.astype(np.float64)
     if not np.isfinite(numbers).all() or (numbers != np.floor(numbers)).any():
         raise InvalidVotesError("votes must be whole numbers")

@@ -103,7 +103,7 @@ def canary_audit(
     """
     here, there = (np.asarray(one, dtype=np.int64) for one in (with_canary, without))
     if here.shape != there.shape or here.ndim != 2 or not here.size:
-        raise InvalidParameterError("both worlds must have the same queries", here.shape)
+        raise InvalidParameterError("both worlds must have the same queries", str(here.shape))
     if trials < LEAST_TRIALS:
         raise InvalidParameterError(f"there must be at least {LEAST_TRIALS} trials", trials)
     seen = [_outcomes(release, world, trials) for world in (here, there)]
@@ -159,7 +159,7 @@ def _outcomes(release: Release, world: NDArray[np.int64], trials: int) -> NDArra
     """Return outcomes from 0, "no answer" first; shape (trials, queries)."""
     labels = np.asarray(release(np.tile(world, (trials, 1))))
     if labels.shape != (trials * len(world),):
-        raise InvalidAnswersError("a mechanism must release one outcome per row", labels.shape)
+        raise InvalidAnswersError("a mechanism must release one outcome per row", str(labels.shape))
     if ((labels < -1) | (labels >= world.shape[1])).any():
         raise InvalidAnswersError(f"labels must be in -1..{world.shape[1] - 1}")
     return labels.reshape(trials, len(world)) + 1

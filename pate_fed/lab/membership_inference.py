@@ -57,7 +57,8 @@ class ShadowModels:
         members = np.asarray(self.members)
         if members.dtype != np.bool_ or members.shape != confidences.shape or members.ndim != 2:
             raise InvalidAnswersError(
-                "confidences and members must have the same shape, models by records", members.shape
+                "confidences and members must have the same shape, models by records",
+                str(members.shape),
             )
         if not ((confidences >= 0) & (confidences <= 1)).all():  # NaN neither
             raise InvalidAnswersError("confidences must be in [0, 1]")

@@ -112,7 +112,7 @@ def without_offsets(
     shares = np.asarray(offsets)
     if shares.shape != votes.shape or not np.issubdtype(shares.dtype, np.integer):
         raise InvalidParameterError(
-            f"offsets must be integers of shape {votes.shape}", shares.shape
+            f"offsets must be integers of shape {votes.shape}", str(shares.shape)
         )
     return np.asarray(votes - shares.astype(np.int64))
 
@@ -176,7 +176,7 @@ def total_rdp_from_log_q(
     checked, grid = _checked_log_q(log_q), renyi_orders(orders)
     each = np.ones(len(checked)) if shares is None else np.asarray(shares, dtype=np.float64)
     if each.shape != checked.shape or not (each >= 0).all():
-        raise InvalidParameterError("shares must be at least 0, one per query", each.shape)
+        raise InvalidParameterError("shares must be at least 0, one per query", str(each.shape))
     distinct, inverse = np.unique(checked, return_inverse=True)
     together = np.bincount(inverse, weights=each, minlength=len(distinct))
     ascending = np.argsort(grid)
@@ -235,7 +235,7 @@ def _squared(sigma: float) -> float:
 def _checked_log_q(log_q: ArrayLike) -> NDArray[np.float64]:
     checked = np.asarray(log_q, dtype=np.float64)
     if checked.ndim != 1 or not (checked <= 0).all():
-        raise InvalidParameterError("log q must be at most 0, on one axis", checked.shape)
+        raise InvalidParameterError("log q must be at most 0, on one axis", str(checked.shape))
     return checked
 
 

@@ -50,7 +50,7 @@ class CoordinatorNoise:
         counts = summed.counts
         if offsets is not None:
             if offsets.shape != counts.shape:
-                raise InvalidParameterError("offsets must fit the queries", offsets.shape)
+                raise InvalidParameterError("offsets must fit the queries", str(offsets.shape))
             counts = counts - offsets
         maxima = counts.max(axis=1)
         if offsets is not None:

@@ -35,7 +35,9 @@ class StudentPredictions:
         """
         chances = np.array(probabilities, dtype=np.float64)
         if chances.ndim != 2 or chances.shape[1] < 2 or not (chances >= 0).all():
-            raise InvalidParameterError("predictions must be chances with 2 axes", chances.shape)
+            raise InvalidParameterError(
+                "predictions must be chances with 2 axes", str(chances.shape)
+            )
         # NaN fails here.
         if not (np.abs(chances.sum(axis=1) - 1) <= 1e-6).all():
             raise InvalidParameterError("every row of the predictions must sum to 1")
@@ -50,7 +52,7 @@ class StudentPredictions:
     def require_fit(self, shape: tuple[int, ...], *, total_votes: int | None = None) -> None:
         """Refuse counts that they were not made for."""
         if self.votes.shape != shape:
-            raise InvalidParameterError("predictions must fit the queries", self.votes.shape)
+            raise InvalidParameterError("predictions must fit the queries", str(self.votes.shape))
         if total_votes not in (None, self.total_votes):
             raise InvalidParameterError(
                 f"predictions must be for {total_votes} votes", self.total_votes

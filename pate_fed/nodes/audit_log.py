@@ -45,7 +45,7 @@ _READ_AT_ONCE: Final = 1_000
 class LogFault(Protocol):
     """Makes the error of a broken log."""
 
-    def __call__(self, must: str, got: object = "", *, number: int) -> Exception:
+    def __call__(self, must: str, got: str = "", *, number: int) -> Exception:
         """Return it; `number` is the first entry that is wrong or missing."""
 
 

@@ -34,7 +34,7 @@ EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED, EXIT_PEERS, EXIT_INPUT = range
 
 _INTERRUPTED: Final = 130  # Typer's return value after Ctrl-C, without a word
 
-Fault = Callable[[str, object], CodedError | ProtocolError]
+Fault = Callable[[str, str], CodedError | ProtocolError]
 """Makes an error from a rule and the value that broke it."""
 
 F = TypeVar("F", bound=Callable[..., Any])

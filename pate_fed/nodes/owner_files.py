@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pate_fed.errors import Shown
 from pate_fed.regular_files import read_regular
 
 OWNER_ONLY: Final = 0o600
 
 
 @contextmanager
-def as_fault(fault: Callable[[str, object], Exception], must: str) -> Iterator[None]:
+def as_fault(fault: Callable[[str, Shown], Exception], must: str) -> Iterator[None]:
     """Report an `OSError` of the body by a node's error, in the system's words."""
     try:
         yield
@@ -48,7 +49,7 @@ def write_file(path: Path, *pieces: bytes, mode: int = OWNER_ONLY) -> None:
     _sync_folder(path.parent)
 
 
-def make_folder(folder: Path, *, exists: str, fault: Callable[[str, object], Exception]) -> None:
+def make_folder(folder: Path, *, exists: str, fault: Callable[[str, Shown], Exception]) -> None:
     """Make a node's folder, its owner's alone; raise a `fault` if it is there or cannot be made."""
     try:
         folder.mkdir(mode=0o700, parents=True)

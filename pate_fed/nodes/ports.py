@@ -8,6 +8,8 @@ import socket
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from pate_fed.errors import Shown
+
 LAST_PORT: Final = 2**16 - 1
 
 _MOST_HOST_LETTERS: Final = 253
@@ -16,7 +18,7 @@ _HOST_NAME: Final = re.compile(rf"{_PART}(?:\.{_PART})*\.?")
 
 S = TypeVar("S", bound=socket.socket)
 
-Fault = Callable[[str, object], Exception]
+Fault = Callable[[str, Shown], Exception]
 """Makes an error from a rule and the value that broke it."""
 
 

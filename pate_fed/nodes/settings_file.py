@@ -18,6 +18,7 @@ from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 
+from pate_fed.errors import Shown
 from pate_fed.regular_files import MOST_SETTINGS_BYTES, read_regular
 from pate_fed.wording import did_you_mean
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Fault = Callable[[str, object], Exception]
+Fault = Callable[[str, Shown], Exception]
 """Makes an error from a rule and the value that broke it."""
 
 VERSION_KEY = "schema_version"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
-from pate_fed.accounting.ranges import broken_ranges, shown
+from pate_fed.accounting.ranges import broken_ranges
 from pate_fed.data import DatasetKind, DataSource
 from pate_fed.errors import InvalidSettingError
 from pate_fed.mechanisms import SPECS, Spec, specs_with
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def require_in_range(settings: Any) -> None:
     """Check every number of settings that has a range."""
     for name, rule, number in broken_ranges(settings):
-        raise InvalidSettingError(f"{option_of(name)} must be {rule}", shown(number))
+        raise InvalidSettingError(f"{option_of(name)} must be {rule}", number)
 
 
 @dataclass(frozen=True, slots=True)

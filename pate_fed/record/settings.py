@@ -100,7 +100,9 @@ class Settings(OwnSettings):
         try:
             table = json.dumps(tomllib.loads(text), allow_nan=False)
         except tomllib.TOMLDecodeError as error:
-            raise RunDirectoryError("run.toml must be TOML", error) from error
+            raise RunDirectoryError("run.toml must be TOML", str(error)) from error
         except (TypeError, ValueError, RecursionError) as error:
-            raise RunDirectoryError("run.toml must hold texts and finite numbers", error) from error
+            raise RunDirectoryError(
+                "run.toml must hold texts and finite numbers", str(error)
+            ) from error
         return cls.read(table)

@@ -108,7 +108,7 @@ class RunDirectory:
             text = json.dumps(content, indent=2, sort_keys=True, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InvalidParameterError(
-                f"{name} must hold finite numbers, text, lists and tables", error
+                f"{name} must hold finite numbers, text, lists and tables", str(error)
             ) from error
         self._write(name, text + "\n")
 
@@ -329,7 +329,7 @@ def _read_table(path: Path) -> list[list[str]]:
         written = csv.reader(text, strict=True)
         rows = [[read_cell(cell) for cell in row] for row in written]
     except (csv.Error, ValueError) as error:
-        raise RunDirectoryError(f"{path.name} must be CSV", error) from error
+        raise RunDirectoryError(f"{path.name} must be CSV", str(error)) from error
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(rows[0]):
             raise RunDirectoryError(

@@ -44,7 +44,7 @@ class Lesson:
         ):
             raise InvalidParameterError(
                 "noisy counts must be one for each label and class, of a known number of votes",
-                self.counts.shape,
+                str(self.counts.shape),
             )
 
     @property

@@ -45,7 +45,7 @@ def make_ensemble(
         raise InvalidParameterError(
             "--device must be cpu but for --teacher convolution, and for students that are "
             "networks for images",
-            device,
+            device or "''",
         )
     shared: Balance = "natural"
     if shares_out(balance, kind):

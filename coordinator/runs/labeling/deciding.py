@@ -59,7 +59,7 @@ class Decider:
         if predictions.shape != (len(indices), self._terms.classes):
             raise InvalidParameterError(
                 f"predictions must have shape {(len(indices), self._terms.classes)}",
-                predictions.shape,
+                str(predictions.shape),
             )
         return self.mechanism.with_predictions(predictions, total_votes=self._terms.total_votes)
 
