@@ -55,7 +55,6 @@ class House:
 
     @classmethod
     def read(cls, root: Path = ROOT) -> House:
-        """Read the four packages."""
         trees, lines, packages = {}, {}, set()
         for path in (path for package in PACKAGES for path in (root / package).rglob("*.py")):
             name = ".".join(path.relative_to(root).with_suffix("").parts)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from coordinator.errors import PartyFailedError, PartyRefusedError, VoidBatchError
-from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
+from coordinator.runs.labeling import LabelingRun, Member
 from party.errors import Reason
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.votes import TeacherWeights
@@ -47,8 +47,6 @@ from tests.support.attacked import (
     bodies,
     codes,
     every_kind,
-    honestly,
-    labels_of,
     last_codes,
     lied,
     looks_like_noise,
@@ -57,7 +55,15 @@ from tests.support.attacked import (
     tell,
     votes_cast,
 )
-from tests.support.federation import CLASSES, FORMS, Federation, holds_vector, kinds, messages
+from tests.support.federation import (
+    CLASSES,
+    FORMS,
+    Federation,
+    holds_vector,
+    kinds,
+    labels_of,
+    messages,
+)
 from tests.support.markers import sampled
 from tests.support.rules import changed_record, with_other
 
@@ -117,7 +123,7 @@ def test_parties_that_answered_other_plans_serve_no_later_one_together(kind: Kin
     )
     with pytest.raises(VoidBatchError):
         federation.ask(0, 1)
-    honestly(federation)
+    federation.heal()
     voted = votes_cast(federation)
     # The settlement is of a plan that two of them never saw.
     with pytest.raises(VoidBatchError):
@@ -189,7 +195,7 @@ def test_a_y_that_is_dropped_is_not_sent_for_the_same_queries_again(kind: Kind) 
     with pytest.raises(VoidBatchError) as void:
         federation.ask(0, 1)
     assert void.value.reservation == "forfeited"
-    honestly(federation)
+    federation.heal()
     federation.forget_asked()
     voted = votes_cast(federation)
     with pytest.raises(VoidBatchError, match=Reason.QUERIES):
@@ -203,7 +209,7 @@ def test_a_drop_out_that_was_claimed_is_not_made_good_by_asking_again(kind: Kind
     federation = kind.ready()
     federation.on_vectors_of(VICTIM, lambda answer: None)
     assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
-    honestly(federation)
+    federation.heal()
     federation.forget_asked()
     voted = votes_cast(federation)
     with pytest.raises(VoidBatchError, match=Reason.QUERIES):
@@ -218,19 +224,11 @@ def second_run(federation: Federation, places: list[int]) -> LabelingRun:
     """Another run of the same coordinator over some of the same nodes."""
     members = [Member(federation.names[p], federation.identities[p].public) for p in places]
     return LabelingRun(
-        LabelingJob(
-            transport=federation.transport,
-            identity=federation.identity,
-            form=FORMS[federation.form](),
+        federation.job(
             members=members,
-            pool=federation.pool,
             terms=lambda seated: _fewer(federation, seated),
-            simulated=True,
-            lifetime_s=3600,
-            store=federation._open_store,
             random_bytes=np.random.default_rng(5).bytes,
             noise_bytes=keyed_stream(bytes(32), tag="noise of another run"),
-            clock=lambda: federation.now,
         )
     )
 
@@ -445,7 +443,7 @@ def test_two_groups_told_two_survivor_sets_open_nothing(kind: Kind) -> None:
     assert not void.value.may_ask_again  # nobody signs a second verdict, to close it or otherwise
     assert nobody_revealed(federation)
     assert federation.store.releases() == {}
-    honestly(federation)
+    federation.heal()
     federation.forget_asked()
     with pytest.raises(VoidBatchError, match=Reason.QUERIES):
         federation.ask(0, 1)
@@ -561,7 +559,7 @@ def test_no_survivor_set_goes_below_a_partys_own_floor(kind: Kind) -> None:
     assert nobody_revealed(federation)
     # Who refused a set promises that the plan never opens: then all of it may be asked again.
     assert void.value.may_ask_again
-    honestly(federation)
+    federation.heal()
     assert federation.ask(0, 1).answered == 2
 
 
@@ -674,28 +672,13 @@ def test_a_forged_sealing_key_of_a_peer_is_refused_by_everybody(form: str, whose
 
 
 @forms
-def test_envelopes_of_an_older_run_are_worth_nothing_under_a_new_id(form: str) -> None:
-    federation = Kind(form, "coordinator").ready()
-    federation.run.close()
-    old = {place: _delivered(federation, place) for place in range(PARTIES)}
-    run = second_run(federation, list(range(PARTIES)))
-    federation.run = run
-
-    def on_query(node: int, packet: bytes) -> bytes:
-        if kinds(packet) != ["EnvelopeBundle"]:
-            return packet
-        bundle = EnvelopeBundle(run.round.run_id, tuple(old[node]))
-        return wire.pack([wire.contain(bundle)])
-
-    federation.transport.on_query = on_query
-    with pytest.raises(PartyRefusedError) as refused:
-        run.set_up()
-    assert refused.value.cause == "PF-225"
-    assert {node.state for node in federation.nodes} == {PartyState.STOPPED}
-
-
-@forms
-def test_an_old_envelope_signed_anew_by_the_coordinator_is_not_its_senders(form: str) -> None:
+@pytest.mark.parametrize(
+    ("is_signed_anew", "code"),
+    [pytest.param(False, "PF-225", id="as sent"), pytest.param(True, "PF-222", id="signed anew")],
+)
+def test_envelopes_of_an_older_run_are_worth_nothing_under_a_new_id(
+    form: str, is_signed_anew: bool, code: str
+) -> None:
     federation = Kind(form, "coordinator").ready()
     federation.run.close()
     old = {place: _delivered(federation, place) for place in range(PARTIES)}
@@ -711,13 +694,14 @@ def test_an_old_envelope_signed_anew_by_the_coordinator_is_not_its_senders(form:
     def on_query(node: int, packet: bytes) -> bytes:
         if kinds(packet) != ["EnvelopeBundle"]:
             return packet
-        bundle = EnvelopeBundle(run.round.run_id, tuple(map(renamed, old[node])))
-        return wire.pack([wire.contain(bundle)])
+        shown = [renamed(frame) if is_signed_anew else frame for frame in old[node]]
+        return wire.pack([wire.contain(EnvelopeBundle(run.round.run_id, tuple(shown)))])
 
     federation.transport.on_query = on_query
     with pytest.raises(PartyRefusedError) as refused:
         run.set_up()
-    assert refused.value.cause == "PF-222"
+    assert refused.value.cause == code
+    assert {node.state for node in federation.nodes} == {PartyState.STOPPED}
 
 
 def _delivered(federation: Federation, place: int) -> list[bytes]:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from coordinator.errors import PartyFailedError, SetupError, VoidBatchError
 from pate_fed.charges import noise_of
 from pate_fed.mechanisms import keyed_stream
-from pate_fed.queries import QueryBatch
 from protocols import wire
 from protocols.fields import Message
 from protocols.identity import SigningIdentity
@@ -27,8 +26,6 @@ from tests.support.attacked import (
     MOST_BYTES,
     PARTIES,
     Kind,
-    honestly,
-    labels_of,
     votes_cast,
 )
 from tests.support.federation import (
@@ -37,6 +34,8 @@ from tests.support.federation import (
     Federation,
     LyingNode,
     holds_vector,
+    labels_of,
+    voting,
     wrapped,
 )
 from tests.support.markers import sampled
@@ -154,7 +153,7 @@ def test_a_bad_y_is_named_and_opens_nothing_of_its_sender(
     assert seen == [f"{federation.names[CULPRIT]} {code}"]
     if code == "PF-224" and not survives:
         return  # its own node, which signed a right one, is told of the other, and stops
-    honestly(federation)
+    federation.heal()
     assert federation.ask(3, 4).labels.tolist() == labels_of(3, 4)
 
 
@@ -257,15 +256,6 @@ def test_rows_far_from_their_sum_void_the_batch(kind: Kind, sign: int) -> None:
 
 
 HONEST = [[TEACHERS, 0, 0], [TEACHERS - 1, 1, 0], [0, 0, TEACHERS]]
-
-
-def voting(row: list[int]) -> Callable[[QueryBatch], NDArray[np.int64]]:
-    """Teachers whose histogram is `row` on every query."""
-
-    def vote(batch: QueryBatch) -> NDArray[np.int64]:
-        return np.repeat(np.repeat(np.arange(CLASSES), row)[:, None], len(batch), axis=1)
-
-    return vote
 
 
 def let_vote_and_lie(

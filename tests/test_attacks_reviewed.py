@@ -699,7 +699,6 @@ def reopened() -> Callable[[], Journal]:
 
 
 def one_query(name: bytes = b"a query") -> SketchedQueries:
-    """A batch of one query."""
     near = np.zeros(1, dtype=np.bool_)
     return SketchedQueries((name.ljust(32),), np.ones((1, 33), dtype=np.float32), near)
 
@@ -804,7 +803,6 @@ class TestKeptTeachers:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder of files."""
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()

@@ -44,7 +44,7 @@ from tests.support.deployed import (
 )
 from tests.support.hospital_services import Hospitals, ledger_of, records_of
 from tests.support.invariants import HospitalSeen, Seen, require_sound, runs_seen
-from tests.support.loopback_home import free_ports, make_home
+from tests.support.loopback_home import free_ports, launched, make_home
 from tests.support.marker import (
     MARKED_TEACHERS,
     MARKERS,
@@ -106,7 +106,6 @@ class Services:
         self.tokens: dict[str, bytes] = {}
 
     def serve(self) -> None:
-        """Start the coordinator's service."""
         home = str(self.federation.home.folder)
         module = ("-m", "tests.support.recorded_service", home, str(self.folder / "coordinator"))
         self.federation.service = self._start(module, "service.log")
@@ -146,7 +145,6 @@ class Services:
         known.approve_all()
 
     def start(self, *names: str) -> None:
-        """Start hospitals."""
         for name in names:
             counts = [str(count) for count in VOTES[name]]
             module = ("-m", "tests.support.marked_hospital", str(self.folder / name))
@@ -167,14 +165,8 @@ class Services:
             return Seen("additive", tuple(hospitals), runs_seen(coordinator))
 
     def _start(self, arguments: tuple[str, ...], log: str) -> subprocess.Popen[bytes]:
-        with (self.folder / log).open("ab") as output:
-            return subprocess.Popen(
-                [sys.executable, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                env=environment(self.folder),
-            )
+        command = [sys.executable, *arguments]
+        return launched(command, self.folder / log, variables=environment(self.folder))
 
     def stop(self) -> None:
         """End all, hospitals first."""

@@ -8,7 +8,6 @@ simulated run of one query writes into `privacy.json`. Seeds are fixed.
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from pate_fed.lab.canary import epsilon_lower_bound
 from pate_fed.mechanisms import sampling
 from pate_fed.planning import RunSettings
 from protocols.suites import DEFAULT_SUITE
+from tests.support.command import labels_in
 from tests.support.rules import run_settings
 
 pytestmark = pytest.mark.exhaustive
@@ -57,11 +57,6 @@ def be_silent(*_: object) -> None:
     """Keep the progress to itself."""
 
 
-def labels_of(run: Path) -> list[str]:
-    with (run / "labels.csv").open(encoding="utf-8", newline="") as file:
-        return [row["label"] for row in csv.DictReader(file)]
-
-
 @pytest.mark.parametrize("factor", [1.0, 0.7], ids=["the declared noise", "30 % too small"])
 def test_labels_of_neighboring_runs_tell_no_more_than_the_run_claims(
     tmp_path: Path, factor: float, monkeypatch: pytest.MonkeyPatch
@@ -81,7 +76,7 @@ def test_labels_of_neighboring_runs_tell_no_more_than_the_run_claims(
     for place, images in enumerate(worlds):
         run = tmp_path / str(place)
         simulate(settings(images), run, progress=be_silent)
-        labels = labels_of(run)
+        labels = list(labels_in(run).values())
         assert len(labels) == QUERIES
         found.append(labels.count("1"))
     bound = epsilon_lower_bound(*found, QUERIES, delta=DELTA, confidence=SURE)

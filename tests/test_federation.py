@@ -65,12 +65,6 @@ def ready(**changed: Any) -> Federation:
     return ready_federation(**changed)
 
 
-def heal(federation: Federation) -> None:
-    """From here on every packet arrives as it was sent."""
-    federation.transport.on_answer = lambda node, answer: answer
-    federation.transport.on_query = lambda node, packet: packet
-
-
 class TestHonestRun:
     @sampled("parties")
     @pytest.mark.parametrize("parties", [3, 4, 10])
@@ -225,6 +219,16 @@ BATCH_ATTACKS = [
 
 
 class TestOnePartyFails:
+    def test_queries_of_a_void_batch_are_not_served_again(self) -> None:
+        federation = ready()
+        federation.on_vectors_of(CULPRIT, lambda answer: None)
+        with pytest.raises(VoidBatchError):
+            federation.ask(0, 1)
+        federation.heal()
+        with pytest.raises(ValueError, match="twice"):
+            federation.ask(1, 2)
+        assert federation.coordinator_states == ["forfeited"]
+
     @sampled()
     @pytest.mark.parametrize(("attack", "code"), BATCH_ATTACKS)
     def test_it_is_named_the_batch_is_void_and_the_next_goes_on(
@@ -258,7 +262,7 @@ class TestOnePartyFails:
         )
         # Void once: the run goes on, with other queries.
         assert not federation.run.is_over
-        heal(federation)
+        federation.heal()
         if is_proof:  # but for the node of the culprit, which signed nothing of the kind
             federation.run.close()
             others = {*range(4)} - {CULPRIT}
@@ -559,7 +563,6 @@ class Stranger:
     answer: bytes | None
 
     def receive(self, packet: bytes) -> bytes | None:
-        """Answer whatever comes."""
         return self.answer
 
 
@@ -727,7 +730,7 @@ def test_every_counter_that_a_hospital_signed_is_stored_before_the_run_goes_on()
     with pytest.raises(SetupError):
         federation.run.set_up()
     assert stored() == ["KeyStatement"] * 2
-    heal(federation)
+    federation.heal()
     run = federation.set_up_anew(owed={})
     records = [kinds(packet) for packet in federation.transport.packets]
     assert records.count(["KeyStatement", "RunRecord"]) == 2  # each hospital is shown its own
@@ -878,7 +881,7 @@ class TestCapsAreCountedAlike:
         comes_back = "refuses" in mix
         expected = "cancelled" if comes_back else "forfeited"
         assert void.value.reservation == expected
-        heal(federation)
+        federation.heal()
         left = federation.run.left
         if federation.run.is_over:
             assert left == Outcomes(0, 0)
@@ -908,7 +911,7 @@ class TestCapsAreCountedAlike:
         federation.transport.on_query = lambda node, packet: None if node == place else packet
         with pytest.raises(VoidBatchError):
             federation.ask(0, 1, 2, 3)
-        heal(federation)
+        federation.heal()
         assert federation.ask(4).answered == 1
         federation.run.close()
         assert [federation.run_ledger(each).outcomes.asks for each in range(3)] == [5, 5, 5]
@@ -1048,7 +1051,7 @@ class TestWithoutAPrice:
         federation.on_vectors_of(CULPRIT, lambda answer: None)
         with pytest.raises(VoidBatchError):
             federation.ask(3)
-        heal(federation)
+        federation.heal()
         assert federation.ask(4).answered == 1
         assert federation.run.is_over
         federation.run.close()

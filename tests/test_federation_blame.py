@@ -102,6 +102,20 @@ def test_a_hospital_that_lies_about_a_stream_is_named_with_the_other_end(
     assert f"hospital-{CULPRIT}" in line
 
 
+def test_a_hospital_that_was_restarted_is_named_as_silent() -> None:
+    federation = spoiled("additive", 3)
+
+    def restart(node: int, packet: bytes) -> bytes:
+        if node == 2 and "BlameRequest" in kinds(packet):
+            federation.nodes[2]._round = federation.nodes[2]._new_round()
+        return packet
+
+    federation.transport.on_query = restart
+    named = void(federation).named
+    assert named[0].startswith(f"hospital-{CULPRIT}: ")
+    assert re.match(r"hospital-2: .*\[PF-", named[1])
+
+
 # A coordinator that asks for too much ----------------------------------------------------------
 
 

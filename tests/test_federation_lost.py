@@ -34,8 +34,8 @@ from protocols.rounds.round_journal import MOST_UNSERVED
 from tests.support.federation import (
     Answer,
     Federation,
-    expected_class,
     kinds,
+    labels_of,
     messages,
     ready_federation,
 )
@@ -49,19 +49,6 @@ FORMS = pytest.mark.parametrize(("form", "parties"), [("additive", 4), ("masked"
 
 def ready(**changed: Any) -> Federation:
     return ready_federation(**{"parties": 4, **changed})
-
-
-def heal(federation: Federation) -> None:
-    federation.transport.on_answer = lambda node, answer: answer
-    federation.transport.on_query = lambda node, packet: packet
-
-
-def lose(federation: Federation, *places: int) -> None:
-    federation.transport.on_query = lambda node, packet: None if node in places else packet
-
-
-def labels_of(*indices: int) -> list[int]:
-    return [expected_class(index) for index in indices]
 
 
 def told(federation: Federation, kind: type[Message]) -> list[Any]:
@@ -135,7 +122,7 @@ def test_a_restarted_party_promises_never_to_send_and_the_others_are_free() -> N
     assert wire.expect(wire.decode(frame), Refusal).subject == settled(federation).plan_digest
     assert federation.steps[CULPRIT][-1] == "abandon"  # journalled, then sent
     # The others hear of it: their queries are free, and their charge comes back.
-    heal(federation)
+    federation.heal()
     federation.run.close()  # of 4 parties 3 are left, who compare their heads
     for place in (0, 2, 3):
         assert federation.party_states(place) == ["returned"]
@@ -266,7 +253,7 @@ def test_a_claimed_drop_out_does_not_free_the_queries() -> None:
     federation.on_vectors_of(CULPRIT, lambda answer: None)
     error = void(federation, 0, 1)
     assert not error.may_ask_again
-    heal(federation)
+    federation.heal()
     federation.forget_asked()  # a coordinator that asks all the same
     assert Reason.QUERIES in str(void(federation, 0, 1))
     assert all(steps.count("vote") == 1 for steps in federation.steps)
@@ -436,7 +423,7 @@ def masked_with_guards_of_before(federation: Federation) -> Callable[[], None]:
     guards = [node._guard for node in federation.nodes]
 
     def restore() -> None:
-        heal(federation)
+        federation.heal()
         for node, guard in zip(federation.nodes, guards, strict=True):
             node._guard = guard
 
@@ -487,7 +474,7 @@ def test_masked_queries_stay_closed_once_a_set_was_agreed_to(lost: str) -> None:
     error = void(federation, 0, 1)
     assert not error.may_ask_again
     assert bool(settled(federation).certificate) == (lost == "Reveal")
-    heal(federation)
+    federation.heal()
     federation.forget_asked()
     assert Reason.QUERIES in str(void(federation, 0, 1))
     for place in range(5):
@@ -568,7 +555,7 @@ def test_an_answer_that_got_lost_is_sent_again_and_no_teacher_is_asked_twice() -
 @pytest.mark.parametrize(("patience_s", "waited"), [(0, 0), (10, 10), (10_000, 3600)])
 def test_patience_ends_by_itself_or_with_the_plan(patience_s: float, waited: float) -> None:
     federation = ready(patience_s=patience_s)
-    lose(federation, CULPRIT)
+    federation.lose(CULPRIT)
     before = federation.now
     void(federation, 0, 1)
     assert federation.now == before + waited
@@ -576,7 +563,7 @@ def test_patience_ends_by_itself_or_with_the_plan(patience_s: float, waited: flo
 
 def test_masked_does_without_a_party_after_a_patience_shorter_than_its_grace() -> None:
     federation = ready(form="masked", parties=5, patience_s=10)
-    lose(federation, CULPRIT)
+    federation.lose(CULPRIT)
     assert federation.ask(0, 1).labels.tolist() == labels_of(0, 1)
     assert federation.run.lost == ((federation.names[CULPRIT],),)
     assert federation.now == 1_010
@@ -584,15 +571,15 @@ def test_masked_does_without_a_party_after_a_patience_shorter_than_its_grace() -
 
 def test_a_masked_batch_that_can_open_waits_a_moment_and_once_for_a_silent_party() -> None:
     federation = ready(form="masked", parties=5, patience_s=86_400)
-    lose(federation, CULPRIT)
+    federation.lose(CULPRIT)
     for batch, waited in enumerate((GRACE_S, 0, 0)):
         before = federation.now
         federation.ask(batch)
         assert federation.now == before + waited
-    heal(federation)
+    federation.heal()
     federation.ask(3)  # it is asked all the same, and catches up
     assert federation.run.lost == (((federation.names[CULPRIT],),) * 3 + ((),))
-    lose(federation, CULPRIT)
+    federation.lose(CULPRIT)
     before = federation.now
     federation.ask(4)
     assert federation.now == before + GRACE_S
@@ -631,7 +618,7 @@ def test_who_breaks_the_protocol_is_not_waited_for(answer: Callable[[bytes], byt
 
 def test_nobody_is_waited_for_once_a_party_has_refused() -> None:
     federation = ready(patience_s=600, policies={CULPRIT: {"most_queries": 1}})
-    lose(federation, 0)
+    federation.lose(0)
     assert void(federation, 0, 1).may_ask_again
     assert federation.now == 1_000
 
@@ -650,7 +637,7 @@ def test_a_y_that_comes_after_all_changes_nothing(form: str, parties: int) -> No
         void(federation, 0, 1)
     else:
         federation.ask(0, 1)
-    heal(federation)
+    federation.heal()
     head, seat = federation.run.round.transcript.head, federation.identities[CULPRIT].fingerprint
     for frame in late:
         with pytest.raises(LateMessageError) as caught:
@@ -717,7 +704,7 @@ def test_ys_of_expired_plans_are_erased_with_each_plan(kept: bool) -> None:
     assert stored_ys(federation, CULPRIT) == 1
     federation.now += 100
     lost = federation.run.round.run_id
-    federation.run = again(federation)
+    federation.run = federation.another_run()
     if kept:
         federation.run.set_up()
         federation.run.ask((2, 3))
@@ -734,10 +721,10 @@ def test_ys_of_expired_plans_are_erased_with_each_plan(kept: bool) -> None:
 @pytest.mark.slow
 def test_who_missed_more_settlements_than_a_packet_holds_is_told_them_in_parts() -> None:
     federation = ready(form="masked", parties=5, pool=60)
-    lose(federation, CULPRIT)
+    federation.lose(CULPRIT)
     for index in range(18):
         federation.ask(index)
-    heal(federation)
+    federation.heal()
     federation.ask(18)  # it hears of the first of them
     federation.ask(19)  # of the others, and serves
     federation.run.close()
@@ -748,9 +735,9 @@ def test_who_missed_more_settlements_than_a_packet_holds_is_told_them_in_parts()
 
 def test_a_released_batch_without_ones_own_y_stops_a_party_of_the_additive_form() -> None:
     federation = ready()
-    lose(federation, CULPRIT)
+    federation.lose(CULPRIT)
     void(federation, 0, 1)
-    heal(federation)
+    federation.heal()
     settle_otherwise(federation, state="released")
     [answer] = tell(federation, CULPRIT, federation.settlement)
     assert answer.reason == "PF-229"  # type: ignore[attr-defined]
@@ -809,7 +796,7 @@ def federation_in(state: str) -> tuple[Federation, list[bytes]]:
     except Reached:
         pass
     assert node.state.value == state
-    heal(federation)
+    federation.heal()
     return federation, offers
 
 
@@ -853,7 +840,7 @@ def test_a_new_offer_is_taken_in_any_state_and_the_open_batch_stays_charged(stat
 def test_a_run_that_was_lost_is_followed_by_another_with_the_same_hospitals() -> None:
     federation = ready()
     federation.ask(0, 1)
-    later = again(federation)
+    later = federation.another_run()
     later.set_up()
     assert later.ask((2, 3)).labels.tolist() == labels_of(2, 3)
     later.close()
@@ -862,39 +849,13 @@ def test_a_run_that_was_lost_is_followed_by_another_with_the_same_hospitals() ->
         assert federation.nodes[place].state is PartyState.DONE
 
 
-def again(federation: Federation, *, without: int | None = None) -> Any:
-    """Another run by the same coordinator, which has lost the first one or has closed it."""
-    import secrets  # noqa: PLC0415 - the only use
-
-    from coordinator.runs.labeling import LabelingJob, LabelingRun, Member  # noqa: PLC0415
-    from protocols.additive import AdditiveSum  # noqa: PLC0415
-
-    places = [place for place in range(len(federation.nodes)) if place != without]
-    federation.transport.nodes = lambda: places  # type: ignore[method-assign]
-    return LabelingRun(
-        LabelingJob(
-            transport=federation.transport,
-            identity=federation.identity,
-            form=AdditiveSum(),
-            members=[Member(federation.names[p], federation.identities[p].public) for p in places],
-            pool=federation.pool,
-            terms=federation.run_terms,
-            simulated=True,
-            store=federation._open_store,
-            random_bytes=secrets.token_bytes,
-            noise_bytes=secrets.token_bytes,
-            clock=lambda: federation.now,
-        )
-    )
-
-
 def test_a_later_run_without_the_lost_hospital_asks_the_same_queries() -> None:
     federation = ready()
     restart_when_asked(federation, CULPRIT)
     void(federation, 0, 1)
-    heal(federation)
+    federation.heal()
     federation.run.close()
-    later = again(federation, without=CULPRIT)
+    later = federation.another_run(without=CULPRIT)
     later.set_up()
     assert later.ask((0, 1)).labels.tolist() == labels_of(0, 1)
     later.close()
@@ -906,9 +867,9 @@ def test_a_later_run_without_another_hospital_does_not() -> None:
     federation = ready()
     restart_when_asked(federation, CULPRIT)
     void(federation, 0, 1)
-    heal(federation)
+    federation.heal()
     federation.run.close()
-    later = again(federation, without=0)
+    later = federation.another_run(without=0)
     later.set_up()
     with pytest.raises(VoidBatchError, match=Reason.QUERIES):
         later.ask((0, 1))
@@ -1069,7 +1030,7 @@ def test_who_never_saw_a_void_batch_counts_it_as_the_others_do_after_a_new_setup
         None if node == CULPRIT and "Plan" in kinds(packet) else packet
     )
     void(federation, 0, 1, 2)
-    heal(federation)
+    federation.heal()
     federation.restart(CULPRIT)
     federation.set_up_anew()
     left = federation.store.ledger().left
@@ -1104,7 +1065,7 @@ def test_a_setup_waits_until_a_hospital_has_all_settlements_of_the_one_before(
         with pytest.raises(PartyFailedError) as caught:
             federation.set_up_anew()
     assert caught.value.is_silent  # it is tried again
-    heal(federation)
+    federation.heal()
     federation.set_up_anew(owed=owed)
     assert federation.party_states(CULPRIT) == ["committed"]
     assert federation.ask(2, 3).labels.tolist() == labels_of(2, 3)

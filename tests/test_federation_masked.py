@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -15,14 +14,15 @@ from pate_fed.opened_sums import open_sum
 from pate_fed.votes import SummedHistogram
 from protocols import wire
 from protocols.masked import MaskedSum
-from protocols.messages import RunRecord, VerdictMacs
+from protocols.messages import Reveal, RunRecord, VerdictMacs
 from protocols.rounds import PartyState
 from tests.support.federation import (
     TEACHERS,
     Federation,
-    expected_class,
     holds_vector,
     kinds,
+    labels_of,
+    messages,
     ready_federation,
 )
 from tests.support.markers import more, sampled
@@ -35,27 +35,11 @@ def ready(parties: int = N, **changed: Any) -> Federation:
     return ready_federation(parties=parties, form="masked", **changed)
 
 
-def lose(federation: Federation, places: Collection[int], *, reveals: bool = False) -> None:
-    """From here on nothing comes of some parties: no word at all, or no shares."""
-
-    def on_answer(node: int, answer: bytes) -> bytes | None:
-        if node not in places:
-            return answer
-        return None if not reveals or "Reveal" in kinds(answer) else answer
-
-    if reveals:
-        federation.transport.on_answer = on_answer
-    else:
-        federation.transport.on_query = lambda node, packet: None if node in places else packet
-
-
-def heal(federation: Federation) -> None:
-    federation.transport.on_answer = lambda node, answer: answer
-    federation.transport.on_query = lambda node, packet: packet
-
-
-def labels_of(*indices: int) -> list[int]:
-    return [expected_class(index) for index in indices]
+def lose_reveals(federation: Federation, *places: int) -> None:
+    """From here on no shares come of some parties."""
+    federation.transport.on_answer = lambda node, answer: (
+        None if node in places and "Reveal" in kinds(answer) else answer
+    )
 
 
 # Labels come -----------------------------------------------------------------------------------
@@ -78,12 +62,12 @@ def test_a_batch_takes_three_exchanges_and_is_released() -> None:
 @pytest.mark.parametrize("place", [0, *map(more, range(1, N - 1)), N - 1])
 def test_a_batch_is_released_without_a_hospital_that_never_heard_of_it(place: int) -> None:
     federation = ready()
-    lose(federation, [place])
+    federation.lose(place)
     assert list(federation.ask(0, 1).labels) == labels_of(0, 1)
     assert federation.run.lost == ((federation.names[place],),)
     assert federation.steps[place] == []
     assert federation.party_states(place) == []
-    heal(federation)
+    federation.heal()
     # It goes on with the others, and counts what it missed against the caps as they do.
     assert list(federation.ask(2, 3).labels) == labels_of(2, 3)
     federation.run.close()
@@ -99,7 +83,7 @@ def test_a_y_that_got_lost_is_left_out_and_stays_charged() -> None:
         None if node == CULPRIT and holds_vector(answer) else answer
     )
     assert list(federation.ask(0, 1).labels) == labels_of(0, 1)
-    heal(federation)
+    federation.heal()
     assert list(federation.ask(2, 3).labels) == labels_of(2, 3)
     federation.run.close()
     assert federation.party_states(CULPRIT) == ["committed"] * 2
@@ -130,9 +114,9 @@ def test_the_threshold_is_of_those_who_vote_and_the_sum_of_those_who_are_left(
         return summed
 
     monkeypatch.setattr(deciding, "open_sum", spy)
-    lose(federation, [0])
+    federation.lose(0)
     federation.ask(0)
-    heal(federation)
+    federation.heal()
     federation.ask(1)
     assert seen == [5 * TEACHERS, 6 * TEACHERS]
 
@@ -144,11 +128,11 @@ def test_the_threshold_is_of_those_who_vote_and_the_sum_of_those_who_are_left(
 @pytest.mark.parametrize("reveals", [False, True], ids=["before y", "after y"])
 def test_one_hospital_too_many_voids_the_batch_and_the_next_goes_on(reveals: bool) -> None:
     federation = ready()
-    lose(federation, [0, CULPRIT], reveals=reveals)
+    (lose_reveals if reveals else Federation.lose)(federation, 0, CULPRIT)
     with pytest.raises(VoidBatchError) as void:
         federation.ask(0, 1)
     assert void.value.reservation == "forfeited"
-    heal(federation)
+    federation.heal()
     assert list(federation.ask(2, 3).labels) == labels_of(2, 3)
     federation.run.close()
     assert len({node.transcript_head for node in federation.nodes}) == 1
@@ -161,6 +145,24 @@ def test_a_batch_that_all_refuse_gives_the_budget_back() -> None:
     assert void.value.reservation == "cancelled"
     assert void.value.may_ask_again  # all signed that they never send: no closing is needed
     assert federation.ask(0).answered == 1
+
+
+def test_a_share_that_is_spoiled_on_the_way_does_not_spoil_the_labels(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    federation = ready()
+
+    def spoil(node: int, answer: bytes) -> bytes:
+        if node != CULPRIT or "Reveal" not in kinds(answer):
+            return answer
+        [reveal] = [message for message in messages(answer) if isinstance(message, Reveal)]
+        first = bytes([reveal.disclosures[0][0] ^ 1]) + reveal.disclosures[0][1:]
+        changed = dataclasses.replace(reveal, disclosures=(first, *reveal.disclosures[1:]))
+        return wire.pack([wire.sign(changed, federation.identities[CULPRIT]).frame])
+
+    federation.transport.on_answer = spoil
+    assert list(federation.ask(0, 1).labels) == labels_of(0, 1)
+    assert "a share differed" in caplog.text
 
 
 # The guard -------------------------------------------------------------------------------------
@@ -228,7 +230,7 @@ def test_a_hospital_counts_peers_that_nobody_checked_as_colluders(
 def test_one_hospitals_wrong_macs_do_not_end_a_batch() -> None:
     """The coordinator cannot check them: it proves the set by signatures where they are doubted."""
     federation = ready()
-    lose(federation, [0])
+    federation.lose(0)
     carried = federation.transport.on_answer
 
     def spoiled(frame: bytes) -> bytes:
@@ -245,7 +247,7 @@ def test_one_hospitals_wrong_macs_do_not_end_a_batch() -> None:
     federation.transport.on_answer = on_answer
     assert federation.ask(0, 1).answered == 2
     assert any("Certificate" in kinds(packet) for packet in federation.transport.packets)
-    heal(federation)
+    federation.heal()
     assert federation.ask(2).answered == 1
 
 

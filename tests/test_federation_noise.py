@@ -35,12 +35,11 @@ from pate_fed.charges import RunLedger, charge_of, noise_of
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms import DistributedNoise, RandomBytes, keyed_stream
 from pate_fed.opened_sums import open_noisy_sum
-from pate_fed.queries import QueryBatch
 from pate_fed.releases import NoisyRelease, Outcome
 from pate_fed.terms import BatchTerms
 from pate_fed.votes import NoiseShare, NoisyHistogram, TeacherWeights
 from protocols import wire
-from protocols.messages import Refusal, RunRecord
+from protocols.messages import RunRecord
 from protocols.rounds import PartyState
 from protocols.values import decode_value, encode_value
 from tests.support.charged import charged_epsilon
@@ -54,6 +53,8 @@ from tests.support.federation import (
     kinds,
     messages,
     ready_federation,
+    refusal_of,
+    voting,
     wrapped,
 )
 from tests.support.marker import MARKED_TEACHERS, MARKERS, findings, held_in_memory, marked_votes
@@ -98,10 +99,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[NoisyHistogram]:
     return found
 
 
-def lose(federation: Federation, places: Collection[int]) -> None:
-    federation.transport.on_query = lambda node, packet: None if node in places else packet
-
-
 # The sum --------------------------------------------------------------------------------------
 
 
@@ -121,7 +118,7 @@ def test_what_opens_is_votes_and_the_noise_of_those_who_sent(
     federation = ready(
         parties, form=form, noises={place: stream(place) for place in range(parties)}
     )
-    lose(federation, lost)
+    federation.lose(*lost)
     release = federation.ask(*indices)
     senders = [place for place in range(parties) if place not in lost]
     noise = noise_of(federation.run.terms)
@@ -135,7 +132,7 @@ def test_what_opens_is_votes_and_the_noise_of_those_who_sent(
     assert noisy.sigma == noise.sum_sigma(len(senders))
     assert release.labels.tolist() == noisy.counts.argmax(axis=1).tolist()
     assert release.answered == len(indices)
-    lose(federation, [])
+    federation.lose()
     federation.run.close()
 
 
@@ -191,7 +188,7 @@ def test_what_is_left_without_colluders_and_the_lost_has_the_promised_variance(
     for place in range(colluders):
         federation.nodes[place]._ballots._draw_noise = lambda *_, **__: None  # type: ignore[method-assign]
     federation.run.set_up()
-    lose(federation, range(parties - lost, parties))
+    federation.lose(*range(parties - lost, parties))
     federation.ask(*range(queries))
     left = opened[0].counts - votes_of(range(queries), parties=parties - lost)
     entries = left.size
@@ -490,7 +487,7 @@ def test_a_party_refuses_a_batch_with_other_noise_than_the_runs(changed: dict[st
     federation = ready()
     run = with_other(federation.run.terms, **changed)
     answer = propose(federation, BatchTerms(run, (0, 1)))
-    assert refusal_code(answer) == Reason.TERMS
+    assert refusal_of(answer) == Reason.TERMS
     assert federation.steps[0] == ["abandon"]
 
 
@@ -503,12 +500,6 @@ def propose(federation: Federation, terms: BatchTerms) -> bytes:
         terms=encode_value(terms.as_record()),
     )
     return federation.nodes[0].receive(wire.pack([frame]))
-
-
-def refusal_code(answer: bytes) -> str:
-    [message] = messages(answer)
-    assert isinstance(message, Refusal)
-    return message.reason
 
 
 def test_noise_that_can_be_repeated_is_for_simulations_only() -> None:
@@ -587,15 +578,6 @@ def test_a_lie_within_the_noise_is_not_caught() -> None:
     assert federation.ask(0).answered == 1
 
 
-def honest_rows(row: NDArray[np.int64]) -> Callable[[QueryBatch], NDArray[np.int64]]:
-    """Teachers that vote so that their histogram is `row` on every query."""
-
-    def vote(batch: QueryBatch) -> NDArray[np.int64]:
-        return np.repeat(np.repeat(np.arange(CLASSES), row)[:, None], len(batch), axis=1)
-
-    return vote
-
-
 @sampled("size")
 @pytest.mark.parametrize("size", [1, more(180), 2**20, 2**31 - 201, 2**31 - 200, more(2**31 - 1)])
 def test_nothing_that_anybody_sees_beside_labels_depends_on_a_lie_that_keeps_row_sums(
@@ -605,7 +587,7 @@ def test_nothing_that_anybody_sees_beside_labels_depends_on_a_lie_that_keeps_row
     seen = set()
     for row in ([TEACHERS, 0, 0], [0, TEACHERS, 0], [TEACHERS - 1, 1, 0], [0, 0, TEACHERS]):
         noises = {place: stream(place) for place in range(4)}
-        federation = ready(votes={0: honest_rows(np.array(row))}, noises=noises)
+        federation = ready(votes={0: voting(np.array(row))}, noises=noises)
         federation.nodes[CULPRIT].lie = wrapped(np.array([[size, -size, 0], [0, -size, size]]))
         release = federation.ask(0, 1)
         federation.run.close()
@@ -706,10 +688,10 @@ def test_that_search_finds_a_share_that_was_kept(monkeypatch: pytest.MonkeyPatch
 def test_a_hospital_that_misses_several_batches_in_a_row_goes_on(batches: int) -> None:
     federation = ready(5, form="masked")
     federation.ask(0, 4)
-    lose(federation, [1])
+    federation.lose(1)
     for batch in range(batches):
         federation.ask(6 + 2 * batch, 7 + 2 * batch)
-    lose(federation, [])
+    federation.lose()
     assert federation.ask(18).answered == 1
     federation.run.close()
     assert {node.state for node in federation.nodes} == {PartyState.DONE}

@@ -315,7 +315,6 @@ class HonestRun:
         self._settle(coordinator.batch.settle(released=True, result=result))
 
     def close(self) -> None:
-        """End the run."""
         coordinator = self.run.coordinator
         try:
             self._tell(coordinator.closing.close())

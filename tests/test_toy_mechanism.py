@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from coordinator.cli import app
 from pate_fed.accounting.events import EVENT_TYPES
 from pate_fed.mechanisms import SPECS
+from tests.support.command import shown_by
 
 
 @pytest.fixture(autouse=True)
@@ -25,17 +26,12 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SPECS, toy_mechanism.SPEC.name, toy_mechanism.SPEC)  # type: ignore[misc]
 
 
-def shown(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in arguments])
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 @pytest.mark.slow
 def test_a_new_mechanism_is_simulated_charged_and_reported(tmp_path: Path) -> None:
     run = tmp_path / "run"
     out = json.loads(
-        shown(
+        shown_by(
+            app,
             *("simulate", "--data", "breast-cancer", "--parties", 5, "--teachers", 4),
             *("--mechanism", "toy", "--queries", 6, "--epsilon", 20, "--seed", 1),
             *("--out", run, "--format", "json"),
@@ -56,11 +52,11 @@ def test_a_new_mechanism_is_simulated_charged_and_reported(tmp_path: Path) -> No
 
 
 def test_a_new_mechanism_is_offered_and_priced_on_votes(tmp_path: Path) -> None:
-    assert "toy" in shown("simulate", "--help")
+    assert "toy" in shown_by(app, "simulate", "--help")
     votes = tmp_path / "votes.npy"
     np.save(votes, np.array([[180, 70]] * 5))
     table = json.loads(
-        shown("account", votes, "--mechanism", "toy", "--sigma2", 40, "--format", "json")
+        shown_by(app, "account", votes, "--mechanism", "toy", "--sigma2", 40, "--format", "json")
     )
     found = table["epsilon"]["formal_renyi"]["epsilon"]
     # The converted curve of 5 labels: order * 5 / 40^2.

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from coordinator.cli import app
 from pate_fed.students import STUDENTS, load_student
+from tests.support.command import shown_by
 from tests.support.toy_student import CentersStudent
 
 
@@ -20,18 +21,13 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STUDENTS, CentersStudent.name, CentersStudent)
 
 
-def shown(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in arguments])
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 @pytest.mark.slow
 def test_it_is_offered_trained_saved_and_read_again(tmp_path: Path) -> None:
-    assert "centers" in shown("simulate", "--help")
+    assert "centers" in shown_by(app, "simulate", "--help")
     run = tmp_path / "run"
     out = json.loads(
-        shown(
+        shown_by(
+            app,
             *("simulate", "--data", "breast-cancer", "--parties", 5, "--teachers", 4),
             *("--mechanism", "gnmax", "--queries", 20, "--epsilon", 50, "--seed", 1),
             *("--student", "centers", "--out", run, "--format", "json"),

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from coordinator.cli import app
 from protocols.forms import DEPLOYED_FORMS, FORMS
 from protocols.secure_sum import run_secure_sum
 from protocols.sums import SUMS
+from tests.support.command import shown_by
 from tests.support.toy_sum import CircleSum
 
 
@@ -24,15 +24,9 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DEPLOYED_FORMS, CircleSum.name, CircleSum)  # type: ignore[arg-type]
 
 
-def shown(*arguments: object) -> str:
-    wide = {"COLUMNS": "200"}
-    result = CliRunner().invoke(app, [str(word) for word in arguments], env=wide)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 def simulated(out: Path, form: str) -> str:
-    return shown(
+    return shown_by(
+        app,
         *("simulate", "--data", "breast-cancer", "--parties", 5, "--teachers", 4),
         *("--queries", 6, "--epsilon", 20, "--seed", 1, "--student", "supervised"),
         *("--sum", form, "--out", out, "--format", "json"),
@@ -47,7 +41,7 @@ def test_a_new_form_sums() -> None:
 
 @pytest.mark.slow
 def test_a_run_by_it_gives_the_labels_that_the_additive_form_gives(tmp_path: Path) -> None:
-    assert "circle" in shown("simulate", "--help")
+    assert "circle" in shown_by(app, "simulate", "--help")
     table = json.loads(simulated(tmp_path / "circle", "circle"))
     simulated(tmp_path / "additive", "additive")
     labels = [(tmp_path / form / "labels.csv").read_bytes() for form in ("circle", "additive")]
@@ -58,7 +52,8 @@ def test_a_run_by_it_gives_the_labels_that_the_additive_form_gives(tmp_path: Pat
 @pytest.mark.slow
 def test_it_is_planned_with_its_own_collusion_threshold() -> None:
     table = json.loads(
-        shown(
+        shown_by(
+            app,
             *("plan", "--parties", 6, "--teachers", 20, "--classes", 2, "--queries", 5),
             *("--sigma2", 24, "--sum", "circle", "--format", "json"),
         )

@@ -20,7 +20,7 @@ from tests.support.federation import (
     CLASSES,
     TEACHERS,
     Federation,
-    expected_class,
+    labels_of,
     messages,
     ready_federation,
 )
@@ -97,12 +97,6 @@ def tell(federation: Federation, places: Collection[int], lie: Lie) -> None:
     )
 
 
-def honestly(federation: Federation) -> None:
-    """From here on every packet arrives as it was sent."""
-    federation.transport.on_query = lambda node, packet: packet
-    federation.transport.on_answer = lambda node, answer: answer
-
-
 def votes_cast(federation: Federation) -> list[int]:
     """How often each party asked its teachers."""
     return [steps.count("vote") for steps in federation.steps]
@@ -153,11 +147,6 @@ def looks_like_noise(total: NDArray[np.uint32]) -> bool:
     """
     far = (total > 2**20) & (total < 2**32 - 2**20)
     return bool(far.sum() >= 4)
-
-
-def labels_of(*indices: int) -> list[int]:
-    """What well-behaved teachers answer."""
-    return [expected_class(index) for index in indices]
 
 
 def clean_rows(*indices: int, parties: int = PARTIES) -> NDArray[np.int64]:

@@ -136,7 +136,6 @@ class BadRuns:
 
     @property
     def nodes(self) -> list[PartyNode]:
-        """The hospitals."""
         return self.network.doors  # type: ignore[return-value]
 
     def open_run(self) -> None:
@@ -197,7 +196,6 @@ class BadRuns:
         return self._ask(indices)
 
     def close(self) -> None:
-        """End the run."""
         try:
             self.run.close()
         except KilledError:
@@ -205,7 +203,6 @@ class BadRuns:
             self.close()
 
     def set_up(self) -> None:
-        """Set the run up."""
         try:
             self.run.set_up()
         except KilledError:
@@ -400,7 +397,6 @@ class Runs:
         return fresh if not number else [fresh[0], (4, 5), fresh[1]]
 
     def run_terms(self, members: tuple[Member, ...]) -> RunTerms:
-        """The terms of every run."""
         has_threshold, parties = self.mechanism == "threshold", len(members)
         terms = run_terms(
             name="run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import logging
 import re
@@ -15,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer import Typer
+from typer.testing import CliRunner
 
 from coordinator import cli
 
@@ -118,3 +121,17 @@ def small_run(table: Path, out: Path) -> list[object]:
 def leftovers(folder: Path, *kept: Path) -> list[str]:
     """What lies in a folder beside what belongs there, hidden folders included."""
     return sorted(path.name for path in folder.iterdir() if path not in kept)
+
+
+def labels_in(folder: Path) -> dict[int, str]:
+    """Labels that a run's directory has, by query; empty where none was released."""
+    with (folder / "labels.csv").open(encoding="utf-8", newline="") as file:
+        return {int(row["query_id"]): row["label"] for row in csv.DictReader(file)}
+
+
+def shown_by(program: Typer, *arguments: object) -> str:
+    """What a command of a program prints on a wide screen; it must end well."""
+    wide = {"COLUMNS": "200"}
+    result = CliRunner().invoke(program, [str(word) for word in arguments], env=wide)
+    assert result.exit_code == 0, result.output
+    return result.stdout

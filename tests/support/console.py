@@ -7,8 +7,6 @@ import json
 import re
 import secrets
 import socket
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -36,6 +34,7 @@ from pate_fed.report import RunDirectory
 from pate_fed.rule import Caps, Rule
 from pate_fed.run_folder import MANIFEST, METRICS
 from protocols.identity import SigningIdentity
+from tests.support.running_server import running
 from tests.support.sample_run import fill, sample_settings
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -281,12 +280,5 @@ def served(coordinator: Coordinator) -> Iterator[str]:
             ws="none",
             timeout_graceful_shutdown=1,
         )
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join(30)
+        with running(uvicorn.Server(config), listener):
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"

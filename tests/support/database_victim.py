@@ -6,7 +6,6 @@ Each writes what it was told was done to ``acknowledged`` in its folder, a line 
 from __future__ import annotations
 
 import resource
-from contextlib import closing
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -97,10 +96,3 @@ def open_without_rights(url: str) -> None:
         Database(url)
     except DatabaseError as error:
         print(f"{error.code} {error}")
-
-
-def show_runs(url: str) -> None:
-    """Open and close a database, as a command does, and tell what it holds."""
-    with closing(Database(url)) as database:
-        for run in RunQueue(database, clock=lambda: datetime.now(UTC)).all():
-            print(run.name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -47,8 +46,9 @@ from protocols.masked import MaskedSum
 from protocols.messages import Plan
 from tests.support.command import exit_code_of
 from tests.support.invariants import HospitalSeen, Seen, messages_in, runs_seen
-from tests.support.loopback_home import environment, free_ports, make_home
+from tests.support.loopback_home import environment, free_ports, is_open, launched, make_home
 from tests.support.stores import journal_in_memory
+from tests.support.waiting import wait_for
 
 NAMES = ("North", "South", "West")
 TEACHERS = 10
@@ -143,15 +143,9 @@ class Hospital:
         """Start its SuperNode and take what comes."""
         site = self.site
         joined = site.membership()
-        log = site.path("log", "supernode").open("ab")
-        self.process = subprocess.Popen(
-            supernode_command(joined, port=joined.settings.node_port),
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env=environment(site.folder),
-        )
-        log.close()
+        command = supernode_command(joined, port=joined.settings.node_port)
+        log = site.path("log", "supernode")
+        self.process = launched(command, log, variables=environment(site.folder))
         app = flower_app.build(lambda _: self)
         self.executor = Executor(
             app,
@@ -162,7 +156,6 @@ class Hospital:
         self.thread.start()
 
     def receive(self, packet: bytes) -> bytes:
-        """Answer as the node does."""
         assert self.node is not None
         for message in messages_in(packet):
             if isinstance(message, Plan):
@@ -231,15 +224,12 @@ class Deployed:
         log.close()
 
     def wait_until_served(self) -> None:
-        """Wait for the public port."""
-        deadline = time.monotonic() + _START_S
-        while time.monotonic() < deadline:
+
+        def is_served() -> bool:
             assert self.service is None or self.service.poll() is None, self.log
-            with socket.socket() as probe:
-                if not probe.connect_ex(("127.0.0.1", self.home.settings.port)):
-                    return
-            time.sleep(0.1)
-        raise AssertionError(self.log)
+            return is_open(self.home.settings.port)
+
+        wait_for(is_served, seconds=_START_S)
 
     def wait_for_death(self, timeout_s: float = 300.0) -> int:
         """Wait until the service ended by itself."""
@@ -247,7 +237,6 @@ class Deployed:
         return self.service.wait(timeout_s)
 
     def stop_service(self) -> None:
-        """Tell the service to end."""
         if self.service is not None and self.service.poll() is None:
             self.service.send_signal(signal.SIGTERM)
             self.service.wait(180)

@@ -10,7 +10,9 @@ import contextlib
 import itertools
 import json
 import math
+import os
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -223,6 +225,19 @@ def _limited(seconds: int) -> float:
     until = math.ceil(start) + seconds
     resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
     return start
+
+
+def priced_in_a_child(*arguments: str) -> list[dict[str, Any]]:
+    """Price all cases in a process with a limit of memory, which must end well."""
+    child = subprocess.run(
+        [sys.executable, "-m", __name__, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert child.returncode == 0, f"{child.stdout[-300:]}\n{child.stderr[-1_500:]}"
+    return [json.loads(line) for line in child.stdout.splitlines()]
 
 
 if __name__ == "__main__":

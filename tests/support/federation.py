@@ -33,7 +33,7 @@ from protocols.additive import AdditiveSum
 from protocols.fields import Message
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import MaskedVector, Settlement
+from protocols.messages import MaskedVector, Refusal, Settlement
 from protocols.plain import PlainSum
 from protocols.rounds import PlanClaim
 from protocols.secure_sum import SecureSum
@@ -65,12 +65,26 @@ def expected_class(index: int, classes: int = CLASSES) -> int:
     return index % classes
 
 
+def labels_of(*indices: int) -> list[int]:
+    """What unanimous teachers answer."""
+    return [expected_class(index) for index in indices]
+
+
 def unanimous(teachers: int, classes: int = CLASSES) -> Votes:
     """Teachers that all know the answer."""
 
     def vote(batch: QueryBatch) -> NDArray[np.int64]:
         row = np.array([expected_class(index, classes) for index in batch.indices], dtype=np.int64)
         return np.tile(row, (teachers, 1))
+
+    return vote
+
+
+def voting(row: Sequence[int] | NDArray[np.int64]) -> Votes:
+    """Teachers whose histogram is `row` on every query."""
+
+    def vote(batch: QueryBatch) -> NDArray[np.int64]:
+        return np.repeat(np.repeat(np.arange(CLASSES), row)[:, None], len(batch), axis=1)
 
     return vote
 
@@ -82,8 +96,14 @@ def kinds(packet: bytes) -> list[str]:
 
 
 def messages(packet: bytes) -> list[Message]:
-    """The messages in a packet."""
     return [wire.decode(frame).message for frame in wire.unpack(packet, max_bytes=2**30)]
+
+
+def refusal_of(answer: bytes) -> str:
+    """The code of an answer that is a refusal and nothing else."""
+    [message] = messages(answer)
+    assert isinstance(message, Refusal)
+    return message.reason
 
 
 def holds_vector(answer: bytes) -> bool:
@@ -319,27 +339,42 @@ class Federation:
         ]
         self.transport = MemoryTransport(self.nodes, self.events)
         self.run = LabelingRun(
-            LabelingJob(
+            self.job(
                 transport=self.transport if network is None else network(self.nodes),
-                identity=self.identity,
-                form=FORMS[form](),
-                members=[
-                    Member(name, identity.public)
-                    for name, identity in zip(self.names, self.identities, strict=True)
-                ],
-                pool=self.pool,
-                terms=self.run_terms,
                 simulated=simulated,
                 meter=PerInstanceMeter.of,
                 lifetime_s=lifetime_s,
                 patience_s=patience_s,
-                store=self._open_store,
-                random_bytes=secrets.token_bytes,
                 noise_bytes=noise or _FixedNoise(),
-                clock=lambda: self.now,
                 sleep=self._pass_time,
             )
         )
+
+    def job(self, **changed: Any) -> LabelingJob:
+        """A run of all hospitals."""
+        members = zip(self.names, self.identities, strict=True)
+        asked: dict[str, Any] = {
+            "transport": self.transport,
+            "identity": self.identity,
+            "form": FORMS[self.form](),
+            "members": [Member(name, each.public) for name, each in members],
+            "pool": self.pool,
+            "terms": self.run_terms,
+            "simulated": True,
+            "lifetime_s": 3600,
+            "store": self._open_store,
+            "random_bytes": secrets.token_bytes,
+            "noise_bytes": secrets.token_bytes,
+            "clock": lambda: self.now,
+        }
+        return LabelingJob(**{**asked, **changed})
+
+    def another_run(self, *, without: int | None = None) -> LabelingRun:
+        """Another run by the same coordinator, which has lost the first one or has closed it."""
+        places = [place for place in range(len(self.nodes)) if place != without]
+        self.transport.nodes = lambda: places  # type: ignore[method-assign]
+        members = [Member(self.names[at], self.identities[at].public) for at in places]
+        return LabelingRun(self.job(members=members))
 
     def set_up_anew(self, *, owed: Mapping[bytes, Sequence[bytes]] | None = None) -> LabelingRun:
         """Set the same run up once more, with what it has, as after a hospital's restart.
@@ -349,23 +384,9 @@ class Federation:
         """
         before, store = self.run, self.store
         self.run = LabelingRun(
-            LabelingJob(
-                transport=self.transport,
-                identity=self.identity,
-                form=FORMS[self.form](),
-                members=[
-                    Member(name, identity.public)
-                    for name, identity in zip(self.names, self.identities, strict=True)
-                ],
-                pool=self.pool,
-                terms=self.run_terms,
-                simulated=True,
+            self.job(
                 meter=PerInstanceMeter.of,
-                lifetime_s=3600,
                 store=lambda _: store,
-                random_bytes=secrets.token_bytes,
-                noise_bytes=secrets.token_bytes,
-                clock=lambda: self.now,
                 sleep=self._pass_time,
                 owed=before.round.unheard() if owed is None else owed,
             )
@@ -376,6 +397,17 @@ class Federation:
     def _pass_time(self, seconds: float) -> None:
         assert seconds > 0
         self.now += seconds
+
+    # The network ---------------------------------------------------------------------------------
+
+    def lose(self, *places: int) -> None:
+        """From here on nothing arrives at some parties."""
+        self.transport.on_query = lambda node, packet: None if node in places else packet
+
+    def heal(self) -> None:
+        """From here on every packet arrives as it was sent."""
+        self.transport.on_query = lambda node, packet: packet
+        self.transport.on_answer = lambda node, answer: answer
 
     # What a coordinator knows, and how it lies --------------------------------------------------
 
@@ -505,7 +537,6 @@ class Federation:
         return run_terms(**{**fields, **self._at_parties, **self.terms})
 
     def ask(self, *indices: int) -> NoisyRelease:
-        """Ask one batch."""
         return self.run.ask(tuple(indices))
 
     def replace_vote(self, place: int, vote: Votes) -> None:

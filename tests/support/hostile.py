@@ -284,12 +284,10 @@ class Answer:
 
     @property
     def messages(self) -> list[Message]:
-        """The messages in it."""
         return [wire.decode(frame).message for frame in self.frames]
 
     @property
     def codes(self) -> list[str]:
-        """Codes of its refusals."""
         return [each.reason for each in self.messages if isinstance(each, Refusal)]
 
     def frame_of(self, kind: type[Message]) -> bytes:
@@ -358,12 +356,10 @@ class Run:
 
     @property
     def liars(self) -> list[int]:
-        """Liars of this run."""
         return [place for place in self.places if place in self.world.liars]
 
     @property
     def honest(self) -> list[int]:
-        """Honest hospitals of this run."""
         return [place for place in self.places if place not in self.world.liars]
 
     def key_of(self, place: int) -> SigningIdentity:
@@ -387,7 +383,6 @@ class Run:
         return Answer(tuple(wire.unpack(answer, max_bytes=MOST_BYTES)))
 
     def sign(self, message: Message) -> bytes:
-        """Sign as the coordinator."""
         return wire.sign(message, self.identity).frame
 
     def speak_as(self, federation: int) -> None:
@@ -499,7 +494,6 @@ class Run:
         return refused
 
     def verdict(self, survivors: Places) -> Verdict:
-        """The verdict for a set."""
         return Verdict(self.plan_digest, self._names(survivors))
 
     def certificate(self, survivors: Places, *, spoiled: Places = ()) -> bytes:

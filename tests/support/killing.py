@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from sqlalchemy.exc import OperationalError
 
 from coordinator.database import Database, RunAttempt, RunStore, SqlCoordinatorJournal
 from coordinator.database.federation_schema import RunRow
-from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
+from coordinator.runs.labeling import LabelingJob, LabelingRun
 from coordinator.runs.queue import RunQueue
 from coordinator.runs.stages import BatchStage
 from pate_fed.charges import RunLedger
@@ -30,7 +29,6 @@ from protocols import wire
 from protocols.messages import MaskedVector, Settlement
 from protocols.values import decode_value
 from tests.support.federation import (
-    FORMS,
     SIGMA,
     TEACHERS,
     Federation,
@@ -119,27 +117,15 @@ class MortalFederation(Federation):
             self.open()
 
     def open(self) -> None:
-        """Begin the run."""
         self._connect(is_new=self._is_new).add("run", "{}")
         self._take_up()
         self.run = LabelingRun(self._job)
 
     @property
     def _job(self) -> LabelingJob:
-        members = zip(self.names, self.identities, strict=True)
-        return LabelingJob(
-            transport=self.transport,
-            identity=self.identity,
-            form=FORMS[self.form](),
-            members=[Member(name, each.public) for name, each in members],
-            pool=self.pool,
-            terms=self.run_terms,
-            simulated=True,
-            lifetime_s=3600,
+        return self.job(
             store=self._open_results,
-            random_bytes=secrets.token_bytes,
             noise_bytes=self._noise,
-            clock=lambda: self.now,
             journal=self.journal,
             on_stage=self._note,
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -83,3 +85,24 @@ def installed(folder: Path) -> Path:
     lines = ("Metadata-Version: 2.1", "Name: pate-fed", f"Version: {__version__}", "")
     (metadata / "METADATA").write_text("\n".join(lines), encoding="utf-8")
     return metadata.parent
+
+
+def launched(
+    command: Sequence[object], log: Path, *, variables: Mapping[str, str], cwd: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a program that writes to a log, and that has an input which tells it when to end."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [str(word) for word in command],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env=dict(variables),
+            cwd=cwd,
+        )
+
+
+def is_open(port: int) -> bool:
+    """Whether somebody listens at a port of loopback."""
+    with socket.socket() as probe:
+        return not probe.connect_ex(("127.0.0.1", port))

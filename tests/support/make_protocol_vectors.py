@@ -331,7 +331,6 @@ VECTORS: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def write_vectors(makers: Mapping[str, Callable[[], dict[str, Any]]]) -> None:
-    """Write each file."""
     for name, make in makers.items():
         text = json.dumps(make(), indent=1) + "\n"
         (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")

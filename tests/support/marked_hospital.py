@@ -38,7 +38,6 @@ class WitnessedService(PartyService):
         super().__init__(site, vote_of=self._teachers)
 
     def receive(self, packet: bytes, federation: str | None = None) -> bytes:
-        """See `PartyService.receive`."""
         self._witness.note(RECEIVED, packet)
         for message in messages_in(packet):
             if isinstance(message, Plan):

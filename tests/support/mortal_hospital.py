@@ -126,7 +126,6 @@ class MortalHospital(PartyService):
         super().__init__(site, vote_of=self._teachers)
 
     def receive(self, packet: bytes, federation: str | None = None) -> bytes:
-        """See `PartyService.receive`."""
         if self._full_until is not None and self._packets >= self._full_until:
             self._let_write(resource.RLIM_INFINITY)
             self._full_until = None

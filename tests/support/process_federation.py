@@ -29,7 +29,6 @@ import numpy as np
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run
-from coordinator.runs.request import source_of
 from coordinator.runs.stages import BatchStage
 from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.worker import RunWorker
@@ -40,7 +39,6 @@ from pate_fed.data.task import LearningTask
 from protocols import wire
 from protocols.fingerprint_words import spoken
 from protocols.membership_messages import JoinRequest
-from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.deployed import true_class
 from tests.support.door import Door
@@ -49,7 +47,6 @@ from tests.support.hospital_services import Hospitals, make_hospitals
 from tests.support.hospital_site import LABEL
 from tests.support.invariants import HospitalSeen, Seen, runs_seen
 from tests.support.mortal_hospital import Fate, MortalHospital, exchanges_in, plans_voted_on
-from tests.support.rules import run_settings
 
 TEACHERS = 10
 QUERIES, BATCH = 6, 2
@@ -144,7 +141,6 @@ class SocketTransport(Transport):
         self._doors, self._wait_s = doors, wait_s
 
     def nodes(self) -> list[int]:
-        """See `Transport.nodes`."""
         deadline = time.monotonic() + self._wait_s
         while True:
             there = [node for node in range(len(self._doors)) if self._is_there(node)]
@@ -312,7 +308,6 @@ class ProcessFederation:
 
     @property
     def home(self) -> Path:
-        """The coordinator's folder."""
         return self.folder / "federation"
 
     # Runs -------------------------------------------------------------------------------------
@@ -333,37 +328,10 @@ class ProcessFederation:
             self.hospitals.approve(place)
         return task
 
-    def ask(
-        self,
-        name: str,
-        *,
-        task: str = "",
-        patience_s: float = 3600.0,
-        select: str = "medoids",
-        **changed: Any,
-    ) -> Run:
-        """Queue a run."""
-        chosen: dict[str, Any] = {
-            "suite": DEFAULT_SUITE,
-            "form": self.form,
-            "queries": QUERIES,
-            "batch_size": BATCH,
-            "mechanism": "gnmax",
-            "sigma2": SIGMA2,
-            "delta": DELTA,
-            "epsilon": 100.0,
-            **changed,
-        }
-        settings = run_settings(data=source_of("public.csv", LABEL), **chosen)
-        return asked_run(
-            self.coordinator,
-            name,
-            self.tasks[task or name],
-            settings,
-            source="public.csv",
-            select=select,
-            patience_s=patience_s,
-        )
+    def ask(self, name: str, *, task: str = "", patience_s: float = 3600.0, **changed: Any) -> Run:
+        chosen = {"queries": QUERIES, "batch_size": BATCH, "sigma2": SIGMA2, "delta": DELTA}
+        given = {"form": self.form, "patience_s": patience_s, **chosen, **changed}
+        return asked_run(self.coordinator, name, self.tasks[task or name], **given)
 
     def run(self, name: str) -> Run:
         """Return a run as `status` shows it."""
@@ -391,12 +359,10 @@ class ProcessFederation:
             time.sleep(0.02)
 
     def start_hospitals(self) -> None:
-        """Start all of them."""
         for place in range(len(self.hospitals.sites)):
             self.start_hospital(place)
 
     def start_coordinator(self, dies: Callable[[BatchStage], bool] = never) -> None:
-        """Start the coordinator's process."""
         doors = tuple(self._place(place).door for place in range(len(self.hospitals.sites)))
         log = self.folder / "coordinator.log"
         self.coordinator_life = FORKS.Process(
@@ -445,7 +411,6 @@ class ProcessFederation:
 
     @property
     def is_working(self) -> bool:
-        """Whether the coordinator's process lives."""
         return self.coordinator_life is not None and self.coordinator_life.is_alive()
 
     def dead_hospitals(self) -> list[int]:
@@ -453,7 +418,6 @@ class ProcessFederation:
         return [place for place, life in self.lives.items() if not life.is_alive()]
 
     def end_processes(self) -> None:
-        """End every process."""
         lives = [*self.lives.values(), self.coordinator_life]
         for life in lives:
             if life is not None:

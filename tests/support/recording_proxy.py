@@ -18,7 +18,6 @@ class Recording:
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
         return sum(map(len, self.streams))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.federation.rate_limit import RateLimit
 from coordinator.federation.run_files import RunFiles
 from protocols.fingerprint_words import spoken
+from tests.support.running_server import running
 
 
 @dataclass
@@ -31,7 +31,6 @@ class ServedFederation:
     enrollment: Enrollment
 
     def invite(self, folder: Path, name: str) -> Path:
-        """Write an invitation."""
         path = folder / f"{name}.json"
         path.write_text(self.enrollment.invite(name).to_json(), encoding="utf-8")
         return path
@@ -71,12 +70,6 @@ def served_federation(folder: Path) -> Iterator[ServedFederation]:
                 timeout_graceful_shutdown=1,
             )
         )
-        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        yield ServedFederation(home, enrollment)
-        server.should_exit = True
-        thread.join(60)
+        with running(server, listener):
+            yield ServedFederation(home, enrollment)
         database.close()

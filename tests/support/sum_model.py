@@ -152,12 +152,10 @@ class Scenario:
 
     @cached_property
     def honest(self) -> Parties:
-        """The honest hospitals."""
         return (1 << self.hospitals - self.liars) - 1
 
     @cached_property
     def lying(self) -> Parties:
-        """The liars."""
         return (1 << self.hospitals) - 1 & ~self.honest
 
     @cached_property

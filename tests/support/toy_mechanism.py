@@ -50,7 +50,6 @@ class ToyMax(NoisyMax):
     def add_noise(
         self, summed: SummedHistogram, *, noise: CoordinatorNoise, random_bytes: RandomBytes
     ) -> NoisyHistogram:
-        """Add Gaussian noise."""
         return noise.perturb(summed, sigma=self.sigma, random_bytes=random_bytes)
 
     def event_of_asks(self, asks: int, weight: float) -> PrivacyEvent:
@@ -58,7 +57,6 @@ class ToyMax(NoisyMax):
         return ToyEvent(whole("asks", asks), self.sigma, weight)
 
     def parameters(self) -> Parameters:
-        """Return the parameters."""
         return {"name": self.name, "vote_threshold": None, "sigma1": None, "sigma2": self.sigma}
 
 

@@ -36,13 +36,11 @@ class Centers(Model):
         return np.eye(self.classes)[self.present[distances.argmin(axis=1)]]
 
     def write(self, directory: Path) -> dict[str, object]:
-        """Write the means."""
         np.save(directory / "means.npy", self.means)
         return {"present": self.present.tolist()}
 
     @classmethod
     def read(cls, directory: Path, described: dict[str, object]) -> Centers:
-        """Read the means again."""
         present = np.asarray(described["present"])
         return cls(np.load(directory / "means.npy"), present, described["classes"])
 

@@ -30,7 +30,6 @@ import numpy as np
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import ENDED, Run
-from coordinator.runs.request import source_of
 from party.site.joining import CoordinatorDoor
 from party.site.own_table import add
 from party.site.site import Site
@@ -42,7 +41,6 @@ from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
-from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.connect_proxy import ConnectProxy, connect_proxy
 from tests.support.hospital_services import (
@@ -57,7 +55,6 @@ from tests.support.hospital_site import LABEL, PATIENT, write_own_table
 from tests.support.invariants import HospitalSeen, Seen, runs_seen, shown_by_status
 from tests.support.loopback_home import ROOT, environment, free_ports, installed, make_home
 from tests.support.mortal_hospital import exchanges_in, plans_voted_on
-from tests.support.rules import run_settings
 
 NORTH, SOUTH, WEST = NAMES
 PROXIED = WEST
@@ -143,7 +140,6 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """Its number."""
         assert self.process is not None
         return self.process.pid
 
@@ -179,7 +175,6 @@ class Node:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs."""
         return self.process is not None and self.process.poll() is None
 
     @property
@@ -228,15 +223,12 @@ def can_be_immutable() -> bool:
 
 @dataclass
 class Hospital:
-    """A hospital."""
-
     site: Site
     witness: Path
     node: Node
 
     @property
     def name(self) -> str:
-        """What people call it."""
         return self.site.membership().settings.party
 
     @property
@@ -367,18 +359,9 @@ class WholeFederation:
         for one in self.hospitals.values():
             ready_teachers(one.site, task, random_bytes=secrets.token_bytes)
         self.approve(task)
-        chosen: dict[str, Any] = {
-            "suite": DEFAULT_SUITE,
-            "queries": QUERIES,
-            "batch_size": BATCH,
-            "mechanism": "gnmax",
-            "sigma2": 3.0,
-            "epsilon": 100.0,
-            **changed,
-        }
-        settings = run_settings(data=source_of("public.csv", LABEL), **chosen)
+        chosen = {"queries": QUERIES, "batch_size": BATCH, "patience_s": 3600.0, **changed}
         with closing(Coordinator(self.home)) as coordinator:
-            asked_run(coordinator, name, task, settings, source="public.csv", patience_s=3600.0)
+            asked_run(coordinator, name, task, **chosen)
         return task
 
     def approve(self, task: LearningTask | EvaluationTask) -> None:

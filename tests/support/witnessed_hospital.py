@@ -46,7 +46,6 @@ class PatientWitness(Witness):
         self.plan = b""
 
     def note(self, kind: bytes, body: bytes) -> None:
-        """See `Witness.note`."""
         self._unwritten.append((kind, body))
         with suppress(OSError):
             while self._unwritten:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,18 +15,19 @@ from typing import Any
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run
-from coordinator.runs.request import RunRequest, source_of
+from coordinator.runs.request import RunRequest
 from coordinator.runs.stages import BatchStage
 from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.worker import RunWorker
 from coordinator.runs.worker_resources import WorkerResources
 from party.site.site import Site
+from pate_fed.accounting import EntryState
 from pate_fed.data.new_task import make_task
 from protocols import wire
 from protocols.fingerprint_words import spoken
 from protocols.membership_messages import JoinRequest
-from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
+from tests.support.command import labels_in
 from tests.support.deployed import (
     CLASSES,
     LABEL,
@@ -35,13 +37,24 @@ from tests.support.deployed import (
     write_public_table,
 )
 from tests.support.door import Door
-from tests.support.rules import run_settings
 
 QUERIES = 12
 
 
 class KilledError(BaseException):
     """The service's process ends here."""
+
+
+def die_at(fatal: BatchStage, *, passes: int = 1) -> Callable[[BatchStage], None]:
+    """Die where a stage is passed for the so many-th time."""
+    passed = Counter[BatchStage]()
+
+    def die(stage: BatchStage) -> None:
+        passed[stage] += 1
+        if stage is fatal and passed[stage] >= passes:
+            raise KilledError
+
+    return die
 
 
 class LocalTransport(Transport):
@@ -139,34 +152,18 @@ class Worked:
             others = [other for other in everybody if other is not one]
             one.open(others, self.task, approved=approved)
 
-    def ask(
-        self,
-        name: str = "first",
-        *,
-        patience_s: float = 120,
-        select: str = "medoids",
-        **changed: Any,
-    ) -> Run:
-        """Queue a run."""
-        chosen: dict[str, Any] = {
-            "suite": DEFAULT_SUITE,
-            "queries": QUERIES,
-            "batch_size": 4,
-            "mechanism": "gnmax",
-            "sigma2": 3.0,
-            "epsilon": 100.0,
-            **changed,
-        }
-        settings = run_settings(data=source_of("public.csv", LABEL), **chosen)
-        return asked_run(
-            self.coordinator,
-            name,
-            self.task,
-            settings,
-            source="public.csv",
-            select=select,
-            patience_s=patience_s,
-        )
+    def ask(self, name: str = "first", *, patience_s: float = 120, **changed: Any) -> Run:
+        chosen = {"queries": QUERIES, "batch_size": 4, "patience_s": patience_s, **changed}
+        return asked_run(self.coordinator, name, self.task, **chosen)
+
+    def labels(self, name: str = "first") -> dict[int, str]:
+        """What a run released."""
+        return labels_in(self.coordinator.home.results(name))
+
+    def charges(self) -> list[list[EntryState]]:
+        """What became of every charge, by hospital."""
+        ledgers = (one.ledger.load() for one in self.hospitals.values())
+        return [[entry.state for entry in ledger.entries] for ledger in ledgers]
 
     def request(self, name: str = "first") -> RunRequest:
         """What was asked of a run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ import pytest
 from coordinator.database import Database
 from pate_fed.report import plots
 from tests.support import postgres
+from tests.support.worked import Worked
 
 NEEDS_POSTGRES = "PATE_FED_NEEDS_POSTGRES"
 """Where it is set, a machine without PostgreSQL fails: else CI could skip it, and nobody know."""
@@ -58,7 +60,6 @@ def cluster() -> Iterator[postgres.Cluster]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """URL of an empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'coordinator.db'}"
     started: postgres.Cluster = request.getfixturevalue("cluster")
@@ -81,3 +82,20 @@ def open_database() -> Iterator[OpenDatabase]:
 @pytest.fixture
 def database(database_url: str, open_database: OpenDatabase) -> Database:
     return open_database(database_url, is_new=True)
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Worked]:
+    """One whose hospitals work in this process; some files have others."""
+    made = Worked(tmp_path)
+    yield made
+    made.coordinator.close()
+
+
+@pytest.fixture
+def everything_logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Every record of every logger, at the lowest level."""
+    caplog.set_level(logging.DEBUG)
+    for name in list(logging.root.manager.loggerDict):
+        caplog.set_level(logging.DEBUG, logger=name)
+    return caplog

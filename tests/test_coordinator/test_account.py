@@ -327,24 +327,6 @@ def test_formal_numbers_are_those_of_the_caps(
     assert found["epsilon"]["formal_gdp"]["epsilon"] == pytest.approx(exact, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "more"),
-    [
-        pytest.param("threshold", ("--max-answers", 3), id="a cap that changes no price"),
-        pytest.param("stable-gaussian", ("--max-answers", 3), id="a test that costs the same"),
-        pytest.param("threshold", ("--sigma1", 3), id="noise of a check of its own"),
-        pytest.param("gnmax", ("--vote-threshold", 3), id="a threshold for GNMax"),
-        pytest.param("threshold", ("--confidence", 0.9), id="a confidence without a student"),
-    ],
-)
-def test_options_that_belong_to_others_are_refused(
-    pate_fed: Command, tmp_path: Path, mechanism: str, more: tuple[object, ...]
-) -> None:
-    votes = write_votes(tmp_path / "votes.npy", VOTES)
-    ended = pate_fed("account", votes, "--mechanism", mechanism, *OPTIONS[mechanism], *more)
-    assert (ended.error_code, ended.out) == ("PF-105", "")
-
-
 OPTIONS: dict[str, tuple[object, ...]] = {
     "threshold": ("--vote-threshold", 30, "--sigma2", 8),
     "interactive-threshold": ("--vote-threshold", 30, "--sigma2", 8),
@@ -603,31 +585,32 @@ def test_predictions_that_are_no_chances_are_refused(
         pytest.param("confident", ("--sigma1", 9, "--sigma2", 8), "PF-105", id="no threshold"),
         pytest.param("interactive", OPTIONS["interactive"], "PF-105", id="no predictions"),
         pytest.param(
-            "interactive",
-            (*OPTIONS["interactive"], "--predictions", "none.npy"),
-            "PF-111",
+            *("interactive", (*OPTIONS["interactive"], "--predictions", "none.npy"), "PF-111"),
             id="no such file",
-        ),
-        pytest.param(
-            "confident",
-            (*OPTIONS["confident"], "--confidence", 0.9),
-            "PF-105",
-            id="a student for Confident-GNMax",
         ),
         pytest.param("stable-gaussian", ("--sigma1", 4), "PF-105", id="no test_delta"),
         pytest.param(
             "stable-laplace", ("--sigma1", 4, "--test-delta", 0.5), "PF-101", id="test_delta of 1/2"
         ),
         pytest.param(
-            "stable-laplace",
-            ("--sigma1", 0, "--test-delta", 1e-8),
-            "PF-101",
+            *("stable-laplace", ("--sigma1", 0, "--test-delta", 1e-8), "PF-101"),
             id="test without noise",
         ),
         pytest.param("lnmax", ("--sigma2", 0), "PF-101", id="Laplace without noise"),
         pytest.param("lnmax", ("--sigma2", 8, "--delta", 1), "PF-101", id="delta of 1"),
         pytest.param("immutable", ("--sigma2", 8, "--delta", 1), "PF-101", id="NZC with delta 1"),
         pytest.param("nobody", ("--sigma2", 8), "PF-402", id="unknown mechanism"),
+        *(
+            pytest.param(mechanism, (*OPTIONS[mechanism], option, value), "PF-105", id=name)
+            for mechanism, option, value, name in (
+                ("threshold", "--max-answers", 3, "a cap that changes no price"),
+                ("stable-gaussian", "--max-answers", 3, "a test that costs the same"),
+                ("threshold", "--sigma1", 3, "noise of a check of its own"),
+                ("gnmax", "--vote-threshold", 3, "a threshold for GNMax"),
+                ("threshold", "--confidence", 0.9, "a confidence without a student"),
+                ("confident", "--confidence", 0.9, "a student for Confident-GNMax"),
+            )
+        ),
     ],
 )
 def test_options_that_do_not_fit_a_mechanism_are_refused(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 
 import pytest
 
 from coordinator.errors import RunDamagedError, SetupError
-from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
-from protocols.additive import AdditiveSum
 from protocols.errors import RestoredJournalError
 from tests.support.federation import Federation, kinds, ready_federation
 from tests.support.killing import MortalFederation
@@ -48,30 +45,12 @@ class TestStatements:
         federation.run.close()
         return federation
 
-    def another_run(self, federation: Federation) -> LabelingRun:
-        members = zip(federation.names, federation.identities, strict=True)
-        return LabelingRun(
-            LabelingJob(
-                transport=federation.transport,
-                identity=federation.identity,
-                form=AdditiveSum(),
-                members=[Member(name, each.public) for name, each in members],
-                pool=federation.pool,
-                terms=federation.run_terms,
-                simulated=True,
-                store=federation._open_store,
-                random_bytes=secrets.token_bytes,
-                noise_bytes=secrets.token_bytes,
-                clock=lambda: federation.now,
-            )
-        )
-
     def test_every_party_sees_its_own_before_it_judges_the_run(
         self, federation: Federation
     ) -> None:
         assert set(federation.store.statements.frames()) == set(federation.pins)
         before = len(federation.transport.packets)
-        self.another_run(federation).set_up()
+        federation.another_run().set_up()
         shown = [kinds(packet) for packet in federation.transport.packets[before:]]
         assert shown.count(["Ready", "RunRecord"]) == len(federation.nodes)
 
@@ -80,7 +59,7 @@ class TestStatements:
         federation.nodes[0]._journal = federation.nodes[0]._round.journal = restored
         assert restored.counter < true.counter
         with pytest.raises(SetupError, match="PF-229"):
-            self.another_run(federation).set_up()
+            federation.another_run().set_up()
         with pytest.raises(RestoredJournalError) as caught:
             restored.begin(run_id=bytes(32), epoch=1, plan_digest=bytes(32))
         assert 0 < caught.value.shown <= true.counter

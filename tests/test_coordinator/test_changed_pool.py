@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,9 +60,7 @@ def ask_all(federation: Worked, name: str, queries: Path) -> Progress:
 def labels_of(federation: Worked, name: str) -> dict[bytes, str]:
     """The label of each public row that a run released."""
     digests = federation.task.rows.digests
-    folder = federation.coordinator.home.results(name)
-    with (folder / "labels.csv").open() as file:
-        return {digests[int(row["query_id"])]: row["label"] for row in csv.DictReader(file)}
+    return {digests[query]: label for query, label in federation.labels(name).items()}
 
 
 @pytest.mark.slow

@@ -11,8 +11,7 @@ import socket
 import ssl
 import struct
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
@@ -25,6 +24,8 @@ from coordinator.federation.home import FederationHome
 from coordinator.flower.superlink import server_of
 from pate_fed.nodes import checked
 from tests.support.deployed import make_home
+from tests.support.running_server import running
+from tests.support.waiting import wait_for
 
 LIMITS = PortLimits(connections=8, connections_per_address=4, head_s=120, body_s=120, answer_s=120)
 """Twice the time that a test lets pass: who tries a deadline sets that one shorter."""
@@ -164,13 +165,6 @@ class Port:
         self.connections._limits = replace(LIMITS, **changed)  # type: ignore[arg-type]
 
 
-def wait_for(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SLACK_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def ask(connection: ssl.SSLSocket, path: str = "/") -> bytes:
     """Ask once, and keep the connection."""
     connection.sendall(head_of(path))
@@ -223,16 +217,8 @@ def port(home: FederationHome, limits: PortLimits) -> Iterator[Port]:
     served: ASGIApp = connections.over_time(app)
     server = server_of(served, certificate=home.path("server.crt"), key=home.path("server.key"))
     listener = connections.listen("127.0.0.1", 0)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        time.sleep(0.005)
-    with ExitStack() as stack:
+    with running(server, listener), ExitStack() as stack:
         yield Port(home, connections, app, listener.getsockname()[1], stack)
-    server.should_exit = True
-    thread.join(SLACK_S)
-    assert not thread.is_alive()
     listener.close()
 
 

@@ -22,19 +22,20 @@ from argon2 import PasswordHasher
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from coordinator.console import live, server
+from coordinator.console import build, live, server
 from coordinator.console.access import ACCESS, PUBLIC, require_complete
 from coordinator.console.app import SIGN_INS_PER_MINUTE, make_app
 from coordinator.console.form_input import MOST_ROWS, MOST_UPLOAD_BYTES
 from coordinator.console.rendering import step_plot
 from coordinator.database import FederationAct
+from coordinator.database.federation_schema import PersonRow
 from coordinator.errors import ConsoleError, DatabaseError, PersonError
 from coordinator.operator import Coordinator
 from coordinator.people import people as people_module
 from coordinator.people.one_time_codes import app_address, code_at
 from coordinator.people.people import Role
 from coordinator.people.sessions import ABSOLUTE, IDLE, Sessions
-from coordinator.runs.queue import Run
+from coordinator.runs.queue import Run, RunState
 from protocols.fingerprint_words import spoken
 from tests.support.command import Command, pate_fed
 from tests.support.console import (
@@ -82,7 +83,6 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Coordinator]:
-    """An empty federation."""
     with opened(tmp_path / "federation") as coordinator:
         yield coordinator
 
@@ -144,7 +144,7 @@ class TestRoutes:
     def test_an_auditor_changes_nothing_by_any_form(self, fresh: Coordinator) -> None:
         add_hospitals(fresh, "North", "South", "West")
         add_hospitals(fresh, "East", state="requested")
-        add_runs(fresh, "first", hospitals=("North",), state=people_state("running"))
+        add_runs(fresh, "first", hospitals=("North",), state=RunState.RUNNING)
         client = browser(fresh, Role.AUDITOR)
         token, before = form_token(client, "/"), fresh.audit_log.end
         words = spoken(fresh.enrollment.parties()[0].identity.fingerprint)
@@ -169,12 +169,6 @@ class TestRoutes:
         assert client.get("/new-run").status_code == 403
         fresh.people.remove("Some operator")
         assert client.get("/").headers["location"] == "/sign-in"
-
-
-def people_state(name: str) -> Any:
-    from coordinator.runs.queue import RunState  # noqa: PLC0415
-
-    return RunState(name)
 
 
 class TestForgers:
@@ -304,8 +298,6 @@ class TestSigningIn:
         assert shown is not None
         person = fresh._database
         with person.session() as session:
-            from coordinator.database.federation_schema import PersonRow  # noqa: PLC0415
-
             key = session.get_one(PersonRow, "Anna").code_key
         assert key is not None
         first = code_now(key)
@@ -696,8 +688,6 @@ def test_a_plot_goes_up_in_steps_and_stays_inside() -> None:
 
 
 def test_over_tls_cookies_are_bound_to_the_host(fresh: Coordinator) -> None:
-    from coordinator.console import build  # noqa: PLC0415
-
     client = TestClient(
         build(fresh, hosts={"console.example"}, is_secure=True),
         base_url="https://console.example",

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -79,7 +79,6 @@ from tests.support.database_victim import (
     release_next,
     release_of,
     run_out_of_disk,
-    show_runs,
     store_of,
 )
 from tests.support.federation import Federation
@@ -153,15 +152,6 @@ class TestOpening:
                 open_database(database_url)
             assert caught.value.code == "PF-441"
             assert "version 0000" in caught.value.got
-
-    def test_a_file_that_could_not_be_written_is_opened_anew(self, tmp_path: Path) -> None:
-        """A connection that was opened meanwhile only reads, for as long as it is kept."""
-        with closing(Database(f"sqlite:///{tmp_path / 'one.db'}", is_new=True)) as database:
-            with database.session() as session:
-                session.execute(text("PRAGMA query_only = ON"))
-            with pytest.raises(DatabaseError):
-                database.try_to_write()
-            database.try_to_write()
 
     def test_that_it_can_be_written_is_tried_without_a_trace(
         self, database: Database, database_url: str
@@ -575,21 +565,6 @@ class TestKilled:
         released = [int(number) for _, number in told(tmp_path)]
         assert released
         check_releases(opened(database), database, released)
-
-    @pytest.mark.parametrize("stays_open", [False, True])
-    def test_a_second_opening_in_one_process_loses_no_commit(
-        self, tmp_path: Path, open_database: OpenDatabase, *, stays_open: bool
-    ) -> None:
-        """SQLite's locks are a process's: closing any descriptor of the file drops them all."""
-        url = f"sqlite:///{tmp_path / 'coordinator.db'}"
-        runs = RunQueue(open_database(url, is_new=True), clock=lambda: NOON)
-        runs.add("first", "{}")
-        second = open_database(url)
-        if not stays_open:
-            second.close()
-        assert words_of(show_runs, url).split() == ["first"]
-        runs.add("second", "{}")
-        assert words_of(show_runs, url).split() == ["first", "second"]
 
     def test_a_full_disk_stops_a_release_and_not_what_was_released(
         self, tmp_path: Path, open_database: OpenDatabase

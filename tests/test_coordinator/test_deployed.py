@@ -6,7 +6,6 @@ SuperLink, and `test_kills` kills a coordinator without Flower.
 
 from __future__ import annotations
 
-import csv
 import json
 import signal
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 from pate_fed.accounting import EntryState
 from tests.support import postgres
+from tests.support.command import labels_in
 from tests.support.deployed import CLASSES, LABEL, NAMES, Deployed, deployed, true_class
 
 pytestmark = pytest.mark.exhaustive
@@ -25,11 +25,6 @@ ASKED = (
     *("--label", LABEL, "--classes", ",".join(CLASSES), "--ask", QUERIES, "--batch-size", 6),
     *("--epsilon", 100, "--mechanism", "gnmax", "--sigma2", 3),
 )
-
-
-def released(federation: Deployed, out: Path) -> dict[int, str]:
-    with (out / "labels.csv").open() as file:
-        return {int(row["query_id"]): row["label"] for row in csv.DictReader(file)}
 
 
 @pytest.fixture
@@ -80,7 +75,7 @@ def test_from_invitations_to_labels(tmp_path: Path, database: str) -> None:
         exported = federation.command("export", "first", "--private", "--out", out, *home)
         assert exported.returncode == 0, exported.stderr
         require_exported(out)
-        labels = released(federation, out)
+        labels = labels_in(out)
         truth = true_class(federation.task.inputs)
         right = sum(CLASSES[truth[index]] == label for index, label in labels.items())
         assert len(labels) == QUERIES
@@ -126,7 +121,7 @@ def test_a_killed_service_is_followed_by_one_that_goes_on(
         coordinator.close()
         require_exported(out)
         require_measured(federation)
-        labels = released(federation, out)
+        labels = labels_in(out)
         truth = true_class(federation.task.inputs)
         assert labels == {index: CLASSES[truth[index]] for index in labels}
         assert len(labels) == QUERIES

@@ -12,14 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.runs.request import source_of
 from party.site.party_task import Vote
 from pate_fed.mechanisms.sampling import split_gaussian
 from pate_fed.queries import QueryBatch
-from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
-from tests.support.deployed import LABEL, TEACHERS, deployed
-from tests.support.rules import run_settings
+from tests.support.deployed import TEACHERS, deployed
 from tests.support.seeded_service import noise_of
 
 pytestmark = pytest.mark.exhaustive
@@ -50,19 +47,9 @@ def test_labels_are_those_of_the_votes_and_of_the_noise(tmp_path: Path) -> None:
         federation.enroll()
         for place, hospital in enumerate(federation.hospitals):
             hospital.teachers = teachers_of(place)
-        settings = run_settings(
-            data=source_of("public.csv", LABEL),
-            suite=DEFAULT_SUITE,
-            mechanism="gnmax",
-            sigma2=SIGMA,
-            epsilon=500.0,
-            queries=QUERIES,
-            batch_size=QUERIES,
-        )
         coordinator = federation.coordinator
-        asked_run(
-            coordinator, "large", federation.task, settings, source="public.csv", select="all"
-        )
+        chosen = {"queries": QUERIES, "batch_size": QUERIES, "sigma2": SIGMA, "epsilon": 500.0}
+        asked_run(coordinator, "large", federation.task, select="all", **chosen)
         run = federation.wait_for_run("large", states=("done", "failed", "paused"))
         assert (run.state.value, run.reason, run.progress.batches) == ("done", "", 1)
         coordinator.export("large", tmp_path / "out", private=True)

@@ -11,10 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import pytest
@@ -32,6 +29,7 @@ from coordinator.flower.superlink import Gate, server_of
 from pate_fed.nodes.ports import listen
 from tests.support.deployed import make_home
 from tests.support.markers import sampled
+from tests.support.running_server import running
 
 SECRET = bytes(range(32))
 KEY = key_of(SECRET)
@@ -94,18 +92,8 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
         certificate=home.path("server.crt"),
         key=home.path("server.key"),
     )
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [public, admin]}, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        time.sleep(0.005)
-    with ExitStack() as stack:
-        stack.callback(public.close)
-        stack.callback(admin.close)
+    with public, admin, running(server, public, admin):
         yield ports
-        server.should_exit = True
-        thread.join(60)
-        assert not thread.is_alive()
 
 
 @pytest.fixture

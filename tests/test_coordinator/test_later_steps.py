@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,6 @@ from tests.support.worked import QUERIES, KilledError, Worked
 __all__ = ["pate_fed"]  # a fixture
 
 SECRET = "a value that nobody may see"
-
-
-@pytest.fixture
-def federation(tmp_path: Path) -> Iterator[Worked]:
-    made = Worked(tmp_path)
-    yield made
-    made.coordinator.close()
 
 
 def failing(error: Callable[[], BaseException]) -> Callable[..., Any]:

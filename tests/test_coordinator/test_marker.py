@@ -7,7 +7,6 @@ for it. The canaries show that the search finds what it looks for.
 from __future__ import annotations
 
 import json
-import logging
 import pickle
 import struct
 import subprocess
@@ -149,15 +148,6 @@ def marked_federation(**changed: Any) -> Federation:
     }
     terms = {"sigma2": SIGMA}
     return Federation(teachers=MARKED_TEACHERS, votes=votes, terms=terms, **changed)
-
-
-@pytest.fixture
-def everything_logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """Every record of every logger, at the lowest level."""
-    caplog.set_level(logging.DEBUG)
-    for name in list(logging.root.manager.loggerDict):
-        caplog.set_level(logging.DEBUG, logger=name)
-    return caplog
 
 
 def assert_clean(*texts: str | bytes) -> None:

@@ -7,7 +7,6 @@ the exact sums, and for the noise that a hospital drew.
 
 from __future__ import annotations
 
-import logging
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from coordinator.errors import VoidBatchError
 from party.storage import Journal, PartyDatabase
 from pate_fed.mechanisms import DistributedNoise
 from pate_fed.votes import NoiseShare
-from tests.support.attacked import KINDS, PARTIES, Kind, honestly
+from tests.support.attacked import KINDS, PARTIES, Kind
 from tests.support.command import Command, pate_fed, write_table
 from tests.support.federation import Federation, kinds
 from tests.support.marker import (
@@ -84,14 +83,6 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
     return found
 
 
-@pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.DEBUG)
-    for name in list(logging.root.manager.loggerDict):
-        caplog.set_level(logging.DEBUG, logger=name)
-    return caplog
-
-
 def sums(parties: Iterable[int]) -> list[Row]:
     """Exact sums of these parties' votes on queries 0 and 1."""
     peers = FEW * sum(place != MARKED for place in parties)
@@ -113,7 +104,7 @@ def found_in(
 
     One number of noise is any number: of five digits it may be a port, or the end of a time.
     """
-    honestly(federation)  # else the search would find what the test itself looks for
+    federation.heal()  # else the search would find what the test itself looks for
     found: list[str] = []
     roots = (federation.run, federation.run.round, federation.store, *federation.nodes)
     shown = {text.encode() for text in (*texts, *printed(*roots))}
@@ -135,7 +126,7 @@ def test_nothing_holds_votes_sums_or_noise(
     kind: Kind,
     tmp_path: Path,
     drawn: list[Row],
-    logged: pytest.LogCaptureFixture,
+    everything_logged: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     federation = marked_federation(kind, tmp_path)
@@ -156,14 +147,14 @@ def test_nothing_holds_votes_sums_or_noise(
 
     federation.transport.on_answer = on_answer
     federation.ask(0, 1)
-    honestly(federation)
+    federation.heal()
     federation.ask(3, 4)
     out, err = capfd.readouterr()
     # The last sum was opened, and the plan is not settled yet at the parties.
-    assert found_in(federation, tmp_path, rows, logged.text, out, err, noise=drawn) == []
+    assert found_in(federation, tmp_path, rows, everything_logged.text, out, err, noise=drawn) == []
     federation.run.close()
     out, err = capfd.readouterr()
-    assert found_in(federation, tmp_path, rows, logged.text, out, err, noise=drawn) == []
+    assert found_in(federation, tmp_path, rows, everything_logged.text, out, err, noise=drawn) == []
     assert stored
     assert len(list(tmp_path.rglob("*"))) >= 2 * PARTIES
     assert bool(drawn) == (kind.place == "parties")
@@ -214,7 +205,7 @@ def test_an_error_that_quotes_votes_is_a_silence(
     place: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    logged: pytest.LogCaptureFixture,
+    everything_logged: pytest.LogCaptureFixture,
 ) -> None:
     if place == "while drawing" and kind.place == "coordinator":
         place = "while counting"
@@ -228,7 +219,7 @@ def test_an_error_that_quotes_votes_is_a_silence(
     # A masked plan is closed: then its sum never opens.
     assert void.value.reservation == ("cancelled" if kind.form == "masked" else "forfeited")
     text = "".join(traceback.format_exception(void.value))
-    assert found_in(federation, tmp_path, [MARKERS], text, logged.text) == []
+    assert found_in(federation, tmp_path, [MARKERS], text, everything_logged.text) == []
     assert held_in_memory(*left_in_frames(void.value)) == []
 
 
@@ -239,7 +230,7 @@ def test_an_error_where_the_sum_is_opened_keeps_no_sum(
     kind: Kind,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    logged: pytest.LogCaptureFixture,
+    everything_logged: pytest.LogCaptureFixture,
 ) -> None:
     federation = marked_federation(kind, tmp_path)
     federation.nodes[0].lie = np.array([2**30, 0, 0, 0, 0, 0])
@@ -248,7 +239,7 @@ def test_an_error_where_the_sum_is_opened_keeps_no_sum(
     text = "".join(traceback.format_exception(void.value))
     spoiled = [(row[0] + 2**30, *row[1:]) for row in sums(range(PARTIES))]
     rows = [MARKERS, *sums(range(PARTIES)), *spoiled]
-    assert found_in(federation, tmp_path, rows, text, logged.text) == []
+    assert found_in(federation, tmp_path, rows, text, everything_logged.text) == []
     for row in rows:
         assert held_in_memory(*left_in_frames(void.value), rows=[row]) == []
 
@@ -275,7 +266,7 @@ def test_no_file_log_or_line_of_a_run_directory_holds_a_count(
     pate_fed: Command,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    logged: pytest.LogCaptureFixture,
+    everything_logged: pytest.LogCaptureFixture,
 ) -> None:
     mark_hospitals(monkeypatch, HOSPITALS)
     table, out = write_table(tmp_path / "table.csv", rows=240), tmp_path / "run"
@@ -287,5 +278,5 @@ def test_no_file_log_or_line_of_a_run_directory_holds_a_count(
     assert ended.err == ""
     assert len(list(out.rglob("*"))) >= 8
     assert findings_in_files(out, SECRETS) == []
-    for text in (ended.out, ended.err, logged.text):
+    for text in (ended.out, ended.err, everything_logged.text):
         assert findings(text.encode(), SECRETS) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
@@ -35,7 +34,7 @@ from pate_fed.prices import charged_price, public_price
 from pate_fed.terms import RunTerms
 from protocols.forms import FORMS
 from protocols.suites import DEFAULT_SUITE
-from tests.support.command import Command, exit_code_of, pate_fed, write_table
+from tests.support.command import Command, exit_code_of, labels_in, pate_fed, write_table
 from tests.support.markers import more
 from tests.support.rules import run_settings
 from tests.support.small_records import blobs
@@ -73,11 +72,6 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def read_json(run: Path, name: str) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((run / name).read_text(encoding="utf-8"))
     return content
-
-
-def labels_of(run: Path) -> list[str]:
-    with (run / "labels.csv").open(encoding="utf-8", newline="") as file:
-        return [row["label"] for row in csv.DictReader(file)]
 
 
 def terms_of(**changed: Any) -> RunTerms:
@@ -118,7 +112,7 @@ class TestRun:
         for seed in range(3):
             run = tmp_path / str(seed)
             assert pate_fed(*small(table, run, seed=seed), "--sigma2", 3000).code == 0
-            seen.add(tuple(labels_of(run)))
+            seen.add(tuple(labels_in(run).values()))
         assert len(seen) > 1
 
     @pytest.mark.slow

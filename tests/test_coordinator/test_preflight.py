@@ -42,13 +42,6 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
 
 
 @pytest.fixture
-def federation(tmp_path: Path) -> Iterator[Worked]:
-    made = Worked(tmp_path)
-    yield made
-    made.coordinator.close()
-
-
-@pytest.fixture
 def table(tmp_path: Path) -> Path:
     return write_table(tmp_path / "table.csv")
 

@@ -31,7 +31,7 @@ from protocols.errors import UnfinishedSetupError
 from protocols.messages import Certificate, Refusal, SetProposal, Verdict
 from protocols.rounds import CoordinatorState, PartyState
 from protocols.transcript_verifier import verify_transcript
-from tests.support.federation import LyingNode, holds_vector, messages
+from tests.support.federation import holds_vector, messages
 from tests.support.killing import (
     BATCHES,
     KINDS,
@@ -421,7 +421,7 @@ class TestParties:
         federation.bury()
         federation.is_fatal = lambda number, stage: False
         votes = federation.votes_of(1)
-        restart_node(federation, 1)
+        federation.restart(1)
         federation.resume()
         release = federation.run.finish()
         assert release is not None
@@ -532,7 +532,7 @@ class TestClosing:
         [settled] = federation.run.round.settled
         certificate = wire.expect(wire.decode(settled.settlement.certificate), Certificate)
         assert certificate.survivors == ()
-        heal(federation)
+        federation.heal()
         assert federation.ask(*BATCHES[0]).answered == 2
         federation.run.close()
         for place in range(PARTIES):
@@ -550,7 +550,7 @@ class TestClosing:
     ) -> None:
         federation = self.killed(tmp_path, stage)
         assert not self.finish(federation, stage)
-        heal(federation)
+        federation.heal()
         with pytest.raises(InvalidParameterError, match="twice"):
             federation.ask(*BATCHES[0])
         federation.forget_asked()
@@ -570,7 +570,7 @@ class TestClosing:
         with pytest.raises(VoidBatchError) as caught:
             federation.ask(*BATCHES[0])
         assert caught.value.may_ask_again
-        heal(federation)
+        federation.heal()
         federation.is_fatal = lambda number, each: federation.lives == 1 and each is stage
         federation.live(BATCHES[:1])
         never = stage in (BatchStage.CLOSING_PROPOSED, BatchStage.VOID_STORED)
@@ -592,7 +592,7 @@ class TestClosing:
         with pytest.raises(KilledError):
             federation.ask(*BATCHES[0])
         federation.bury()
-        heal(federation)
+        federation.heal()
         federation.is_fatal = lambda number, each: False
         federation.resume()
         with pytest.raises(VoidBatchError):
@@ -611,10 +611,6 @@ def lose_ys(federation: MortalFederation) -> None:
     federation.transport.on_answer = lambda node, answer: (
         None if node < 2 and holds_vector(answer) else answer
     )
-
-
-def heal(federation: MortalFederation) -> None:
-    federation.transport.on_answer = lambda node, answer: answer
 
 
 def verdicts_of(federation: MortalFederation) -> dict[bytes, tuple[bytes, tuple[bytes, ...]]]:
@@ -756,21 +752,3 @@ def releases_of(federation: MortalFederation) -> list[tuple[tuple[int, ...], Noi
 
 def states_of(federation: MortalFederation) -> list[str]:
     return [state.value for state in store_of(federation).ledger().states]
-
-
-def restart_node(federation: MortalFederation, place: int) -> None:
-    """Give a hospital a new process: all that it knows is in its journal and its ledger."""
-    old = federation.nodes[place]
-    node = LyingNode(
-        identity=old._identity,
-        coordinator=old._coordinator,
-        known_peers=old._known_peers,
-        guard=old._guard,
-        tasks=old._tasks,
-        forms=old._forms,
-        journal=old._journal,
-        ledger=old._ledger,
-        random_bytes=old._random_bytes,
-        clock=lambda: federation.now,
-    )
-    federation.nodes[place] = federation.transport.doors[place] = node

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +22,7 @@ from protocols.values import decode_value
 from tests.support.deployed import CLASSES, NAMES, true_class
 from tests.support.invariants import messages_in
 from tests.support.markers import more, sampled
-from tests.support.worked import QUERIES, KilledError, Worked
+from tests.support.worked import QUERIES, KilledError, Worked, die_at
 
 FIVE = (*NAMES, "East", "Mid")
 
@@ -36,30 +35,6 @@ def table(federation: Worked, name: str) -> dict[str, Any]:
     folder = federation.coordinator.home.results("first")
     found: dict[str, Any] = json.loads((folder / name).read_text())
     return found
-
-
-def labels(federation: Worked) -> dict[int, str]:
-    lines = (federation.coordinator.home.results("first") / "labels.csv").read_text()
-    rows = [line.split(",") for line in lines.splitlines()[1:]]
-    return {int(row[0]): row[1] for row in rows}
-
-
-def charges(federation: Worked) -> list[list[EntryState]]:
-    return [
-        [entry.state for entry in one.ledger.load().entries]
-        for one in federation.hospitals.values()
-    ]
-
-
-def die_at(fatal: BatchStage, *, passes: int) -> Callable[[BatchStage], None]:
-    passed = Counter[BatchStage]()
-
-    def die(stage: BatchStage) -> None:
-        passed[stage] += 1
-        if stage is fatal and passed[stage] >= passes:
-            raise KilledError
-
-    return die
 
 
 def require_voted_once(federation: Worked) -> None:
@@ -98,7 +73,7 @@ class TestInteractive:
 
     def require_sound(self, federation: Worked) -> None:
         truth = true_class(federation.task.inputs)
-        released = labels(federation)
+        released = federation.labels()
         assert set(released) == set(federation.request().queries)
         answered = {place: label for place, label in released.items() if label}
         assert answered == {place: CLASSES[truth[place]] for place in answered}
@@ -111,7 +86,7 @@ class TestInteractive:
             assert first == b""
             assert [len(digest) for digest in others] == [32, 32]
             assert others[0] != others[1]
-        states = charges(federation)
+        states = federation.charges()
         assert states == [[EntryState.COMMITTED] * 3] * len(federation.hospitals)
 
     @sampled()
@@ -247,13 +222,13 @@ class TestStable:
         run = federation.work()
         assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
         truth = true_class(federation.task.inputs)
-        answered = {place: label for place, label in labels(federation).items() if label}
+        answered = {place: label for place, label in federation.labels().items() if label}
         assert answered == {place: CLASSES[truth[place]] for place in answered}
         # The lead is all votes. By the Laplace test three hospitals' is above the bar with a chance
         # of 0.98: three answers in twelve come but for one time in 10^13.
         assert len(answered) >= 3
         require_voted_once(federation)
-        assert charges(federation) == [[EntryState.COMMITTED] * 3] * len(federation.hospitals)
+        assert federation.charges() == [[EntryState.COMMITTED] * 3] * len(federation.hospitals)
         assert self.spent(federation) == [QUERIES] * len(federation.hospitals)
         assert run.progress.tests_delta == pytest.approx(QUERIES * self.TEST_DELTA, rel=1e-9)
         budget = table(federation, "privacy.json")["budget"]
@@ -299,7 +274,7 @@ class TestStable:
         federation.coordinator.queue.stop("first")
         run = federation.work()
         assert (run.state, run.progress.void) == (RunState.STOPPED, 1), run.reason
-        assert charges(federation) == [[EntryState.COMMITTED, EntryState.FORFEITED]] * 3
+        assert federation.charges() == [[EntryState.COMMITTED, EntryState.FORFEITED]] * 3
         assert self.spent(federation) == [8.0] * 3
         assert run.progress.tests_delta == pytest.approx(8 * self.TEST_DELTA, rel=1e-9)
         federation.coordinator.close()
@@ -342,5 +317,5 @@ class TestStable:
         assert run.state is RunState.FAILED
         assert f"{NAMES[1]} [PF-321]" in run.reason
         assert not any(one.asked for one in federation.hospitals.values())
-        assert charges(federation) == [[]] * 3
+        assert federation.charges() == [[]] * 3
         federation.coordinator.close()

@@ -12,13 +12,12 @@ from sqlalchemy import delete
 
 from coordinator.database.federation_schema import AnswerRow
 from coordinator.runs.queue import RunState
-from coordinator.runs.request import RunRequest, source_of
+from coordinator.runs.request import RunRequest
 from coordinator.runs.run_price import RunPrice, price_line, price_of_run
 from pate_fed.prices import run_price
 from pate_fed.report import read_run
-from protocols.suites import DEFAULT_SUITE
-from tests.support.deployed import LABEL
-from tests.support.rules import run_settings, with_other
+from tests.support.asking import drafted_run
+from tests.support.rules import with_other
 from tests.support.worked import Worked
 
 FIRST, ALL = 12, 20
@@ -36,18 +35,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worked]:
 
 
 def draft(federation: Worked, queries: int, **changed: Any) -> RunRequest:
-    chosen: dict[str, Any] = {
-        "suite": DEFAULT_SUITE,
-        "mechanism": "gnmax",
-        "sigma2": 3.0,
-        "epsilon": 100.0,
-        "batch_size": 4,
-        **changed,
-    }
-    settings = run_settings(data=source_of("public.csv", LABEL), queries=queries, **chosen)
-    return federation.coordinator.draft(
-        "second", federation.task, settings, source="public.csv", select="all"
-    )
+    chosen = {"queries": queries, "batch_size": 4, "select": "all", **changed}
+    return drafted_run(federation.coordinator, "second", federation.task, **chosen)
 
 
 def quote(federation: Worked, request: RunRequest) -> RunPrice:

@@ -7,7 +7,7 @@ import json
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,20 +57,7 @@ from protocols.transcript_verifier import verify_transcript
 from tests.support.deployed import CLASSES, LABEL, NAMES, true_class
 from tests.support.invariants import messages_in
 from tests.support.markers import sampled
-from tests.support.worked import QUERIES, KilledError, Worked
-
-
-@pytest.fixture
-def federation(tmp_path: Path) -> Iterator[Worked]:
-    made = Worked(tmp_path)
-    yield made
-    made.coordinator.close()
-
-
-def labels(federation: Worked, name: str = "first") -> dict[int, str]:
-    folder = federation.coordinator.home.results(name)
-    with (folder / "labels.csv").open() as file:
-        return {int(row["query_id"]): row["label"] for row in csv.DictReader(file)}
+from tests.support.worked import QUERIES, KilledError, Worked, die_at
 
 
 def privacy_of(federation: Worked, name: str = "first") -> dict[str, Any]:
@@ -79,22 +66,14 @@ def privacy_of(federation: Worked, name: str = "first") -> dict[str, Any]:
     return found
 
 
-def charges(federation: Worked) -> list[list[EntryState]]:
-    """What became of every charge, by hospital."""
-    return [
-        [entry.state for entry in one.ledger.load().entries]
-        for one in federation.hospitals.values()
-    ]
-
-
 def require_sound(federation: Worked, *, answered: int = QUERIES) -> None:
     """So many labels are there, each is right, and every query was voted on once."""
     truth = true_class(federation.task.inputs)
-    assert len(labels(federation)) == answered
-    assert labels(federation) == {index: CLASSES[truth[index]] for index in labels(federation)}
+    assert len(federation.labels()) == answered
+    assert federation.labels() == {index: CLASSES[truth[index]] for index in federation.labels()}
     for one in federation.hospitals.values():
         assert set(Counter(one.asked).values()) <= {1}
-        assert set(labels(federation)) <= set(one.asked)
+        assert set(federation.labels()) <= set(one.asked)
 
 
 @pytest.mark.usefixtures("pictures")
@@ -104,7 +83,7 @@ def test_a_run_goes_from_the_queue_to_its_directory(federation: Worked) -> None:
     assert (run.state, run.reason) == (RunState.DONE, "")
     assert run.progress.answered == QUERIES
     require_sound(federation)
-    assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
+    assert federation.charges() == [[EntryState.COMMITTED] * 3] * 3
     folder = federation.coordinator.home.results("first")
     metrics = json.loads((folder / "metrics.json").read_text())
     privacy = json.loads((folder / "privacy.json").read_text())
@@ -158,7 +137,7 @@ def test_results_that_a_killed_life_left_half_written_are_written_anew(
     run = federation.work()
     assert (run.state, run.reason) == (RunState.DONE, "")
     require_sound(federation)
-    assert len(labels(federation)) == QUERIES
+    assert len(federation.labels()) == QUERIES
     assert not left.exists()
     again = place.stat()
     federation.work()
@@ -384,8 +363,8 @@ def test_a_hospital_that_pauses_between_batches_is_waited_for_at_nobodys_charge(
     assert len(said) >= 100
     assert (run.state, run.progress.answered) == (RunState.DONE, QUERIES)
     assert run.progress.void == 0
-    assert charges(federation) == [[EntryState.COMMITTED] * 3] * 3
-    assert len(labels(federation)) == QUERIES
+    assert federation.charges() == [[EntryState.COMMITTED] * 3] * 3
+    assert len(federation.labels()) == QUERIES
 
 
 def test_a_hospital_that_pauses_is_waited_for_over_a_restart_and_at_no_charge(
@@ -400,10 +379,10 @@ def test_a_hospital_that_pauses_is_waited_for_over_a_restart_and_at_no_charge(
     federation.on_wait = die
     with pytest.raises(KilledError):
         federation.work()
-    before = charges(federation)
+    before = federation.charges()
     with pytest.raises(KilledError):
         federation.work()
-    assert charges(federation) == before
+    assert federation.charges() == before
     pause_hospital(federation, 0, paused=False)
     run = federation.work()
     assert (run.state, run.progress.answered) == (RunState.DONE, QUERIES)
@@ -461,7 +440,7 @@ def test_a_run_whose_hospital_stays_paused_rests_once_its_patience_is_over(
     run = federation.work()
     assert run.state is RunState.PAUSED
     assert f"{NAMES[0]} [PF-323]" in run.reason
-    assert [len(one) for one in charges(federation)] == [1, 1, 1]
+    assert [len(one) for one in federation.charges()] == [1, 1, 1]
     pause_hospital(federation, 0, paused=False)
     federation.coordinator.queue.resume("first")
     run = federation.work()
@@ -519,7 +498,7 @@ def test_a_run_in_which_a_hospital_was_restarted_is_set_up_anew_and_ends_whole(
     run = federation.work()
     assert (run.state, run.reason, run.progress.answered) == (RunState.DONE, "", 12)
     assert run.progress.void == 0
-    for states in charges(federation):  # who never heard how its last batch ended was told
+    for states in federation.charges():  # who never heard how its last batch ended was told
         assert states == [EntryState.COMMITTED] * 3
     folder = federation.coordinator.home.results("first")
     warnings = json.loads((folder / "metrics.json").read_text())["warnings"]
@@ -551,7 +530,7 @@ def test_a_hospital_that_never_stays_up_ends_a_run_at_nobodys_charge(federation:
     assert run.state is RunState.FAILED  # nothing was labelled
     assert f"{NAMES[1]} (fingerprint " in run.reason
     assert run.progress.void == MOST_LOST < MOST_FRUITLESS
-    for states in charges(federation):
+    for states in federation.charges():
         assert set(states) <= {EntryState.CANCELLED, EntryState.RETURNED}
 
 
@@ -567,7 +546,7 @@ def test_a_queued_run_above_its_budget_is_refused_before_anybody_is_asked(
     federation.on_exchange = lambda number: pytest.fail("a hospital was asked")
     run = federation.work()
     assert (run.state, "PF-131" in run.reason) == (RunState.FAILED, True)
-    assert charges(federation) == [[]] * 3
+    assert federation.charges() == [[]] * 3
 
 
 def test_a_run_has_no_cap_on_answers(federation: Worked) -> None:
@@ -678,7 +657,7 @@ def test_a_stopped_run_whose_hospital_is_gone_for_good_ends_with_what_it_gave(
     federation.coordinator.queue.stop("first")
     run = federation.work()
     assert run.state is RunState.STOPPED
-    assert run.progress.answered == len(labels(federation)) == 4
+    assert run.progress.answered == len(federation.labels()) == 4
 
 
 def test_a_stopped_run_draws_no_noise_for_a_batch_that_an_earlier_life_left_open(
@@ -696,7 +675,7 @@ def test_a_stopped_run_draws_no_noise_for_a_batch_that_an_earlier_life_left_open
     run = federation.work()
     assert (run.state, run.progress.void) == (RunState.STOPPED, 1)
     assert (run.progress.answered, run.progress.epsilon > 0) == (0, True)
-    assert charges(federation) == [[EntryState.FORFEITED]] * 3
+    assert federation.charges() == [[EntryState.FORFEITED]] * 3
 
 
 def test_a_hospital_that_joins_after_a_run_was_asked_for_never_hears_of_it(
@@ -761,20 +740,8 @@ def test_a_hospital_that_is_put_out_under_way_ends_the_run(federation: Worked) -
     federation.work()
     run = federation.work()
     assert (run.state, "South" in run.reason) == (RunState.FAILED, True)
-    assert len(labels(federation)) == 4
+    assert len(federation.labels()) == 4
     assert all(len(one.asked) == 4 for one in federation.hospitals.values())
-
-
-def die_at(fatal: BatchStage, *, passes: int = 1) -> Callable[[BatchStage], None]:
-    """Die where a stage is passed for the so many-th time."""
-    passed = Counter[BatchStage]()
-
-    def die(stage: BatchStage) -> None:
-        passed[stage] += 1
-        if stage is fatal and passed[stage] >= passes:
-            raise KilledError
-
-    return die
 
 
 @pytest.mark.slow
@@ -811,12 +778,12 @@ def test_a_kill_loses_no_charge_doubles_none_and_asks_nothing_twice(
     federation.on_stage = die_at(stage)
     with pytest.raises(KilledError):
         federation.work()
-    before = charges(federation)
+    before = federation.charges()
     federation.on_stage = lambda passed: None
     run = federation.work()
     assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
     require_sound(federation)
-    after = charges(federation)
+    after = federation.charges()
     assert after == [[EntryState.COMMITTED] * 3] * len(names)
     federation.coordinator.close()
     assert all(len(first) <= len(second) for first, second in zip(before, after, strict=True))
@@ -855,7 +822,7 @@ def test_what_was_answered_once_is_answered_from_the_store(federation: Worked) -
     """The second run asks nobody: same labels, no exchange, no charge, whatever its noise."""
     federation.ask()
     federation.work()
-    before = charges(federation), ledgers(federation)
+    before = federation.charges(), ledgers(federation)
 
     def nobody_is_asked(number: int) -> None:
         raise AssertionError(number)
@@ -865,8 +832,8 @@ def test_what_was_answered_once_is_answered_from_the_store(federation: Worked) -
     federation.ask("second", sigma2=5.0, batch_size=3)
     run = federation.work("second")
     assert (run.state, run.reason) == (RunState.DONE, "")
-    assert labels(federation, "second") == labels(federation)
-    assert (charges(federation), ledgers(federation)) == before
+    assert federation.labels("second") == federation.labels()
+    assert (federation.charges(), ledgers(federation)) == before
     names = ("from_store", "asked", "answered", "batches", "exchanges", "epsilon")
     assert [getattr(run.progress, name) for name in names] == [QUERIES, QUERIES, QUERIES, 0, 0, 0.0]
     folder = federation.coordinator.home.results("second")
@@ -896,13 +863,13 @@ def test_a_run_asks_only_what_no_earlier_run_asked(federation: Worked) -> None:
     run = federation.work("second")
     assert run.state is RunState.DONE, run.reason
     assert run.progress.void == 0
-    known = labels(federation)
-    assert labels(federation, "second").items() > known.items()
+    known = federation.labels()
+    assert federation.labels("second").items() > known.items()
     folder = federation.coordinator.home.results("second")
     with (folder / "labels.csv").open() as file:
         drawn = {int(row["query_id"]): row["drawn_in"] for row in csv.DictReader(file)}
     assert drawn == {
-        index: "first" if index in known else "" for index in labels(federation, "second")
+        index: "first" if index in known else "" for index in federation.labels("second")
     }
     for one in federation.hospitals.values():
         assert set(Counter(one.asked).values()) == {1}
@@ -965,14 +932,14 @@ def test_a_run_without_an_answer_says_so_and_a_later_student_learns_from_its_que
     assert privacy_of(federation)["views"]["public"]["epsilon"] is not None
     told = (federation.coordinator.home.results("first") / "report.html").read_text("utf-8")
     assert "Test the student" not in told
-    refused = set(labels(federation))
+    refused = set(federation.labels())
     federation.ask("second", select="all", queries=None)
     run = federation.work("second")
     assert (run.state, run.reason) == (RunState.DONE, "")
     [lesson] = lessons
     np.testing.assert_array_equal(lesson.pool.features, federation.task.inputs)
     known = set(lesson.indices.tolist())
-    assert known == {at for at, label in labels(federation, "second").items() if label}
+    assert known == {at for at, label in federation.labels("second").items() if label}
     assert len(refused) == 5
     assert refused == set(range(len(lesson.pool))) - known
 
@@ -989,7 +956,7 @@ def test_no_answer_is_an_answer_that_is_not_asked_for_again(federation: Worked) 
     federation.away.update(federation.hospitals)
     run = federation.work("second")
     assert (run.state, run.progress.refused) == (RunState.DONE, QUERIES)
-    assert set(labels(federation, "second").values()) == {""}
+    assert set(federation.labels("second").values()) == {""}
     assert ledgers(federation) == before
 
 
@@ -1066,7 +1033,7 @@ def test_hospitals_that_were_given_two_tasks_of_one_pool_never_vote_together(
     assert (run.state, "PF-314" in run.reason) == (RunState.WAITING, True)
     assert NAMES[told_otherwise] not in run.reason
     assert not any(one.asked for one in everybody)
-    assert charges(federation) == [[]] * 3
+    assert federation.charges() == [[]] * 3
 
 
 def test_a_run_without_a_task_is_none_for_a_hospital_that_keeps_one(
@@ -1126,7 +1093,7 @@ def test_a_run_that_has_expired_ends_and_spends_nothing_more(
     assert run.reason.startswith("PF-447: ")
     assert "expired" in run.reason
     assert run.progress.void == 0
-    assert charges(federation) == [[EntryState.COMMITTED] * batches] * 3
+    assert federation.charges() == [[EntryState.COMMITTED] * batches] * 3
     assert [list(one.asked) for one in federation.hospitals.values()] == before
     if batches:
         folder = federation.coordinator.home.results("first")
@@ -1148,7 +1115,7 @@ def test_a_plan_that_never_left_is_void_when_its_run_has_expired(federation: Wor
     run = federation.work()
     assert run.state is RunState.FAILED
     assert (run.reason[:6], run.progress.void) == ("PF-447", 1)
-    assert charges(federation) == [[]] * 3
+    assert federation.charges() == [[]] * 3
     assert not any(one.asked for one in federation.hospitals.values())
 
 
@@ -1199,7 +1166,7 @@ def test_yesterdays_database_draws_nothing_twice_and_says_why_its_run_ended(
     assert (run.state, run.progress.answered) == (RunState.INCOMPLETE, 4)
     assert "PF-317" in run.reason  # hospitals know what they gave
     assert [list(one.asked) for one in federation.hospitals.values()] == asked
-    assert len(labels(federation)) == 4
+    assert len(federation.labels()) == 4
     for one in federation.hospitals.values():
         assert set(Counter(one.asked).values()) == {1}
     federation.coordinator.close()
@@ -1294,7 +1261,7 @@ def test_queries_that_a_hospital_refuses_are_skipped_and_listed_and_the_rest_is_
     assert (run.state, run.progress.void) == (RunState.INCOMPLETE, 0)
     assert run.reason.startswith("3 ")
     assert NAMES[1] in run.reason
-    assert set(labels(federation)) == set(asked) - set(burnt)
+    assert set(federation.labels()) == set(asked) - set(burnt)
     _, found = federation.coordinator.queries("first")
     refused = {one.query_id: one.refused_by for one in found if one.state is QueryState.REFUSED}
     assert refused == dict.fromkeys(sorted(burnt), (NAMES[1],))
@@ -1309,7 +1276,7 @@ def test_queries_that_a_hospital_refuses_are_skipped_and_listed_and_the_rest_is_
     federation.ask("second")
     again = federation.work("second")
     assert again.state is RunState.INCOMPLETE
-    assert [len(states) for states in charges(federation)] == [3, 3, 3]
+    assert [len(states) for states in federation.charges()] == [3, 3, 3]
 
 
 def test_a_query_that_is_open_in_another_federation_is_tried_once_more_in_the_end(
@@ -1336,7 +1303,7 @@ def test_a_run_of_which_everything_is_refused_fails_and_costs_nothing(federation
     run = federation.work()
     assert run.state is RunState.FAILED
     assert run.reason.startswith(f"{QUERIES} ")
-    assert charges(federation) == [[], [], []]
+    assert federation.charges() == [[], [], []]
 
 
 def test_what_a_void_batch_lost_is_listed(federation: Worked) -> None:
@@ -1388,7 +1355,7 @@ def test_a_coordinator_that_dies_while_it_closes_a_lost_setup_goes_on(
         federation.work()
     run = federation.work()
     assert (run.state, run.progress.answered) == (RunState.DONE, QUERIES)
-    for states in charges(federation):
+    for states in federation.charges():
         assert states == [EntryState.COMMITTED] * 3
     federation.coordinator.close()
 
@@ -1459,11 +1426,11 @@ def test_hospitals_hear_in_the_next_run_how_the_last_batch_of_this_one_ended(
     while (run := federation.work()).state is RunState.RUNNING:
         pass
     assert run.state is state
-    assert [states.count(EntryState.RESERVED) for states in charges(federation)] == missed
+    assert [states.count(EntryState.RESERVED) for states in federation.charges()] == missed
     federation.on_stage = lambda stage: None
     federation.ask("second", select="all", queries=None)
     assert federation.work("second").state in (RunState.DONE, RunState.INCOMPLETE)
-    for place, states in enumerate(charges(federation)):
+    for place, states in enumerate(federation.charges()):
         kept = EntryState.RESERVED if place in late else EntryState.COMMITTED
         assert states[0] is kept
         assert set(states[1:]) <= {EntryState.COMMITTED}

@@ -30,7 +30,7 @@ from party.site.site import Site
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import OK, KeptChild
 from protocols.fingerprint_words import spoken
-from tests.support.loopback_home import environment, free_ports, make_home
+from tests.support.loopback_home import environment, free_ports, is_open, make_home
 
 PATIENCE_S = 300.0
 
@@ -109,11 +109,6 @@ def send(home: FederationHome, content: bytes, *, over_tls: bool) -> None:
         speaking.sendall(content)
         while speaking.recv(4096):
             pass
-
-
-def is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return not probe.connect_ex(("127.0.0.1", port))
 
 
 @pytest.mark.slow

@@ -25,13 +25,6 @@ ONE = NAMES[1]
 
 
 @pytest.fixture
-def federation(tmp_path: Path) -> Iterator[Worked]:
-    made = Worked(tmp_path)
-    yield made
-    made.coordinator.close()
-
-
-@pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Coordinator]:
     with opened(tmp_path / "federation") as coordinator:
         add_hospitals(coordinator, "North", "South", "West")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -17,13 +16,11 @@ from coordinator.federation.certificates import SERVER_LIFETIME
 from coordinator.federation.home import FederationHome, utc_now
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState
-from coordinator.runs.request import source_of
 from coordinator.service import Service
 from party.errors import JoinError
 from party.site.joining import CoordinatorDoor
 from party.site.site import Site
 from pate_fed.data.new_task import make_task
-from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.deployed import (
     CLASSES,
@@ -32,9 +29,9 @@ from tests.support.deployed import (
     environment,
     write_public_table,
 )
-from tests.support.loopback_home import make_home
+from tests.support.loopback_home import is_open, make_home
 from tests.support.process_federation import enroll
-from tests.support.rules import run_settings
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -84,19 +81,11 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
         enroll(coordinator, site)
     queries = write_public_table(tmp_path / "public.csv")
     task = make_task(queries, label=LABEL, classes=CLASSES)
-    settings = run_settings(
-        data=source_of("public.csv", LABEL),
-        suite=DEFAULT_SUITE,
-        queries=4,
-        mechanism="gnmax",
-        sigma2=3.0,
-        epsilon=100.0,
-    )
-    asked_run(coordinator, "first", task, settings, source="public.csv")
+    asked_run(coordinator, "first", task, queries=4)
     service = Service(coordinator)
     service.start()
     try:
-        wait_until_open(home.settings.port)
+        wait_for(lambda: is_open(home.settings.port))
         with closing(CoordinatorDoor(sites[0].membership(), clock=time.time)) as door:
             with pytest.raises(JoinError) as caught:
                 door.membership()
@@ -125,13 +114,3 @@ def wait_until_waiting(coordinator: Coordinator, name: str) -> Run:
         assert time.monotonic() < deadline, run.state
         time.sleep(0.1)
     return run
-
-
-def wait_until_open(port: int) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if not probe.connect_ex(("127.0.0.1", port)):
-                return
-        time.sleep(0.1)
-    raise AssertionError(port)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -26,7 +25,8 @@ from party.site.joining import CoordinatorDoor
 from party.site.site import Site
 from protocols.fingerprint_words import spoken
 from protocols.invitation import Invitation
-from tests.support.loopback_home import environment, free_ports, make_home
+from tests.support.loopback_home import environment, free_ports, is_open, launched, make_home
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -65,14 +65,8 @@ class Served:
     def start_node(self, site: Site) -> subprocess.Popen[bytes]:
         """A SuperNode as the hospital's service starts it."""
         command = supernode_command(site.membership(), port=free_ports(1)[0])
-        with site.path("log", "supernode").open("ab") as log:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=environment(site.folder),
-            )
+        log = site.path("log", "supernode")
+        return launched(command, log, variables=environment(site.folder))
 
     def online(self) -> list[NodeAtLink]:
         return [node for node in self.coordinator.superlink().nodes() if node.status == "online"]
@@ -240,30 +234,21 @@ def test_a_stock_flwr_run_from_a_hospital_starts_nothing(served: Served, tmp_pat
         assert started.returncode == 0, started.stdout + started.stderr
 
 
-def is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return not probe.connect_ex(("127.0.0.1", port))
-
-
 @contextmanager
 def stock_superlink(served: Served, folder: Path) -> Iterator[int]:
     """Flower's own SuperLink, with our certificate and options; gives its port."""
     port = free_ports(1)[0]
     options = arguments(served.home, port=port, database=folder / "stock.db")
     program = Path(sys.executable).with_name("flower-superlink")
-    with (folder / "stock.log").open("wb") as log:
-        process = subprocess.Popen(
-            [program, *options[1:]],
-            stdout=log,
-            stderr=log,
-            env=environment(folder),
-        )
+    log = folder / "stock.log"
+    process = launched([program, *options[1:]], log, variables=environment(folder))
+
+    def is_served() -> bool:
+        assert process.poll() is None, log.read_text()
+        return is_open(port)
+
     try:
-        deadline = time.monotonic() + GIVES_UP_S
-        while not is_open(port):
-            assert process.poll() is None, (folder / "stock.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        wait_for(is_served, seconds=GIVES_UP_S)
         yield port
     finally:
         process.terminate()

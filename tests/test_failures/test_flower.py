@@ -16,15 +16,12 @@ import pytest
 from numpy.typing import NDArray
 
 from coordinator.runs.queue import ENDED, RunState
-from coordinator.runs.request import source_of
 from coordinator.service import EXCHANGE_S
 from pate_fed.accounting import EntryState
 from pate_fed.queries import QueryBatch
-from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
-from tests.support.deployed import LABEL, Deployed, deployed
+from tests.support.deployed import Deployed, deployed
 from tests.support.invariants import require_sound
-from tests.support.rules import run_settings
 
 pytestmark = pytest.mark.slow
 
@@ -34,19 +31,9 @@ OVER = tuple(state.value for state in ENDED)
 
 def ask(federation: Deployed, *, patience_s: float) -> None:
     """Queue a run of two batches."""
-    settings = run_settings(
-        data=source_of("public.csv", LABEL),
-        suite=DEFAULT_SUITE,
-        queries=QUERIES,
-        batch_size=3,
-        mechanism="gnmax",
-        sigma2=3.0,
-        epsilon=100.0,
-    )
     coordinator = federation.coordinator
-    asked_run(
-        coordinator, "first", federation.task, settings, source="public.csv", patience_s=patience_s
-    )
+    chosen = {"queries": QUERIES, "batch_size": 3, "patience_s": patience_s}
+    asked_run(coordinator, "first", federation.task, **chosen)
     coordinator.close()
 
 

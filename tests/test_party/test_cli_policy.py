@@ -25,7 +25,6 @@ __all__ = ["pate_party"]
 
 @pytest.fixture
 def joined(tmp_path: Path) -> Path:
-    """A hospital's folder."""
     return make_site(tmp_path / "site").folder
 
 

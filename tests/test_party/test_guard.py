@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -30,23 +26,16 @@ from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.terms import BatchTerms
 from pate_fed.votes import TeacherWeights
 from protocols import wire
-from protocols.messages import Refusal
 from protocols.rounds import ANY_SET, PartyState, PlanClaim, SetBound
 from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.values import encode_value
-from tests.support.federation import TEACHERS, Federation, messages, ready_federation
+from tests.support.extreme_terms import priced_in_a_child
+from tests.support.federation import TEACHERS, Federation, ready_federation, refusal_of
 from tests.support.markers import sampled
 from tests.support.stores import journal_in_memory
 
 OTHER_POOL = bytes(32)
 EVEN = TeacherWeights.equal(TEACHERS)
-
-
-def refusal_of(answer: bytes) -> str:
-    """The code of an answer that is a refusal and nothing else."""
-    [message] = messages(answer)
-    assert isinstance(message, Refusal)
-    return message.reason
 
 
 def no_party_acted(federation: Federation) -> bool:
@@ -654,15 +643,7 @@ class TestBatch:
 @pytest.mark.slow
 def test_no_terms_keep_a_review_busy_or_take_all_memory() -> None:
     """A child with limits of both: a coordinator may offer any terms, and as often as it likes."""
-    child = subprocess.run(
-        [sys.executable, "-m", "tests.support.extreme_terms", "review", ""],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-    )
-    assert child.returncode == 0, f"{child.stdout[-300:]}\n{child.stderr[-1_500:]}"
-    cases = [json.loads(line) for line in child.stdout.splitlines()]
+    cases = priced_in_a_child("review", "")
     reasons = {case["found"]["review"] for case in cases}
     assert len(cases) > 100
     assert {"", Reason.BUDGET} <= reasons <= {"", Reason.BUDGET, Reason.PRICING}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,7 @@ from tests.support.page_hospital import (
     asks_about_each_run,
     recorded,
 )
+from tests.support.waiting import wait_for
 from tests.test_party.test_cli import PateParty, error_code, pate_party
 from tests.test_party.test_service import Running, stack
 
@@ -375,7 +376,7 @@ class TestDecisions:
     ) -> None:
         digest = asked(hospitals, name="approved")
         assert owner.post("approve", digest=digest, reason="").status_code == 303
-        _wait(lambda: "An approval is in work" not in owner.get("").text)
+        wait_for(lambda: "An approval is in work" not in owner.get("").text, seconds=300)
         with records_of(hospitals.sites[0]) as records:
             found = records.find(digest)
         assert (found.state, found.decided_by) == (ApprovalState.APPROVED, "M. Curie")
@@ -391,7 +392,7 @@ class TestDecisions:
 
         monkeypatch.setattr("party.site.training.ready_teachers", fail)
         owner.post("approve", digest=digest, reason="")
-        _wait(lambda: "Nothing was approved." in owner.get("").text)
+        wait_for(lambda: "Nothing was approved." in owner.get("").text, seconds=300)
         assert "p17" not in owner.get("").text
         with records_of(hospitals.sites[0]) as records:
             assert records.find(digest).state is ApprovalState.PENDING
@@ -433,10 +434,3 @@ def _decide_run(site: Site, decision: str) -> str:
                 )
                 return one.digest.hex()
     raise AssertionError("no run waits")
-
-
-def _wait(is_over: Callable[[], bool], *, seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not is_over():
-        assert time.monotonic() < end
-        time.sleep(0.3)

@@ -17,16 +17,13 @@ import pytest
 from coordinator.operator import Coordinator
 from coordinator.people.people import Role
 from coordinator.runs.queue import Run, RunState
-from coordinator.runs.request import source_of
 from coordinator.runs.worker import RunWorker
 from coordinator.runs.worker_resources import WorkerResources
 from party.site.people_decisions import ApprovalState, Subject
-from protocols.suites import DEFAULT_SUITE
 from tests.support.asking import asked_run
 from tests.support.chromium import chromium, complaints, faults_in
 from tests.support.console import add_hospitals, opened, served
 from tests.support.hospital_services import TEACHERS, Hospitals, make_hospitals, records_of
-from tests.support.rules import run_settings
 from tests.support.worked import LocalTransport
 from tests.test_party.test_service import Running
 
@@ -76,18 +73,9 @@ def offered(folder: Path) -> Iterator[tuple[Coordinator, Hospitals, Callable[[],
             clock=time.time,
             wait=lambda _: None,
         )
-        settings = run_settings(
-            data=source_of("public.csv", hospitals.task.label),
-            queries=12,
-            batch_size=4,
-            mechanism="gnmax",
-            sigma2=4.0,
-            form="additive",
-            suite=DEFAULT_SUITE,
-            epsilon=5.0,
-            purpose=PURPOSE,
-        )
-        asked_run(coordinator, "lung-2", hospitals.task, settings, source="public.csv")
+        chosen = {"queries": 12, "batch_size": 4, "sigma2": 4.0, "epsilon": 5.0}
+        named = {"form": "additive", "purpose": PURPOSE}
+        asked_run(coordinator, "lung-2", hospitals.task, **chosen, **named)
 
         def offer() -> Run:
             parties = coordinator.enrollment.parties

@@ -39,7 +39,8 @@ from tests.support.hospital_services import (
     ledger_of,
     make_hospitals,
 )
-from tests.support.loopback_home import free_ports, installed
+from tests.support.loopback_home import free_ports, installed, launched
+from tests.support.waiting import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 BOOT_S = 240.0
@@ -50,13 +51,6 @@ pytestmark = [
     # Flower's, when it packs the stub.
     pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning"),
 ]
-
-
-def wait_for(what: Callable[[], bool], *, seconds: float = BOOT_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.2)
 
 
 class Deployed:
@@ -95,15 +89,8 @@ class Deployed:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
         }
-        with (self.folder / log).open("ab") as output:
-            return subprocess.Popen(
-                [sys.executable, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                env=environment,
-                cwd=self.folder,
-            )
+        command, log_file = [sys.executable, *arguments], self.folder / log
+        return launched(command, log_file, variables=environment, cwd=self.folder)
 
     def start_site(self, place: int) -> subprocess.Popen[bytes]:
         site = self.hospitals.sites[place]
@@ -112,12 +99,12 @@ class Deployed:
         )
 
     def open(self) -> None:
-        wait_for(self.is_up)
+        wait_for(self.is_up, seconds=BOOT_S)
         self.enroll()
         for site in self.hospitals.sites:
             decide_budget(site)
         self.processes = [self.start_site(place) for place in range(3)]
-        wait_for(lambda: self.online() == 3)
+        wait_for(lambda: self.online() == 3, seconds=BOOT_S)
 
     def enroll(self) -> None:
         """Make all hospitals members: none answers before the coordinator told it so."""
@@ -154,9 +141,9 @@ class Deployed:
 
     def restart(self, place: int) -> None:
         # Its SuperNode ends with it, and says good-bye: it may come back at once.
-        wait_for(lambda: self.online() == 2)
+        wait_for(lambda: self.online() == 2, seconds=BOOT_S)
         self.processes[place] = self.start_site(place)
-        wait_for(lambda: self.online() == 3)
+        wait_for(lambda: self.online() == 3, seconds=BOOT_S)
 
     def charged(self, place: int) -> list[str]:
         return [entry.state.value for entry in ledger_of(self.hospitals.sites[place]).entries]

@@ -30,7 +30,7 @@ from protocols import wire
 from protocols.fingerprint_words import spoken
 from tests.support.hospital_services import decide_budget
 from tests.support.hospital_site import LABEL, PATIENT, write_own_table
-from tests.support.loopback_home import environment, free_ports, installed, make_home
+from tests.support.loopback_home import environment, free_ports, installed, launched, make_home
 from tests.test_party.test_service_processes import end, wait_for
 
 pytestmark = [
@@ -83,14 +83,7 @@ class Link:
 
 
 def start(log: Path, variables: dict[str, str], *arguments: object) -> subprocess.Popen[bytes]:
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            env=variables,
-        )
+    return launched([sys.executable, "-m", *arguments], log, variables=variables)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -40,6 +39,7 @@ from tests.support.hospital_services import make_hospitals
 from tests.support.loopback_home import free_ports
 from tests.support.loopback_tls import listening
 from tests.support.markers import sampled
+from tests.support.waiting import wait_for
 
 
 class Sleeper:
@@ -263,13 +263,6 @@ def test_the_way_out_is_the_proxys_and_what_is_said_on_loopback_is_not(
             thread.join(60)
     assert not thread.is_alive()
     assert all(head.startswith(f"CONNECT {COORDINATOR} ".encode()) for head in heads), heads
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 OUTLIVES = "threading.Thread(target=time.sleep, args=(600,)).start()"

@@ -15,6 +15,7 @@ import pytest
 
 from pate_fed.nodes import KeptChild, kept_child
 from tests.support.markers import sampled
+from tests.support.waiting import wait_for
 
 NAME = "the child"
 LAST_WORDS = "import sys; sys.stdin.read(); print('the line is cut', flush=True)"
@@ -44,13 +45,6 @@ def kept(
         may_start=may_start,
         log=log,
     )
-
-
-def wait_for(what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @sampled()

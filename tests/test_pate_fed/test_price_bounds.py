@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -16,7 +12,7 @@ from pate_fed.errors import InvalidParameterError, InvalidTermsError
 from pate_fed.mechanisms.discrete_sampling import largest_draw
 from pate_fed.mechanisms.noise_shares import DistributedNoise
 from pate_fed.terms import RunTerms
-from tests.support.extreme_terms import usual_terms
+from tests.support.extreme_terms import priced_in_a_child, usual_terms
 from tests.support.markers import more
 from tests.support.query_costs import exact_label_rdp
 
@@ -28,15 +24,7 @@ _KINDS = usual_terms()
 @pytest.mark.parametrize("kind", _KINDS)
 def test_every_price_at_the_ends_of_all_ranges_fits_in_a_gigabyte(kind: str, together: int) -> None:
     """A child with a limit: a `MemoryError`, or any error without a code, ends it."""
-    child = subprocess.run(
-        [sys.executable, "-m", "tests.support.extreme_terms", kind, str(together)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-    )
-    assert child.returncode == 0, f"{child.stdout[-300:]}\n{child.stderr[-1_500:]}"
-    cases = [json.loads(line) for line in child.stdout.splitlines()]
+    cases = priced_in_a_child(kind, str(together))
     assert len(cases) > 10
     prices = [price for case in cases for price in case["found"].values()]
     assert all(one.startswith("PF-") if isinstance(one, str) else one >= 0 for one in prices)

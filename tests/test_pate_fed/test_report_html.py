@@ -16,7 +16,6 @@ import matplotlib as mpl
 import pytest
 
 from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
-from pate_fed.mechanisms import SPECS
 from pate_fed.record import Settings
 from pate_fed.record.manifest import PartitionProof, TeacherProof
 from pate_fed.report import FinishedRun, plots, render_report
@@ -273,40 +272,13 @@ def test_any_name_can_be_drawn(make_run: Callable[..., FinishedRun], name: str) 
     assert name.replace("\x00", "") in page.text.replace("\x00", "").replace("\ufffd", "")
 
 
-def test_every_number_that_matters_stands_in_the_page(make_run: Callable[..., FinishedRun]) -> None:
-    metrics, privacy = sample_metrics(), sample_privacy()
+def test_fingerprints_and_sizes_stand_in_the_page(make_run: Callable[..., FinishedRun]) -> None:
+    """What the stored rendering leaves out."""
     run = make_run()
     text = _Page(render_report(run)).words().replace("\N{NO-BREAK SPACE}", " ")
-    models = [scores["accuracy"] for scores in metrics["scores"].values()]
-    for share in (metrics["label_accuracy"], *models):
-        assert f"{100 * share:.1f} %" in text
-    assert "50 hospitals" in text
-    assert "22 of 30" in text
-    assert "500 inputs" in text
-    assert "8 without" in text
-    assert "Charged 30 of 30 queries (100.0 %)" in text
-    for epsilon in (
-        privacy["views"]["public"]["epsilon"],
-        privacy["views"]["removal"]["epsilon"],
-        privacy["per_instance"]["epsilon"],
-        privacy["budget"]["epsilon"],
-    ):
-        assert f"ε = {epsilon_text(epsilon)}" in text
-    for said in ("27.5 votes", "7.75 votes", "1e-5", "1 in 100,000", "order 7.5"):
-        assert said in text
-    for name, outcome in metrics["per_class"].items():
-        assert f"{name} {outcome['answered']} {outcome['refused']}" in text
-    for limit in [
-        *privacy["unprotected"],
-        privacy["threat_model"],
-        privacy["neighboring_definition"].rstrip("."),
-    ]:
-        assert limit in text
     for name, digest in run.digests.items():
         assert f"{name} {digest}" in text
-    for said in ("transcript_head " + "a7" * 32, "run_id " + "c0" * 32, "1.41.0"):
-        assert said in text
-    for said in ("exchanges: setup 3", "seconds: total 14.25", "1,182,340 (1.182 MB)"):
+    for said in ("transcript_head " + "a7" * 32, "run_id " + "c0" * 32, "1,182,340 (1.182 MB)"):
         assert said in text
 
 
@@ -349,13 +321,6 @@ def test_caps_on_everything_are_told(make_run: Callable[..., FinishedRun]) -> No
     assert re.search("1,029; .* 25 ", text)
 
 
-def test_hospitals_that_are_alike_take_one_sentence(make_run: Callable[..., FinishedRun]) -> None:
-    page = render_report(make_run())
-    text = _Page(page).words().replace("\N{NO-BREAK SPACE}", " ")
-    assert "All 50 hospitals" in text
-    assert "party-07" not in page
-
-
 @pytest.mark.parametrize("hospitals", [3, 8, 9, 40])
 def test_hospitals_that_differ_are_listed_and_many_of_them_folded(
     make_run: Callable[..., FinishedRun], hospitals: int
@@ -383,19 +348,6 @@ def test_a_per_instance_number_above_the_formal_one_is_explained(
     privacy["per_instance"]["epsilon"] = formal * (1.01 if larger else 1.0)
     text = _Page(render_report(make_run(privacy=privacy))).words()
     assert ("rougher" in text) is larger
-
-
-def test_hospitals_that_differ_in_their_budgets_alone_share_one_number(
-    make_run: Callable[..., FinishedRun],
-) -> None:
-    privacy = sample_privacy()
-    privacy["parties"] = sample_parties(4)
-    privacy["parties"][2]["budget"] = 8.0
-    text = _Page(render_report(make_run(privacy=privacy))).words()
-    text = text.replace("\N{NO-BREAK SPACE}", " ")
-    assert "Highest cost: ε = 4.987. Budgets: ε = 5 to 8." in text
-    assert "ε = 5 to 8, " in text
-    assert "largest" not in text
 
 
 def test_the_name_of_a_hospital_stays_text(make_run: Callable[..., FinishedRun]) -> None:
@@ -427,18 +379,6 @@ MECHANISMS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_every_mechanism_says_how_a_query_became_a_label(
-    make_run: Callable[..., FinishedRun], name: str
-) -> None:
-    privacy = sample_privacy(NO_BOUND_METHOD if name == "immutable" else COMPOSED_METHOD)
-    privacy["mechanism"].update(MECHANISMS[name], name=name)
-    text = _Page(render_report(make_run(privacy=privacy))).words()
-    assert "None" not in text
-    assert "unknown" not in text
-    assert ("protects nobody" in text) is (name == "immutable")
-
-
 def test_a_mechanism_that_protects_nobody_is_not_said_to_bound_anything(
     make_run: Callable[..., FinishedRun],
 ) -> None:
@@ -450,26 +390,6 @@ def test_a_mechanism_that_protects_nobody_is_not_said_to_bound_anything(
     assert "is bounded," not in text
     assert "Charged nothing" in text
     assert page.count("protects nobody") >= 2
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        pytest.param("threshold", "agreement", id="threshold"),
-        pytest.param("confident", "agreement", id="confident"),
-        pytest.param("interactive", "contradiction", id="interactive"),
-        pytest.param("stable-laplace", "lead", id="stable"),
-    ],
-)
-def test_a_refusal_is_explained_by_the_mechanism_that_refused(
-    make_run: Callable[..., FinishedRun], name: str, reason: str
-) -> None:
-    metrics, privacy = sample_metrics(), sample_privacy()
-    metrics["queries"]["reinforced"] = 6 if name == "interactive" else 0
-    privacy["mechanism"].update(MECHANISMS[name], name=name)
-    text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert re.search(rf" 8 queries got no answer: [^.]*{reason}", text)
-    assert ("For 6 of these" in text) is (name == "interactive")
 
 
 def test_each_section_with_an_epsilon_says_the_neighbors_in_full_once(
@@ -529,17 +449,10 @@ def test_many_heads_are_folded_beside_their_explanation(
     assert 0 < text.index(heads[0]) - explained < 1000
 
 
-@pytest.mark.parametrize(("form", "votes"), [("additive", "hidden"), ("plain", "clear")])
-def test_the_first_page_says_what_left_a_hospital(
-    make_run: Callable[..., FinishedRun], form: str, votes: str
-) -> None:
-    metrics, privacy = sample_metrics(), {**sample_privacy(), "sum": form}
-    metrics["bytes"]["from_parties"] = 50 * 71_106
-    text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert re.search(rf"71\.11 kB [^,]*\b{votes}\b", text)
-    assert ("teachers agree" in text) is (form == "additive")
+def test_bytes_that_nobody_counted_have_no_average(make_run: Callable[..., FinishedRun]) -> None:
+    metrics = sample_metrics()
     metrics["bytes"]["from_parties"] = 0
-    page = render_report(make_run(metrics=metrics, privacy=privacy))
+    page = render_report(make_run(metrics=metrics))
     assert "on average: " not in page
 
 
@@ -629,57 +542,6 @@ def test_the_first_page_names_the_coordinator_that_was_trusted(
     assert "coordinator of &lt;b&gt;heart&lt;/b&gt; " in page
     assert "the coordinator of" not in render_report(run)
     assert "heart" not in render_report(public_record(named))
-
-
-def test_shares_and_their_differences_have_their_own_units(
-    make_run: Callable[..., FinishedRun],
-) -> None:
-    metrics = sample_metrics()
-    metrics["scores"]["student"]["calibration_error"] = 0.3162
-    page = _Page(render_report(make_run(metrics=metrics))).words()
-    assert " 31.6 percentage points " in page
-    assert "true class" in page  # as `metrics.json: per_class`
-
-
-def test_unknown_numbers_are_called_so(make_run: Callable[..., FinishedRun]) -> None:
-    metrics, privacy = sample_metrics(), sample_privacy()
-    metrics["label_accuracy"], metrics["scores"] = None, dict.fromkeys(metrics["scores"])
-    metrics["per_class"] = {}
-    privacy["ledger"], privacy["unprotected"] = [], []
-    privacy["views"]["public"]["epsilon"] = None
-    privacy["per_instance"]["epsilon"] = privacy["per_instance"]["order"] = None
-    text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).text
-    assert text.count("not measured") >= 7
-    assert "Nobody measured" in text
-    assert "no formal" in text
-    assert "is bounded" not in text
-    assert "None" not in text
-
-
-def test_a_run_without_refusals_says_so(make_run: Callable[..., FinishedRun]) -> None:
-    metrics, privacy = sample_metrics(), sample_privacy()
-    metrics["queries"].update(answered=30, refused=0)
-    for outcome in metrics["per_class"].values():
-        outcome["refused"] = 0
-    privacy["mechanism"].update(name="gnmax", vote_threshold=None)
-    text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert "labeled 30 of 30 queries together" in text
-    assert "Every query" in text
-    assert "GNMax. " in text
-    assert "Each got" in text
-
-
-def test_void_batches_are_explained(make_run: Callable[..., FinishedRun]) -> None:
-    metrics, privacy = sample_metrics(), sample_privacy()
-    metrics["queries"].update(void=30)
-    privacy["ledger"] += [
-        {"batch": 3, "state": "forfeited", "asked": 0, "answered": 0, "charged": 15},
-        {"batch": 4, "state": "cancelled", "asked": 0, "answered": 0, "charged": 0},
-    ]
-    text = _Page(render_report(make_run(metrics=metrics, privacy=privacy))).words()
-    assert "30 were lost" in text
-    assert "3 forfeited 0 0 15 void: " in text
-    assert "4 cancelled 0 0 0 void: " in text
 
 
 @sampled()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pate_fed.accounting.costs import COMPOSED_METHOD, NO_BOUND_METHOD
+from pate_fed.accounting.costs import NO_BOUND_METHOD
 from pate_fed.report import render_summary
 from tests.support.sample_run import (
     metrics_of,
@@ -29,21 +29,6 @@ def _render(metrics: dict[str, Any], privacy: dict[str, Any], run_dir: str = "ru
     assert max(map(cell_len, lines)) <= 80
     assert all(letter.isprintable() or letter == "\n" for letter in text)
     return text
-
-
-def test_the_summary_says_what_was_gained_and_what_it_cost() -> None:
-    text = " ".join(_render(sample_metrics(), sample_privacy()).split())
-    for said in (
-        "SIMULATED",
-        *("50 hospitals", "50 teachers", "22 of 30", "22 answered", "8 without"),
-        "student 84.2 % (95 %: 80.9 to 87.1 %), balanced 84.0 %, AUC 0.971; ",
-        *("10.7 %", "95.5 %", "67.3 %", "53.1 %", "96.6 %"),
-        *("epsilon 4.987 at delta 1e-5", COMPOSED_METHOD, "epsilon 3.457"),
-        f"neighbors {sample_privacy()['neighboring_definition']}",
-        "budget epsilon 5 at delta 1e-5",
-        "runs/a/report.html",
-    ):
-        assert said in text
 
 
 def test_a_private_number_is_never_in_the_summary() -> None:
@@ -67,35 +52,6 @@ def test_a_real_run_is_not_called_simulated() -> None:
     assert "SIMULATED" not in _render(metrics, privacy)
 
 
-def test_void_batches_and_queries_not_asked_are_told() -> None:
-    metrics, privacy = sample_metrics(), sample_privacy()
-    metrics["queries"].update(void=15, not_asked=3)
-    privacy["ledger"].append(
-        {"batch": 3, "state": "forfeited", "asked": 15, "answered": 0, "charged": 15}
-    )
-    text = " ".join(_render(metrics, privacy).split())
-    assert "3 not asked, 15 lost" in text
-    assert "void batches 3 forfeited" in text
-
-
-def test_unknown_numbers_are_called_so() -> None:
-    metrics, privacy = sample_metrics(), sample_privacy()
-    metrics["label_accuracy"] = None
-    metrics["scores"] = dict.fromkeys(metrics["scores"])
-    privacy["views"]["public"]["epsilon"] = None
-    text = _render(metrics, privacy)
-    assert "student not measured" in text
-    assert "epsilon without" in text
-    assert "None" not in text
-
-
-def test_the_coordinators_own_epsilon_is_shown_where_there_is_one() -> None:
-    privacy = sample_privacy()
-    privacy["views"]["coordinator"] = {"epsilon": 7.5, "method": "rdp"}
-    text = " ".join(_render(sample_metrics(), privacy).split())
-    assert re.search("coordinator epsilon 7.5 .* method: rdp", text)
-
-
 def test_a_second_number_stands_only_where_it_is_proved_and_names_its_method() -> None:
     privacy = sample_privacy()
     privacy["views"]["removal"]["method"] = "another way"
@@ -110,32 +66,6 @@ def test_a_mechanism_that_protects_nobody_has_neither_number_nor_budget() -> Non
     assert f"method: {NO_BOUND_METHOD}" in text
     assert "budget none" in text
     assert "epsilon 5" not in text
-
-
-def test_hospitals_that_differ_have_their_largest_number_and_all_budgets_told() -> None:
-    privacy = sample_privacy()
-    privacy["parties"] = sample_parties(6, alike=False)
-    text = " ".join(_render(sample_metrics(), privacy).split())
-    assert re.search("epsilon 4.987 .*largest at delta 1e-5", text)
-    assert "budget epsilon 3 to 8 at delta 1e-5" in text
-
-
-def test_budgets_that_differ_leave_the_number_as_it_is() -> None:
-    privacy = sample_privacy()
-    privacy["parties"] = sample_parties(4)
-    privacy["parties"][2]["budget"] = 8.0
-    text = " ".join(_render(sample_metrics(), privacy).split())
-    assert "epsilon 4.987 at delta 1e-5" in text
-    assert "budget epsilon 5 to 8 at delta 1e-5" in text
-
-
-def test_labels_that_the_student_kept_are_counted_apart() -> None:
-    metrics = sample_metrics()
-    metrics["queries"]["reinforced"] = 5
-    text = " ".join(_render(metrics, sample_privacy()).split())
-    assert re.search("8 without .* 5 of these", text)
-    metrics["queries"]["reinforced"] = 0
-    assert "of these" not in _render(metrics, sample_privacy())
 
 
 def test_a_full_screen_cuts_texts_before_it_drops_a_line() -> None:
@@ -214,13 +144,6 @@ def test_the_summary_fits_one_screen_whatever_it_says(
     shown = _render(metrics, privacy, text.replace("\x00", "") or "x")
     if warnings:
         assert "Warning" in shown or "more warning" in shown
-
-
-def test_the_summary_says_that_a_plain_sum_shows_votes() -> None:
-    metrics, privacy = sample_metrics(), {**sample_privacy(), "sum": "plain"}
-    text = " ".join(render_summary(metrics_of(metrics), privacy_of(privacy), "run").split())
-    assert "its votes" in text
-    assert "own votes" not in text
 
 
 @pytest.mark.parametrize(

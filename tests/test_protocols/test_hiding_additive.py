@@ -10,7 +10,7 @@ are broken on purpose, must be caught by the same tests.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from itertools import combinations
 
 import numpy as np
@@ -22,6 +22,7 @@ from protocols.additive import AdditiveSum
 from protocols.messages import MaskedVector
 from protocols.prg import Keystream, ctr_keystream, expand
 from protocols.ring import Ring, Words
+from tests.support.broken_streams import seven_bits, sometimes_clear
 from tests.support.chi_square import FALSE_ALARMS, independence, uniformity
 from tests.support.markers import more, sampled
 from tests.support.rounds import MemoryRun
@@ -149,29 +150,6 @@ def test_over_many_runs_no_split_of_a_sum_is_told_from_another(number: int) -> N
 
 
 # Broken streams are caught by the same tests -----------------------------------------------------
-
-
-class _Spoiled:
-    def __init__(
-        self, key: bytes, change: Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
-    ) -> None:
-        self._inner, self._change = ctr_keystream(key), change
-
-    def update_into(self, data: bytes | memoryview, buf: bytearray | memoryview) -> int:
-        size = self._inner.update_into(data, buf)
-        buf[:size] = self._change(np.frombuffer(bytes(buf[:size]), dtype=np.uint8)).tobytes()
-        return size
-
-
-def seven_bits(key: bytes) -> _Spoiled:
-    return _Spoiled(key, lambda stream: (stream & 0x7F).astype(np.uint8))
-
-
-def sometimes_clear(key: bytes) -> _Spoiled:
-    def change(stream: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        return np.where(np.arange(len(stream)) % 16 == 0, 0, stream).astype(np.uint8)
-
-    return _Spoiled(key, change)
 
 
 @sampled("honest")

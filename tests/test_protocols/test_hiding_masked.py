@@ -22,6 +22,7 @@ from protocols.prg import Keystream, ctr_keystream, expand
 from protocols.ring import Ring, Words
 from protocols.secure_sum import SecureSum
 from protocols.shamir import Shamir, elements_to_secrets, split_shares
+from tests.support.broken_streams import SpoiledStream, seven_bits, sometimes_clear
 from tests.support.cheating import Cheat
 from tests.support.chi_square import FALSE_ALARMS, independence, uniformity
 from tests.support.markers import more, sampled
@@ -184,30 +185,13 @@ def test_over_many_runs_one_party_more_than_c_is_caught() -> None:
 # Broken streams are caught by the same tests ----------------------------------------------------
 
 
-class _Spoiled:
-    """A stream that repeats a block, or loses bits."""
-
-    def __init__(
-        self, key: bytes, change: Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
-    ) -> None:
-        self._inner, self._change = ctr_keystream(key), change
-
-    def update_into(self, data: bytes | memoryview, buf: bytearray | memoryview) -> int:
-        size = self._inner.update_into(data, buf)
-        buf[:size] = self._change(np.frombuffer(bytes(buf[:size]), dtype=np.uint8)).tobytes()
-        return size
-
-
-def _sometimes_clear(stream: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return np.where(np.arange(len(stream)) % 16 == 0, 0, stream).astype(np.uint8)
-
-
 BROKEN = [
-    pytest.param(lambda key: _Spoiled(key, lambda s: s & 0x7F), id="seven bits of eight"),
-    pytest.param(lambda key: _Spoiled(key, _sometimes_clear), id="one byte of 16 in the clear"),
-    pytest.param(lambda key: _Spoiled(key, np.zeros_like), id="no stream at all"),
+    pytest.param(seven_bits, id="seven bits of eight"),
+    pytest.param(sometimes_clear, id="one byte of 16 in the clear"),
+    pytest.param(lambda key: SpoiledStream(key, np.zeros_like), id="no stream at all"),
     pytest.param(
-        lambda key: _Spoiled(key, lambda s: np.resize(s[:16], len(s))), id="one block for ever"
+        lambda key: SpoiledStream(key, lambda s: np.resize(s[:16], len(s))),
+        id="one block for ever",
     ),
 ]
 
@@ -222,8 +206,5 @@ def test_a_broken_stream_is_caught_in_one_run(keystream: Keystream) -> None:
 
 @pytest.mark.exhaustive
 def test_a_broken_stream_is_caught_over_many_runs() -> None:
-    def keystream(key: bytes) -> _Spoiled:
-        return _Spoiled(key, lambda stream: stream & 0x7F)
-
-    left = over_runs({VICTIM}, votes(VICTIM), bits=8, keystream=keystream)
+    left = over_runs({VICTIM}, votes(VICTIM), bits=8, keystream=seven_bits)
     assert min(p_values(left, votes(VICTIM)).values()) < FALSE_ALARMS

@@ -332,16 +332,14 @@ class TestWhatMayBeAsked:
             party.receive(self.ask(run, 1), now=NOW)
 
     @FORMS
-    def test_an_open_plan_is_not_asked_about(self, form: type[SecureSum], parties: int) -> None:
+    @pytest.mark.parametrize("released", [False, True])
+    def test_an_open_or_released_plan_is_not_asked_about(
+        self, form: type[SecureSum], parties: int, *, released: bool
+    ) -> None:
         run = ready_run(parties, form=form)
         run.sum([votes(seat).ravel() for seat in range(parties)])
-        self.refused(run, self.ask(run, 0))
-
-    @FORMS
-    def test_a_released_plan_is_not_asked_about(self, form: type[SecureSum], parties: int) -> None:
-        run = ready_run(parties, form=form)
-        run.sum([votes(seat).ravel() for seat in range(parties)])
-        run.settle(released=True)
+        if released:
+            run.settle(released=True)
         self.refused(run, self.ask(run, 0))
 
     def test_another_runs_plan_is_not_asked_about(self) -> None:

@@ -727,43 +727,29 @@ class TestDamage:
         for spoiled in ((certified,), (opening, certified), (opening, closing, certified, closing)):
             is_damage(run, (*before, *spoiled))
 
-    def test_digests_of_survivors_that_do_not_fit_are_an_error(self, run: MemoryRun) -> None:
+    @pytest.mark.parametrize(
+        ("kind", "reveals"), [(PlanProposed, [bytes(32)]), (ContributionsFixed, [b"", b"short"])]
+    )
+    def test_digests_that_do_not_fit_are_an_error(
+        self, run: MemoryRun, kind: Any, reveals: list[bytes]
+    ) -> None:
         serve(run, absent=(1,))
         steps = list(steps_of(run))
-        place = place_of(PlanProposed, steps)
-        signed = steps[place].contributions  # type: ignore[union-attr]
-        first = signed[0]
+        place = place_of(kind, steps)
+        kept = steps[place].contributions  # type: ignore[union-attr]
+        first = kept[0]
         for spoiled in (
-            signed[1:],
-            tuple(reversed(signed)),
-            (None, *signed[1:]),
-            (first, first, *signed[2:]),
-            (replace(first, vector=bytes(32)), *signed[1:]),
-            (replace(first, dealing=bytes(32)), *signed[1:]),
-            (replace(first, dealing=b""), *signed[1:]),
-            (replace(first, reveal=bytes(32)), *signed[1:]),
+            kept[1:],
+            tuple(reversed(kept)),
+            (None, *kept[1:]),
+            (first, first, *kept[2:]),
+            (replace(first, vector=bytes(32)), *kept[1:]),
+            (replace(first, dealing=bytes(32)), *kept[1:]),
+            (replace(first, dealing=b""), *kept[1:]),
+            *((replace(first, reveal=reveal), *kept[1:]) for reveal in reveals),
         ):
             changed = replace(steps[place], contributions=spoiled)
             is_damage(run, (*steps[:place], changed, *steps[place + 1 :]))
-
-    def test_digests_of_a_sum_that_do_not_fit_are_an_error(self, run: MemoryRun) -> None:
-        serve(run, absent=(1,))
-        steps = list(steps_of(run))
-        place = place_of(ContributionsFixed, steps)
-        added = steps[place].contributions  # type: ignore[union-attr]
-        first = added[0]
-        for spoiled in (
-            added[1:],
-            tuple(reversed(added)),
-            (replace(first, vector=bytes(32)), *added[1:]),
-            (replace(first, dealing=bytes(32)), *added[1:]),
-            (replace(first, reveal=b""), *added[1:]),
-            (replace(first, dealing=b""), *added[1:]),
-            (replace(first, reveal=b"short"), *added[1:]),
-            (None, *added[1:]),
-            (first, first, *added[2:]),
-        ):
-            is_damage(run, (*steps[:place], ContributionsFixed(spoiled), *steps[place + 1 :]))
 
     def test_the_journal_of_another_run_identity_form_or_party_is_refused(self) -> None:
         run, other = ready(), ready()

@@ -18,6 +18,7 @@ import pytest
 from protocols import transcript_verifier
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
+from protocols.messages import Verdict
 from protocols.rounds import CoordinatorRound
 from protocols.transcript import HeadsRecord, Transcript, transcript_lines
 from protocols.transcript_verifier import EXIT_BROKEN, EXIT_GOOD, main, verify_transcript
@@ -381,6 +382,21 @@ def test_a_transcript_with_verdicts_is_good() -> None:
 def with_row(place: int, row: Row) -> Lines:
     changed = json.dumps(row, sort_keys=True)
     return [*MASKED_LINES[:place], changed, *MASKED_LINES[place + 1 :]]
+
+
+def signed_by(seat: int, digest: str) -> Row:
+    """What a party would sign of a digest, as a line has it."""
+    identity = MASKED.identities[MASKED.coordinator.seats[seat]]
+    signature = identity.sign(purpose=Verdict.PURPOSE, digest=bytes.fromhex(digest))
+    return {"sender": SEATS[seat], "digest": digest, "signature": signature.hex()}
+
+
+@pytest.mark.parametrize("place", VERDICTS, ids=["all", "four", "closed"])
+def test_a_signature_over_something_else_is_no_verdict(place: int) -> None:
+    row = json.loads(MASKED_LINES[place])
+    for digest in ("ab" * 32, json.loads(MASKED_LINES[place - 1])["digest"]):
+        listed = [*row["signatures"][:3], signed_by(4, digest)]
+        assert first_bad_line(with_row(place, {**row, "signatures": listed})) == place + 1
 
 
 @pytest.mark.parametrize("place", VERDICTS, ids=["all", "four", "closed"])
