@@ -598,6 +598,40 @@ def collect(run: MemoryRun, vectors: Sequence[Vector]) -> None:
         run.to_coordinator("y", fp, list(run.parties[fp].contribute(vector)))
 
 
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        pytest.param(
+            lambda b: {"dealings": (*b.dealings, b.dealings[0])},
+            UnexpectedMessageError,
+            id="one dealing more",
+        ),
+        pytest.param(
+            lambda b: {"envelopes": (*b.envelopes, b.envelopes[0])},
+            UnexpectedMessageError,
+            id="one envelope more",
+        ),
+        pytest.param(
+            lambda b: {"dealings": (b"junk", *b.dealings[1:])}, MalformedMessageError, id="junk"
+        ),
+    ],
+)
+def test_shares_that_the_coordinator_must_not_relay_stop_the_holder(
+    spoil: Callable[[ShareBundle], dict[str, Any]], error: type[ProtocolError]
+) -> None:
+    run, vectors = ready(), vectors_of(N)
+    collect(run, vectors)
+    holder = run.coordinator.seats[0]
+    run.agree(run.coordinator.batch.propose())
+    told = run.coordinator.batch.certify()
+    bundle = wire.expect(wire.decode(told[holder][1]), ShareBundle)
+    told[holder][1] = wire.contain(dataclasses.replace(bundle, **spoil(bundle)))
+    with pytest.raises(error) as caught:
+        run.show(told)
+    assert getattr(caught.value, "peer", "") in ("coordinator", "")
+    assert run.parties[holder].state is PartyState.STOPPED
+
+
 # A dealer that cheats --------------------------------------------------------------------------
 
 
