@@ -147,5 +147,5 @@ def _checked_integers(values: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     raw = np.asarray(values)
     # An empty list has no type of its own.
     if raw.size and not np.issubdtype(raw.dtype, np.integer):
-        raise InvalidParameterError("labels and outcomes must be integers", raw.dtype)
+        raise InvalidParameterError("labels and outcomes must be integers", str(raw.dtype))
     return np.array(raw, dtype=np.int64)

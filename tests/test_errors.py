@@ -117,9 +117,12 @@ SECRETS = [
 
 @pytest.mark.parametrize("secret", SECRETS, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("kind", MADE_OF_A_RULE, ids=lambda kind: kind.__name__)
-def test_no_secret_type_enters_an_error(kind: type[CodedError], secret: Any) -> None:
-    with pytest.raises(TypeError):
-        made(kind, "a must hold", secret)
+def test_of_a_secret_type_an_error_shows_the_name_alone(
+    kind: type[CodedError], secret: Any
+) -> None:
+    shown = str(made(kind, "a must hold", secret))
+    assert f"a {type(secret).__name__}" in shown
+    assert repr(secret) not in shown
 
 
 def test_no_class_widens_the_types_that_an_error_shows() -> None:
@@ -179,8 +182,30 @@ SETTINGS = {
 
 NAMES_OF_SIZES = {
     *("shape", "dtype", "ndim", "count", "copies", "days", "hours", "lifetime", "patience"),
-    *("rarest", "fewest", "poor", "lost", "length", "lengths", "size", "units", "patients"),
-    *("trials", "alarms", "cases", "models", "rows", "records", "lowest", "free", "places"),
+    *(
+        "rarest",
+        "fewest",
+        "least",
+        "poor",
+        "lost",
+        "length",
+        "lengths",
+        "size",
+        "units",
+        "patients",
+    ),
+    *(
+        "least",
+        "trials",
+        "alarms",
+        "cases",
+        "models",
+        "rows",
+        "records",
+        "lowest",
+        "free",
+        "places",
+    ),
     *("row_sum_bound", "total_votes", "votes", "unit_patients", "new_queries", "labels", "most"),
     *("kept", "left", "budget", "senders", "components", "features", "seats", "strange"),
 }

@@ -8,6 +8,7 @@ in `manifest.json` repeats the draws of the first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -173,7 +174,7 @@ class EarlierRuns:
             if now != then:
                 raise InvalidSettingError(
                     f"{option_of(name)} must be as in the earlier run: {then or 'not given'}",
-                    now or "none",
+                    ",".join(map(str, now)) if isinstance(now, tuple) else now or "none",
                 )
         _require_private(settings.rule.mechanism)
 
@@ -195,6 +196,8 @@ class EarlierRuns:
         labels = (*self.record.labels, *self.record.reinforced.items())
         if not {label for _, label in labels if label} <= numbers.keys():
             raise InvalidDataError("classes must be those of the earlier run")
+        if settings.teachers is None:
+            settings = replace(settings, party_teachers=self._party_teachers())
         terms: tuple[RunTerms, ...] = ()
         for one in self.runs:
             own = _with_rest(_as_run(settings, one), terms)
@@ -235,6 +238,14 @@ class EarlierRuns:
                 int(query): numbers[label] for query, label in self.record.reinforced.items()
             },
         )
+
+    def _party_teachers(self) -> tuple[int, ...] | None:
+        """Return the numbers of teachers that followed from the hospitals' records."""
+        known = self.record and self.record.manifest.partition
+        if not known:
+            return None
+        numbers = Counter(one.party for one in known.teachers)
+        return tuple(numbers[party] for party in sorted(numbers))
 
     def require_same_numbers(self, partition: PartitionProof) -> None:
         """Refuse other numbers of records. No file holds a digest that could tell their content."""

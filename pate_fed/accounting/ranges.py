@@ -66,6 +66,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "dropouts": Range(0, _HOSPITALS),
     "shares": Range(1, 2048),
     "teachers": _VOTES,
+    "records_per_teacher": _VOTES,
     "weights": _VOTES,
     "weight": Range(1e-9, _VOTES.most),
     "unit_votes": _VOTES,

@@ -71,6 +71,7 @@ class PlanRequest:
         if given["mechanism"] is None:
             usual = usual_mechanism(given["data"], may_refuse=given["vote_threshold"] is not None)
             asked = replace(asked, rule=replace(asked.rule, mechanism=usual))
+        asked.check_alone()
         parties = asked.parties or known.parties
         teachers = usual_teachers(asked, known)
         if teachers is None:

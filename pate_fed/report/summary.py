@@ -70,16 +70,16 @@ def _learned(metrics: Metrics, *, most: int) -> list[str]:
     counts += [f"{count:,} {name}" for count, name in rare if count]
     compared: tuple[tuple[str, quality_words.Model], ...] = (
         ("average hospital", "average_hospital"),
-        ("best hospital", "best_hospital"),
-        ("noisy gradients at the same epsilon", "private_baseline"),
-        ("all records without privacy", "pooled"),
+        ("best one", "best_hospital"),
+        ("noisy gradients", "private_baseline"),
+        ("all records, no privacy", "pooled"),
     )
     lines = _row("Queries", ", ".join(counts))
     is_left_out = metrics.simulated and metrics.data is None and metrics.scores.student is None
     known = "in the private edition only" if is_left_out else quality_words.accuracy_text(metrics)
     lines += _row("Accuracy", f"student {known}", lines=min(most, 2))
     labels = metrics.label_accuracy
-    said = [] if labels is None else [f"released labels {wording.percent(labels)} right"]
+    said = [] if labels is None else [f"labels {wording.percent(labels)}"]
     said += [
         f"{name} {quality_words.score_text(metrics, key)}"
         for name, key in compared

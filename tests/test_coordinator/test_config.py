@@ -71,9 +71,22 @@ OPTIONS: Final = [
     pytest.param(("--unit", "party", "--teachers", 1), id="unit"),
     pytest.param(("--weights", "1,2,3", "--party-epsilons", "60,50.5,70"), id="of each hospital"),
     pytest.param(
-        ("--sum", "masked", "--noise", "parties", "--colluders", 2, "--parties", 7), id="sum"
+        (
+            "--sum",
+            "masked",
+            "--noise",
+            "parties",
+            "--colluders",
+            2,
+            "--parties",
+            7,
+            "--partition",
+            "iid",
+        ),
+        id="sum",
     ),
     pytest.param(("--partition", "dirichlet", "--patients", 15), id="partition"),
+    pytest.param(("--records-per-teacher", 11, "--epsilon", 60), id="records of a teacher"),
     pytest.param(
         ("--select", "least-confident", "--vote-threshold", 6, "--max-answers", 5), id="queries"
     ),
@@ -99,14 +112,14 @@ def test_the_settings_file_of_a_run_gives_its_settings_again(
     usual = ("--queries", 6, "--epsilon", 90)
     given = begun("--data", "csv", "--data-file", table, *COLUMNS, *usual, *options)
     dataset = load_dataset(given.data, rng=np.random.default_rng(1))
-    resolved = resolve(given, dataset, sums=FORMS)
+    resolved = resolve(given, dataset, sums=FORMS, rng=np.random.default_rng(0))
     run = tmp_path / "run"
     with RunDirectory.open_new(run) as files:
         files.write_record(resolved.as_record())
     again = begun("--config", run / "run.toml", "--data-file", table)
     assert again.data == given.data
     # What was resolved stays as it is, and nothing else follows from the data.
-    resolved_again = resolve(again, dataset, sums=FORMS)
+    resolved_again = resolve(again, dataset, sums=FORMS, rng=np.random.default_rng(0))
     assert resolved_again.as_record() == resolved.as_record()
     assert again.as_record() == resolved.as_record()
 

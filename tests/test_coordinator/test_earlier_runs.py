@@ -514,3 +514,31 @@ def test_a_run_has_the_name_of_its_directory_unless_it_is_taken(tmp_path: Path) 
     assert free_name(tmp_path / "second", runs) == "second"
     assert free_name(tmp_path / "first", runs) == "run-2"
     assert free_name(tmp_path / "with space", runs) == "run-2"
+
+
+@pytest.mark.slow
+def test_teachers_that_follow_from_records_are_the_same_in_a_series(tmp_path: Path) -> None:
+    """Hospitals of unequal size: the price of the earlier run needs each one's teachers."""
+    rng = np.random.default_rng(3)
+    lines = ["site,a,sick"]
+    for site, patients in (("A", 40), ("B", 17), ("C", 5), ("D", 28)):
+        values = rng.normal(size=patients)
+        lines += [f"{site},{one:.4f},{int(one + rng.normal() > 0)}" for one in values]
+    table = tmp_path / "sites.csv"
+    table.write_text("\n".join(lines) + "\n", "utf-8")
+    first = [
+        *("simulate", "--data", "csv", "--data-file", table, "--label", "sick"),
+        *("--hospital", "site", "--records-per-teacher", 6, *_ROUND, "--sum", "plain"),
+        *("--seed", 4, "--out", tmp_path / "first"),
+    ]
+    after = ("simulate", "--after", tmp_path / "first", "--data-file", table, *_ROUND)
+    assert exit_code_of(*first) == 0
+    assert exit_code_of(*after, "--out", tmp_path / "second") == 0
+    teachers = [
+        [one["teachers"] for one in json_of(tmp_path / run, "privacy.json")["parties"]]
+        for run in ("first", "second")
+    ]
+    assert teachers[0] == teachers[1]
+    assert len(set(teachers[0])) > 1
+    other = exit_code_of(*after, "--records-per-teacher", 9, "--out", tmp_path / "third")
+    assert other == 2

@@ -69,6 +69,7 @@ def raw_of(rows: Path) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
         more("boosting"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:column .sex.")
 def test_raw_rows_get_the_same_labels_and_chances(tmp_path: Path, rows: Path, name: str) -> None:
     student = learned(load(rows), name)
     file = tmp_path / "student.onnx"
