@@ -69,8 +69,8 @@ _SUMMARY: Final = """\
 Queries {answered} answered, {refused} without an answer
 Accuracy student {student} % (95 %: {low} to {high} %), balanced {balanced} %, AUC
 {auc}; always guessing the most common class {constant} %
-compare released labels {labels} %, best single hospital {best} %, average
-teacher {mean} %, all records without privacy {pooled} %
+compare labels {labels} %, average hospital {mean} %, best one {best} %, noisy
+gradients {baseline} %, all records, no privacy {pooled} %
 Privacy cost epsilon {epsilon} at delta 1e-5, public view;"""
 
 
@@ -91,10 +91,11 @@ SOURCES: Final[Mapping[str, Source]] = {
             "balanced": rf"balanced {_NUMBER} %",
             "auc": rf"AUC {_NUMBER};",
             "constant": rf"most common class {_NUMBER} %",
-            "labels": rf"released labels {_NUMBER} %",
-            "best": rf"best single hospital {_NUMBER} %",
-            "mean": rf"average teacher {_NUMBER} %",
-            "pooled": rf"without privacy {_NUMBER} %",
+            "labels": rf"compare labels {_NUMBER} %",
+            "best": rf"best one {_NUMBER} %",
+            "mean": rf"average hospital {_NUMBER} %",
+            "baseline": rf"noisy gradients {_NUMBER} %",
+            "pooled": rf"no privacy {_NUMBER} %",
             "epsilon": _EPSILON,
             "removal": rf"no vote cast epsilon {_NUMBER}",
         },
@@ -126,7 +127,7 @@ SOURCES: Final[Mapping[str, Source]] = {
         ),
     ),
     "plan": Source(
-        "plan",
+        "plan --data digits",
         {"queries": rf"Ask {_NUMBER} queries", "answers": rf"expect {_NUMBER} answers"},
         ((_README, "pays for {queries} queries, {answers} of them answered"),),
     ),
@@ -167,10 +168,11 @@ SOURCES: Final[Mapping[str, Source]] = {
         {
             "teachers": rf"hospitals with {_NUMBER} teachers",
             "answered": rf"Queries {_NUMBER} answered",
-            "labels": rf"released labels {_NUMBER} %",
+            "labels": rf"compare labels {_NUMBER} %",
             "student": _STUDENT,
+            "auc": rf"AUC {_NUMBER};",
             "epsilon": _EPSILON,
-            "best": rf"best single hospital {_NUMBER} %",
+            "best": rf"best one AUC {_NUMBER}",
         },
         (
             (
@@ -179,7 +181,10 @@ SOURCES: Final[Mapping[str, Source]] = {
                 "of the labels are right. The student is right on {student} %. The run costs "
                 "epsilon {epsilon} (delta",
             ),
-            (_OWN, "does better alone, with {best} %"),
+            (
+                _OWN,
+                "The best clinic does better alone: its model has AUC {best}, the student {auc}",
+            ),
         ),
         example=_OWN,
     ),
