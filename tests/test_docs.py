@@ -202,7 +202,7 @@ def test_the_reference_has_the_defaults_of_every_data_set() -> None:
         cells = [
             f"`{name}`",
             str(known.parties),
-            "shared out" if known.teachers is None else str(known.teachers),
+            "by records" if known.teachers is None else str(known.teachers),
             str(known.queries),
             f"`{known.mechanism}`",
             threshold,
