@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.errors import VoidBatchError
+from coordinator.errors import PartyRefusedError, VoidBatchError
 from coordinator.runs.labeling import deciding
 from party.errors import Reason, RefusalError
 from pate_fed.opened_sums import open_sum
@@ -225,6 +225,14 @@ def test_a_hospital_counts_peers_that_nobody_checked_as_colluders(
         with pytest.raises(RefusalError) as caught:
             guard.review_run(record, seats=seats, me=me)
         assert caught.value.reason in (Reason.FORM, Reason.UNCHECKED_PEERS)
+
+
+def test_a_run_that_may_open_fewer_than_the_policys_floor_is_refused() -> None:
+    """Others may open a set that a hospital did not agree to, so the threshold is what counts."""
+    with pytest.raises(PartyRefusedError) as refused:
+        ready(policy={"least_parties": MaskedSum.threshold(5) + 1})
+    assert refused.value.cause == Reason.TOO_FEW_PARTIES.value
+    ready(policy={"least_parties": MaskedSum.threshold(5)})
 
 
 def test_one_hospitals_wrong_macs_do_not_end_a_batch() -> None:

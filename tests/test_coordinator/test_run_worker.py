@@ -7,7 +7,8 @@ import json
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import click
 import numpy as np
 import pytest
-from sqlalchemy import update
+from sqlalchemy import Connection, update
 
 from coordinator.cli.pools import show_pool
 from coordinator.database import Database
@@ -24,6 +25,7 @@ from coordinator.database.federation_schema import AnswerRow, AttemptRow, RunRow
 from coordinator.errors import (
     AlteredResultsError,
     BrokenTranscriptError,
+    DatabaseError,
     RunQueueError,
     RunRequestError,
 )
@@ -1050,6 +1052,66 @@ def test_a_run_without_a_task_is_none_for_a_hospital_that_keeps_one(
 
 
 # What a database and a clock can do ---------------------------------------------------------------
+
+
+def test_whatever_breaks_in_between_a_run_goes_on_from_disk(federation: Worked) -> None:
+    """The SuperLink dies under an exchange: no batch is void for it."""
+    federation.ask()
+
+    def breaks(number: int) -> None:
+        if number == 6:  # the first plan
+            raise ConnectionError
+
+    federation.on_exchange = breaks
+    with pytest.raises(ConnectionError):
+        federation.work()
+    federation.on_exchange = lambda number: None
+    run = federation.work()
+    assert (run.state, run.progress.void) == (RunState.DONE, 0)
+    require_sound(federation)
+    assert federation.charges() == [[EntryState.COMMITTED] * 3] * 3
+
+
+@sampled()
+@pytest.mark.parametrize(
+    "lasts", [pytest.param(True, id="for a while"), pytest.param(False, id="once")]
+)
+@pytest.mark.parametrize(
+    "stage",
+    [
+        BatchStage.PLANNED,
+        BatchStage.ANSWERED,
+        BatchStage.DECIDED,
+        BatchStage.STORED,
+        BatchStage.CLOSING,
+    ],
+)
+def test_a_database_that_does_not_store_voids_no_batch(
+    federation: Worked, stage: BatchStage, lasts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk, a server that is away: the run rests where it is, and goes on when it can."""
+    federation.ask()
+    stores = Database.transaction
+
+    @contextmanager
+    def full(self: Database) -> Iterator[Connection]:
+        if not lasts:
+            patch.setattr(Database, "transaction", stores)
+        raise DatabaseError("the database must store what it is given", "OperationalError")
+        yield
+
+    def fill(passed: BatchStage) -> None:
+        if passed is stage:
+            patch.setattr(Database, "transaction", full)
+
+    federation.on_stage = fill
+    with monkeypatch.context() as patch, pytest.raises(DatabaseError):
+        federation.work()
+    federation.on_stage = lambda passed: None
+    run = federation.work()
+    assert (run.state, run.progress.void) == (RunState.DONE, 0), run.reason
+    require_sound(federation)
+    assert federation.charges() == [[EntryState.COMMITTED] * 3] * 3
 
 
 @pytest.mark.slow

@@ -412,6 +412,7 @@ class TestPeers:
         [
             pytest.param({"classes": 1}, id="one class"),
             pytest.param({"weights": [[[1, 2**40]]] * 3}, id="teachers beyond all memory"),
+            pytest.param({"weights": [[[2**29, 1]]] * 3}, id="more votes than the ring"),
             pytest.param({"bonus": 1}, id="a field too many"),
         ],
     )

@@ -45,6 +45,7 @@ from protocols.rounds import ANY_SET, PartyRound, PartyState, PlanClaim, Receive
 from protocols.rounds.opening.at_coordinator import ShareFault
 from protocols.rounds.round_journal import MOST_UNSERVED
 from protocols.rounds.verdict_collector import VerdictCollector
+from protocols.rounds.verdicts import sign_verdict
 from tests.support.cheating import EXPIRED, Cheat
 from tests.support.markers import sampled
 from tests.support.rounds import EXPIRES_AT, NOW, MemoryRun, ready_run
@@ -176,6 +177,17 @@ def test_a_party_in_another_run_keeps_to_the_verdict_of_an_earlier_one(cheat: Ch
         party.receive(closing, now=NOW)
     assert party.state is state
     run.sum(VECTORS)
+
+
+def test_a_verdict_is_on_a_plan_of_its_run() -> None:
+    """Under another run's id, whose parties never saw the plan, it would prove nothing of it."""
+    run = asked()
+    me = run.coordinator.seats[ME]
+    journal, identity = run.journals[me], run.identities[me]
+    plan = run.coordinator.open_plan.digest
+    with pytest.raises(VerdictError):
+        sign_verdict(Verdict(plan, ()), run_id=bytes(32), identity=identity, journal=journal)
+    assert not journal.verdict_on(plan)
 
 
 def test_two_processes_on_one_journal_give_one_verdict(cheat: Cheat) -> None:
