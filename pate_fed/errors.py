@@ -22,12 +22,16 @@ def said(must: str, got: str) -> str:
     return f"{must}, got {got}" if got else must
 
 
+def _may_be_shown(got: object) -> bool:
+    return isinstance(got, Shown)
+
+
 def as_typed(got: Shown) -> str:
     """Write a value as a person types it: 0 is no 0.0, and None was not typed.
 
     Of any other type, as an entry of a spoiled file can be, only the type's name is written.
     """
-    if not isinstance(got, Shown):
+    if not _may_be_shown(got):
         return f"a {type(got).__name__}"
     if got is None:
         return "nothing"

@@ -74,7 +74,7 @@ class DirectionEnsemble(TeacherEnsemble):
 
     def _dump(self, model: object) -> bytes:
         assert isinstance(model, np.ndarray)
-        return safetensors.numpy.save({_TENSOR: model})
+        return bytes(safetensors.numpy.save({_TENSOR: model}))
 
     def _restore(self, content: bytes) -> object:
         try:
