@@ -155,7 +155,8 @@ def test_a_run_takes_what_the_plan_says_and_costs_what_it_says(
     planned = pate_fed("plan", *federation, "--classes", 2, *chosen, "--format", "json").json
     offer = planned["forecast"]
     rule = offer["mechanism"]
-    flags = ["--sigma2", rule["sigma2"], "--vote-threshold", rule["vote_threshold"]]
+    assert rule["vote_threshold"] is None
+    flags = ["--mechanism", rule["name"], "--sigma2", rule["sigma2"]]
     flags += ["--queries", offer["queries"]]
     run, table = tmp_path / "run", write_table(tmp_path / "table.csv", rows=240)
     data = ["--data", "csv", "--data-file", table, "--label", "sick", "--out", run]
@@ -167,7 +168,7 @@ def test_a_run_takes_what_the_plan_says_and_costs_what_it_says(
 
 
 class TestOutlook:
-    ARGUMENTS = ("plan", "--parties", 100, "--classes", 2, "--epsilon", 8)
+    ARGUMENTS = ("plan", "--parties", 100, "--teachers", 2, "--epsilon", 8)
 
     @pytest.fixture
     def pool(self, tmp_path: Path) -> Path:
