@@ -148,7 +148,7 @@ def _measured(
         federation.partition,
         make_model=partial(untrained_teachers, settings, federation.dataset.kind),
         facts=federation.facts,
-        price=(settings.unit, public.epsilon, settings.delta) if public.epsilon else None,
+        price=(settings.unit, public.epsilon, privacy.delta) if public.epsilon else None,
         generator=federation.chance.of("yardsticks"),
         tick=stages.ticker("measuring yardsticks", federation.partition.parties),
     )
