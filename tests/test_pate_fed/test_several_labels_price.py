@@ -1,4 +1,4 @@
-"""The price of several labels with a cap on "yes", against exact games of all votes under the cap."""
+"""The price of several labels with a cap on "yes", against exact games under the cap."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_batch_asks_all_labels_of_its_inputs(indices: tuple[int, ...], is_whol
     if is_whole:
         assert BatchTerms(terms(5, 2), indices).indices == indices
         return
-    with pytest.raises(InvalidParameterError, match="whole inputs"):
+    with pytest.raises(InvalidParameterError):
         BatchTerms(terms(5, 2), indices)
 
 
