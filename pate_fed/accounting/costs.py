@@ -47,13 +47,17 @@ class FormalCost:
     order: float | None = None
 
 
-def neighbors(unit: PrivacyUnit, weight: int) -> str:
+def neighbors(unit: PrivacyUnit, weight: int, *, label_cap: int | None = None) -> str:
     """Name the two cases that nobody can tell apart well.
 
     Args:
         weight: Votes that one unit can move: those of one teacher for "record", those of all
             teachers of a hospital for "party".
+        label_cap: Most of several labels to which it says yes; None without such a cap.
     """
+    if label_cap is not None:
+        most = f"{label_cap} labels" if label_cap > 1 else "1 label"
+        return f"{neighbors(unit, weight)} In both cases it says yes to at most {most} of an input."
     if unit == "record" and weight >= 1:
         votes = "" if weight == 1 else f" with each of its {weight} votes"
         return (

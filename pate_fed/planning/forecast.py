@@ -120,7 +120,11 @@ class Forecast:
             "decides": {
                 "party": f"party-{seat + 1}",
                 "budget": terms.budgets[seat],
-                "neighbors": neighbors(terms.unit, weight=terms.unit_votes_at(seat)),
+                "neighbors": neighbors(
+                    terms.unit,
+                    weight=terms.unit_votes_at(seat),
+                    label_cap=terms.caps.label_cap,
+                ),
             },
             "epsilon_over_answers": self.curve(seat),
         }

@@ -81,7 +81,12 @@ class Settings(OwnSettings):
     evaluate_by: Annotated[Texts, About("columns whose groups were counted", "yes")] = ()
     data: Annotated[str | None, About("the data set, or `csv`, `images`", "pool")] = None
     file: Annotated[str | None, About("its name, without folders", "no")] = None
-    label: Annotated[str | None, About("column of the label", "yes")] = None
+    label: Annotated[
+        str | Texts | None, About("column of the label, or those of several", "yes")
+    ] = None
+    label_cap: Annotated[
+        int | None, About("several labels: most that a unit may say yes to", "yes")
+    ] = None
     patient_id: Annotated[str | None, About("column of the patient", "no")] = None
     hospital: Annotated[str | None, About("column of the hospital", "no")] = None
     ignore: Annotated[Texts, About("columns left out", "no")] = ()

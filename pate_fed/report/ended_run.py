@@ -240,7 +240,9 @@ def privacy_table(*, ended: EndedRun, sealing: str, seed: int | None, simulated:
         dp_flavor="(epsilon, delta)" if terms.spec.is_private else "none",
         privacy_unit=terms.unit,
         unit_votes=_unit_votes(ended, seat),
-        neighboring_definition=neighbors(terms.unit, weight=_unit_votes(ended, seat)),
+        neighboring_definition=neighbors(
+            terms.unit, weight=_unit_votes(ended, seat), label_cap=terms.caps.label_cap
+        ),
         mechanism=_mechanism(terms),
         noise=priced.AddedNoise(
             place=terms.rule.noise_place, source=noise_source(seed), delta_slack=_slack(ended, seat)
@@ -294,6 +296,8 @@ def _mechanism(terms: RunTerms) -> priced.UsedMechanism:
         **mechanism_of(terms).parameters(),
         "max_asks": terms.caps.most.asks,
         "max_answers": terms.caps.most.answers,
+        "labels": terms.caps.labels,
+        "label_cap": terms.caps.label_cap,
     })  # fmt: skip
 
 
@@ -382,7 +386,12 @@ def guarantee(ended: EndedRun) -> str:
         return f"None: {formal.method}."
     weight = _unit_votes(ended, seat)
     said = guarantee_sentence(
-        formal, delta=ended.delta, unit=terms.unit, weight=weight, runs=len(ended.used)
+        formal,
+        delta=ended.delta,
+        unit=terms.unit,
+        weight=weight,
+        runs=len(ended.used),
+        label_cap=terms.caps.label_cap,
     )
     limit = f" Not covered: {DEALT_BY_CLASS}." if ended.is_dealt_by_class else ""
     return f"{said}{limit}"
