@@ -83,7 +83,7 @@ class PredictedAnswers:
         return self._first.notes
 
     def as_csv(self) -> str:
-        """Return a table: "row", the kept columns, and for each label its class and yes's chance."""
+        """Return a table: "row", the kept columns, each label's class and chance of yes."""
         first = self._first
         yes = first.class_names[1]
         heads = (head for name in self.by_label for head in (name, f"chance of {name} {yes}"))
