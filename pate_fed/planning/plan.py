@@ -167,8 +167,9 @@ def resolve_plan(request: PlanRequest, form: SumForm | None) -> Planner:
     if rule.at_parties and rule.sigma2 is not None:
         drawn_noise(rule, request.parties)
     known = DEFAULTS[request.data]
-    caps = request.settings.caps
-    pool = (request.pool or 0) * (caps.labels or 1) or max(known.queries, caps.max_asks or 0)
+    caps, labels = request.settings.caps, request.settings.caps.labels or 1
+    most = known.most_queries(labels) // labels * labels
+    pool = (request.pool or 0) * labels or max(most, caps.max_asks or 0)
     return replace(planner, settings=filled(planner, known, pool=pool))
 
 

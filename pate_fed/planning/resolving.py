@@ -153,7 +153,7 @@ def filled(planner: Planner, known: Defaults, *, pool: int) -> RunSettings:
     # A check of its own would take from the budget, too.
     is_open = "sigma2" in has and "sigma1" not in has and settings.rule.sigma2 is None
     labels = asked.labels or 1
-    usual = min(known.queries, pool) // labels * labels  # all labels of each input
+    usual = min(known.most_queries(labels), pool) // labels * labels  # all labels of each input
     if known.fills_budget and is_open and settings.spec.is_private:
         queries = queries or usual
         planner = planner.with_noise(planner.smallest_noise(queries))

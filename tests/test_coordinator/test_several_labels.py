@@ -1,4 +1,4 @@
-"""`pate-fed simulate` with several labels: one run of all questions, from the table to the student."""
+"""`pate-fed simulate` with several labels: one run of all questions, table to student."""
 
 from __future__ import annotations
 
