@@ -145,12 +145,12 @@ class RunSettings:
                 "--label-cap needs teachers that say yes as they predict: --class-balance natural",
                 "equal",
             )
-        for name, asked in (("queries", caps.max_asks), ("batch_size", caps.batch_size)):
-            if (asked or 0) % caps.labels:
+        for name, number in (("queries", caps.max_asks), ("batch_size", caps.batch_size)):
+            if (number or 0) % caps.labels:
                 raise InvalidSettingError(
                     f"{option_of(name)} counts questions: it must be a multiple of the "
                     f"{caps.labels} labels of each input",
-                    asked,
+                    number,
                 )
         of_one = {
             "--evaluate private": self.evaluate == "private",

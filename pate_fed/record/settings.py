@@ -98,6 +98,11 @@ class Settings(OwnSettings):
     purpose: Annotated[str, About("as it was stated", "yes")] = ""
     earlier: Annotated[tuple[EarlierRun, ...], About("runs before this one", "no")] = ()
 
+    @property
+    def target(self) -> str:
+        """The column of the label, or those of several, between commas; "" without a table."""
+        return self.label or "" if isinstance(self.label, str | None) else ", ".join(self.label)
+
     def as_text(self) -> str:
         """Return the content of its file."""
         return tomli_w.dumps(self.as_json())

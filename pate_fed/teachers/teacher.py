@@ -140,7 +140,7 @@ class TeacherEnsemble(ABC):
         It votes for it where that is above 0.
         """
         if not self._voters or self._classes != 2:
-            raise InvalidParameterError("teachers must be trained on two classes", self._classes)
+            raise InvalidParameterError("teachers must be trained on two classes")
         with one_thread():
             scores = np.stack([self._ranked(voter, inputs) for voter in self._voters])
         return np.asarray(scores[..., 1] - scores[..., 0])

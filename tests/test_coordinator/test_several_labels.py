@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pate_fed.accounting.composition import labels_epsilon
 from pate_fed.errors import RunDirectoryError
 from pate_fed.report import read_run
 from tests.support.command import Command, Ended, exit_code_of, leftovers, pate_fed
+from tests.test_docs import ROOT, fenced
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -267,3 +269,19 @@ def test_a_hospital_as_unit_has_one_cap(runs: Path, tmp_path: Path) -> None:
     assert privacy.unit_votes == 6
     epsilon = labels_epsilon(2, 40.0, asks=24, delta=1e-5, weight=6)
     assert privacy.views.public.epsilon == pytest.approx(epsilon, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_the_howto_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = ROOT / "docs" / "how-to" / "several-labels.md"
+    monkeypatch.chdir(tmp_path)
+    [code] = fenced(page, "python")
+    exec(compile(code, "example", "exec"), {})  # noqa: S102 - ours
+    [shell] = fenced(page, "sh")
+    command = shlex.split(shell.replace("\\\n", " ").partition("pate-fed ")[2])
+    assert exit_code_of(*command) == 0
+    run = read_run(tmp_path / "runs" / "diabetics")
+    assert len(run.settings.label or ()) == 5
+    assert run.privacy.views.public.epsilon is not None
+    assert run.privacy.views.public.epsilon <= 4
+    assert "label by label" in (tmp_path / "runs/diabetics/report.html").read_text("utf-8")
