@@ -43,6 +43,8 @@ OPEN = {
     "prevalence",
     "patients",
     "evaluation_epsilon",
+    "labels",
+    "label_cap",
 }
 
 
