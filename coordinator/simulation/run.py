@@ -183,5 +183,9 @@ def _scores(dataset: Dataset, student: Student | None) -> StudentScores | None:
         return None
     test = dataset.test
     return scores_of(
-        student.chances(test.inputs), test.labels, dataset.class_names, hospitals=test.hospitals
+        student.chances(test.inputs),
+        test.labels,
+        dataset.class_names,
+        hospitals=test.hospitals,
+        sets=student.sets,
     )

@@ -28,6 +28,7 @@ from pate_fed.report.guarantee_words import (
     trust_sentence,
 )
 from pate_fed.report.outputs import POST_PROCESSING, outputs, trust_model
+from pate_fed.report.scores import student_kind
 from pate_fed.series import delta_of_series, order_of_series, price_of_runs, price_of_series
 from pate_fed.terms import RunTerms
 
@@ -176,9 +177,7 @@ def metrics_table(
         simulated=truth is not None,
         data=data,
         label_accuracy=float(np.mean(right)) if right else None,
-        student=None
-        if student is None
-        else measured.StudentKind(kind=student.name, reason=student.reason),
+        student=None if student is None else student_kind(student),
         scores=measured.Scores(
             student=scores, **{name: yardsticks.get(name) for name in _YARDSTICKS}
         ),

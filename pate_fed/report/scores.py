@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.record.metrics import ClassScores, HospitalScores, Quality, StudentScores
+from pate_fed.record.metrics import (
+    ClassScores,
+    HospitalScores,
+    Quality,
+    StatedSets,
+    StudentKind,
+    StudentScores,
+)
+
+if TYPE_CHECKING:
+    from pate_fed.students import LabelSets, Student
 
 _CONFIDENCE: Final = 0.95
 _BINS: Final = 10
@@ -21,8 +31,9 @@ def scores_of(
     class_names: Sequence[str],
     *,
     hospitals: Sequence[str] | None = None,
+    sets: LabelSets | None = None,
 ) -> StudentScores:
-    """Score a model's chances on records that it never saw.
+    """Score a model's chances, and its sets where it has any, on records that it never saw.
 
     Chances are of shape (records, classes).
     """
@@ -31,6 +42,8 @@ def scores_of(
     counts = np.bincount(labels, minlength=len(class_names))
     owners = np.array(hospitals or (), dtype=object)
     recalls = [_share(right[labels == place]) for place in range(len(class_names))]
+    held = None if sets is None else sets.of(chances)
+    covered = None if held is None else held[np.arange(len(labels)), labels]
     known = [recall for recall in recalls if recall is not None]
     return StudentScores(
         **dict(_hits(right, labels)),
@@ -44,6 +57,7 @@ def scores_of(
                 recall=recalls[place],
                 decided=int((decided == place).sum()),
                 precision=_share(right[decided == place]),
+                covered=None if covered is None else _share(covered[labels == place]),
             )
             for place, name in enumerate(class_names)
         },
@@ -51,6 +65,26 @@ def scores_of(
             name: _hits(right[owners == name], labels[owners == name])
             for name in sorted(set(owners))
         },
+        covered=None if covered is None else _share(covered),
+        set_size=None if held is None else float(held.sum(axis=1).mean()),
+    )
+
+
+def student_kind(student: Student) -> StudentKind:
+    """Name a student, with the rule for its sets."""
+    sets = student.sets
+    return StudentKind(
+        kind=student.name,
+        reason=student.reason,
+        sets=None
+        if sets is None
+        else StatedSets(
+            coverage=sets.coverage,
+            labels=sets.labels,
+            labels_needed=sets.labels_needed,
+            interval=sets.interval,
+            least_chance=sets.least_chance,
+        ),
     )
 
 
