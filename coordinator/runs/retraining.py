@@ -24,8 +24,9 @@ from pate_fed.inputs import DatasetKind
 from pate_fed.queries import QueryPool
 from pate_fed.record import Metrics
 from pate_fed.report import FinishedRun, RunDirectory, read_run
+from pate_fed.report.ended_run import student_kind
 from pate_fed.report.run_directory import digests_of
-from pate_fed.report.scores import scores_of, student_kind
+from pate_fed.report.scores import scores_of
 from pate_fed.run_folder import ANNEXES, AUDIT, METRICS, REPORT, SEAL, SETTINGS, STUDENT
 from protocols.identity import SigningIdentity
 from protocols.transcript import seal_files
@@ -181,12 +182,13 @@ def _metrics_with(student: Student, record: FinishedRun, inputs: PublicInputs) -
     """Return the metrics of a run with this student: all that was said of an earlier one goes."""
     metrics, test, scores = record.metrics, inputs.test, None
     if test is not None:
+        chances = student.chances(test.inputs)
         scores = scores_of(
-            student.chances(test.inputs),
+            chances,
             test.labels,
             inputs.class_names,
             hospitals=test.hospitals,
-            sets=student.sets,
+            in_set=student.sets_from(chances),
         )
     return metrics.with_student(
         student_kind(student),

@@ -182,10 +182,11 @@ def _scores(dataset: Dataset, student: Student | None) -> StudentScores | None:
     if student is None:
         return None
     test = dataset.test
+    chances = student.chances(test.inputs)
     return scores_of(
-        student.chances(test.inputs),
+        chances,
         test.labels,
         dataset.class_names,
         hospitals=test.hospitals,
-        sets=student.sets,
+        in_set=student.sets_from(chances),
     )

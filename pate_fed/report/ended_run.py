@@ -28,7 +28,6 @@ from pate_fed.report.guarantee_words import (
     trust_sentence,
 )
 from pate_fed.report.outputs import POST_PROCESSING, outputs, trust_model
-from pate_fed.report.scores import student_kind
 from pate_fed.series import delta_of_series, order_of_series, price_of_runs, price_of_series
 from pate_fed.terms import RunTerms
 
@@ -205,6 +204,24 @@ def metrics_table(
         seconds={name: round(value, 3) for name, value in seconds.items()},
         bytes=measured.SentBytes(to_parties=sent, from_parties=received),
         warnings=tuple(warnings),
+    )
+
+
+def student_kind(student: Student) -> measured.StudentKind:
+    """Name a student, with the rule for its sets."""
+    sets = student.sets
+    return measured.StudentKind(
+        kind=student.name,
+        reason=student.reason,
+        sets=None
+        if sets is None
+        else measured.StatedSets(
+            coverage=sets.coverage,
+            labels=sets.labels,
+            labels_needed=sets.labels_needed,
+            interval=sets.interval,
+            least_chance=sets.least_chance,
+        ),
     )
 
 

@@ -153,6 +153,8 @@ def sets_text(metrics: Metrics) -> str:
         sets.coverage, labels=sets.labels, labels_needed=sets.labels_needed
     )
     scores = metrics.scores.student
+    if sets.labels < sets.labels_needed:
+        return promise
     if scores is None or scores.set_size is None:
         return f"{promise}; nobody measured how often the true class is in its set"
     return (

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.record.metrics import (
-    ClassScores,
-    HospitalScores,
-    Quality,
-    StatedSets,
-    StudentKind,
-    StudentScores,
-)
-
-if TYPE_CHECKING:
-    from pate_fed.students import LabelSets, Student
+from pate_fed.record.metrics import ClassScores, HospitalScores, Quality, StudentScores
 
 _CONFIDENCE: Final = 0.95
 _BINS: Final = 10
@@ -31,19 +21,18 @@ def scores_of(
     class_names: Sequence[str],
     *,
     hospitals: Sequence[str] | None = None,
-    sets: LabelSets | None = None,
+    in_set: NDArray[np.bool_] | None = None,
 ) -> StudentScores:
-    """Score a model's chances, and its sets where it has any, on records that it never saw.
+    """Score a model's chances on records that it never saw.
 
-    Chances are of shape (records, classes).
+    Chances are of shape (records, classes). So is `in_set`, of a model with sets of classes.
     """
     decided = chances.argmax(axis=1)
     right = decided == labels
     counts = np.bincount(labels, minlength=len(class_names))
     owners = np.array(hospitals or (), dtype=object)
     recalls = [_share(right[labels == place]) for place in range(len(class_names))]
-    held = None if sets is None else sets.of(chances)
-    covered = None if held is None else held[np.arange(len(labels)), labels]
+    covered = None if in_set is None else in_set[np.arange(len(labels)), labels]
     known = [recall for recall in recalls if recall is not None]
     return StudentScores(
         **dict(_hits(right, labels)),
@@ -66,25 +55,7 @@ def scores_of(
             for name in sorted(set(owners))
         },
         covered=None if covered is None else _share(covered),
-        set_size=None if held is None else float(held.sum(axis=1).mean()),
-    )
-
-
-def student_kind(student: Student) -> StudentKind:
-    """Name a student, with the rule for its sets."""
-    sets = student.sets
-    return StudentKind(
-        kind=student.name,
-        reason=student.reason,
-        sets=None
-        if sets is None
-        else StatedSets(
-            coverage=sets.coverage,
-            labels=sets.labels,
-            labels_needed=sets.labels_needed,
-            interval=sets.interval,
-            least_chance=sets.least_chance,
-        ),
+        set_size=None if in_set is None else float(in_set.sum(axis=1).mean()),
     )
 
 

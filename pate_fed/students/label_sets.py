@@ -20,8 +20,8 @@ from pate_fed.accounting.ranges import in_range
 from pate_fed.errors import InvalidParameterError
 from pate_fed.queries import QueryPool
 
-CALIBRATING_SHARE: Final = 0.2
-"""Share of the queries whose labels calibrate."""
+CALIBRATING_PART: Final = 5
+"""Of so many queries one has a label that calibrates."""
 
 _TIES: Final = 1 - 1e-9
 """Chances of equal inputs may differ in their last digits: sets hold both."""
@@ -54,8 +54,7 @@ class LabelSets:
         in_range("coverage", self.coverage)
         if self.labels < 0 or not 0 <= self.least_chance <= 1:
             raise InvalidParameterError(
-                "sets must follow from 0 or more labels, and a chance from 0 to 1",
-                f"{self.labels} and {self.least_chance}",
+                "sets must follow from 0 or more labels, and a chance from 0 to 1"
             )
 
     @classmethod
@@ -96,7 +95,7 @@ class LabelSets:
     @property
     def labels_needed(self) -> int:
         """Fewest held-out labels with which sets need not hold all classes."""
-        return math.ceil(_exact(self.coverage) / (1 - _exact(self.coverage)))
+        return labels_needed(self.coverage)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -113,6 +112,11 @@ class LabelSets:
             return 1.0, 1.0
         low, high = beta.ppf((0.025, 0.975), place, self.labels + 1 - place)
         return float(low), float(high)
+
+
+def labels_needed(coverage: float) -> int:
+    """Return the fewest held-out labels n with ceil((n + 1) coverage) <= n."""
+    return math.ceil(_exact(coverage) / (1 - _exact(coverage)))
 
 
 def _place(coverage: float, labels: int) -> int:
@@ -135,7 +139,7 @@ def calibrating_rows(pool: QueryPool) -> tuple[int, ...]:
         hashlib.sha256(b"pate-fed calibration\n" + digest).digest()
         for digest in pool.ask(places).digests
     )
-    most = int(CALIBRATING_SHARE * 2**64)
+    most = 2**64 // CALIBRATING_PART
     drawn = sorted(
         (digest, place)
         for digest, place in zip(digests, places, strict=True)

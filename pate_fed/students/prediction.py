@@ -125,7 +125,7 @@ def _labels_of(
         names=names,
         class_names=student.class_names,
         chances=chances,
-        in_set=None if sets is None else sets.of(chances),
+        in_set=student.student.sets_from(chances),
         kept=kept,
         notes=notes,
     )

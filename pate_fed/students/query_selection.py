@@ -11,7 +11,7 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.one_thread import one_thread
 from pate_fed.queries import QueryPool
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, Sketches, near_queries, sketch
-from pate_fed.students.label_sets import CALIBRATING_SHARE, calibrating_rows
+from pate_fed.students.label_sets import CALIBRATING_PART, calibrating_rows
 from pate_fed.students.propagation import neighbor_graph
 
 SELECTION_METHODS = ("medoids", "spectral", "stratified", "random")
@@ -90,9 +90,9 @@ def select_apart(
         reserved = calibrating_rows(pool)
         drawn = [place for place in reserved if place in set(candidates)]
         others = sorted(set(candidates).difference(reserved))
-        wanted = max(int(CALIBRATING_SHARE * count), count - len(others))
+        wanted = max(count // CALIBRATING_PART, count - len(others))
         held = apart(pool, drawn, wanted, earlier=earlier)
-        taught = min(count - wanted, len(others))
+        taught = min(count - len(held), len(others))
         chosen = select_apart(
             pool, others, taught, method=method, rng=rng, earlier=(*earlier, *held)
         )

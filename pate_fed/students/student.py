@@ -91,15 +91,16 @@ class Lesson:
         views = pool.views
         rows, held = np.arange(len(pool)), None
         if coverage is not None:
-            drawn = np.array(sorted(known.keys() & set(calibrating_rows(pool))), dtype=np.int64)
-            labels = np.array([known[row] for row in drawn], dtype=np.int64)
-            held = HeldOut(views.select(drawn), labels, coverage)
+            drawn = [row for row in calibrating_rows(pool) if row in known]
+            held = HeldOut(views.select(drawn), _labels_of(known, drawn), coverage)
             rows = np.setdiff1d(rows, drawn)
-        taught = [row for row in known if held is None or row in set(rows.tolist())]
+            views = views.select(rows)
+        kept = set(rows.tolist())
+        taught = [row for row in known if row in kept]
         return cls(
-            pool=views if held is None else views.select(rows),
+            pool=views,
             indices=np.searchsorted(rows, taught),
-            labels=np.array([known[row] for row in taught], dtype=np.int64),
+            labels=_labels_of(known, taught),
             classes=classes,
             facts=facts,
             counts=np.stack([counts[row] for row in taught]) if counts and taught else None,
@@ -187,6 +188,10 @@ class Student(ABC):
             )
         return model.chances(inputs) if len(inputs) else np.zeros((0, self.classes))
 
+    def sets_from(self, chances: NDArray[np.float64]) -> NDArray[np.bool_] | None:
+        """Tell which classes are in the set of each input; None for a student without sets."""
+        return None if self.sets is None else self.sets.of(chances)
+
     def predict(self, inputs: Inputs) -> NDArray[np.int64]:
         """Pick the likeliest class for each input; int64, shape (n,). Errors as in `chances`."""
         return np.asarray(self.chances(inputs).argmax(axis=1), dtype=np.int64)
@@ -210,6 +215,10 @@ class Student(ABC):
     @abstractmethod
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         """Train on labels of two or more classes."""
+
+
+def _labels_of(known: Mapping[int, int], rows: list[int]) -> NDArray[np.int64]:
+    return np.array([known[row] for row in rows], dtype=np.int64)
 
 
 def _check_labels(

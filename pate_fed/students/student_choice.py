@@ -204,14 +204,13 @@ def read_student(directory: Path) -> Student:
 
 
 def _sets_in(described: dict[str, object]) -> LabelSets | None:
-    if "sets" not in described:
-        return None
-    try:
-        match described["sets"]:
-            case {"coverage": float(coverage), "labels": int(labels), "least_chance": float(least)}:
+    must = f"{DESCRIPTION_FILE}: sets must have a coverage, a number of labels and a least chance"
+    match described.get("sets", "none"):
+        case "none":
+            return None
+        case {"coverage": float(coverage), "labels": int(labels), "least_chance": float(least)}:
+            try:
                 return LabelSets(coverage, labels, least)
-    except InvalidParameterError:
-        pass
-    raise RunDirectoryError(
-        f"{DESCRIPTION_FILE}: sets must have a coverage, a number of labels and a least chance"
-    )
+            except InvalidParameterError as error:
+                raise RunDirectoryError(must, "others") from error
+    raise RunDirectoryError(must)
