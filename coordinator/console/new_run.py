@@ -161,6 +161,12 @@ FIELDS: Final[Mapping[str, tuple[FormField, ...]]] = {
     "run": (
         FormField(DEPLOYED_OPTIONS["student"], "Student", TERMS["student"], {"": "usual"}),
         FormField(
+            DEPLOYED_OPTIONS["coverage"],
+            "Coverage of sets",
+            "such as 0.9: the student also gives sets of classes that hold a row's released label "
+            "so often; a fifth of the queries calibrates them; empty: no sets",
+        ),
+        FormField(
             DEPLOYED_OPTIONS["purpose"],
             "Purpose",
             "why you ask: hospitals read it before they approve; stands on the report's first "

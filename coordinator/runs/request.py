@@ -22,7 +22,7 @@ from pate_fed.accounting.ranges import RANGES
 from pate_fed.data import DataSource
 from pate_fed.data.preprocessing import exactly
 from pate_fed.data.task import LearningTask
-from pate_fed.errors import InvalidTaskError
+from pate_fed.errors import InvalidSettingError, InvalidTaskError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
 from pate_fed.mechanisms import DEPLOYED_MECHANISMS
 from pate_fed.nodes import checked, record_of
@@ -149,13 +149,21 @@ class RunRequest:
 
         resolved = resolved_for(settings)
         count = resolved.caps.max_asks or 0
+        calibrates = settings.coverage is not None
+        if select == "all" and calibrates and count < len(distinct):
+            raise InvalidSettingError(
+                "--coverage needs queries drawn at random, or all of them: name a --select",
+                f"all, and {count} of {len(distinct)} rows",
+            )
         if select == "all":
             chosen: tuple[int, ...] = distinct[:count]
         else:
             from pate_fed.students import select_apart  # noqa: PLC0415 - takes seconds
 
             rng = np.random.default_rng(seed)
-            chosen = select_apart(pool, distinct, count, method=select, rng=rng)
+            chosen = select_apart(
+                pool, distinct, count, method=select, rng=rng, calibrates=calibrates
+            )
         request = cls(
             name=name,
             pool=pool.digest,

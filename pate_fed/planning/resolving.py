@@ -157,6 +157,8 @@ def filled(planner: Planner, known: Defaults, *, pool: int) -> RunSettings:
         queries = planner.affordable(min(known.queries, pool))
     else:
         planner.require_affordable(queries)
+    if settings.coverage is not None:
+        _require_labels(settings.coverage, queries)
     chosen = replace(planner.settings, select=settings.select or known.select)
     learns = chosen.spec.learns or chosen.asks_by_student
     # All at once, unless the student is to learn in between.
@@ -167,6 +169,19 @@ def filled(planner: Planner, known: Defaults, *, pool: int) -> RunSettings:
         min(asked.batch_size or usual_batch, queries, MOST_ASKED),
     )
     return replace(chosen, caps=caps)
+
+
+def _require_labels(coverage: float, queries: int) -> None:
+    """Refuse a coverage that so few queries cannot calibrate, whatever their answers are."""
+    from pate_fed.students.label_sets import CALIBRATING_PART, labels_needed  # noqa: PLC0415
+
+    needed = labels_needed(coverage)
+    if queries // CALIBRATING_PART < needed:
+        raise InvalidSettingError(
+            f"--coverage {coverage:.10g} needs {needed} held-out labels, so "
+            f"{needed * CALIBRATING_PART} queries or more: ask more, or state less",
+            f"{queries} queries",
+        )
 
 
 def _filled_rule(planner: Planner, known: Defaults) -> Rule:

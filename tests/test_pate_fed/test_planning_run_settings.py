@@ -41,6 +41,7 @@ OPEN = {
     "colluders",
     "dropouts",
     "prevalence",
+    "coverage",
     "patients",
     "evaluation_epsilon",
     "labels",
