@@ -87,7 +87,7 @@ def test_one_teacher_changes_and_no_other(site: Site, task: LearningTask) -> Non
     after = content_of(folder)
     models = {name for name in before if name.startswith("teacher-")}
     assert {name for name in models if before[name] != after[name]} == {
-        f"teacher-{place + 1:04d}.skops"
+        f"teacher-{place + 1:04d}.safetensors"
     }
     assert json.loads(after["shares.json"]) == [
         [one for one in share if one != LEAVER] for share in shares

@@ -444,7 +444,7 @@ class TestTable:
     def test_other_settings_wait_for_the_next_start(self, running: Running) -> None:
         service = self.served(running)
         site = Site.open(running.hospitals.sites[0].folder)
-        site.save(replace(site.settings, teachers=TEACHERS + 1))
+        site.save(replace(site.settings, records_per_teacher=20))
         service.receive(b"\x00")
         assert service._site.settings.teachers == TEACHERS
         assert len(service._tasks.by_pool) == 1
@@ -453,7 +453,7 @@ class TestTable:
         self, running: Running
     ) -> None:
         service = self.served(running)
-        running.hospitals.sites[0].path(SETTINGS_FILE).write_text("teachers = ", encoding="utf-8")
+        running.hospitals.sites[0].path(SETTINGS_FILE).write_text("held_out = ", encoding="utf-8")
         running.wait(2)
         service.idle()
         assert service.status.trouble == "PF-340"

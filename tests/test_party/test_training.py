@@ -175,7 +175,8 @@ class TestTraining:
             ready_teachers(site, task, random_bytes=never)
 
     def test_every_teacher_has_a_patient(self, site: Site, task: LearningTask) -> None:
-        site = site.save(replace(site.settings, teachers=41))
+        counted = replace(site.settings.data, patients=410)
+        site = site.save(replace(site.settings, data=counted))
         with pytest.raises(TooFewRecordsError):
             ready_teachers(site, task, random_bytes=secrets.token_bytes)
 
@@ -224,7 +225,7 @@ def remove(name: str) -> Callable[[Site, Path], Site]:
         pytest.param(other_data, TeachersError, id="another table was registered"),
         pytest.param(changed_file, DataChangedError, id="the table changed"),
         pytest.param(
-            lambda site, _: site.save(replace(site.settings, teachers=3)),
+            lambda site, _: site.save(replace(site.settings, records_per_teacher=13)),
             TeachersError,
             id="another number of teachers",
         ),
@@ -233,9 +234,9 @@ def remove(name: str) -> Callable[[Site, Path], Site]:
             TeachersError,
             id="another kind of teacher",
         ),
-        pytest.param(spoil("teacher-0002.skops"), TeachersError, id="a model's byte"),
+        pytest.param(spoil("teacher-0002.safetensors"), TeachersError, id="a model's byte"),
         pytest.param(spoil("teachers.json"), TeachersError, id="the index"),
-        pytest.param(remove("teacher-0003.skops"), TeachersError, id="a model is gone"),
+        pytest.param(remove("teacher-0003.safetensors"), TeachersError, id="a model is gone"),
         pytest.param(remove("manifest.json"), TeachersError, id="the manifest is gone"),
         pytest.param(edit_manifest(files=[]), TeachersError, id="no files"),
         pytest.param(edit_manifest(files={"../x": ""}), TeachersError, id="a file elsewhere"),
