@@ -179,8 +179,11 @@ def run(  # noqa: PLR0917 - one argument per option
     print(
         f"pate-fed: the task of {task.name} is {state}; its columns are {columns}", file=sys.stderr
     )
-    for hospital, before in changed_votes(coordinator, request).items():
-        print(f"pate-fed: {hospital} had {plural(before, 'vote')} in its last run", file=sys.stderr)
+    before = changed_votes(coordinator, request)
+    for one in request.parties:
+        if one.name in before:
+            said = f"{plural(one.teachers, 'vote')}, and had {before[one.name]} in its last run"
+            print(f"pate-fed: {one.name} has {said}", file=sys.stderr)
     print(f"pate-fed: {price_line(request)}", file=sys.stderr)
     queued = coordinator.enqueue(request, task)
     ended = queued

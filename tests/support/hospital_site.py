@@ -103,17 +103,19 @@ def with_teachers(site: Site, number: int) -> Site:
     return site.save(settings)
 
 
-def tell_votes(enrollment: Enrollment, site: Site) -> None:
-    """Let a coordinator hear how many votes a hospital has, as its node says."""
+def tell_votes(
+    enrollment: Enrollment, site: Site, *, votes: int | None = None, after_s: int = 0
+) -> None:
+    """Let a coordinator hear how many votes a hospital has, as its node says; or others later."""
     joined = site.membership()
     query = MembershipQuery(
         coordinator=joined.coordinator.fingerprint,
         sender=site.identity.public.fingerprint,
-        asked_at=int(time.time()),
+        asked_at=int(time.time()) + after_s,
         audit_head=b"",
         goes_on_from=b"",
         version="1.2.3",
-        votes=site.settings.teachers,
+        votes=site.settings.teachers if votes is None else votes,
     )
     enrollment.answer_membership(wire.sign(query, site.identity).frame)
 

@@ -414,6 +414,20 @@ class TestTable:
         assert (service.status.trouble, service.status.tasks) == ("", 1)
         assert doctor(site)["approved pools"].state == "ok"
 
+    def test_its_node_states_the_votes_that_its_guard_has(self, running: Running) -> None:
+        service, hospital = self.served(running), running.hospitals.sites[0]
+        node = service.federation()
+
+        def votes() -> tuple[int, int]:
+            return node.votes, node.node._guard.weights.votes
+
+        assert votes() == (TEACHERS, TEACHERS)
+        larger = write_own_table(hospital.folder.parent / "larger.csv", patients=120)
+        add(Site.open(hospital.folder), larger, label=LABEL, patient_id=PATIENT)
+        assert votes() == (TEACHERS, TEACHERS)
+        service.receive(b"\x00")
+        assert votes() == (12, 12)
+
     def test_the_table_holds_for_the_next_packet(self, running: Running) -> None:
         hospitals, service = running.hospitals, self.served(running)
         self.registered(hospitals.sites[0], seed=1)
