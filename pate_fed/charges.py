@@ -54,10 +54,9 @@ def outcomes_of(release: NoisyRelease) -> Outcomes:
 
 
 def charge_of(terms: RunTerms, outcomes: Outcomes, *, weight: int) -> PrivacyEvent:
-    """Return the event of these outcomes."""
-    return mechanism_of(terms).worst_case_event(
-        outcomes.asks, outcomes.answers, weight=float(weight)
-    )
+    """Return the event of these outcomes, as far as one privacy unit can move them."""
+    moved = terms.caps.moved(outcomes)
+    return mechanism_of(terms).worst_case_event(moved.asks, moved.answers, weight=float(weight))
 
 
 @dataclass(frozen=True, slots=True)

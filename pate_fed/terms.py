@@ -101,8 +101,11 @@ class RunTerms:
         _require("weights", self.total_votes <= MAX_TOTAL_VOTES, "fit the ring")
         self._check_rule()
         _require("unit", self.unit in ("record", "party"), "be 'record' or 'party'")
-        given = [getattr(self.caps, one.name) is not None for one in fields(self.caps)]
+        given = [getattr(self.caps, one) is not None for one in sorted(_NEEDED_CAPS)]
         _require("caps", all(given), "be complete")
+        _require("caps", self.caps.is_whole, "be of whole inputs where these have several labels")
+        yes_or_no = self.caps.labels is None or self.classes == 2
+        _require("classes", yes_or_no, "be 2 where inputs have several labels")
         most = self.caps.most
         _require("caps", self.spec.may_refuse or most.answers == most.asks, "be equal")
         _require("budgets", len(self.budgets) == len(self.weights), "be one for each party")
@@ -180,8 +183,10 @@ class RunTerms:
 
         Weights are written as runs of (weight, teachers), one after another.
         """
+        caps = {name: value for name, value in asdict(self.caps).items() if value is not None}
         return {
             **asdict(self),
+            "caps": caps,
             "weights": [[list(run) for run in party.runs] for party in self.weights],
             "budgets": list(self.budgets),
         }
@@ -191,7 +196,7 @@ class RunTerms:
         """Read plain data back, strictly: anything else is an InvalidTermsError."""
         values = _fields_of(record, cls)
         values["rule"] = Rule(**_fields_of(values["rule"], Rule))
-        values["caps"] = Caps(**_fields_of(values["caps"], Caps))
+        values["caps"] = Caps(**_caps_of(values["caps"]))
         _require_type("weights", values["weights"], list)
         values["weights"] = tuple(_weights_of(party) for party in values["weights"])
         _require_type("budgets", values["budgets"], list)
@@ -224,8 +229,17 @@ class BatchTerms:
         _require("indices", bool(self.indices), "be one or more")
         require_ranges(self)
         _require("indices", len(set(self.indices)) == len(self.indices), "differ")
+        _require("indices", self._are_whole, "be of whole inputs")
         predicted = self.run.spec.learns and len(self.predictions_digest) == 32
         _require("predictions_digest", predicted or not self.predictions_digest, "be a digest")
+
+    @property
+    def _are_whole(self) -> bool:
+        """Whether all labels of an input are asked together, one after another."""
+        labels = self.run.caps.labels or 1
+        firsts = self.indices[::labels]
+        wanted = (first + place for first in firsts for place in range(labels))
+        return not any(first % labels for first in firsts) and self.indices == tuple(wanted)
 
     @property
     def words(self) -> int:
@@ -250,6 +264,9 @@ class BatchTerms:
         return built
 
 
+_NEEDED_CAPS: Final = frozenset({"max_asks", "max_answers", "batch_size"})
+"""Caps of every run; the others are of inputs with several labels."""
+
 _PLAIN: Final = {str, bytes, int, float, NoneType}
 """Types of fields that a record holds as they are."""
 
@@ -272,6 +289,16 @@ def _fields_of(record: object, cls: Any) -> dict[str, Any]:
         kinds = {str if get_origin(one) is Literal else one for one in options}
         if kinds <= _PLAIN:
             _require_type(name, record[name], *kinds)
+    return dict(record)
+
+
+def _caps_of(record: object) -> dict[str, Any]:
+    """Read caps; those of labels are left out where an input has one."""
+    known = {one.name for one in fields(Caps)}
+    if not isinstance(record, Mapping) or not _NEEDED_CAPS <= set(record) <= known:
+        raise InvalidTermsError("Caps must have exactly its fields")
+    for name in record:
+        _require_type(name, record[name], int)
     return dict(record)
 
 
