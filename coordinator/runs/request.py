@@ -142,12 +142,12 @@ class RunRequest:
             )
         if settings.caps.max_answers is not None:  # hospitals would vote on what nobody looks at
             raise RunRequestError("a run must ask all its queries")
-        silent = [one.name for one in members if not one.votes]
-        if silent:
+        missing = [one.name for one in members if not one.votes]
+        if missing:
             raise RunRequestError(
                 "every member's node must have said how many votes it has, as it does once it "
                 "runs with a table; `pate-fed suspend` leaves a hospital out",
-                f"nothing from {', '.join(silent)}",
+                f"nothing from {', '.join(missing)}",
             )
         settings.check(FORMS)
         pool = task.pool

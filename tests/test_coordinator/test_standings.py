@@ -138,7 +138,8 @@ def test_a_hospital_with_other_votes_than_the_run_has_is_told_of() -> None:
     """A run keeps the number that it was asked with, and such a hospital refuses it."""
     more = party("North", votes=900)
     found = standing(more, HospitalAnswer("PF-316"))
-    assert "10 votes in this run, 900 now" in found.said
+    assert re.findall(r"\d+", found.votes_words) == ["10", "900"]
+    assert found.votes_words in found.said
     assert found.as_table()["votes"] == [10, 900]
     for same in (party("North"), party("North", votes=0)):
         assert standing(same, None).votes is None

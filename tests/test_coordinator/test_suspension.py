@@ -172,7 +172,7 @@ def test_it_is_suspended_and_reinstated_in_the_console_and_at_the_command_line(
     assert runner.post("/hospitals/reinstate", data=sent).status_code == 303
     home = ("--home", fresh.home.folder)
     assert pate_fed("suspend", "South", *home).code == 0
-    assert "suspended, 10 teachers" in pate_fed("members", *home).out
+    assert "suspended, 10 votes" in pate_fed("members", *home).out
     assert pate_fed("suspend", "South", *home).error_code == "PF-433"
     assert pate_fed("reinstate", "South", *home, "--format", "json").json["state"] == "member"
     acts = [(one["act"], one["before"]["state"]) for one in reversed(newest_acts(fresh, most=4))]
