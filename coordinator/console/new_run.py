@@ -28,7 +28,7 @@ from coordinator.console.form_input import (
 from coordinator.console.rendering import page
 from coordinator.console.words import TERMS
 from coordinator.errors import ConsoleError
-from coordinator.operator import Coordinator
+from coordinator.operator import Coordinator, changed_votes
 from coordinator.runs.request import MOST_PATIENCE_S, RunRequest
 from coordinator.runs.run_options import DEPLOYED_OPTIONS
 from coordinator.runs.run_price import RunPrice, price_of_run
@@ -218,7 +218,10 @@ def _shown(request: Request, visit: Visit, price: RunPrice, *, note: str) -> Res
         one.name: None if budget is None else max(0.0, budget - used.get(one.name, 0.0))
         for one in price.request.parties
     }
-    values: dict[str, Any] = {"price": price, "note": note, "used": used, "left": left}
+    changed = changed_votes(visit.coordinator, price.request)
+    values: dict[str, Any] = {
+        **{"price": price, "note": note, "used": used, "left": left, "changed": changed}
+    }
     if "hx-request" in request.headers:
         return page(request, "cost", **values)
     return page(request, "new_run", **_choices(visit.coordinator), **values)

@@ -28,6 +28,7 @@ from pate_fed.planning.sum_advice import Sums, require_enough
 from pate_fed.queries import QueryPool
 from pate_fed.rule import Caps, Rule
 from pate_fed.terms import MOST_ASKED, NO_TASK, RunTerms
+from pate_fed.votes import teachers_of
 
 
 def resolve(
@@ -65,7 +66,9 @@ def resolve(
     if teachers is None:
         records = settings.records_per_teacher or known.records_per_teacher
         homes = deal_to_parties(private, parties=parties, scheme=scheme, rng=rng)
-        party_teachers = tuple(max(1, patients // records) for patients in homes.sizes)
+        party_teachers = tuple(
+            teachers_of(patients, records_per_teacher=records) for patients in homes.sizes
+        )
     usual_unit: PrivacyUnit = "party" if set(party_teachers or (teachers,)) == {1} else "record"
     settled = replace(
         settings,
