@@ -50,7 +50,7 @@ class VoteLayout:
         if min(self.queries, self.columns, self.votes, self.digits, self.repetitions) < 1:
             raise InvalidVectorError("a layout's numbers must be at least 1")
         if not self.votes < self.base**self.digits:
-            raise InvalidVectorError("a row's votes must fit its digits", self.votes)
+            raise InvalidVectorError("a row's votes must fit its digits")
         # A row's sum then is the sum of whole numbers, and never wraps around.
         if self.columns * self.base**self.digits >= prime:
             raise InvalidVectorError(f"a row's largest sum must be below {prime}", self.columns)
@@ -61,7 +61,7 @@ class VoteLayout:
     def of(cls, *, queries: int, columns: int, votes: int) -> VoteLayout:
         """Choose digits and grid for a batch: the smallest proof of a party, nearly."""
         if not 1 <= votes <= MOST_VOTES:
-            raise InvalidVectorError(f"votes of a row must be 1 to {MOST_VOTES}", votes)
+            raise InvalidVectorError(f"votes of a row must be 1 to {MOST_VOTES}")
         digits = 1 if votes <= _MOST_OF_ONE_DIGIT else 2
         base = votes + 1 if digits == 1 else math.isqrt(votes) + 1
         entries = queries * columns * digits
@@ -139,7 +139,7 @@ class VoteLayout:
                 f"rows must be {self.queries} of {self.columns} numbers", str(rows.shape)
             )
         if int(rows.min()) < 0 or (rows.sum(axis=1) != self.votes).any():
-            raise InvalidVectorError(f"a row must hold {self.votes} votes, none below 0")
+            raise InvalidVectorError("a row must hold its number of votes, none below 0")
 
     def digits_of(self, rows: NDArray[np.int64]) -> Elements:
         """Write rows as digits, the smallest first; shape (entries,)."""
