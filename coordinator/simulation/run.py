@@ -185,10 +185,12 @@ def _scores(dataset: Dataset, student: Student | None) -> StudentScores | None:
     if student is None:
         return None
     test = dataset.test
+    chances = student.chances(test.inputs)
     return scores_of(
-        student.chances(test.inputs),
+        chances,
         test.labels,
         dataset.class_names,
         hospitals=test.hospitals,
         labels_named=dataset.labels,
+        in_set=student.sets_from(chances),
     )

@@ -216,7 +216,13 @@ def _first_queries(
     labels = settings.caps.labels or 1
     fresh = [place for place in _fresh(pool, earlier) if place % labels == 0]
     chosen = select_apart(
-        pool, fresh, count // labels, method=method, rng=rng, earlier=tuple(earlier)
+        pool,
+        fresh,
+        count // labels,
+        method=method,
+        rng=rng,
+        earlier=tuple(earlier),
+        calibrates=settings.coverage is not None,
     )
     return tuple(first + label for first in chosen for label in range(labels))
 

@@ -19,6 +19,7 @@ from pate_fed.planning.planner import Planner
 from pate_fed.planning.resolving import filled, usual_teachers
 from pate_fed.planning.run_settings import RunSettings
 from pate_fed.planning.sum_advice import SumAdvice, SumForm, Sums, advised_sum
+from pate_fed.votes import teachers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ class PlanRequest:
         parties = asked.parties or known.parties
         teachers = usual_teachers(asked, known)
         if teachers is None:
-            teachers = max(1, records // (asked.records_per_teacher or known.records_per_teacher))
+            per_teacher = asked.records_per_teacher or known.records_per_teacher
+            teachers = teachers_of(records, records_per_teacher=per_teacher)
         unit = asked.unit or ("party" if teachers == 1 else "record")
         settled = replace(asked, parties=parties, teachers=teachers, unit=unit)
         settled = replace(settled, records_per_teacher=None)

@@ -28,6 +28,7 @@ from pate_fed.planning.sum_advice import Sums, require_enough
 from pate_fed.queries import QueryPool
 from pate_fed.rule import Rule
 from pate_fed.terms import MOST_ASKED, NO_TASK, RunTerms
+from pate_fed.votes import teachers_of
 
 
 def resolve(
@@ -65,7 +66,9 @@ def resolve(
     if teachers is None:
         records = settings.records_per_teacher or known.records_per_teacher
         homes = deal_to_parties(private, parties=parties, scheme=scheme, rng=rng)
-        party_teachers = tuple(max(1, patients // records) for patients in homes.sizes)
+        party_teachers = tuple(
+            teachers_of(patients, records_per_teacher=records) for patients in homes.sizes
+        )
     usual_unit: PrivacyUnit = "party" if set(party_teachers or (teachers,)) == {1} else "record"
     settled = replace(
         settings,
@@ -161,6 +164,8 @@ def filled(planner: Planner, known: Defaults, *, pool: int) -> RunSettings:
         queries = planner.affordable(usual)
     else:
         planner.require_affordable(queries)
+    if settings.coverage is not None:
+        _require_labels(settings.coverage, queries)
     chosen = replace(planner.settings, select=settings.select or known.select)
     learns = chosen.spec.learns or chosen.asks_by_student
     # All at once, unless the student is to learn in between.
@@ -172,6 +177,19 @@ def filled(planner: Planner, known: Defaults, *, pool: int) -> RunSettings:
         batch_size=min(asked.batch_size or usual_batch, queries, MOST_ASKED // labels * labels),
     )
     return replace(chosen, caps=caps)
+
+
+def _require_labels(coverage: float, queries: int) -> None:
+    """Refuse a coverage that so few queries cannot calibrate, whatever their answers are."""
+    from pate_fed.students.label_sets import CALIBRATING_PART, labels_needed  # noqa: PLC0415
+
+    needed = labels_needed(coverage)
+    if queries // CALIBRATING_PART < needed:
+        raise InvalidSettingError(
+            f"--coverage {coverage:.10g} needs {needed} held-out labels, so "
+            f"{needed * CALIBRATING_PART} queries or more: ask more, or state less",
+            f"{queries} queries",
+        )
 
 
 def _filled_rule(planner: Planner, known: Defaults) -> Rule:

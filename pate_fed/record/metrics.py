@@ -40,11 +40,24 @@ class Data(RecordTable):
     outlook: Annotated[str, About("of a table: what could be expected before the run", "no")]
 
 
+class StatedSets(RecordTable):
+    """Its rule for sets of classes: those of at least a chance, and the likeliest."""
+
+    coverage: Annotated[Share, About("that is stated for released labels", "yes")]
+    labels: Annotated[Count, About("held out to calibrate it", "yes")]
+    labels_needed: Annotated[
+        Count, About("below as many `labels` the sets hold all classes", "yes")
+    ]
+    interval: Annotated[Interval, About("coverage of 95 % of all draws of so many labels", "yes")]
+    least_chance: Annotated[Share, About("of a class in a set", "yes")]
+
+
 class StudentKind(RecordTable):
     """Which student."""
 
     kind: Annotated[str, About("its name", "yes")]
     reason: Annotated[str, About("why it was chosen; empty if it was asked for", "yes")]
+    sets: Annotated[StatedSets | None, About("of a run with `--coverage`", "yes")] = None
 
 
 class Quality(RecordTable):
@@ -69,6 +82,7 @@ class ClassScores(RecordTable):
     recall: Annotated[Share | None, About("null without a record", "yes")]
     decided: Annotated[Count, About("how often it is said", "yes")]
     precision: Annotated[Share | None, About("null if it is never said", "yes")]
+    covered: Annotated[Share | None, About("whose set holds it, with `--coverage`", "yes")] = None
 
 
 class HospitalScores(RecordTable):
@@ -97,6 +111,12 @@ class StudentScores(Quality, HospitalScores):
     by_label: Annotated[
         dict[str, Quality] | None,
         About("each of several labels, of which `auc` and `balanced_accuracy` are means", "yes"),
+    ] = None
+    covered: Annotated[
+        Share | None, About("whose set holds the true class, with `--coverage`", "yes")
+    ] = None
+    set_size: Annotated[
+        Number | None, About("mean number of classes in a set, with `--coverage`", "yes")
     ] = None
 
 

@@ -22,6 +22,7 @@ def scores_of(
     *,
     hospitals: Sequence[str] | None = None,
     labels_named: Sequence[str] = (),
+    in_set: NDArray[np.bool_] | None = None,
 ) -> StudentScores:
     """Score a model's chances on records that it never saw.
 
@@ -32,12 +33,15 @@ def scores_of(
         hospitals: Of each record, if known.
         labels_named: Names of several labels; "record" i * labels + l is then the question about
             label l of record i.
+        in_set: Which classes are in the set of each record, of a model with sets; shape as
+            `chances`.
     """
     decided = chances.argmax(axis=1)
     right = decided == labels
     counts = np.bincount(labels, minlength=len(class_names))
     owners = np.array(hospitals or (), dtype=object)
     recalls = [_share(right[labels == place]) for place in range(len(class_names))]
+    covered = None if in_set is None else in_set[np.arange(len(labels)), labels]
     known = [recall for recall in recalls if recall is not None]
     by_label = _quality_by_label(chances, labels, labels_named)
     mean = mean_quality(list(by_label.values())) if by_label else None
@@ -54,6 +58,7 @@ def scores_of(
                 recall=recalls[place],
                 decided=int((decided == place).sum()),
                 precision=_share(right[decided == place]),
+                covered=None if covered is None else _share(covered[labels == place]),
             )
             for place, name in enumerate(class_names)
         },
@@ -63,6 +68,8 @@ def scores_of(
             )
             for name in sorted(set(owners))
         },
+        covered=None if covered is None else _share(covered),
+        set_size=None if in_set is None else float(in_set.sum(axis=1).mean()),
     )
 
 

@@ -213,6 +213,7 @@ def refused(pate_fed: Command, table: Path, out: Path, *more: object) -> Ended:
         pytest.param(("--evaluate", "private"), id="private evaluation"),
         pytest.param(("--partition", "dirichlet"), id="dealing by class"),
         pytest.param(("--prevalence", "0.5,0.5"), id="one prevalence"),
+        pytest.param(("--coverage", 0.8), id="sets of classes"),
         pytest.param(("--select", "least-confident"), id="queries of a student"),
         pytest.param(("--select", "cluster-votes"), id="votes on clusters"),
         pytest.param(
