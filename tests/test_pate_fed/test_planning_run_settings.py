@@ -46,8 +46,6 @@ OPEN = {
     "coverage",
     "patients",
     "evaluation_epsilon",
-    "labels",
-    "label_cap",
 }
 
 
