@@ -60,7 +60,7 @@ class PredictedLabels:
         for place, (name, label) in enumerate(zip(self.names, self.labels, strict=True)):
             cells = (column[place] for column in self.kept.values())
             chances = (f"{chance:.4f}" for chance in self.chances[place])
-            held = ("|".join(self.set_of(place)) for _ in sets)
+            held = (" or ".join(self.set_of(place)) for _ in sets)  # a | would be escaped
             rows.append((name, *cells, label, *held, *chances))
         return "".join(map(csv_line, rows))
 
