@@ -16,6 +16,8 @@ FEDERATION: Final = "Federation"
 MECHANISM: Final = "Questions and mechanism"
 BUDGET: Final = "Privacy budget"
 
+_NUMBERS: Final = tuple[float, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -68,6 +70,16 @@ class Option:
         part, field = self.place
         return getattr(getattr(settings, part) if part else settings, field)
 
+    def in_kind(self, value: Any) -> Any:
+        """Return a value that is written in Python, such as 3 for an epsilon, in its own kind."""
+        if self.kind is float and type(value) is int:
+            return float(value)
+        if self.kind is Path and isinstance(value, str):
+            return Path(value)
+        if self.kind == _NUMBERS and value is not None:
+            return tuple(float(one) for one in value)
+        return value
+
 
 def _panel(
     panel: str, *options: Option, part: str = "", series: Literal["same", "own"] = "same"
@@ -83,7 +95,6 @@ def _panel(
     )
 
 
-_NUMBERS: Final = tuple[float, ...]
 _ROWS: Final = (
     *_panel(
         DATA,
@@ -379,7 +390,7 @@ def fields_of(part: str, given: Mapping[str, Any]) -> dict[str, Any]:
         part: "data", "rule" or "caps"; "" for the rest.
     """
     return {
-        field: value
+        field: OPTIONS[name].in_kind(value)
         for name, value in given.items()
         for held, field in (OPTIONS[name].place,)
         if held == part

@@ -108,6 +108,18 @@ def test_a_flag_is_found_by_its_settings_name_or_its_field() -> None:
     assert option_of("expected_dropouts") == "--expected-dropouts"
 
 
+def test_values_of_python_are_what_the_command_line_reads() -> None:
+    """A hospital refuses terms whose epsilon is a whole number: their bytes are others."""
+    written = {"epsilon": 3, "sigma2": 12, "weights": (1, 2), "prevalence": (1, 0.5)}
+    table = {"data": "csv", "data_file": "a.csv", "label": "ill"}
+    settings = RunSettings.of({**table, "suite": DEFAULT_SUITE, **written})
+    assert settings.data.data_file == Path("a.csv")
+    found = (settings.epsilon, settings.rule.sigma2, *(settings.prevalence or ()))
+    assert list(map(repr, found)) == ["3.0", "12.0", "1.0", "0.5"]
+    assert settings.weights == (1, 2)
+    assert settings.changed({"epsilon": 4}).epsilon.hex() == (4.0).hex()
+
+
 def test_a_part_has_its_own_fields() -> None:
     assert fields_of("rule", {"noise": "parties", "queries": 3}) == {"noise_place": "parties"}
     with pytest.raises(KeyError):

@@ -207,6 +207,31 @@ def test_of_a_deployment_labels_and_student_alone_may_be_published_as_they_are(
     assert all(said.startswith("no") for said in told.values()), told
 
 
+def test_sets_of_classes_are_stated_with_how_often_they_hold_the_true_class(
+    make_run: Callable[..., FinishedRun],
+) -> None:
+    metrics = sample_metrics()
+    assert "Sets of classes" not in _Page(render_report(make_run(metrics=metrics))).words()
+    metrics["student"]["sets"] = {
+        "coverage": 0.9,
+        "labels": 24,
+        "labels_needed": 9,
+        "interval": [0.7881, 0.9821],
+        "least_chance": 0.125,
+    }
+    scores = metrics["scores"]["student"]
+    scores |= {"covered": 0.8642, "set_size": 1.518}
+    for place, row in enumerate(scores["per_class"].values()):
+        row["covered"] = None if place == 0 else 0.5 + 0.04 * place
+    said = _Page(render_report(make_run(metrics=metrics))).words()
+    assert "in its set with probability 90 % or more, calibrated on 24 held-out labels" in said
+    assert "86.4 % have their true class in their set, of 1.52 classes on average" in said
+    assert "would lie from 78.8 to 98.2 % in 19 of 20 cases" in said
+    assert "rare class can be missing from its sets more often (last column of the table" in said
+    assert " no case " in said
+    assert " 86.0 % (7" in said  # of class 9
+
+
 def test_each_plot_says_in_words_what_it_shows(make_run: Callable[..., FinishedRun]) -> None:
     page = render_report(make_run())
     pictures = [a for tag, a in _Page(page).tags if tag == "svg"]
