@@ -19,6 +19,10 @@ PARAMETERS: Final = ("vote_threshold", "sigma1", "sigma2", "confidence", "test_d
 """Fields of `Rule` that some mechanisms have: each says which, in its `Spec`."""
 
 
+RECORDS_VOTE: Final = "neighbors"
+"""The kind of teacher that is none: each patient's own records vote, close to a query."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """The way from summed votes to labels: a mechanism, its parameters, the place of its noise.
@@ -79,11 +83,14 @@ class Caps:
         max_asks: Queries looked at after which the run ends, at least 1.
         max_answers: Answers after which it ends, at least 1; `max_asks` where the mechanism always
             answers.
+        patient_votes: Where records vote, the queries on which one patient votes in the whole run,
+            from 1 to `max_asks`; None where teachers vote, on every query.
     """
 
     max_asks: int | None = None
     max_answers: int | None = None
     batch_size: int | None = None
+    patient_votes: int | None = None
 
     @property
     def most(self) -> Outcomes:

@@ -37,6 +37,9 @@ _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories: controls, formats, surrogates, separators of lines and paragraphs."""
 
+RECORD_MECHANISMS: Final = ("gnmax", "threshold")
+"""Mechanisms for records that vote: labels from counts with Gaussian noise, drawn once."""
+
 MOST_VOID_BATCHES = 2
 """Void batches after which a run is over (rule R3): each burns queries and budget."""
 
@@ -101,12 +104,24 @@ class RunTerms:
         _require("weights", self.total_votes <= MAX_TOTAL_VOTES, "fit the ring")
         self._check_rule()
         _require("unit", self.unit in ("record", "party"), "be 'record' or 'party'")
-        given = [getattr(self.caps, one.name) is not None for one in fields(self.caps)]
-        _require("caps", all(given), "be complete")
+        open_ones = {one.name for one in fields(self.caps) if getattr(self.caps, one.name) is None}
+        _require("caps", open_ones <= {"patient_votes"}, "be complete")
         most = self.caps.most
+        if self.do_records_vote:
+            self._check_records()
         _require("caps", self.spec.may_refuse or most.answers == most.asks, "be equal")
         _require("budgets", len(self.budgets) == len(self.weights), "be one for each party")
         _require("purpose", is_purpose(self.purpose), f"be one line of {MOST_PURPOSE} letters")
+
+    def _check_records(self) -> None:
+        """Refuse votes of records where the price of their cap is not proved."""
+        votes = self.caps.patient_votes or 0
+        _require("patient_votes", votes <= self.caps.most.asks, "be at most the queries asked")
+        _require("unit", self.unit == "record", "be 'record' where records vote")
+        known = self.rule.mechanism in RECORD_MECHANISMS
+        _require("mechanism", known, f"be {' or '.join(RECORD_MECHANISMS)} where records vote")
+        # The column of those who do not vote would be opened, too, and no proof covers it.
+        _require("noise_place", not self.rule.at_parties, "be 'coordinator' where records vote")
 
     def _check_rule(self) -> None:
         rule, places = self.rule, get_args(NoisePlace)
@@ -132,6 +147,16 @@ class RunTerms:
     def spec(self) -> Spec:
         """The mechanism's `Spec`."""
         return spec_of(self.rule.mechanism)
+
+    @property
+    def do_records_vote(self) -> bool:
+        """Whether patients vote themselves, each on few queries, and not teachers on all."""
+        return self.caps.patient_votes is not None
+
+    @property
+    def columns(self) -> int:
+        """Counts of a row: one for each class, and where records vote one for no vote."""
+        return self.classes + self.do_records_vote
 
     @property
     def is_evaluation(self) -> bool:
@@ -180,8 +205,12 @@ class RunTerms:
 
         Weights are written as runs of (weight, teachers), one after another.
         """
+        caps = asdict(self.caps)
+        if not self.do_records_vote:  # a run of teachers has the bytes that it always had
+            del caps["patient_votes"]
         return {
             **asdict(self),
+            "caps": caps,
             "weights": [[list(run) for run in party.runs] for party in self.weights],
             "budgets": list(self.budgets),
         }
@@ -191,7 +220,7 @@ class RunTerms:
         """Read plain data back, strictly: anything else is an InvalidTermsError."""
         values = _fields_of(record, cls)
         values["rule"] = Rule(**_fields_of(values["rule"], Rule))
-        values["caps"] = Caps(**_fields_of(values["caps"], Caps))
+        values["caps"] = _caps_of(values["caps"])
         _require_type("weights", values["weights"], list)
         values["weights"] = tuple(_weights_of(party) for party in values["weights"])
         _require_type("budgets", values["budgets"], list)
@@ -230,7 +259,7 @@ class BatchTerms:
     @property
     def words(self) -> int:
         """Length of the vector that answers this batch."""
-        return len(self.indices) * self.run.classes
+        return len(self.indices) * self.run.columns
 
     def as_record(self) -> dict[str, Any]:
         """Return plain data; see `RunTerms.as_record`."""
@@ -273,6 +302,15 @@ def _fields_of(record: object, cls: Any) -> dict[str, Any]:
         if kinds <= _PLAIN:
             _require_type(name, record[name], *kinds)
     return dict(record)
+
+
+def _caps_of(record: object) -> Caps:
+    """Read caps: those of a run of teachers have no field for votes of patients."""
+    if isinstance(record, Mapping):
+        if "patient_votes" in record:
+            _require_type("patient_votes", record["patient_votes"], int)
+        record = {"patient_votes": None, **record}
+    return Caps(**_fields_of(record, Caps))
 
 
 def _weights_of(party: object) -> TeacherWeights:

@@ -95,6 +95,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "expected_dropouts": Range(0, _HOSPITALS),
     "queries": Range(1, _COUNT.most),
     "batch_size": Range(1, _COUNT.most),
+    "patient_votes": Range(1, _COUNT.most),
     "patients": Range(1, 2**31 - 1),
     "prevalence": Range(1e-9, 1),
     "seed": Range(0, 2**64 - 1),

@@ -90,7 +90,10 @@ class Planner:
                 rule=settings.rule,
                 unit=settings.unit,
                 caps=Caps(
-                    queries, min(caps.max_answers or queries, queries), caps.batch_size or queries
+                    queries,
+                    min(caps.max_answers or queries, queries),
+                    caps.batch_size or queries,
+                    caps.patient_votes and min(caps.patient_votes, queries),
                 ),
                 budgets=settings.party_epsilons or (),
                 delta=settings.delta,

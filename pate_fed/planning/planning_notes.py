@@ -37,7 +37,7 @@ def outlook_of(settings: RunSettings, dataset: Dataset) -> str:
     answers = min(asks, settings.caps.max_answers or asks)
     found = evidence(
         dataset.pool.features,
-        votes=settings.votes,
+        votes=settings.likely_votes,
         queries=answers,
         sigma=sigma,
         classes=dataset.classes,

@@ -33,6 +33,10 @@ class UsedMechanism(Parameters):
     ] = None
     max_asks: Annotated[Count, About("cap on queries, fixed before the run", "yes", "queries")]
     max_answers: Annotated[Count, About("cap on answers, likewise", "yes", "queries")]
+    patient_votes: Annotated[
+        Count | None,
+        About("`--teacher neighbors`: cap on the queries that one patient votes on", "yes"),
+    ] = None
 
 
 class AddedNoise(RecordTable):

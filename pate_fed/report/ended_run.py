@@ -240,7 +240,9 @@ def privacy_table(*, ended: EndedRun, sealing: str, seed: int | None, simulated:
         dp_flavor="(epsilon, delta)" if terms.spec.is_private else "none",
         privacy_unit=terms.unit,
         unit_votes=_unit_votes(ended, seat),
-        neighboring_definition=neighbors(terms.unit, weight=_unit_votes(ended, seat)),
+        neighboring_definition=neighbors(
+            terms.unit, weight=_unit_votes(ended, seat), patient_votes=_patient_votes(ended)
+        ),
         mechanism=_mechanism(terms),
         noise=priced.AddedNoise(
             place=terms.rule.noise_place, source=noise_source(seed), delta_slack=_slack(ended, seat)
@@ -288,12 +290,20 @@ def _once(said: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(said))
 
 
+def _patient_votes(ended: EndedRun) -> int | None:
+    """Return the most queries of one run that a patient votes on; None where teachers vote."""
+    caps = [terms.caps.patient_votes for terms in ended.used_terms]
+    known = [one for one in caps if one is not None]
+    return max(known, default=None)
+
+
 def _mechanism(terms: RunTerms) -> priced.UsedMechanism:
     """Return rule and caps as the record has them."""
     return priced.UsedMechanism.model_validate({
         **mechanism_of(terms).parameters(),
         "max_asks": terms.caps.most.asks,
         "max_answers": terms.caps.most.answers,
+        "patient_votes": terms.caps.patient_votes,
     })  # fmt: skip
 
 
@@ -382,7 +392,12 @@ def guarantee(ended: EndedRun) -> str:
         return f"None: {formal.method}."
     weight = _unit_votes(ended, seat)
     said = guarantee_sentence(
-        formal, delta=ended.delta, unit=terms.unit, weight=weight, runs=len(ended.used)
+        formal,
+        delta=ended.delta,
+        unit=terms.unit,
+        weight=weight,
+        runs=len(ended.used),
+        patient_votes=_patient_votes(ended),
     )
     limit = f" Not covered: {DEALT_BY_CLASS}." if ended.is_dealt_by_class else ""
     return f"{said}{limit}"

@@ -100,7 +100,13 @@ _FIXED_BEFORE_EACH: Final = "the part of each run was fixed before that run's fi
 
 
 def guarantee_sentence(
-    formal: FormalCost, *, delta: float, unit: PrivacyUnit, weight: int, runs: int = 1
+    formal: FormalCost,
+    *,
+    delta: float,
+    unit: PrivacyUnit,
+    weight: int,
+    runs: int = 1,
+    patient_votes: int | None = None,
 ) -> str:
     """State the guarantee: its content, its audience, and the meaning of the two numbers."""
     whose = "one patient's records" if unit == "record" else "one hospital's records"
@@ -108,7 +114,8 @@ def guarantee_sentence(
         f"For {formal.holds_for}: if {whose} were entirely different, the probability of any "
         f"outcome they see would change by a factor of at most e^epsilon = "
         f"{_up(math.exp(min(formal.epsilon, 700.0)))} (epsilon = {_up(formal.epsilon)}), plus "
-        f"delta = {probability('delta', delta):g}. Neighbors: {neighbors(unit, weight)} "
+        f"delta = {probability('delta', delta):g}. Neighbors: "
+        f"{neighbors(unit, weight, patient_votes=patient_votes)} "
         f"Method: {formal.method}. Epsilon holds for every possible set of records, and "
         f"{_FIXED_BEFORE if runs == 1 else _FIXED_BEFORE_EACH}."
     )
