@@ -59,14 +59,13 @@ def outcomes_of(release: NoisyRelease) -> Outcomes:
 def charge_of(
     terms: RunTerms, outcomes: Outcomes, *, weight: int, earlier: int = 0
 ) -> PrivacyEvent:
-    """Return the event of these outcomes.
+    """Return the event of these outcomes, as far as one privacy unit can move them.
 
     Where records vote, a patient who voted on all `earlier` asks that were charged has only the
     rest of the run's votes left: charges of all batches add up to the cap.
     """
-    event = mechanism_of(terms).worst_case_event(
-        outcomes.asks, outcomes.answers, weight=float(weight)
-    )
+    moved = terms.caps.moved(outcomes)
+    event = mechanism_of(terms).worst_case_event(moved.asks, moved.answers, weight=float(weight))
     if terms.caps.patient_votes is None:
         return event
     assert isinstance(event, GaussianMaxEvent), "checked by the terms"

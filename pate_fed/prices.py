@@ -53,14 +53,16 @@ def removal_price(terms: RunTerms, seat: int) -> FormalCost | None:
     that a query is a bit, "this class or not", of noise 1 / sigma.
 
     Returns:
-        None where no such number is proved: of another mechanism, of several votes, or with noise
-        at the parties.
+        None where no such number is proved: of another mechanism, of several votes or labels, or
+        with noise at the parties.
 
     Source:
         docs/explanation/label-level-bound.md, section on abstention.
     """
     event = charge_of(terms, terms.caps.most, weight=terms.unit_votes_at(seat))
     if not isinstance(event, GaussianMaxEvent) or event.weight != 1 or terms.spec.shows_counts:
+        return None
+    if terms.caps.labels is not None:  # no vote at all also takes back each "no"
         return None
     # Two options differ by the noise of two counts, and move by two votes.
     bit = replace(event, sigma=event.sigma * math.sqrt(2) * (1 - 1e-15))

@@ -80,9 +80,13 @@ class Caps:
     """The most that a run asks and answers, and how much of it at once. Public.
 
     Attributes:
-        max_asks: Queries looked at after which the run ends, at least 1.
+        max_asks: Queries looked at after which the run ends, at least 1. With several labels each
+            is a question about one label of an input.
         max_answers: Answers after which it ends, at least 1; `max_asks` where the mechanism always
             answers.
+        labels: Labels that are asked of each input, 2 or more, all in one batch; None for one.
+        label_cap: Of an input's labels, the most that one privacy unit may say yes to; None to say
+            yes to all. Below half of the labels, since otherwise it lowers no price.
         patient_votes: Where records vote, the queries on which one patient votes in the whole run,
             from 1 to `max_asks`; None where teachers vote, on every query.
     """
@@ -90,6 +94,8 @@ class Caps:
     max_asks: int | None = None
     max_answers: int | None = None
     batch_size: int | None = None
+    labels: int | None = None
+    label_cap: int | None = None
     patient_votes: int | None = None
 
     @property
@@ -98,6 +104,27 @@ class Caps:
         assert self.max_asks is not None
         assert self.max_answers is not None
         return Outcomes(self.max_asks, self.max_answers)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether asks and batches are of whole inputs, and the cap on labels lowers a price."""
+        if self.labels is None:
+            return self.label_cap is None
+        sizes = (self.max_asks, self.batch_size)
+        is_low = self.label_cap is None or 2 * self.label_cap < self.labels
+        return is_low and not any((size or 0) % self.labels for size in sizes)
+
+    def moved(self, outcomes: Outcomes) -> Outcomes:
+        """Return in how many of these asks, and answers, one privacy unit's votes may differ.
+
+        Source:
+            docs/explanation/composition.md, "Several labels of an input".
+        """
+        if self.labels is None or self.label_cap is None:
+            return outcomes
+        inputs, rest = divmod(outcomes.asks, self.labels)
+        asks = inputs * 2 * self.label_cap + min(rest, 2 * self.label_cap)
+        return Outcomes(asks, min(outcomes.answers, asks))
 
 
 CAPS: Final = Caps()

@@ -104,8 +104,11 @@ class RunTerms:
         _require("weights", self.total_votes <= MAX_TOTAL_VOTES, "fit the ring")
         self._check_rule()
         _require("unit", self.unit in ("record", "party"), "be 'record' or 'party'")
-        open_ones = {one.name for one in fields(self.caps) if getattr(self.caps, one.name) is None}
-        _require("caps", open_ones <= {"patient_votes"}, "be complete")
+        given = [getattr(self.caps, one) is not None for one in sorted(_NEEDED_CAPS)]
+        _require("caps", all(given), "be complete")
+        _require("caps", self.caps.is_whole, "be of whole inputs where these have several labels")
+        yes_or_no = self.caps.labels is None or self.classes == 2
+        _require("classes", yes_or_no, "be 2 where inputs have several labels")
         most = self.caps.most
         if self.do_records_vote:
             self._check_records()
@@ -115,6 +118,7 @@ class RunTerms:
 
     def _check_records(self) -> None:
         """Refuse votes of records where the price of their cap is not proved."""
+        _require("labels", self.caps.labels is None, "be one where records vote")
         votes = self.caps.patient_votes or 0
         _require("patient_votes", votes <= self.caps.most.asks, "be at most the queries asked")
         _require("unit", self.unit == "record", "be 'record' where records vote")
@@ -205,9 +209,7 @@ class RunTerms:
 
         Weights are written as runs of (weight, teachers), one after another.
         """
-        caps = asdict(self.caps)
-        if not self.do_records_vote:  # a run of teachers has the bytes that it always had
-            del caps["patient_votes"]
+        caps = {name: value for name, value in asdict(self.caps).items() if value is not None}
         return {
             **asdict(self),
             "caps": caps,
@@ -220,7 +222,7 @@ class RunTerms:
         """Read plain data back, strictly: anything else is an InvalidTermsError."""
         values = _fields_of(record, cls)
         values["rule"] = Rule(**_fields_of(values["rule"], Rule))
-        values["caps"] = _caps_of(values["caps"])
+        values["caps"] = Caps(**_caps_of(values["caps"]))
         _require_type("weights", values["weights"], list)
         values["weights"] = tuple(_weights_of(party) for party in values["weights"])
         _require_type("budgets", values["budgets"], list)
@@ -253,8 +255,17 @@ class BatchTerms:
         _require("indices", bool(self.indices), "be one or more")
         require_ranges(self)
         _require("indices", len(set(self.indices)) == len(self.indices), "differ")
+        _require("indices", self._are_whole, "be of whole inputs")
         predicted = self.run.spec.learns and len(self.predictions_digest) == 32
         _require("predictions_digest", predicted or not self.predictions_digest, "be a digest")
+
+    @property
+    def _are_whole(self) -> bool:
+        """Whether all labels of an input are asked together, one after another."""
+        labels = self.run.caps.labels or 1
+        firsts = self.indices[::labels]
+        wanted = (first + place for first in firsts for place in range(labels))
+        return not any(first % labels for first in firsts) and self.indices == tuple(wanted)
 
     @property
     def words(self) -> int:
@@ -278,6 +289,9 @@ class BatchTerms:
         built: Self = _built(cls, values)
         return built
 
+
+_NEEDED_CAPS: Final = frozenset({"max_asks", "max_answers", "batch_size"})
+"""Caps of every run; the others are of inputs with several labels."""
 
 _PLAIN: Final = {str, bytes, int, float, NoneType}
 """Types of fields that a record holds as they are."""
@@ -304,13 +318,14 @@ def _fields_of(record: object, cls: Any) -> dict[str, Any]:
     return dict(record)
 
 
-def _caps_of(record: object) -> Caps:
-    """Read caps: those of a run of teachers have no field for votes of patients."""
-    if isinstance(record, Mapping):
-        if "patient_votes" in record:
-            _require_type("patient_votes", record["patient_votes"], int)
-        record = {"patient_votes": None, **record}
-    return Caps(**_fields_of(record, Caps))
+def _caps_of(record: object) -> dict[str, Any]:
+    """Read caps; those of labels are left out where an input has one."""
+    known = {one.name for one in fields(Caps)}
+    if not isinstance(record, Mapping) or not _NEEDED_CAPS <= set(record) <= known:
+        raise InvalidTermsError("Caps must have exactly its fields")
+    for name in record:
+        _require_type(name, record[name], int)
+    return dict(record)
 
 
 def _weights_of(party: object) -> TeacherWeights:

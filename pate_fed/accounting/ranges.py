@@ -96,6 +96,8 @@ RANGES: Final[Mapping[str, Range]] = {
     "queries": Range(1, _COUNT.most),
     "batch_size": Range(1, _COUNT.most),
     "patient_votes": Range(1, _COUNT.most),
+    "labels": Range(2, 50),
+    "label_cap": Range(1, 24),
     "patients": Range(1, 2**31 - 1),
     "prevalence": Range(1e-9, 1),
     "seed": Range(0, 2**64 - 1),

@@ -63,4 +63,5 @@ def likely_noise(terms: RunTerms) -> float:
         for seat, budget in enumerate(terms.budgets)
     )
     shown = are_counts_seen(terms, at_coordinator=True)
-    return moved * math.sqrt(2 * terms.caps.most.asks) * (1.0 if shown else 0.815)
+    asks = terms.caps.moved(terms.caps.most).asks
+    return moved * math.sqrt(2 * asks) * (1.0 if shown else 0.815)

@@ -93,7 +93,7 @@ class Planner:
                     queries,
                     min(caps.max_answers or queries, queries),
                     caps.batch_size or queries,
-                    caps.patient_votes and min(caps.patient_votes, queries),
+                    patient_votes=caps.patient_votes and min(caps.patient_votes, queries),
                 ),
                 budgets=settings.party_epsilons or (),
                 delta=settings.delta,

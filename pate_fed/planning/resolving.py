@@ -179,7 +179,7 @@ def filled(planner: Planner, known: Defaults, *, pool: int) -> RunSettings:
         queries,
         asked.max_answers and min(asked.max_answers, queries),
         min(asked.batch_size or usual_batch, queries, MOST_ASKED),
-        asked.patient_votes and min(asked.patient_votes, queries),
+        patient_votes=asked.patient_votes and min(asked.patient_votes, queries),
     )
     return replace(chosen, caps=caps)
 

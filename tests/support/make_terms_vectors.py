@@ -52,14 +52,18 @@ _THRESHOLD: Row = {
 }
 
 
+_ONLY_SEVERAL = ("labels", "label_cap")
+"""Keys of the caps that inputs with one label lack."""
+
+
 def _terms(base: Row = _THRESHOLD, **changed: Any) -> Row:
     """Terms with other values, each in the map that has it."""
     inner = {
         table: {
             **base[table],
-            **{name: changed.pop(name) for name in base[table] if name in changed},
+            **{name: changed.pop(name) for name in (*base[table], *further) if name in changed},
         }
-        for table in ("rule", "caps")
+        for table, further in (("rule", ()), ("caps", _ONLY_SEVERAL))
     }
     return {**base, **inner, **changed}
 
@@ -73,6 +77,8 @@ _AT_PARTIES = {
     "colluders": 2,
     "dropouts": 1,
 }
+
+_LABELS = {"classes": 2, "max_asks": 12, "batch_size": 6, "labels": 3}
 
 RUN_TERMS: dict[str, Row] = {
     "threshold": _terms(),
@@ -88,6 +94,8 @@ RUN_TERMS: dict[str, Row] = {
     "threshold, noise at the parties": _terms(**_AT_PARTIES),
     "gnmax, noise at the parties": _terms(mechanism="gnmax", **_ALWAYS_ANSWERS, **_AT_PARTIES),
     "tallies": _terms(mechanism="tallies", **_ALWAYS_ANSWERS, **_AT_PARTIES),
+    "three labels": _terms(**_LABELS),
+    "three labels, a cap on yes": _terms(**_LABELS, label_cap=1),
     "with a purpose": _terms(purpose="Früherkennung der Sepsis, Los 3,\u00a0<b>"),
 }
 
@@ -123,6 +131,9 @@ def good_terms() -> dict[str, dict[str, Row]]:
         "batch terms": {
             "two queries": _batch(),
             "one query": _batch(indices=[0]),
+            "all labels of two inputs": _batch(
+                run=RUN_TERMS["three labels"], indices=[6, 7, 8, 0, 1, 2]
+            ),
             "with predictions": _batch(run=interactive, predictions_digest=digest),
             "before there is a student": _batch(run=interactive),
         },
@@ -191,6 +202,15 @@ def _spoiled_run_terms() -> dict[str, Any]:
         "more answers than asks": _terms(max_answers=11),
         "asks are null": _terms(max_asks=None),
         "a cap is a float": _terms(max_asks=10.0),
+        "one label": _terms(**{**_LABELS, "labels": 1}),
+        "labels are null": _terms(labels=None),
+        "more labels than 50": _terms(classes=2, max_asks=51, batch_size=51, labels=51),
+        "labels of three classes": _terms(**{**_LABELS, "classes": 3}),
+        "asks of part of an input": _terms(**{**_LABELS, "max_asks": 11}),
+        "batches of part of an input": _terms(**{**_LABELS, "batch_size": 4}),
+        "a cap on yes without labels": _terms(label_cap=1),
+        "a cap on yes that lowers no price": _terms(**_LABELS, label_cap=2),
+        "a cap on yes of nothing": _terms(**_LABELS, label_cap=0),
         "batches of no query": _terms(batch_size=0),
         "the size of a batch is null": _terms(batch_size=None),
         "budgets of two parties": _terms(budgets=[1.0, 1.0]),
@@ -217,6 +237,9 @@ def _spoiled_rest() -> dict[str, dict[str, Any]]:
             "no query": _batch(indices=[]),
             "more queries than a batch has": _batch(indices=[4, 0, 1, 2, 3]),
             "a query twice": _batch(indices=[4, 0, 4]),
+            "labels of two inputs": _batch(run=RUN_TERMS["three labels"], indices=[2, 3, 4]),
+            "two of three labels": _batch(run=RUN_TERMS["three labels"], indices=[0, 1]),
+            "labels in another order": _batch(run=RUN_TERMS["three labels"], indices=[1, 0, 2]),
             "a negative position": _batch(indices=[4, -1]),
             "a position is a float": _batch(indices=[4.0]),
             "a position is true": _batch(indices=[True]),

@@ -65,6 +65,7 @@ _REQUIRED = {
 }  # fmt: skip
 _OF_RULE = {"mechanism": str, "noise_place": str}
 _OF_CAPS = {"max_asks": int, "max_answers": int, "batch_size": int}
+_OF_LABELS = {"labels": int, "label_cap": int}
 _MAY_BE_NULL = {
     "sigma1": float, "sigma2": float, "dropouts": int, "colluders": int, "confidence": float,
     "test_delta": float, "vote_threshold": float,
@@ -79,6 +80,7 @@ def read_batch_terms(data: bytes) -> Record:
     terms = _map(_value(data), {"run": dict, "indices": list, "predictions_digest": bytes})
     run, digest = _run_terms(terms["run"]), terms["predictions_digest"]
     _different(terms["indices"])
+    _whole_inputs(terms["indices"], run["caps"].get("labels", 1))
     require(len(terms["indices"]) <= min(run["caps"]["batch_size"], 4096), "a batch's size")
     learns = run["rule"]["mechanism"] in _LEARNING
     require(not digest or (len(digest) == 32 and learns), "a digest")
@@ -130,6 +132,15 @@ def _different(numbers: list[Any]) -> None:
     require(len(set(numbers)) == len(numbers), "none twice")
 
 
+def _whole_inputs(indices: list[int], labels: int) -> None:
+    require(len(indices) % labels == 0, "all labels of each input")
+    for start in range(0, len(indices), labels):
+        first = indices[start]
+        require(first % labels == 0, "an input's first label first")
+        wanted = list(range(first, first + labels))
+        require(indices[start : start + labels] == wanted, "one label after another")
+
+
 def _outcomes(outcomes: list[Any]) -> None:
     require(all(type(one) is int and one in (0, 1, 2) for one in outcomes), "outcomes")
     stopped = [one == 2 for one in outcomes]
@@ -148,7 +159,10 @@ def _run_terms(value: Any) -> Record:
     _mechanism(rule)
     _noise(rule, parties=len(terms["weights"]))
     require(terms["unit"] in ("record", "party"), "a known unit")
-    _caps(_map(terms["caps"], _OF_CAPS), answers_always=rule["mechanism"] in _ALWAYS_ANSWERING)
+    several = {name: kind for name, kind in _OF_LABELS.items() if name in terms["caps"]}
+    caps = _map(terms["caps"], _OF_CAPS | several)
+    _caps(caps, answers_always=rule["mechanism"] in _ALWAYS_ANSWERING)
+    require("labels" not in caps or terms["classes"] == 2, "yes-no questions")
     parties = len(terms["weights"])
     budgets = terms["budgets"]
     require(len(budgets) == parties and all(_positive(one) for one in budgets), "budgets")
@@ -216,3 +230,10 @@ def _caps(caps: Record, *, answers_always: bool) -> None:
     require(1 <= answers <= asks, "caps")
     require(caps["batch_size"] >= 1, "a query in a batch")
     require(answers == asks or not answers_always, "caps that fit")
+    labels, label_cap = caps.get("labels"), caps.get("label_cap")
+    require(labels is None or 2 <= labels <= 50, "several labels")
+    if labels is not None:
+        require(asks % labels == 0 and caps["batch_size"] % labels == 0, "whole inputs")
+    if label_cap is not None:
+        require(labels is not None and label_cap >= 1, "a cap on several labels")
+        require(2 * label_cap < labels, "a cap that lowers the price")

@@ -154,6 +154,19 @@ class TestRun:
             return
         assert refused_setup(federation).cause == Reason.MECHANISM
 
+    @pytest.mark.parametrize("simulated", [True, False], ids=["simulated", "deployed"])
+    def test_only_teachers_of_a_simulation_keep_to_a_cap_on_labels(self, simulated: bool) -> None:
+        several = {"classes": 2, "max_asks": 6, "max_answers": 6, "batch_size": 3}
+        federation = Federation(
+            terms={**several, "labels": 3, "label_cap": 1},
+            policy={"simulated": simulated},
+            simulated=simulated,
+        )
+        if simulated:
+            federation.run.set_up()
+            return
+        assert refused_setup(federation).cause == Reason.TERMS
+
     @sampled()
     @pytest.mark.parametrize(("terms", "policy", "reason"), RUN_REFUSALS)
     def test_party_refuses_a_run_outside_its_policy(

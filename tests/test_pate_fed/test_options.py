@@ -16,7 +16,10 @@ from pate_fed.rule import CAPS, Caps, Rule
 from protocols.suites import DEFAULT_SUITE
 
 PARTS = {"data": DataSource, "rule": Rule, "caps": Caps, "": RunSettings}
-WITHOUT = {("", "party_teachers"), ("rule", "dropouts")}
+WITHOUT = {
+    *(("", "party_teachers"), ("rule", "dropouts")),
+    *(("caps", "labels"), ("caps", "label_cap")),
+}
 """Fields that planning alone fills in."""
 
 NO_KEY = {"data_dir", "data_file"}
