@@ -192,9 +192,7 @@ class Guard:
             )
         worst = run_ledger.worst_case(len(batch))
         weight = run_terms.unit_votes_at(seat)
-        charge = lifelong_charge(
-            run_terms, worst, weight=weight, earlier=run_ledger.asks_before()
-        )
+        charge = lifelong_charge(run_terms, worst, weight=weight, earlier=run_ledger.asks_before())
         try:
             run_ledger.reserve("review", worst)
             if charge is not None:

@@ -157,7 +157,9 @@ def filled(planner: Planner, known: Defaults, *, pool: int) -> RunSettings:
             f"--queries must be at most the pool's {pool} distinct inputs", asked.max_asks
         )
     if settings.do_records_vote and asked.patient_votes is None:
-        asked = replace(asked, patient_votes=_usual_votes(asked.max_asks or min(known.queries, pool)))
+        asked = replace(
+            asked, patient_votes=_usual_votes(asked.max_asks or min(known.queries, pool))
+        )
         planner = replace(planner, settings=replace(settings, caps=asked))
     planner = planner.with_rule(_filled_rule(planner, known))
     queries, has = asked.max_asks, settings.spec.parameters

@@ -130,7 +130,7 @@ class RunSettings:
         self._check_records()
 
     def _check_records(self) -> None:
-        """Refuse what does not go with records that vote: no price of their cap is proved for it."""
+        """Refuse settings for which the price of records that vote is not proved."""
         if not self.do_records_vote:
             if self.caps.patient_votes is not None:
                 raise InvalidSettingError(

@@ -8,9 +8,7 @@ from typing import Any, Final
 
 from pate_fed.errors import InvalidParameterError
 from pate_fed.inputs import DatasetKind
-from pate_fed.rule import RECORDS_VOTE
 from pate_fed.teachers.direction_ensemble import DirectionEnsemble
-from pate_fed.teachers.neighbors_ensemble import NeighborsEnsemble
 from pate_fed.teachers.teacher import Balance, TeacherEnsemble
 
 _FACTORIES: Final = {
@@ -22,10 +20,7 @@ _FACTORIES: Final = {
 }
 """Functions of `sklearn_ensemble`."""
 
-TEACHER_NAMES: Final = (
-    *("auto", *_FACTORIES, "direction", "network", "convolution"),
-    RECORDS_VOTE,
-)
+TEACHER_NAMES: Final = ("auto", *_FACTORIES, "direction", "network", "convolution")
 """Every name that `make_ensemble` knows; MODULE:FUNCTION names a hospital's own."""
 
 BALANCES: Final = ("auto", "natural", "equal")
@@ -74,8 +69,6 @@ def make_ensemble(
         return DirectionEnsemble(shared)
     # Learning libraries take long to load: a second for scikit-learn, several for torch, which most
     # runs do without. Most callers need only the names, and train no teacher.
-    if name == RECORDS_VOTE:
-        return NeighborsEnsemble()
     if name == "network":
         from pate_fed.teachers.torch_ensemble import TorchEnsemble  # noqa: PLC0415
 

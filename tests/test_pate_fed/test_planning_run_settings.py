@@ -43,6 +43,9 @@ OPEN = {
     "prevalence",
     "patients",
     "evaluation_epsilon",
+    "labels",
+    "label_cap",
+    "patient_votes",
 }
 
 
