@@ -74,8 +74,8 @@ def give_student_to(
 
     request = RunRequest.from_json(coordinator.queue.request(name))
     task = read_learning_task(coordinator.home, request)
-    pool, classes = task.pool.views, task.classes
-    require_student(kind, task.kind, pool=pool, classes=classes, facts=LabelFacts())
+    pool, classes = task.pool, task.classes
+    require_student(kind, task.kind, pool=pool.views, classes=classes, facts=LabelFacts())
     write_anew(coordinator, name)
     folder = coordinator.home.results(name)
     if not folder.is_dir():

@@ -110,12 +110,12 @@ class Coordinator:
         make = partial(self.enrollment.invite, lifetime=lifetime)
         return self._act(FederationAct.INVITED, party, make)
 
-    def approve(self, party: str, *, words: str, teachers: int | None = None) -> EnrolledParty:
+    def approve(self, party: str, *, words: str) -> EnrolledParty:
         """Make a hospital a member; see `Enrollment.approve`.
 
         Where no service runs, its node is let in once one does.
         """
-        make = partial(self.enrollment.approve, words=words, teachers=teachers)
+        make = partial(self.enrollment.approve, words=words)
         approved = self._act(FederationAct.APPROVED, party, make)
         self._settle()
         return _present(self, approved.name) or approved
@@ -363,9 +363,22 @@ def standings(
             is_ended=run.is_ended,
             parties=parties,
             answers=answers[run.number],
+            votes=terms[run.number].votes,
             now=utc_now(),
         )
         for run in runs
+    }
+
+
+def changed_votes(coordinator: Coordinator, request: RunRequest) -> dict[str, int]:
+    """Return the hospitals that had another number of votes in their last run, with that number."""
+    last: dict[bytes, int] = {}
+    for _, terms in sorted(coordinator.spending.terms().items()):
+        last |= terms.votes
+    return {
+        one.name: last[one.fingerprint]
+        for one in request.parties
+        if last.get(one.fingerprint, one.teachers) != one.teachers
     }
 
 
@@ -436,7 +449,7 @@ def _facts_of_party(coordinator: Coordinator, party: str) -> dict[str, Fact]:
             "state": known.state,
             "fingerprint": known.identity.fingerprint.hex(),
         }
-        return {**facts, "teachers": known.teachers} if known.state == "member" else facts
+        return {**facts, "votes": known.votes} if known.state == "member" else facts
     open_until = [
         one.expires_at.isoformat(timespec="seconds")
         for one in coordinator.enrollment.invitations()

@@ -243,7 +243,7 @@ class PartyService:
             return False
         guard = self._guard(one.coordinator, decided)
         one.node.adopt(guard=guard, known_peers=_known(heard, decided), tasks=self._tasks.by_pool)
-        one.seen = seen
+        one.seen, one.votes = seen, self._site.settings.teachers
         return True
 
     def _guard(self, coordinator: bytes, decided: Decided) -> Guard:
@@ -252,7 +252,7 @@ class PartyService:
         runs = decided.approved_runs if self._asks_about_runs else None
         return Guard(
             policy=settings.policy_for(frozenset(approved)),
-            weights=TeacherWeights.of((1,) * settings.teachers),
+            weights=TeacherWeights.equal(settings.teachers or 1),  # none without a table
             checked_peers={pin.identity.fingerprint: pin.body for pin in decided.pins},
             consent=Consent(runs, decided.is_paused),
         )

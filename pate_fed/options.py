@@ -152,6 +152,14 @@ _ROWS: Final = (
             series="kept",
         ),
         Option(
+            "coverage",
+            "Give sets of classes, too, that hold a row's released label with this probability; a "
+            "fifth of the queries, drawn at random, calibrates them and teaches nothing.",
+            float,
+            metavar="SHARE",
+            series="same",
+        ),
+        Option(
             "evaluate",
             "Score the student on public test records only, or (private) also on a fifth of each "
             "hospital's patients, who are kept back.",

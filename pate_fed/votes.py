@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ MAX_TOTAL_VOTES = 2**30 - 1
 
 NEAR_SHARE = 0.08
 """Share of the public pool that counts as close to a query, where records close to it vote."""
+
+RECORDS_PER_TEACHER: Final = 8
+"""Default number of patients of a table's teacher; see `pate_fed.planning.defaults.Defaults`."""
 
 _QUERIES_AT_ONCE = 1024
 
@@ -82,6 +85,14 @@ class TeacherWeights:
     def heaviest(self) -> int:
         """Most votes of one teacher."""
         return max(weight for weight, _ in self.runs)
+
+
+def teachers_of(units: int, *, records_per_teacher: int) -> int:
+    """Return the number of a hospital's teachers, from its number of patients or records.
+
+    It is public. A hospital with fewer than a teacher's has one all the same.
+    """
+    return max(1, units // records_per_teacher)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -83,6 +83,20 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
+def sets_promise(coverage: float, *, labels: int, labels_needed: int) -> str:
+    """Say what a student's sets of classes hold, by the released labels that calibrated them."""
+    share = f"{100 * coverage:.10g} %"
+    if labels < labels_needed:
+        return (
+            f"each set holds all classes: {share} coverage needs {labels_needed:,} held-out labels "
+            f"or more, and there {'is' if labels == 1 else 'are'} {labels:,}"
+        )
+    return (
+        "the label that the hospitals would release for a row like the pool's is in its set with "
+        f"probability {share} or more, calibrated on {labels:,} held-out labels"
+    )
+
+
 def odds_factor(epsilon: float) -> str:
     """Return the largest factor by which odds can move: e to the epsilon, rounded up."""
     if epsilon > 20:

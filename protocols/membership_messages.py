@@ -8,7 +8,6 @@ from protocols.fields import (
     KIB,
     MAX_PARTIES,
     Between,
-    Count,
     Digest,
     DigestOrNone,
     Key,
@@ -23,6 +22,9 @@ from protocols.fields import (
 
 MOST_OPEN_RUNS = 256
 """Most names of runs in an answer about a membership."""
+
+MOST_VOTES = 2**30 - 1
+"""Most votes of a hospital on a query."""
 
 
 @message(22, "join request")
@@ -56,6 +58,7 @@ class MembershipQuery(Message):
         goes_on_from: SHA-256 of the frame that it was given back and found in its log; empty if
             there is none. A head that is kept gives way to nobody who did not find it.
         version: Version of the software that it runs; empty if it tells none.
+        votes: Votes that its node casts on each query; 0 if it tells none.
     """
 
     coordinator: Digest
@@ -64,6 +67,7 @@ class MembershipQuery(Message):
     audit_head: SmallFrameOrNone
     goes_on_from: DigestOrNone
     version: Annotated[str, Length(0, 32)]
+    votes: Annotated[int, Between(0, MOST_VOTES)]
 
 
 @message(24, "membership", most_bytes=384 * KIB)  # a letter takes up to 4 bytes
@@ -72,7 +76,6 @@ class Membership(Message):
 
     Attributes:
         state: "requested", "member", "suspended" or "revoked".
-        teachers: With how many teachers it was approved; 0 until it is a member.
         peer_names: The other members. Their keys are checked by nobody until the hospital's own
             people did.
         peer_keys: Their Ed25519 keys, in the same order.
@@ -83,7 +86,6 @@ class Membership(Message):
     party: Digest
     federation: PartyName
     state: Name
-    teachers: Count
     answered_at: UnixTime
     peer_names: Annotated[tuple[PartyName, ...], Length(0, MAX_PARTIES)]
     peer_keys: Annotated[tuple[Key, ...], Length(0, MAX_PARTIES)]

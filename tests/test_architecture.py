@@ -210,6 +210,21 @@ SHARED_NAMES = {
 """Names of several modules, each with the reason."""
 
 
+@pytest.mark.parametrize(
+    ("listing", "kind", "key"),
+    [
+        ("equivalent_mutants.toml", "mutant", "before"),
+        ("hidden_rules.toml", "exception", "line"),
+    ],
+)
+def test_what_a_list_of_exceptions_excuses_stands_in_the_code(
+    listing: str, kind: str, key: str
+) -> None:
+    entries = tomllib.loads(Path("tests", listing).read_text("utf-8")).get(kind, [])
+    stale = [entry for entry in entries if entry[key] not in Path(entry["path"]).read_text("utf-8")]
+    assert stale == []
+
+
 class TestNames:
     def test_no_class_name_stands_twice(self) -> None:
         places: dict[str, list[str]] = {}

@@ -43,6 +43,7 @@ from tests.support.deployed import (
     write_public_table,
 )
 from tests.support.hospital_services import Hospitals, ledger_of, records_of
+from tests.support.hospital_site import tell_votes, with_teachers
 from tests.support.invariants import HospitalSeen, Seen, require_sound, runs_seen
 from tests.support.loopback_home import free_ports, launched, make_home
 from tests.support.marker import (
@@ -121,16 +122,16 @@ class Services:
             policy = {"least_checked_peers": 2, "most_epsilon": 1000.0, "most_near_queries": 1000}
             settings = replace(
                 site.settings.with_port(site.membership().name, port),
-                teachers=sum(counts),
                 approval="pool",
                 lifetime_epsilon=1000.0,
                 policy=policy,
             )
-            site = site.save(settings)
+            site = with_teachers(site.save(settings), sum(counts))
             with closing(CoordinatorDoor(site.membership(), clock=time.time)) as door:
                 door.join(invitation.token)
             words = spoken(site.identity.fingerprint)
-            coordinator.approve(name, words=words, teachers=sum(counts))
+            coordinator.approve(name, words=words)
+            tell_votes(coordinator.enrollment, site)
             self.sites.append(site)
         coordinator.close()
         for site in self.sites:

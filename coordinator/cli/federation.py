@@ -21,6 +21,7 @@ from pate_fed.nodes import schema_of, typed_in
 from pate_fed.nodes.command_line import print_json, show
 from pate_fed.nodes.owner_files import write_new
 from pate_fed.nodes.ports import host_and_port
+from pate_fed.wording import plural
 from protocols.fingerprint_words import spoken
 from protocols.party_names import normalized
 
@@ -182,24 +183,16 @@ def approve(
     words: Annotated[
         str, typer.Option(help="The twelve words its people read to you by telephone.")
     ],
-    teachers: Annotated[
-        int | None,
-        typer.Option(help="Its number of teachers, as its people say. [default: 10]"),
-    ] = None,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
-    """Make a hospital a member after comparing its words by telephone.
-
-    For a member it corrects the number of teachers, from the next run on.
-    """
-    approved = open_coordinator(home).approve(party, words=words, teachers=teachers)
+    """Make a hospital a member after comparing its words by telephone."""
+    approved = open_coordinator(home).approve(party, words=words)
     inside = (
         "its node is let in."
         if approved.node_id is not None
         else "its node is let in once `pate-fed serve` runs."
     )
-    said = f"{party} is a member with {approved.teachers} teachers; {inside}"
-    show(_table(approved), [said])
+    show(_table(approved), [f"{party} is a member; {inside}"])
 
 
 def revoke(
@@ -269,7 +262,7 @@ def _table(party: EnrolledParty) -> dict[str, object]:
         "state": party.state,
         "fingerprint": party.identity.fingerprint.hex(),
         "words": spoken(party.identity.fingerprint),
-        "teachers": party.teachers,
+        "votes": party.votes,
         "is_let_in": party.node_id is not None,
         "requested_at": _at(party.requested_at),
     }
@@ -312,8 +305,8 @@ def _day(moment: datetime) -> str:
 
 
 def _lines(party: EnrolledParty) -> tuple[str, str]:
-    teachers = f", {party.teachers} teachers" if party.teachers else ""
+    votes = f", {plural(party.votes, 'vote')}" if party.votes else ""
     return (
-        f"{party.name:24} {party.state}{teachers}",
+        f"{party.name:24} {party.state}{votes}",
         f"{'':24} {spoken(party.identity.fingerprint)}",
     )

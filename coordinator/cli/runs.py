@@ -27,7 +27,7 @@ from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import write_logs_as_json
 from pate_fed.nodes.command_line import show
 from pate_fed.options import RUN
-from pate_fed.wording import epsilon_text, percent
+from pate_fed.wording import epsilon_text, percent, plural
 
 if TYPE_CHECKING:
     from coordinator.operator import Coordinator
@@ -152,6 +152,7 @@ def run(  # noqa: PLR0917 - one argument per option
     """
     single_threaded_kernels()
     from coordinator.federation.readiness import readiness, what_is_missing  # noqa: PLC0415
+    from coordinator.operator import changed_votes  # noqa: PLC0415
     from coordinator.runs.request import MOST_PATIENCE_S  # noqa: PLC0415
     from coordinator.runs.run_price import price_line  # noqa: PLC0415
 
@@ -178,6 +179,11 @@ def run(  # noqa: PLR0917 - one argument per option
     print(
         f"pate-fed: the task of {task.name} is {state}; its columns are {columns}", file=sys.stderr
     )
+    before = changed_votes(coordinator, request)
+    for one in request.parties:
+        if one.name in before:
+            said = f"{plural(one.teachers, 'vote')}, and had {before[one.name]} in its last run"
+            print(f"pate-fed: {one.name} has {said}", file=sys.stderr)
     print(f"pate-fed: {price_line(request)}", file=sys.stderr)
     queued = coordinator.enqueue(request, task)
     ended = queued

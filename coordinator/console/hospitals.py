@@ -16,7 +16,7 @@ from coordinator.console.form_input import number_of, text_of
 from coordinator.console.rendering import page
 from coordinator.errors import ConsoleError
 from coordinator.federation.certificates import days_left, end_of
-from coordinator.federation.enrollment import INSIDE, USUAL_TEACHERS
+from coordinator.federation.enrollment import INSIDE
 from coordinator.federation.home import utc_now
 from coordinator.runs.queue import ENDED, Run, RunState
 from coordinator.runs.standings import HospitalStanding, offline_since
@@ -50,7 +50,6 @@ def hospitals(request: Request) -> Response:
         invitations=[one for one in coordinator.enrollment.invitations() if one.is_open(now=now)],
         offline={one.name: offline_since(one, now=now) for one in found},
         runs=runs,
-        usual_teachers=USUAL_TEACHERS,
     )
 
 
@@ -73,12 +72,11 @@ def invite(request: Request) -> Response:
 
 @router.post("/hospitals/approve")
 def approve(request: Request) -> Response:
-    """Make a hospital a member, or correct its number of teachers."""
+    """Make a hospital a member."""
     visit = visit_of(request)
     party = text_of(visit.form, "hospital", most=64)
     words = text_of(visit.form, "words", label="The twelve words", most=400)
-    teachers = number_of(visit.form, "teachers", int, label="Teachers")
-    visit.coordinator.approve(party, words=words, teachers=teachers)
+    visit.coordinator.approve(party, words=words)
     return RedirectResponse("/hospitals", 303)
 
 

@@ -28,7 +28,7 @@ from coordinator.console.form_input import (
 from coordinator.console.rendering import page
 from coordinator.console.words import TERMS
 from coordinator.errors import ConsoleError
-from coordinator.operator import Coordinator
+from coordinator.operator import Coordinator, changed_votes
 from coordinator.runs.request import MOST_PATIENCE_S, RunRequest
 from coordinator.runs.run_options import DEPLOYED_OPTIONS
 from coordinator.runs.run_price import RunPrice, price_of_run
@@ -161,6 +161,12 @@ FIELDS: Final[Mapping[str, tuple[FormField, ...]]] = {
     "run": (
         FormField(DEPLOYED_OPTIONS["student"], "Student", TERMS["student"], {"": "usual"}),
         FormField(
+            DEPLOYED_OPTIONS["coverage"],
+            "Coverage of sets",
+            "such as 0.9: the student also gives sets of classes that hold a row's released label "
+            "so often; a fifth of the queries calibrates them; empty: no sets",
+        ),
+        FormField(
             DEPLOYED_OPTIONS["purpose"],
             "Purpose",
             "why you ask: hospitals read it before they approve; stands on the report's first "
@@ -212,7 +218,10 @@ def _shown(request: Request, visit: Visit, price: RunPrice, *, note: str) -> Res
         one.name: None if budget is None else max(0.0, budget - used.get(one.name, 0.0))
         for one in price.request.parties
     }
-    values: dict[str, Any] = {"price": price, "note": note, "used": used, "left": left}
+    changed = changed_votes(visit.coordinator, price.request)
+    values: dict[str, Any] = {
+        **{"price": price, "note": note, "used": used, "left": left, "changed": changed}
+    }
     if "hx-request" in request.headers:
         return page(request, "cost", **values)
     return page(request, "new_run", **_choices(visit.coordinator), **values)

@@ -19,7 +19,7 @@ TERMS: Final[Mapping[str, str]] = {
     "threshold": "Too few votes for one class give no answer: so many are needed, noise included.",
     "query": "One public row that the hospitals are asked to label.",
     "batch": "Queries that are asked together.",
-    "teacher": "A model that a hospital trained on a part of its own records.",
+    "teacher": "A model that a hospital trained on a part of its own records. Each has one vote.",
     "student": "The model that learns from the released labels; it may leave the federation.",
     "budget": "The most epsilon that a run may use. It is fixed before the run begins.",
     "formal": "Holds for any records and any votes. It may be published.",

@@ -18,6 +18,7 @@ class FederationAct(StrEnum):
     REVOKED = "hospital revoked"
     SUSPENDED = "hospital suspended"
     REINSTATED = "hospital reinstated"
+    VOTES_CHANGED = "votes changed"
     BUDGET_SET = "budget set"
     BUDGET_PROPOSED = "budget proposed"
     BUDGET_AGREED = "budget agreed"

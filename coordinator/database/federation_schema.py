@@ -59,6 +59,7 @@ class MemberRow(CoordinatorRow):
     Attributes:
         node_key: EC key for Flower, PEM.
         node_id: Decimal.
+        votes_asked_at: When the query that stated its votes was signed, in Unix seconds.
         audit_head: Frame of the head of its audit log that is kept; None if it gave none.
     """
 
@@ -73,7 +74,8 @@ class MemberRow(CoordinatorRow):
     requested_at: Mapped[datetime] = mapped_column(Moment)
     approved_at: Mapped[datetime | None] = mapped_column(Moment)
     revoked_at: Mapped[datetime | None] = mapped_column(Moment)
-    teachers: Mapped[int] = mapped_column(Integer, default=0)
+    votes: Mapped[int] = mapped_column(Integer, default=0)
+    votes_asked_at: Mapped[int] = mapped_column(BigInteger, default=0)
     audit_head: Mapped[bytes | None] = mapped_column(LargeBinary)
     seen_at: Mapped[datetime | None] = mapped_column(Moment)
     away_since: Mapped[datetime | None] = mapped_column(Moment)

@@ -19,11 +19,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from coordinator.database import Database
+from coordinator.database import Database, FederationAct, FederationAuditLog
 from coordinator.database.federation_schema import ENDED, InvitationRow, MemberRow, RunRow
 from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.federation.home import FederationHome
-from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols import wire
 from protocols.fingerprint_words import WORDS, heard_words, is_same
 from protocols.identity import PublicIdentity
@@ -52,9 +51,6 @@ INSIDE = frozenset({"member", "suspended"})
 """States of hospitals whose nodes are let in. Flower takes a node's key once: one that was put out
 could never return. So a suspended node stays in, and is not asked.
 """
-
-USUAL_TEACHERS = 10
-"""Default number of a hospital's teachers."""
 
 
 class NodeDoor(Protocol):
@@ -90,7 +86,7 @@ class EnrolledParty:
 
     Attributes:
         state: "requested", "member", "suspended" or "revoked".
-        teachers: Teachers that it votes with; 0 until it is a member.
+        votes: Votes that its node casts on each query, as it said last; 0 until it did.
         seen_at: When it last asked about its membership; None if it never did.
         clock_skew_s: By how much its clock was ahead then, in seconds.
         away_since: When a run first found that its node does not answer; None since it did.
@@ -102,7 +98,7 @@ class EnrolledParty:
     state: str
     node_id: int | None
     requested_at: datetime
-    teachers: int
+    votes: int
     seen_at: datetime | None = None
     clock_skew_s: int | None = None
     version: str = ""
@@ -145,6 +141,7 @@ class Enrollment:
         self._random_bytes = random_bytes
         self._clock = clock
         self._identity = home.identity
+        self._audit_log = FederationAuditLog(database)
 
     # The operator -----------------------------------------------------------------------------
 
@@ -198,23 +195,19 @@ class Enrollment:
             rows = session.scalars(select(MemberRow).order_by(MemberRow.name)).all()
             return [_party(row) for row in rows]
 
-    def approve(self, party: str, *, words: str, teachers: int | None = None) -> EnrolledParty:
-        """Make a hospital a member, whose people read these words aloud; `settle` lets its node in.
+    def approve(self, party: str, *, words: str) -> EnrolledParty:
+        """Make a hospital a member, whose people read these words aloud.
 
-        For a member it corrects the number of teachers; that holds from the next run on. A new
-        member has `USUAL_TEACHERS` where none is given.
+        `settle` lets its node in.
         """
-        if teachers is not None and not 1 <= teachers <= MAX_TOTAL_VOTES:
-            raise EnrollmentError("a hospital must have at least one teacher", teachers)
         party = normalized(party)
         with self._database.session() as session:
             rows = session.scalars(select(MemberRow).where(MemberRow.name == party)).all()
-            row = next((one for one in rows if one.state in ("requested", "member")), None)
-            if row is None or (row.state == "member" and teachers is None):
+            row = next((one for one in rows if one.state == "requested"), None)
+            if row is None:
                 states = " and ".join(dict.fromkeys(one.state for one in rows))
                 raise EnrollmentError(
-                    "a hospital must have asked to join; a member's number of teachers is "
-                    "corrected by --teachers",
+                    "a hospital must have asked to join",
                     f"{party}, whose state is {states}" if rows else f"none called {party}",
                 )
             if len(heard_words(words)) != WORDS:
@@ -227,9 +220,7 @@ class Enrollment:
                     "the words must be those of the request: `pate-fed members` shows them",
                     "others: do not approve, somebody may stand in between",
                 )
-            if row.state == "requested":
-                row.state, row.approved_at = "member", self._clock()
-            row.teachers = teachers or USUAL_TEACHERS
+            row.state, row.approved_at = "member", self._clock()
             return _party(row)
 
     def revoke(self, party: str) -> EnrolledParty | None:
@@ -351,7 +342,7 @@ class Enrollment:
                 )
                 session.add(known)
             state = known.state
-        return self._membership(identity.fingerprint, state, teachers=0)
+        return self._membership(identity.fingerprint, state)
 
     def answer_membership(self, frame: bytes) -> bytes:
         """Answer a hospital's question, with a signed `Membership`.
@@ -360,13 +351,15 @@ class Enrollment:
         the hospital reports it found in its log and sends a newer one. So a hospital whose log was
         restored, cut or rewritten learns it from its own signature, at any later length of the log
         and after any number of lost answers.
+
+        It keeps the number of votes of the query that was signed last: one that is sent again
+        changes nothing. A member's change stands in the operator's audit log.
         """
         signed = wire.decode(frame)
         query = wire.expect(signed, MembershipQuery)
         row = self._asking(signed, query)
         kept = self._keep_head(PublicIdentity(row.identity_key), query)
-        teachers = row.teachers if row.state == "member" else 0
-        return self._membership(query.sender, row.state, teachers=teachers, audit_head=kept)
+        return self._membership(query.sender, row.state, audit_head=kept)
 
     def asked(self, frame: bytes, kind: type[Query]) -> Query:
         """Return a member's question for a pool, or for the results of a run, its own or not."""
@@ -390,13 +383,14 @@ class Enrollment:
         return row
 
     def _keep_head(self, identity: PublicIdentity, query: MembershipQuery) -> bytes:
-        """Keep a hospital's head, unless it has not yet found the one kept before; note its call.
+        """Keep a hospital's head, unless it has not yet found the one kept before; note the rest.
 
         Returns the frame that is kept now; empty if there is none.
         """
         head = read_audit_head(query.audit_head, identity) if query.audit_head else None
-        with self._database.session() as session:
+        with self._database.as_one(), self._database.session() as session:
             row = session.get_one(MemberRow, identity.fingerprint, with_for_update=True)
+            self._keep_votes(row, query)
             row.seen_at = now = self._clock()
             row.clock_skew_s = round(query.asked_at - now.timestamp())
             row.version = query.version or None
@@ -407,14 +401,27 @@ class Enrollment:
                 row.audit_head = kept = query.audit_head
             return kept
 
+    def _keep_votes(self, row: MemberRow, query: MembershipQuery) -> None:
+        """Keep the number that was stated last; tell the operator's audit log of another one."""
+        if not query.votes or query.asked_at <= row.votes_asked_at:  # an older one may come again
+            return
+        before, row.votes, row.votes_asked_at = row.votes, query.votes, query.asked_at
+        if row.state in INSIDE and before != query.votes:
+            self._audit_log.append(
+                FederationAct.VOTES_CHANGED,
+                {
+                    **{"by": row.name, "from": "its node", "subject": row.name},
+                    **{"before": {"votes": before}, "after": {"votes": query.votes}},
+                },
+                at=self._clock().timestamp(),
+            )
+
     def _require_ours(self, coordinator: bytes, asked_at: int) -> None:
         is_near = abs(self._clock().timestamp() - asked_at) <= CLOCK_SKEW_S
         if coordinator != self._identity.fingerprint or not is_near:
             raise _refused()
 
-    def _membership(
-        self, party: bytes, state: str, *, teachers: int, audit_head: bytes = b""
-    ) -> bytes:
+    def _membership(self, party: bytes, state: str, *, audit_head: bytes = b"") -> bytes:
         peers = [one for one in self.parties() if one.state in INSIDE]
         if state != "member":
             peers = []
@@ -422,7 +429,6 @@ class Enrollment:
             party=party,
             federation=self._home.settings.name,
             state=state,
-            teachers=teachers,
             answered_at=int(self._clock().timestamp()),
             peer_names=tuple(one.name for one in peers if one.identity.fingerprint != party),
             peer_keys=tuple(one.identity.key for one in peers if one.identity.fingerprint != party),
@@ -476,7 +482,7 @@ def _party(row: MemberRow) -> EnrolledParty:
         row.state,
         None if row.node_id is None else int(row.node_id),
         row.requested_at,
-        row.teachers,
+        row.votes,
         row.seen_at,
         row.clock_skew_s,
         row.version or "",

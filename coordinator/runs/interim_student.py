@@ -35,9 +35,14 @@ def teach(
     def learn() -> Student:
         from pate_fed.students import Lesson, train_student  # noqa: PLC0415 - takes seconds
 
-        indices, labels = (np.array(list(each), dtype=np.int64) for each in (known, known.values()))
-        noisy = np.stack([counts[index] for index in known]) if counts else None
-        lesson = Lesson(run.pool.views, indices, labels, run.classes, facts, noisy)
+        lesson = Lesson.of(
+            run.pool,
+            known,
+            classes=run.classes,
+            facts=facts,
+            counts=counts,
+            coverage=settings.coverage,
+        )
         return train_student(settings.student, kind, lesson, rng=rng, device=settings.device)
 
     notes: list[str] = []

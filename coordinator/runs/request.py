@@ -22,7 +22,7 @@ from pate_fed.accounting.ranges import RANGES
 from pate_fed.data import DataSource
 from pate_fed.data.preprocessing import exactly
 from pate_fed.data.task import LearningTask
-from pate_fed.errors import InvalidTaskError
+from pate_fed.errors import InvalidSettingError, InvalidTaskError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
 from pate_fed.mechanisms import DEPLOYED_MECHANISMS
 from pate_fed.nodes import checked, record_of
@@ -38,7 +38,15 @@ SCHEMA_VERSION = 1
 MOST_PATIENCE_S = 365 * 24 * 3600
 """A year: nobody waits longer for a hospital."""
 
-_NOT_DEPLOYED = ("data", "engine", "seed", "partition", "teachers", "teacher")
+_NOT_DEPLOYED = (
+    "data",
+    "engine",
+    "seed",
+    "partition",
+    "teachers",
+    "records_per_teacher",
+    "teacher",
+)
 """Settings that a deployment has not: hospitals keep them, or nobody."""
 
 
@@ -120,7 +128,7 @@ class RunRequest:
         many of some positions in the pool are answered already.
 
         Raises:
-            RunRequestError: the name cannot be.
+            RunRequestError: the name cannot be, or a member's number of votes is unknown.
             TooFewPartiesError: fewer members than a secure sum needs.
             InvalidSettingError: settings that contradict each other, or the pool.
             BudgetExhaustedError: the run does not fit its budget, or hospitals' new budgets for
@@ -134,11 +142,18 @@ class RunRequest:
             )
         if settings.caps.max_answers is not None:  # hospitals would vote on what nobody looks at
             raise RunRequestError("a run must ask all its queries")
+        missing = [one.name for one in members if not one.votes]
+        if missing:
+            raise RunRequestError(
+                "every member's node must have said how many votes it has, as it does once it "
+                "runs with a table; `pate-fed suspend` leaves a hospital out",
+                f"nothing from {', '.join(missing)}",
+            )
         settings.check(FORMS)
         pool = task.pool
         distinct = pool.distinct
         parties = tuple(
-            RequestedParty(one.name, one.identity.fingerprint, one.teachers) for one in members
+            RequestedParty(one.name, one.identity.fingerprint, one.votes) for one in members
         )
 
         def resolved_for(settings: RunSettings) -> RunSettings:
@@ -149,13 +164,21 @@ class RunRequest:
 
         resolved = resolved_for(settings)
         count = resolved.caps.max_asks or 0
+        calibrates = settings.coverage is not None
+        if select == "all" and calibrates and count < len(distinct):
+            raise InvalidSettingError(
+                "--coverage needs queries drawn at random, or all of them: name a --select",
+                f"all, and {count} of {len(distinct)} rows",
+            )
         if select == "all":
             chosen: tuple[int, ...] = distinct[:count]
         else:
             from pate_fed.students import select_apart  # noqa: PLC0415 - takes seconds
 
             rng = np.random.default_rng(seed)
-            chosen = select_apart(pool, distinct, count, method=select, rng=rng)
+            chosen = select_apart(
+                pool, distinct, count, method=select, rng=rng, calibrates=calibrates
+            )
         request = cls(
             name=name,
             pool=pool.digest,

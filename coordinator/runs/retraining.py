@@ -20,10 +20,11 @@ from coordinator.runs.transcripts import check_transcript
 from pate_fed.data import Records
 from pate_fed.data.preprocessing import Preprocessing
 from pate_fed.errors import InvalidDataError, NoLabelError, RunDirectoryError
-from pate_fed.inputs import DatasetKind, Inputs
+from pate_fed.inputs import DatasetKind
+from pate_fed.queries import QueryPool
 from pate_fed.record import Metrics
-from pate_fed.record.metrics import StudentKind
 from pate_fed.report import FinishedRun, RunDirectory, read_run
+from pate_fed.report.ended_run import student_kind
 from pate_fed.report.run_directory import digests_of
 from pate_fed.report.scores import scores_of
 from pate_fed.run_folder import ANNEXES, AUDIT, METRICS, REPORT, SEAL, SETTINGS, STUDENT
@@ -47,7 +48,7 @@ class PublicInputs:
         test: A simulation's test records; None in a deployment.
     """
 
-    pool: Inputs
+    pool: QueryPool
     kind: DatasetKind
     class_names: tuple[str, ...]
     preprocessing: Preprocessing | None
@@ -149,12 +150,13 @@ def _trained(
     facts, classes = _facts_of(record, inputs), len(inputs.class_names)
     device = (name in IMAGE_STUDENTS and record.settings.device) or "cpu"
     require_student(
-        name, inputs.kind, pool=inputs.pool, classes=classes, facts=facts, device=device
+        name, inputs.kind, pool=inputs.pool.views, classes=classes, facts=facts, device=device
     )
     if not known:
         raise NoLabelError
-    indices, labels = (np.array(list(each), dtype=np.int64) for each in (known, known.values()))
-    lesson = Lesson(inputs.pool, indices, labels, classes, facts)
+    lesson = Lesson.of(
+        inputs.pool, known, classes=classes, facts=facts, coverage=record.settings.coverage
+    )
     return train_student(name, inputs.kind, lesson, rng=rng, device=device)
 
 
@@ -180,14 +182,16 @@ def _metrics_with(student: Student, record: FinishedRun, inputs: PublicInputs) -
     """Return the metrics of a run with this student: all that was said of an earlier one goes."""
     metrics, test, scores = record.metrics, inputs.test, None
     if test is not None:
+        chances = student.chances(test.inputs)
         scores = scores_of(
-            student.chances(test.inputs),
+            chances,
             test.labels,
             inputs.class_names,
             hospitals=test.hospitals,
+            in_set=student.sets_from(chances),
         )
     return metrics.with_student(
-        StudentKind(kind=student.name, reason=student.reason),
+        student_kind(student),
         scores,
         warnings=tuple(one for one in metrics.warnings if not one.startswith(NO_STUDENT)),
     )

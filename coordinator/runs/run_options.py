@@ -58,7 +58,7 @@ _ROWS: Final = (
     OPTIONS["student"].but(
         choices=_students, help="Kind of student; of a table, as public inputs are."
     ),
-    *(OPTIONS[name] for name in ("prevalence", "purpose")),
+    *(OPTIONS[name] for name in ("coverage", "prevalence", "purpose")),
 )
 
 DEPLOYED_OPTIONS: Final[Mapping[str, Option]] = {one.name: one for one in _ROWS}

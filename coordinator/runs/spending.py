@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -25,11 +25,13 @@ class Terms:
 
     Attributes:
         fingerprints: Of their identities, in the same order.
+        votes: Of each on a query, by fingerprint; empty for an evaluation.
         noise: Who adds the noise: "coordinator" or "parties".
     """
 
     hospitals: tuple[str, ...]
     fingerprints: tuple[bytes, ...]
+    votes: Mapping[bytes, int]
     epsilon: float
     delta: float
     unit: str
@@ -104,11 +106,15 @@ def _added_up(hospital: str, unit: str, totals: list[tuple[int, float, float]]) 
 
 def _terms_in(text: str) -> Terms:
     record = json.loads(text)
-    evaluation = record.get("evaluation") or {"settings": {}}
+    asked = record.get("evaluation")
+    evaluation = asked or {"settings": {}}
     settings = record["settings"] | evaluation["settings"]  # an evaluation has a price of its own
+    fingerprints = tuple(bytes.fromhex(one["fingerprint"]) for one in record["parties"])
+    votes = [int(one["teachers"]) for one in record["parties"]]
     return Terms(
         hospitals=tuple(one["name"] for one in record["parties"]),
-        fingerprints=tuple(bytes.fromhex(one["fingerprint"]) for one in record["parties"]),
+        fingerprints=fingerprints,
+        votes={} if asked else dict(zip(fingerprints, votes, strict=True)),
         epsilon=float(record["epsilon"]),
         delta=float(settings["delta"]),
         unit=str(settings["unit"]),

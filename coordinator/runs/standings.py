@@ -32,6 +32,8 @@ class HospitalStanding:
         code: Public code of its refusal, or of its suspension; empty if there is none.
         answer: What it said when it was asked last; None before. Its decision differs from `state`
             where the hospital went away after that, or was suspended.
+        votes: Its votes in the run and those that its node has now, if they differ: it refuses a
+            run with others than it has.
     """
 
     fingerprint: bytes
@@ -40,6 +42,12 @@ class HospitalStanding:
     since: datetime | None = None
     code: str = ""
     answer: HospitalAnswer | None = None
+    votes: tuple[int, int] | None = None
+
+    @property
+    def votes_words(self) -> str:
+        """How its votes differ from those of the run; empty if they do not."""
+        return "" if self.votes is None else "{} votes in this run, {} now".format(*self.votes)
 
     @property
     def said(self) -> str:
@@ -47,6 +55,8 @@ class HospitalStanding:
         said = _dated(self.state, self.since)
         if self.code:
             said += f" [{self.code}]"
+        if self.votes_words:
+            said += f"; {self.votes_words}"
         if self.answer is None:
             return said
         if self.answer.decision is not self.state:
@@ -63,6 +73,7 @@ class HospitalStanding:
             "words": self.answer.words if self.answer else "",
             "decision": self.answer.decision.value if self.answer else None,
             "decided_at": _stated(self.answer.decided_at) if self.answer else None,
+            "votes": list(self.votes) if self.votes else None,
         }
 
 
@@ -87,12 +98,13 @@ def standings_of(
     is_ended: bool,
     parties: Iterable[EnrolledParty],
     answers: Mapping[bytes, HospitalAnswer],
+    votes: Mapping[bytes, int],
     now: datetime,
 ) -> tuple[HospitalStanding, ...]:
     """Return where all hospitals of a run stand, in the order of their names.
 
-    `hospitals` has their names, and `answers` what they said last, by fingerprint. Of a run that
-    has ended only that counts.
+    `hospitals` has their names, `answers` what they said last, and `votes` those that they have in
+    the run, by fingerprint. Of a run that has ended only the answers count.
     """
     known = {one.identity.fingerprint: one for one in parties}
     found = [
@@ -101,6 +113,7 @@ def standings_of(
             name,
             answers.get(party),
             known=known.get(party),
+            votes=votes.get(party, 0),
             is_ended=is_ended,
             now=now,
         )
@@ -115,6 +128,7 @@ def _standing(
     answer: HospitalAnswer | None,
     *,
     known: EnrolledParty | None,
+    votes: int,
     is_ended: bool,
     now: datetime,
 ) -> HospitalStanding:
@@ -124,6 +138,8 @@ def _standing(
         standing = HospitalStanding(fingerprint, name, said, at, answer.code, answer)
     if is_ended:
         return standing
+    if known is not None and 0 < votes != known.votes > 0:
+        standing = replace(standing, votes=(votes, known.votes))
     state, since, code = _obstacle(known, now=now)
     # A rejection stands, whether or not the node is there.
     if state is None or (

@@ -46,7 +46,7 @@ def train_another(
     if pool.digest.hex() != record.manifest.pool_sha256:
         raise InvalidDataError("the public pool must be that of the run")
     inputs = PublicInputs(
-        pool=pool.views,
+        pool=pool,
         kind=dataset.kind,
         class_names=dataset.class_names,
         preprocessing=dataset.preprocessing,

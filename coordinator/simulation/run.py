@@ -182,6 +182,11 @@ def _scores(dataset: Dataset, student: Student | None) -> StudentScores | None:
     if student is None:
         return None
     test = dataset.test
+    chances = student.chances(test.inputs)
     return scores_of(
-        student.chances(test.inputs), test.labels, dataset.class_names, hospitals=test.hospitals
+        chances,
+        test.labels,
+        dataset.class_names,
+        hospitals=test.hospitals,
+        in_set=student.sets_from(chances),
     )

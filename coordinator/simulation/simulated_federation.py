@@ -212,7 +212,13 @@ def _first_queries(
     if settings.asks_by_student:
         count, method = min(count, settings.caps.batch_size or count), "stratified"
     return select_apart(
-        pool, _fresh(pool, earlier), count, method=method, rng=rng, earlier=tuple(earlier)
+        pool,
+        _fresh(pool, earlier),
+        count,
+        method=method,
+        rng=rng,
+        earlier=tuple(earlier),
+        calibrates=settings.coverage is not None,
     )
 
 

@@ -275,7 +275,10 @@ def _record(
         "tests_before": None if cost is None else cost.tests_before,
         "tests_after": None if cost is None else cost.tests_after,
         "delta_for_tests": None if cost is None else cost.delta_for_tests,
-        "peers": [{"fingerprint": seat.hex(), "checked_as": name} for seat, name in found.peers],
+        "peers": [
+            {"fingerprint": seat.hex(), "checked_as": name, "votes": found.votes.get(seat)}
+            for seat, name in found.peers
+        ],
     }
 
 

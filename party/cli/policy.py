@@ -31,7 +31,7 @@ SETTINGS: Final = (
     "lifetime_epsilon",
     "delta",
     "delta_for_tests",
-    "teachers",
+    "records_per_teacher",
     "held_out",
     "node_port",
 )

@@ -50,12 +50,15 @@ def add(
         {
             **asdict(summary),
             "file": str(summary.file),
+            "teachers": changed.settings.teachers,
             "classes": dict(summary.classes),
             "refused_teachers": list(refused),
             "node_runs": is_running,
         },
         (
             f"{summary.file}: {summary.rows} rows of {summary.patients} patients.",
+            f"{plural(changed.settings.teachers, 'teacher')}, each with one vote: all hospitals "
+            "and the operator see this number.",
             *(f"  {one.name:24} {one.role}" for one in summary.columns),
             "Rows of each class:",
             *(

@@ -50,7 +50,6 @@ ASKED_RULES: Final = (
     *LIFETIME_RULES,
     "most_epsilon",
     "least_checked_peers",
-    "teachers",
     "own_body",
     "operator_body",
 )
@@ -345,12 +344,10 @@ def _member(joined: SiteMembership) -> Membership | None:
         if answer.state in ("revoked", "suspended"):
             tell(f"{answer.federation}: this hospital is {answer.state}. Ask the operator.")
             return None
-        teachers = joined.site.settings.teachers
         tell(
             f"\nThe operator of {answer.federation} has to approve you. Telephone, and read aloud:"
         )
         tell(f"  {spoken(joined.identity.public.fingerprint)}")
-        tell(f"Say also that you train {teachers} teachers.")
         if not is_attended() or ask_text("Press Enter once it is done (later: go on)") == "later":
             return None
 

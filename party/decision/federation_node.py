@@ -31,7 +31,8 @@ class FederationNode:
 
     `heard` are the peers that the coordinator named last, by fingerprint: hearsay. `seen` are the
     decisions that `node` adopted last. `found_head` is SHA-256 of the audit head that the
-    coordinator gave back, once our log holds it.
+    coordinator gave back, once our log holds it. `votes` are those that `node` has on each query, 0
+    without a table.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class FederationNode:
         self.heard: Mapping[bytes, PublicIdentity] = {}
         self.seen: tuple[object, ...] = ()
         self.found_head = b""
+        self.votes = 0
         self._audit = audit
         self._decisions = decisions
         self._clock = clock
@@ -78,8 +80,10 @@ class FederationNode:
         return sign_head(*self._audit.end, self.membership.identity)
 
     def ask(self, door: CoordinatorDoor) -> None:
-        """Report our audit log's head; hear the coordinator's view of us and its members."""
-        answer = door.membership(audit_head=self.signed_head(), goes_on_from=self.found_head)
+        """Report our votes and audit log's head; hear the coordinator's view of all members."""
+        answer = door.membership(
+            audit_head=self.signed_head(), goes_on_from=self.found_head, votes=self.votes
+        )
         self.hear(answer)
 
     def hear(self, answer: Membership) -> None:

@@ -15,7 +15,7 @@ from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes import printable
 from pate_fed.rule import Rule
-from pate_fed.wording import epsilon_text, percent, room_words
+from pate_fed.wording import epsilon_text, percent, plural, room_words
 
 Line = tuple[str, str]
 """A name and a text; an empty name goes on with the one before."""
@@ -78,7 +78,8 @@ def words_of(request: Request) -> Iterator[Line]:
         yield from _budget_lines(cost)
         yield from _tests_lines(cost)
     for seat, name in found.peers:
-        yield "With", name or seat.hex()[:16] + "...: NOBODY HERE CHECKED IT"
+        votes = f", {plural(found.votes[seat], 'vote')}" if seat in found.votes else ""
+        yield "With", (name or seat.hex()[:16] + "...: NOBODY HERE CHECKED IT") + votes
 
 
 def _table_lines(review: TaskReview, task: AskedTask | None) -> Iterator[Line]:

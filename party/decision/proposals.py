@@ -73,6 +73,14 @@ class RunProposal:
     fault: Fault | None = None
 
     @property
+    def votes(self) -> dict[bytes, int]:
+        """Votes of each hospital on a query, by fingerprint; empty where nobody votes."""
+        terms, seats = self.terms, self.approval.seats
+        if terms is None or terms.is_evaluation or len(terms.weights) != len(seats):
+            return {}
+        return {seat: one.votes for seat, one in zip(seats, terms.weights, strict=True)}
+
+    @property
     def pool(self) -> bytes:
         """Digest of the pool that it asks about."""
         if self.approval.subject is Subject.POOL:

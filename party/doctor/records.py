@@ -6,6 +6,7 @@ import numpy as np
 
 from party.doctor.probes import PartyProbes
 from party.errors import DataChangedError, DataError, PartyError
+from party.site.held_out_patients import is_held_out
 from party.site.own_table import read_registered
 from party.site.people_decisions import PeopleDecisions
 from party.site.site import Site
@@ -20,7 +21,7 @@ from pate_fed.errors import InvalidDataError, PateFedError
 from pate_fed.nodes import printable
 from pate_fed.nodes.checks import Finding, fail, ok, warn
 from pate_fed.teachers import make_ensemble
-from pate_fed.wording import percent
+from pate_fed.wording import percent, plural
 
 _LARGE_DELTA = 0.1 * (1 + 1e-9)
 """delta times the number of patients from which the doctor warns."""
@@ -31,8 +32,7 @@ SAMPLE = 500
 def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - checks look alike
     """Read the table, hold it to its hash, and count its patients."""
     try:
-        text, column = read_registered(site), site.settings.data.patient_id
-        patients = len(set(text.known_cells(column))) if column else len(text.lines)
+        everybody = set(read_registered(site).unit_ids(site.settings.data.patient_id or None))
     except DataChangedError as error:
         return fail(
             f"{error}.",
@@ -40,14 +40,19 @@ def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - ch
         )
     except (DataError, InvalidDataError) as error:
         return fail(f"{error}.", "`pate-party data add FILE` registers a table.")
-    teachers = site.settings.teachers
-    if patients < teachers:
-        said = f"The table has {patients} patients for {teachers} teachers: some would have none."
+    patients, teachers = len(everybody), site.settings.teachers
+    teaching = sum(not is_held_out(one, site.settings.held_out) for one in everybody)
+    if teaching < teachers:
+        said = f"{teaching} patients teach, for {teachers} teachers: some would have none."
         advice = (
-            "Choose fewer (`pate-party policy set teachers`), and tell the operator the number."
+            "Give each teacher more (`pate-party policy set records_per_teacher`), or hold fewer "
+            "patients out."
         )
         return fail(said, advice)
-    said = f"The table can be read, and is the one that was registered: {patients} patients."
+    said = (
+        f"The table can be read, and is the one that was registered: {patients} patients, "
+        f"{plural(teachers, 'teacher')}."
+    )
     delta = site.settings.delta
     if delta * patients > _LARGE_DELTA:
         warning = (
@@ -66,7 +71,9 @@ def check_teacher(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001
     try:
         text = read_registered(site)
         sample = _sample(text, site)
-        ensemble = make_ensemble(site.settings.teacher_model, "table")
+        ensemble = make_ensemble(
+            site.settings.teacher_model, "table", records=site.settings.patients_per_teacher
+        )
         classes = max(2, int(sample.labels.max()) + 1)
         # The draw decides nothing here.
         rng = np.random.default_rng(0)

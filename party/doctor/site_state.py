@@ -117,8 +117,6 @@ def check_membership(joined: SiteMembership, around: PartyProbes) -> Finding:
         return fail(f"{error}.", "The node is let in by this key alone.")
     try:
         answer = around.membership(joined)
-        if answer.state == "member":
-            return _check_teachers(joined, approved=answer.teachers)
         return _check_state(answer.state)
     except JoinError as error:
         if error.is_refusal:
@@ -135,22 +133,6 @@ def check_membership(joined: SiteMembership, around: PartyProbes) -> Finding:
         said = "The coordinator could not be asked whether this hospital is a member."
         return warn(said, "Look at the way to it first: `pate-party doctor`.")
     return _check_state(state)
-
-
-def _check_teachers(joined: SiteMembership, *, approved: int) -> Finding:
-    here = joined.site.settings.teachers
-    if approved == here:
-        return ok(f"This hospital is a member, with {here} teachers.")
-    said = (
-        f"The operator approved this hospital with {approved} teachers, but it has {here}: every "
-        f"run would be refused ({Reason.UNIT.value})."
-    )
-    advice = (
-        f"Ask the operator to run `pate-fed approve` once more, with --teachers {here}: that "
-        "corrects it, from the next run on."
-    )
-    # The node may start: it serves its other federations, and this one once that is mended.
-    return warn(said, advice)
 
 
 def _check_state(state: str) -> Finding:

@@ -36,6 +36,7 @@ from party.site.training import (
     read_files,
     read_manifest,
     shares_in,
+    untrained,
     with_manifest,
     write_folder,
 )
@@ -48,7 +49,6 @@ from pate_fed.data.task import LearningTask
 from pate_fed.nodes import write_file
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import read_regular
-from pate_fed.teachers import make_ensemble
 from pate_fed.teachers.teacher import INDEX_FILE
 
 PLAN_FILE = "removal.json"
@@ -285,11 +285,11 @@ def _retrain(
     share = [one for one in shares[place] if one != patient]
     if not share:
         raise ErasureError(
-            "every teacher must keep a patient: set fewer teachers, delete the folder "
+            "every teacher must keep a patient: set more records_per_teacher, delete the folder "
             f"teachers/{folder.name}, and try again: all its teachers are then new",
             "a teacher of this patient alone",
         )
-    ensemble = make_ensemble(site.settings.teacher_model, task.kind)
+    ensemble = untrained(site, task, manifest)
     models = {name: content for name, content in old.items() if name != SHARES_FILE}
     ensemble.restore(models, classes=task.classes)
     records = task.encode(text, patient_column=site.data.patient_id)

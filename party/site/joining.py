@@ -85,12 +85,15 @@ class CoordinatorDoor:
         )
         return self._membership("join", wire.sign(request, self._identity).frame)
 
-    def membership(self, *, audit_head: bytes = b"", goes_on_from: bytes = b"") -> Membership:
+    def membership(
+        self, *, audit_head: bytes = b"", goes_on_from: bytes = b"", votes: int = 0
+    ) -> Membership:
         """Ask for the state of the request, and for the other members.
 
         `audit_head` is the head of our audit log, signed by `sign_head`, for the coordinator to
         keep, `goes_on_from` SHA-256 of the head that it returned before, if our log holds that one.
-        Only then does it keep a newer one. Both may be empty.
+        Only then does it keep a newer one. Both may be empty. `votes` are those that our node casts
+        on each query: it alone says so, because it holds every plan to that number.
         """
         query = MembershipQuery(
             self._joined.coordinator.fingerprint,
@@ -99,6 +102,7 @@ class CoordinatorDoor:
             audit_head,
             goes_on_from,
             __version__,
+            votes,
         )
         return self._membership("membership", wire.sign(query, self._identity).frame)
 

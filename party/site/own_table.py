@@ -91,15 +91,17 @@ def add(
     site: Site, path: Path, *, label: str, patient_id: str | None
 ) -> tuple[Site, DatasetSummary]:
     """Register a table as the hospital's own, in the place of an earlier one; see `examine`."""
-    known = site.settings.data
+    known, column = site.settings.data, patient_id or ""
     summary = examine(path, label=label, patient_id=patient_id, floor=known.floor)
+    is_same = (known.digest, known.patient_id) == (summary.sha256, column)
     data = replace(
         known,
         file=str(summary.file),
         label=label,
-        patient_id=patient_id or "",
+        patient_id=column,
         digest=summary.sha256,
         rows=summary.rows,
+        patients=known.patients if is_same else summary.patients,
     )
     return site.save(replace(site.settings, data=data)), summary
 

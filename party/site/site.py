@@ -32,6 +32,7 @@ from pate_fed.nodes import checked, digested_settings, read_named, with_environm
 from pate_fed.nodes.forwarding import Forwarding
 from pate_fed.nodes.owner_files import as_fault, make_folder
 from pate_fed.nodes.settings_file import settings_text
+from pate_fed.votes import RECORDS_PER_TEACHER, teachers_of
 from protocols.identity import SigningIdentity
 from protocols.invitation import Invitation
 
@@ -62,6 +63,7 @@ class DataSettings:
         patient_id: Column that names the patient; empty if each row is a patient's only one.
         digest: SHA-256 of the file, hex.
         rows: Number of rows.
+        patients: Number of patients at `data add`: a removal changes no other patient's teacher.
         floor: Smallest count of patients' rows that anybody may see.
     """
 
@@ -70,6 +72,7 @@ class DataSettings:
     patient_id: str = ""
     digest: str = ""
     rows: int = field(default=0, metadata=_COUNT)
+    patients: int = field(default=0, metadata=_COUNT)
     floor: int = field(default=10, metadata=_COUNT)
 
 
@@ -78,7 +81,8 @@ class SiteSettings:
     """The settings in the file of a site. All but the memberships holds in every federation.
 
     Attributes:
-        teachers: Teachers that are trained here; the operator approves that number.
+        records_per_teacher: Patients of a teacher (or records): their number gives that of the
+            teachers, each with one vote.
         teacher_model: Kind of teacher.
         held_out: Share of the patients who teach no teacher, for evaluations; another one needs new
             teachers.
@@ -93,7 +97,9 @@ class SiteSettings:
         memberships: The settings of each federation, by the site's name for it.
     """
 
-    teachers: int = field(default=10, metadata=RANGES["teachers"].metadata)
+    records_per_teacher: int = field(
+        default=RECORDS_PER_TEACHER, metadata=RANGES["records_per_teacher"].metadata
+    )
     teacher_model: str = "auto"
     held_out: float = field(default=0.0, metadata={"ge": 0, "le": 0.5})
     lifetime_epsilon: float = field(default=5.0, metadata=RANGES["epsilon"].metadata)
@@ -110,6 +116,29 @@ class SiteSettings:
             raise SiteError("delta_for_tests must be below delta", self.delta_for_tests)
         self.policy_for(frozenset())  # refuses unknown rules, and values that cannot be
         self._require_apart()
+
+    @property
+    def teachers(self) -> int:
+        """Number of teachers that are trained here, each with one vote; 0 without a table.
+
+        Public: it follows from the number of patients, never from what is known of them. Where
+        runs may protect whole hospitals alone there is one, so that noise hides one vote.
+        """
+        if not self.data.patients:
+            return 0
+        if self.policy_for(frozenset()).units == {"party"}:
+            return 1
+        return teachers_of(self._teaching, records_per_teacher=self.records_per_teacher)
+
+    @property
+    def patients_per_teacher(self) -> float:
+        """About how many patients each teacher learns from; public, as `teachers` is."""
+        return self._teaching / (self.teachers or 1)
+
+    @property
+    def _teaching(self) -> int:
+        """About how many patients are not held out: exactly who depends on their ids."""
+        return round(self.data.patients * (1 - self.held_out))
 
     def _require_apart(self) -> None:
         """Refuse bad names, and two memberships with one port or one coordinator."""

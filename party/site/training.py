@@ -75,7 +75,7 @@ def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
     manifest = require_current(site, task)
     files = read_files(folder, manifest.get("files"))
     files.pop(SHARES_FILE, None)
-    ensemble = make_ensemble(site.settings.teacher_model, task.kind)
+    ensemble = untrained(site, task, manifest)
     try:
         ensemble.restore(files, classes=task.classes)
     except UnreadableFileError as error:
@@ -175,7 +175,8 @@ def _train(
     units = list(rows_by_unit(records.unit_ids).values())
     shards = deal_to_teachers(units, teachers=count, rng=rng)
     require_disjoint(records, shards)  # epsilon counts one vote per patient
-    ensemble = make_ensemble(site.settings.teacher_model, task.kind)
+    bound_to = _bound_to(site, task)
+    ensemble = untrained(site, task, bound_to)
     ensemble.fit(
         [records.select(shard.rows) for shard in shards],
         classes=task.classes,
@@ -185,8 +186,14 @@ def _train(
     )
     shares = [list(dict.fromkeys(records.unit_ids[row] for row in shard.rows)) for shard in shards]
     files = {**ensemble.dump(), SHARES_FILE: json_bytes(shares)}
-    _keep(folder_of(site, task), with_manifest(files, _bound_to(site, task)))
+    _keep(folder_of(site, task), with_manifest(files, bound_to))
     return ensemble
+
+
+def untrained(site: Site, task: LearningTask, manifest: Mapping[str, Any]) -> TeacherEnsemble:
+    """Make untrained teachers of the kind of those with this manifest."""
+    size = manifest.get("patients_per_teacher")
+    return make_ensemble(site.settings.teacher_model, task.kind, records=size)
 
 
 def json_bytes(value: object) -> bytes:
@@ -205,15 +212,16 @@ def with_manifest(files: dict[str, bytes], bound_to: dict[str, object]) -> dict[
 
 
 def _bound_to(site: Site, task: LearningTask) -> dict[str, object]:
-    data = site.settings.data
+    settings, data = site.settings, site.settings.data
     return {
         "schema_version": SCHEMA_VERSION,
         "task": task.digest.hex(),
         "data": data.digest,
         "patient_id": data.patient_id,
-        "teachers": site.settings.teachers,
-        "teacher_model": site.settings.teacher_model,
-        "held_out": site.settings.held_out,
+        "held_out": settings.held_out,
+        "teachers": settings.teachers,
+        "patients_per_teacher": settings.patients_per_teacher,
+        "teacher_model": settings.teacher_model,
     }
 
 

@@ -100,6 +100,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "label_cap": Range(1, 24),
     "patients": Range(1, 2**31 - 1),
     "prevalence": Range(1e-9, 1),
+    "coverage": Range(0.5, 1, is_open=True),
     "seed": Range(0, 2**64 - 1),
 }
 """The range of each number, by its one name in terms, events, records and settings; of a list, the

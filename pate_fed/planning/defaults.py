@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pate_fed.mechanisms import SPECS
+from pate_fed.votes import RECORDS_PER_TEACHER
 
 LEARNING_BATCHES: Final = 5
 """Number of batches of a run whose student learns between them."""
@@ -58,7 +59,13 @@ def _for_fifty(queries: int, threshold: Mapping[str, float]) -> Defaults:
 
 
 _TABLE: Final = Defaults(
-    10, None, 500, mechanism="gnmax", select="random", fills_budget=True, records_per_teacher=8
+    10,
+    None,
+    500,
+    mechanism="gnmax",
+    select="random",
+    fills_budget=True,
+    records_per_teacher=RECORDS_PER_TEACHER,
 )
 _IMAGES: Final = Defaults(10, 25, 100, select="spectral")
 DEFAULTS: Final[Mapping[str, Defaults]] = {

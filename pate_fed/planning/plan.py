@@ -19,6 +19,7 @@ from pate_fed.planning.planner import Planner
 from pate_fed.planning.resolving import filled, usual_records, usual_teachers
 from pate_fed.planning.run_settings import RunSettings
 from pate_fed.planning.sum_advice import SumAdvice, SumForm, Sums, advised_sum
+from pate_fed.votes import teachers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class PlanRequest:
         parties = asked.parties or known.parties
         teachers = usual_teachers(asked, known)
         if teachers is None:
-            teachers = max(1, records // usual_records(asked, known))
+            teachers = teachers_of(records, records_per_teacher=usual_records(asked, known))
         is_alone = teachers == 1 and not asked.do_records_vote
         unit = asked.unit or ("party" if is_alone else "record")
         settled = replace(asked, parties=parties, teachers=teachers, unit=unit)

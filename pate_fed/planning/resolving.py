@@ -28,7 +28,7 @@ from pate_fed.planning.sum_advice import Sums, require_enough
 from pate_fed.queries import QueryPool
 from pate_fed.rule import Caps, Rule
 from pate_fed.terms import MOST_ASKED, NO_TASK, RunTerms
-from pate_fed.votes import NEAR_SHARE
+from pate_fed.votes import NEAR_SHARE, teachers_of
 
 
 def resolve(
@@ -66,7 +66,9 @@ def resolve(
     if teachers is None:
         records = usual_records(settings, known)
         homes = deal_to_parties(private, parties=parties, scheme=scheme, rng=rng)
-        party_teachers = tuple(max(1, patients // records) for patients in homes.sizes)
+        party_teachers = tuple(
+            teachers_of(patients, records_per_teacher=records) for patients in homes.sizes
+        )
     is_alone = set(party_teachers or (teachers,)) == {1} and not settings.do_records_vote
     usual_unit: PrivacyUnit = "party" if is_alone else "record"
     settled = replace(
@@ -173,6 +175,8 @@ def filled(planner: Planner, known: Defaults, *, pool: int) -> RunSettings:
         queries = planner.affordable(min(known.queries, pool))
     else:
         planner.require_affordable(queries)
+    if settings.coverage is not None:
+        _require_labels(settings.coverage, queries)
     chosen = replace(planner.settings, select=settings.select or known.select)
     learns = chosen.spec.learns or chosen.asks_by_student
     # All at once, unless the student is to learn in between.
@@ -189,6 +193,19 @@ def filled(planner: Planner, known: Defaults, *, pool: int) -> RunSettings:
 def _usual_votes(queries: int) -> int:
     """Return the cap of a patient's votes: what an average one would cast without any."""
     return math.ceil(NEAR_SHARE * queries)
+
+
+def _require_labels(coverage: float, queries: int) -> None:
+    """Refuse a coverage that so few queries cannot calibrate, whatever their answers are."""
+    from pate_fed.students.label_sets import CALIBRATING_PART, labels_needed  # noqa: PLC0415
+
+    needed = labels_needed(coverage)
+    if queries // CALIBRATING_PART < needed:
+        raise InvalidSettingError(
+            f"--coverage {coverage:.10g} needs {needed} held-out labels, so "
+            f"{needed * CALIBRATING_PART} queries or more: ask more, or state less",
+            f"{queries} queries",
+        )
 
 
 def _filled_rule(planner: Planner, known: Defaults) -> Rule:

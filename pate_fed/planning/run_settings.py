@@ -67,6 +67,7 @@ class RunSettings:
     prevalence: tuple[float, ...] | None = None
     patients: int | None = None
     student: str = "auto"
+    coverage: float | None = None
     evaluate: str = "public"
     evaluation_epsilon: float | None = None
     evaluate_by: tuple[str, ...] = ()
@@ -124,6 +125,15 @@ class RunSettings:
             raise InvalidSettingError(
                 f"--purpose must be one line of at most {MOST_PURPOSE} letters",
                 f"{len(self.purpose)} letters",
+            )
+        if self.coverage is not None and (self.spec.learns or self.asks_by_student):
+            raise InvalidSettingError(
+                "--coverage needs queries that no student chooses or answers",
+                self.rule.mechanism if self.spec.learns else f"--select {self.select}",
+            )
+        if self.coverage is not None and self.votes_by_cluster:
+            raise InvalidSettingError(
+                "--coverage needs teachers that vote on a row alone", f"--select {self.select}"
             )
         self._check_data_options()
         self._check_evaluation()

@@ -37,11 +37,24 @@ class Data(RecordTable):
     outlook: Annotated[str, About("of a table: what could be expected before the run", "no")]
 
 
+class StatedSets(RecordTable):
+    """Its rule for sets of classes: those of at least a chance, and the likeliest."""
+
+    coverage: Annotated[Share, About("that is stated for released labels", "yes")]
+    labels: Annotated[Count, About("held out to calibrate it", "yes")]
+    labels_needed: Annotated[
+        Count, About("below as many `labels` the sets hold all classes", "yes")
+    ]
+    interval: Annotated[Interval, About("coverage of 95 % of all draws of so many labels", "yes")]
+    least_chance: Annotated[Share, About("of a class in a set", "yes")]
+
+
 class StudentKind(RecordTable):
     """Which student."""
 
     kind: Annotated[str, About("its name", "yes")]
     reason: Annotated[str, About("why it was chosen; empty if it was asked for", "yes")]
+    sets: Annotated[StatedSets | None, About("of a run with `--coverage`", "yes")] = None
 
 
 class Quality(RecordTable):
@@ -66,6 +79,7 @@ class ClassScores(RecordTable):
     recall: Annotated[Share | None, About("null without a record", "yes")]
     decided: Annotated[Count, About("how often it is said", "yes")]
     precision: Annotated[Share | None, About("null if it is never said", "yes")]
+    covered: Annotated[Share | None, About("whose set holds it, with `--coverage`", "yes")] = None
 
 
 class HospitalScores(RecordTable):
@@ -91,6 +105,12 @@ class StudentScores(Quality, HospitalScores):
     decided_classes: Annotated[Count, About("number of classes that it ever says", "yes")]
     per_class: Annotated[dict[str, ClassScores], About("by name", "yes")]
     by_hospital: Annotated[dict[str, HospitalScores], About("by name", "no")]
+    covered: Annotated[
+        Share | None, About("whose set holds the true class, with `--coverage`", "yes")
+    ] = None
+    set_size: Annotated[
+        Number | None, About("mean number of classes in a set, with `--coverage`", "yes")
+    ] = None
 
 
 class Scores(RecordTable):

@@ -79,6 +79,7 @@ class Settings(OwnSettings):
     class_balance: Annotated[str | None, About("how rare classes are weighted", "no")] = None
     prevalence: Annotated[Numbers | None, About("share of each class, as stated", "yes")] = None
     student: Annotated[str | None, About("its kind", "yes")] = None
+    coverage: Annotated[Share | None, About("of the student's sets", "yes")] = None
     evaluate: Annotated[str | None, About("patients: `public` or `private`", "yes")] = None
     evaluation_epsilon: Annotated[float | None, About("of a private one", "yes")] = None
     evaluate_by: Annotated[Texts, About("columns whose groups were counted", "yes")] = ()

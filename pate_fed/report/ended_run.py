@@ -176,9 +176,7 @@ def metrics_table(
         simulated=truth is not None,
         data=data,
         label_accuracy=float(np.mean(right)) if right else None,
-        student=None
-        if student is None
-        else measured.StudentKind(kind=student.name, reason=student.reason),
+        student=None if student is None else student_kind(student),
         scores=measured.Scores(
             student=scores, **{name: yardsticks.get(name) for name in _YARDSTICKS}
         ),
@@ -206,6 +204,24 @@ def metrics_table(
         seconds={name: round(value, 3) for name, value in seconds.items()},
         bytes=measured.SentBytes(to_parties=sent, from_parties=received),
         warnings=tuple(warnings),
+    )
+
+
+def student_kind(student: Student) -> measured.StudentKind:
+    """Name a student, with the rule for its sets."""
+    sets = student.sets
+    return measured.StudentKind(
+        kind=student.name,
+        reason=student.reason,
+        sets=None
+        if sets is None
+        else measured.StatedSets(
+            coverage=sets.coverage,
+            labels=sets.labels,
+            labels_needed=sets.labels_needed,
+            interval=sets.interval,
+            least_chance=sets.least_chance,
+        ),
     )
 
 

@@ -116,6 +116,7 @@ def render_report(run: FinishedRun, *, notes: list[str] | None = None) -> str:
         price_words=price_words,
         longest_open=_LONGEST_OPEN,
         alarms=list(map(_unbroken, quality_words.alarms(metrics))),
+        sets_text=_unbroken(quality_words.sets_text(metrics)),
         better_models=list(map(_unbroken, quality_words.better_models(metrics))),
         interval_of=quality_words.interval_of,
         classes=_classes(metrics),

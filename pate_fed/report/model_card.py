@@ -62,7 +62,10 @@ def _accuracy(metrics: Metrics, privacy: Privacy) -> str:
         rows.append(("student, on patients whom hospitals kept back", held_out))
     rows.append(("released labels", quality_words.labels_text(metrics)))
     lines = "".join(f"| {name} | {text} |\n" for name, text in rows)
-    return f"## Accuracy\n\n| model | accuracy |\n| --- | --- |\n{lines}\n{_by_class(metrics)}"
+    sets = _sets(metrics)
+    return (
+        f"## Accuracy\n\n| model | accuracy |\n| --- | --- |\n{lines}\n{_by_class(metrics)}{sets}"
+    )
 
 
 def _by_class(metrics: Metrics) -> str:
@@ -80,6 +83,27 @@ def _by_class(metrics: Metrics) -> str:
         "In brackets: 95 % intervals. The student also states how sure it is of each answer. This "
         f"probability is off by {wording.percent(scores.calibration_error)} on average: do not "
         "use it as a patient's risk.\n\n"
+    )
+
+
+def _sets(metrics: Metrics) -> str:
+    sets = metrics.student.sets if metrics.student else None
+    if sets is None:
+        return ""
+    scores = metrics.scores.student
+    by_class = (
+        []
+        if scores is None or not scores.per_class
+        else [
+            f"{_escape(name)} {_share(row.covered, row.records)}"
+            for name, row in scores.per_class.items()
+        ]
+    )
+    return (
+        f"Sets of classes: {quality_words.sets_text(metrics)}. "
+        f"A class is in a set if its probability is {sets.least_chance:.6g} or more, or the "
+        "largest. This says nothing of one class alone"
+        f"{': true class in its set, ' + '; '.join(by_class) if by_class else ''}.\n\n"
     )
 
 

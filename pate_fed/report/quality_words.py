@@ -144,6 +144,25 @@ def accuracy_text(metrics: Metrics) -> str:
     )
 
 
+def sets_text(metrics: Metrics) -> str:
+    """Write what a student's sets of classes hold, stated and measured; "" without sets."""
+    sets = metrics.student.sets if metrics.student else None
+    if sets is None:
+        return ""
+    promise = wording.sets_promise(
+        sets.coverage, labels=sets.labels, labels_needed=sets.labels_needed
+    )
+    scores = metrics.scores.student
+    if sets.labels < sets.labels_needed:
+        return promise
+    if scores is None or scores.set_size is None:
+        return f"{promise}; nobody measured how often the true class is in its set"
+    return (
+        f"{promise}; of the test inputs {wording.percent(scores.covered)} have their true class "
+        f"in their set, of {scores.set_size:.2f} classes on average"
+    )
+
+
 def labels_text(metrics: Metrics) -> str:
     """Write the share of right labels with its interval and the most common class."""
     found = accuracy_of(metrics, "labels")

@@ -21,16 +21,18 @@ def scores_of(
     class_names: Sequence[str],
     *,
     hospitals: Sequence[str] | None = None,
+    in_set: NDArray[np.bool_] | None = None,
 ) -> StudentScores:
     """Score a model's chances on records that it never saw.
 
-    Chances are of shape (records, classes).
+    Chances are of shape (records, classes). So is `in_set`, of a model with sets of classes.
     """
     decided = chances.argmax(axis=1)
     right = decided == labels
     counts = np.bincount(labels, minlength=len(class_names))
     owners = np.array(hospitals or (), dtype=object)
     recalls = [_share(right[labels == place]) for place in range(len(class_names))]
+    covered = None if in_set is None else in_set[np.arange(len(labels)), labels]
     known = [recall for recall in recalls if recall is not None]
     return StudentScores(
         **dict(_hits(right, labels)),
@@ -44,6 +46,7 @@ def scores_of(
                 recall=recalls[place],
                 decided=int((decided == place).sum()),
                 precision=_share(right[decided == place]),
+                covered=None if covered is None else _share(covered[labels == place]),
             )
             for place, name in enumerate(class_names)
         },
@@ -51,6 +54,8 @@ def scores_of(
             name: _hits(right[owners == name], labels[owners == name])
             for name in sorted(set(owners))
         },
+        covered=None if covered is None else _share(covered),
+        set_size=None if in_set is None else float(in_set.sum(axis=1).mean()),
     )
 
 

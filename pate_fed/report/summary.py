@@ -78,6 +78,8 @@ def _learned(metrics: Metrics, *, most: int) -> list[str]:
     is_left_out = metrics.simulated and metrics.data is None and metrics.scores.student is None
     known = "in the private edition only" if is_left_out else quality_words.accuracy_text(metrics)
     lines += _row("Accuracy", f"student {known}", lines=min(most, 2))
+    if sets := quality_words.sets_text(metrics):
+        lines += _row("Sets", sets, lines=most)
     labels = metrics.label_accuracy
     said = [] if labels is None else [f"labels {wording.percent(labels)}"]
     said += [

@@ -2,6 +2,7 @@
 
 from pate_fed.students.facts import LabelFacts
 from pate_fed.students.interim_chances import interim_chances
+from pate_fed.students.label_sets import LabelSets
 from pate_fed.students.propagation import propagate_labels
 from pate_fed.students.query_selection import (
     SELECTION_METHODS,
@@ -29,6 +30,7 @@ __all__ = [
     "SELECTION_METHODS",
     "STUDENTS",
     "LabelFacts",
+    "LabelSets",
     "Lesson",
     "Student",
     "TrainedStudent",

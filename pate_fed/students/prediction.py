@@ -5,7 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,8 @@ from pate_fed.data.images import read_images
 from pate_fed.data.sources import read_table
 from pate_fed.data.stored_preprocessing import ImagePreprocessing
 from pate_fed.errors import InvalidDataError
-from pate_fed.students.trained import load_student
+from pate_fed.students.trained import TrainedStudent, load_student
+from pate_fed.wording import sets_promise
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class PredictedLabels:
 
     Attributes:
         names: Of each row: its line in the file, or an image's name.
+        in_set: Which classes are in the set of each row, of a student with sets; shape as
+            `chances`.
         kept: Cells of columns that go along, by the column's name.
         notes: What a reader of the labels must know of the rows.
     """
@@ -31,6 +36,7 @@ class PredictedLabels:
     names: tuple[str, ...]
     class_names: tuple[str, ...]
     chances: NDArray[np.float64]
+    in_set: NDArray[np.bool_] | None = None
     kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -39,13 +45,21 @@ class PredictedLabels:
         """The likeliest class of each row."""
         return tuple(self.class_names[place] for place in self.chances.argmax(axis=1))
 
+    def set_of(self, place: int) -> tuple[str, ...]:
+        """Return the set of one row, of a student with sets."""
+        assert self.in_set is not None
+        return tuple(compress(self.class_names, self.in_set[place]))
+
     def as_csv(self) -> str:
-        """Return a table: "row", the kept columns, "label" and a chance for each class."""
-        rows = [("row", *self.kept, "label", *(f"chance of {one}" for one in self.class_names))]
+        """Return a table: "row", the kept columns, "label", the set and a chance for each class."""
+        sets = () if self.in_set is None else ("set",)
+        chance_names = (f"chance of {one}" for one in self.class_names)
+        rows = [("row", *self.kept, "label", *sets, *chance_names)]
         for place, (name, label) in enumerate(zip(self.names, self.labels, strict=True)):
             cells = (column[place] for column in self.kept.values())
             chances = (f"{chance:.4f}" for chance in self.chances[place])
-            rows.append((name, *cells, label, *chances))
+            held = ("|".join(self.set_of(place)) for _ in sets)
+            rows.append((name, *cells, label, *held, *chances))
         return "".join(map(csv_line, rows))
 
     def as_json(self) -> dict[str, object]:
@@ -58,6 +72,7 @@ class PredictedLabels:
                     "row": name,
                     "kept": {one: column[place] for one, column in self.kept.items()},
                     "label": label,
+                    **({} if self.in_set is None else {"set": list(self.set_of(place))}),
                     "chances": self.chances[place].tolist(),
                 }
                 for place, (name, label) in enumerate(zip(self.names, self.labels, strict=True))
@@ -83,16 +98,34 @@ def predict_file(
         if keep:
             raise InvalidDataError("--keep must be for a student of tables", "images")
         names, images = read_images(rows, student.preprocessing.encoder.shape)
-        return PredictedLabels(names, student.class_names, student.predict_proba(images))
+        return _labels_of(student, names, student.predict_proba(images))
     table = read_table(rows, separator, decimal)
     kept = {name: table.column(name) for name in keep}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         chances = student.predict_proba(table)
+    names = tuple(str(line) for line in table.lines)
+    notes = tuple(str(one.message) for one in caught)
+    return _labels_of(student, names, chances, kept=kept, notes=notes)
+
+
+def _labels_of(
+    student: TrainedStudent,
+    names: tuple[str, ...],
+    chances: NDArray[np.float64],
+    *,
+    kept: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    notes: tuple[str, ...] = (),
+) -> PredictedLabels:
+    sets = student.student.sets
+    if sets is not None:
+        promise = sets_promise(sets.coverage, labels=sets.labels, labels_needed=sets.labels_needed)
+        notes = (*notes, f"Sets: {promise}.")
     return PredictedLabels(
-        names=tuple(str(line) for line in table.lines),
+        names=names,
         class_names=student.class_names,
         chances=chances,
+        in_set=student.student.sets_from(chances),
         kept=kept,
-        notes=tuple(str(one.message) for one in caught),
+        notes=notes,
     )

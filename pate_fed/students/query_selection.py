@@ -11,6 +11,7 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.one_thread import one_thread
 from pate_fed.queries import QueryPool
 from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, Sketches, near_queries, sketch
+from pate_fed.students.label_sets import CALIBRATING_PART, calibrating_rows
 from pate_fed.students.propagation import neighbor_graph
 
 SELECTION_METHODS = ("medoids", "spectral", "stratified", "random")
@@ -65,10 +66,13 @@ def select_apart(
     method: str,
     rng: np.random.Generator,
     earlier: Sequence[int] = (),
+    calibrates: bool = False,
 ) -> tuple[int, ...]:
     """Choose queries as `select_queries` does, and others for those that lie close to one.
 
-    A hospital answers few questions that are nearly an answered one (`query_sketches`).
+    A hospital answers few questions that are nearly an answered one (`query_sketches`). To
+    calibrate, a fifth of the queries is drawn at random from rows that do nothing else
+    (`calibrating_rows`), and spread evenly among the others.
 
     Args:
         pool: The public pool.
@@ -77,10 +81,22 @@ def select_apart(
         method: One of `SELECTION_METHODS`.
         rng: Seeds the choice.
         earlier: Positions asked before.
+        calibrates: Whether sets of classes are wanted.
 
     Returns:
         Positions in the pool, `count` of them or as many as lie apart.
     """
+    if calibrates:
+        reserved = calibrating_rows(pool)
+        drawn = [place for place in reserved if place in set(candidates)]
+        others = sorted(set(candidates).difference(reserved))
+        wanted = max(count // CALIBRATING_PART, count - len(others))
+        held = apart(pool, drawn, wanted, earlier=earlier)
+        taught = min(count - len(held), len(others))
+        chosen = select_apart(
+            pool, others, taught, method=method, rng=rng, earlier=(*earlier, *held)
+        )
+        return _spread(held, chosen)
     first = select_queries(pool.inputs[list(candidates)], count, method=method, rng=rng)
     rest = np.setdiff1d(np.arange(len(candidates)), first)
     ranked = [candidates[place] for place in (*first, *rng.permutation(rest))]
@@ -102,6 +118,12 @@ def apart(
             break
         seen = np.concatenate([seen, sketches[free]])
     return tuple(kept[:count])
+
+
+def _spread(few: Sequence[int], many: Sequence[int]) -> tuple[int, ...]:
+    """Merge two lists in their orders, both evenly: a run that ends early has asked of both."""
+    places = [((at + 0.5) / len(part), row) for part in (few, many) for at, row in enumerate(part)]
+    return tuple(row for _, row in sorted(places))
 
 
 def _sketches(pool: QueryPool, places: Sequence[int]) -> Sketches:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,8 +15,23 @@ from numpy.typing import NDArray
 from pate_fed.array_models import DESCRIPTION_FILE, SCHEMA_VERSION
 from pate_fed.errors import InvalidParameterError, NoLabelError
 from pate_fed.inputs import DatasetKind, Inputs
+from pate_fed.queries import QueryPool
 from pate_fed.students.facts import LabelFacts
+from pate_fed.students.label_sets import LabelSets, calibrating_rows
 from pate_fed.students.model import ConstantModel, Model, SklearnModel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOut:
+    """Released labels that no student learns, to calibrate its sets.
+
+    Attributes:
+        coverage: Of the sets.
+    """
+
+    inputs: Inputs
+    labels: NDArray[np.int64]
+    coverage: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,6 +42,7 @@ class Lesson:
         indices: Positions of the labeled inputs, none twice; int64, shape (labels,).
         counts: Noisy votes for each class of the labeled inputs, where they were released and paid
             for; float64, shape (labels, classes). `kernel-ridge` learns them, others the labels.
+        held: Labels that are held out to calibrate sets; no part of the pool.
     """
 
     pool: Inputs
@@ -34,6 +51,7 @@ class Lesson:
     classes: int
     facts: LabelFacts = field(default_factory=LabelFacts)
     counts: NDArray[np.float64] | None = None
+    held: HeldOut | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "indices", np.asarray(self.indices, dtype=np.int64))
@@ -46,6 +64,48 @@ class Lesson:
                 "noisy counts must be one for each label and class, of a known number of votes",
                 str(self.counts.shape),
             )
+
+    @classmethod
+    def of(
+        cls,
+        pool: QueryPool,
+        known: Mapping[int, int],
+        *,
+        classes: int,
+        facts: LabelFacts,
+        counts: Mapping[int, NDArray[np.float64]] | None = None,
+        coverage: float | None = None,
+    ) -> Lesson:
+        """Return all that a run's student learns from.
+
+        With a coverage the rows that only calibrate (`calibrating_rows`) teach nothing.
+
+        Args:
+            pool: The public pool.
+            known: Labels by position in it.
+            classes: Number of classes.
+            facts: About the labels.
+            counts: Noisy votes by position, where they were released.
+            coverage: Of the student's sets; None for a student without sets.
+        """
+        views = pool.views
+        rows, held = np.arange(len(pool)), None
+        if coverage is not None:
+            drawn = [row for row in calibrating_rows(pool) if row in known]
+            held = HeldOut(views.select(drawn), _labels_of(known, drawn), coverage)
+            rows = np.setdiff1d(rows, drawn)
+            views = views.select(rows)
+        kept = set(rows.tolist())
+        taught = [row for row in known if row in kept]
+        return cls(
+            pool=views,
+            indices=np.searchsorted(rows, taught),
+            labels=_labels_of(known, taught),
+            classes=classes,
+            facts=facts,
+            counts=np.stack([counts[row] for row in taught]) if counts and taught else None,
+            held=held,
+        )
 
     @property
     def shares(self) -> NDArray[np.float64]:
@@ -71,6 +131,7 @@ class Student(ABC):
 
     Attributes:
         reason: Why it was chosen; empty if it was asked for by name.
+        sets: Its rule for sets of classes, if labels were held out for one.
         device: torch's name of the device where a student of images learns, such as "cuda"; others
             learn on the processor. The trained model predicts there, always.
         model_class: What it becomes, unless all its labels are of one class.
@@ -83,6 +144,7 @@ class Student(ABC):
         self.kind = kind
         self.reason = ""
         self.device = "cpu"
+        self.sets: LabelSets | None = None
         self.features = 0
         self.classes = 0
         self._model: Model | None = None
@@ -102,7 +164,10 @@ class Student(ABC):
         self._model, self.features, self.classes = model, features, classes
 
     def fit(self, lesson: Lesson, *, rng: np.random.Generator) -> None:
-        """Learn. Labels of one class make a student that always says it."""
+        """Learn. Labels of one class make a student that always says it.
+
+        Where the lesson holds labels out, they calibrate the student's sets.
+        """
         present = np.unique(lesson.labels)
         model: Model = (
             ConstantModel(int(present[0]), lesson.classes)
@@ -110,6 +175,9 @@ class Student(ABC):
             else self._learn(lesson, rng=rng)
         )
         self.adopt(model, features=lesson.pool.features.shape[1], classes=lesson.classes)
+        if (held := lesson.held) is not None:
+            chances = self.chances(held.inputs)
+            self.sets = LabelSets.calibrated(chances, held.labels, coverage=held.coverage)
 
     def chances(self, inputs: Inputs) -> NDArray[np.float64]:
         """Return the chance of each class; float64, shape (n, classes), rows sum to 1."""
@@ -119,6 +187,10 @@ class Student(ABC):
                 f"inputs must have {self.features} features", inputs.features.shape[1]
             )
         return model.chances(inputs) if len(inputs) else np.zeros((0, self.classes))
+
+    def sets_from(self, chances: NDArray[np.float64]) -> NDArray[np.bool_] | None:
+        """Tell which classes are in the set of each input; None for a student without sets."""
+        return None if self.sets is None else self.sets.of(chances)
 
     def predict(self, inputs: Inputs) -> NDArray[np.int64]:
         """Pick the likeliest class for each input; int64, shape (n,). Errors as in `chances`."""
@@ -134,6 +206,7 @@ class Student(ABC):
             "form": model.form,
             "features": self.features,
             "classes": self.classes,
+            **({} if self.sets is None else {"sets": asdict(self.sets)}),
             **model.write(directory),
         }
         text = json.dumps(description, indent=2, sort_keys=True) + "\n"
@@ -142,6 +215,10 @@ class Student(ABC):
     @abstractmethod
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         """Train on labels of two or more classes."""
+
+
+def _labels_of(known: Mapping[int, int], rows: list[int]) -> NDArray[np.int64]:
+    return np.array([known[row] for row in rows], dtype=np.int64)
 
 
 def _check_labels(

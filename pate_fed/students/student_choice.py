@@ -16,6 +16,7 @@ from pate_fed.inputs import DatasetKind, Inputs
 from pate_fed.students.arrays import ArraysModel
 from pate_fed.students.facts import LabelFacts
 from pate_fed.students.kernel_ridge import left_out_labels as by_kernel
+from pate_fed.students.label_sets import LabelSets
 from pate_fed.students.model import ConstantModel, Model, read_description
 from pate_fed.students.student import Lesson, Student
 from pate_fed.wording import percent
@@ -198,4 +199,18 @@ def read_student(directory: Path) -> Student:
     if form is None:
         raise RunDirectoryError(f"{DESCRIPTION_FILE} must describe a model")
     student.adopt(form.read(directory, described), features=features, classes=classes)
+    student.sets = _sets_in(described)
     return student
+
+
+def _sets_in(described: dict[str, object]) -> LabelSets | None:
+    must = f"{DESCRIPTION_FILE}: sets must have a coverage, a number of labels and a least chance"
+    match described.get("sets", "none"):
+        case "none":
+            return None
+        case {"coverage": float(coverage), "labels": int(labels), "least_chance": float(least)}:
+            try:
+                return LabelSets(coverage, labels, least)
+            except InvalidParameterError as error:
+                raise RunDirectoryError(must, "others") from error
+    raise RunDirectoryError(must)

@@ -4,6 +4,7 @@ student = load_student("runs/demo/student")
 student.predict(frame)          # classes
 student.predict_proba(frame)    # chances, in the order of student.classes_
 student.score(frame, diagnoses)
+student.predict_set(frame)      # which classes it cannot exclude, of a run with --coverage
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from pate_fed.data.preprocessing import Preprocessing, TablePreprocessing, table_of
 from pate_fed.data.stored_preprocessing import read_preprocessing
-from pate_fed.errors import RunDirectoryError
+from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.inputs import DatasetKind
 from pate_fed.students.student import Student
 from pate_fed.students.student_choice import read_student
@@ -79,6 +80,22 @@ class TrainedStudent:
     def predict(self, rows: Any) -> NDArray[Any]:
         """Return the likeliest of `classes_` for each row; errors as in `predict_proba`."""
         return np.asarray(self.classes_[self.predict_proba(rows).argmax(axis=1)])
+
+    def predict_set(self, rows: Any) -> NDArray[np.bool_]:
+        """Tell which classes are in the set of each row; see `LabelSets` for its coverage.
+
+        Returns:
+            bool, shape (n, classes), in the order of `classes_`; no row is without a class.
+
+        Raises:
+            InvalidParameterError: its run was without --coverage.
+            Others as in `predict_proba`.
+        """
+        if self.student.sets is None:
+            raise InvalidParameterError(
+                "sets need a student whose run held labels out for them: --coverage", "none held"
+            )
+        return self.student.sets.of(self.predict_proba(rows))
 
     def score(self, rows: Any, labels: Any) -> float:
         """Return how often the likeliest class is the label."""

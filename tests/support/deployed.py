@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from protocols.invitation import Invitation
 from protocols.masked import MaskedSum
 from protocols.messages import Plan
 from tests.support.command import exit_code_of
+from tests.support.hospital_site import tell_votes, with_teachers
 from tests.support.invariants import HospitalSeen, Seen, messages_in, runs_seen
 from tests.support.loopback_home import environment, free_ports, is_open, launched, make_home
 from tests.support.stores import journal_in_memory
@@ -260,17 +261,18 @@ class Deployed:
         for name, port in zip(names, ports, strict=True):
             invitation = (invite or coordinator.invite)(name)
             site = Site.create(self.folder / name, invitation)
-            site = site.save(
-                replace(site.settings.with_port(site.membership().name, port), teachers=TEACHERS)
+            site = with_teachers(
+                site.save(site.settings.with_port(site.membership().name, port)), TEACHERS
             )
             door = CoordinatorDoor(site.membership(), clock=time.time)
             assert door.join(invitation.token).state == "requested"
             door.close()
             words = spoken(site.identity.fingerprint)
             if approve is None:
-                coordinator.approve(name, words=words, teachers=TEACHERS)
+                coordinator.approve(name, words=words)
             else:
                 approve(name, words)
+            tell_votes(coordinator.enrollment, site)
             self.hospitals.append(Hospital(site))
         for one in self.hospitals:
             others = [other for other in self.hospitals if other is not one]

@@ -35,6 +35,7 @@ from tests.support.hospital_site import (
     PATIENT,
     invitation_of,
     public_task,
+    with_teachers,
     write_own_table,
 )
 from tests.support.rules import run_terms
@@ -217,7 +218,6 @@ def make_hospitals(
         site = site.save(
             replace(
                 site.settings.with_port(site.membership().name, port),
-                teachers=TEACHERS,
                 approval=approval,
                 policy={
                     "least_checked_peers": 2,
@@ -228,7 +228,8 @@ def make_hospitals(
             )
         )
         table = write_own_table(folder / f"{name}.csv", seed=seed)
-        sites.append(add(site, table, label=LABEL, patient_id=PATIENT)[0])
+        site = add(site, table, label=LABEL, patient_id=PATIENT)[0]
+        sites.append(with_teachers(site, TEACHERS))
     for site in sites:
         with records_of(site) as records:
             for other in sites:

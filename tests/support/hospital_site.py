@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,17 +12,21 @@ from typing import Any
 import numpy as np
 
 from coordinator.federation.certificates import make_ca
+from coordinator.federation.enrollment import Enrollment
 from party.site.membership import NODE_KEYS
 from party.site.site import IDENTITY_KEY, Site
 from party.site.status_file import FederationStatus, Status
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
+from protocols import wire
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.invitation import Invitation
-from protocols.membership_messages import Membership
+from protocols.membership_messages import Membership, MembershipQuery
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LABEL, PATIENT = "sick", "patient"
+PATIENTS = 40
+"""Of a table."""
 
 SLUG = "lung-study"
 """What a site calls its membership of the federation below."""
@@ -55,7 +60,6 @@ def membership_of(
     fields: dict[str, Any] = {
         "federation": "lung study",
         "state": "member",
-        "teachers": 10,
         "answered_at": int(NOW.timestamp()),
         "audit_head": b"",
         "open_runs": (),
@@ -82,10 +86,38 @@ def make_site(
     address: str = "coordinator.example.org:8443",
     ca: bytes = b"",
 ) -> Site:
-    """A site that joined nobody."""
+    """A site that joined nobody; with `write_own_table` it has so many teachers."""
     coordinator = SigningIdentity.generate().public
     site = Site.create(folder, invitation_of(coordinator, address=address, ca=ca.decode()))
-    return site.save(replace(site.settings, teachers=teachers))
+    return site.save(replace(site.settings, records_per_teacher=PATIENTS // teachers))
+
+
+def with_teachers(site: Site, number: int) -> Site:
+    """A site with so many teachers, by its table; without one as if it had one."""
+    settings = site.settings
+    if not settings.data.patients:
+        settings = replace(settings, data=replace(settings.data, patients=number))
+    teaching = round(settings.data.patients * (1 - settings.held_out))
+    settings = replace(settings, records_per_teacher=max(1, teaching // number))
+    assert settings.teachers == number
+    return site.save(settings)
+
+
+def tell_votes(
+    enrollment: Enrollment, site: Site, *, votes: int | None = None, after_s: int = 0
+) -> None:
+    """Let a coordinator hear how many votes a hospital has, as its node says; or others later."""
+    joined = site.membership()
+    query = MembershipQuery(
+        coordinator=joined.coordinator.fingerprint,
+        sender=site.identity.public.fingerprint,
+        asked_at=int(time.time()) + after_s,
+        audit_head=b"",
+        goes_on_from=b"",
+        version="1.2.3",
+        votes=site.settings.teachers if votes is None else votes,
+    )
+    enrollment.answer_membership(wire.sign(query, site.identity).frame)
 
 
 def with_membership(state: str, at: float, pid: int, *, tasks: int = 0, **said: Any) -> Status:
@@ -102,7 +134,7 @@ def at_address(site: Site, address: str) -> Site:
     return site.save(site.settings.with_membership(joined.name, moved))
 
 
-def write_own_table(path: Path, *, patients: int = 40, seed: int = 5) -> Path:
+def write_own_table(path: Path, *, patients: int = PATIENTS, seed: int = 5) -> Path:
     """Two visits of each patient; whoever is older is sick."""
     rng = np.random.default_rng(seed)
     lines = [f"{PATIENT},age,sex,{LABEL}"]

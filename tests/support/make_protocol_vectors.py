@@ -173,10 +173,10 @@ def _messages() -> dict[str, list[Any]]:
         ],
         "MembershipQuery": [
             _bytes("co"), me, 1_900_000_000, _bytes("audit head", 150), _bytes("kept"),
-            "1.2.3",
+            "1.2.3", 10,
         ],
         "Membership": [
-            me, "lung study", "member", 10, 1_900_000_000, ["South", "West"], [_bytes("k1"), peer],
+            me, "lung study", "member", 1_900_000_000, ["South", "West"], [_bytes("k1"), peer],
             b"", ["first", "run-7"],
         ],
         "PoolQuery": [_bytes("co"), me, _bytes("pool"), 4_194_304, 1_900_000_000],

@@ -44,7 +44,7 @@ from tests.support.deployed import true_class
 from tests.support.door import Door
 from tests.support.forks import FORKS
 from tests.support.hospital_services import Hospitals, make_hospitals
-from tests.support.hospital_site import LABEL
+from tests.support.hospital_site import LABEL, tell_votes, with_teachers
 from tests.support.invariants import HospitalSeen, Seen, runs_seen
 from tests.support.mortal_hospital import Fate, MortalHospital, exchanges_in, plans_voted_on
 
@@ -255,7 +255,8 @@ def enroll(coordinator: Coordinator, site: Site) -> None:
         asked_at=int(time.time()),
     )
     coordinator.enrollment.answer_join(wire.sign(request, site.identity).frame)
-    coordinator.enrollment.approve(name, words=spoken(site.identity.fingerprint), teachers=TEACHERS)
+    coordinator.enrollment.approve(name, words=spoken(site.identity.fingerprint))
+    tell_votes(coordinator.enrollment, site)
 
 
 # The test's side ------------------------------------------------------------------------------
@@ -294,10 +295,8 @@ class ProcessFederation:
         self.coordinator = Coordinator(home)
         door = Door(0)
         for place, site in enumerate(self.hospitals.sites):
-            changed = replace(
-                site.settings, teachers=TEACHERS, lifetime_epsilon=LIFETIME_EPSILON, delta=DELTA
-            )
-            self.hospitals.sites[place] = site.save(changed)
+            changed = replace(site.settings, lifetime_epsilon=LIFETIME_EPSILON, delta=DELTA)
+            self.hospitals.sites[place] = with_teachers(site.save(changed), TEACHERS)
             enroll(self.coordinator, self.hospitals.sites[place])
             self.coordinator.enrollment.settle(door)  # its node is the one of its place
             self._place(place).beside.mkdir()

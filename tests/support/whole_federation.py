@@ -51,7 +51,7 @@ from tests.support.hospital_services import (
     ledger_of,
     records_of,
 )
-from tests.support.hospital_site import LABEL, PATIENT, write_own_table
+from tests.support.hospital_site import LABEL, PATIENT, tell_votes, with_teachers, write_own_table
 from tests.support.invariants import HospitalSeen, Seen, runs_seen, shown_by_status
 from tests.support.loopback_home import ROOT, environment, free_ports, installed, make_home
 from tests.support.mortal_hospital import exchanges_in, plans_voted_on
@@ -470,7 +470,6 @@ def enroll(made: WholeFederation) -> None:
         site = site.save(
             replace(
                 site.settings.with_port(site.membership().name, port),
-                teachers=TEACHERS,
                 held_out=0.25,
                 approval="pool",
                 lifetime_epsilon=1000.0,
@@ -483,7 +482,7 @@ def enroll(made: WholeFederation) -> None:
         )
         decide_budget(site)
         table = write_own_table(made.folder / f"{name}.csv", seed=len(made.hospitals))
-        site = add(site, table, label=LABEL, patient_id=PATIENT)[0]
+        site = with_teachers(add(site, table, label=LABEL, patient_id=PATIENT)[0], TEACHERS)
         command = ("-m", "tests.support.witnessed_hospital", str(witness), "start", "--site")
         node = Node(
             (*command, str(site.folder)),
@@ -494,7 +493,8 @@ def enroll(made: WholeFederation) -> None:
         made.hospitals[name] = Hospital(site, witness, node)
         with closing(Coordinator(made.home)) as coordinator:
             words = spoken(site.identity.fingerprint)
-            coordinator.approve(name, words=words, teachers=TEACHERS)
+            coordinator.approve(name, words=words)
+            tell_votes(coordinator.enrollment, site)
     for one in made.hospitals.values():
         with records_of(one.site) as records:
             for other in made.hospitals.values():

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from tests.support.deployed import (
     write_public_table,
 )
 from tests.support.door import Door
+from tests.support.hospital_site import tell_votes, with_teachers
 
 QUERIES = 12
 
@@ -123,7 +123,7 @@ class Worked:
         """Let another hospital ask to join."""
         invitation = self.coordinator.invite(name)
         site = Site.create(self.queries.parent / name, invitation)
-        site = site.save(replace(site.settings, teachers=TEACHERS))
+        site = with_teachers(site, TEACHERS)
         request = JoinRequest(
             coordinator=site.membership().coordinator.fingerprint,
             token=invitation.token,
@@ -138,7 +138,8 @@ class Worked:
     def enroll(self, name: str) -> Hospital:
         """Let another hospital join, and its node in."""
         site, enrollment = self.join(name), self.coordinator.enrollment
-        enrollment.approve(name, words=spoken(site.identity.fingerprint), teachers=TEACHERS)
+        enrollment.approve(name, words=spoken(site.identity.fingerprint))
+        tell_votes(enrollment, site)
         enrollment.settle(self.door)
         node = len(self.hospitals)
         assert site.membership().node_public_key == self.door.keys[node]

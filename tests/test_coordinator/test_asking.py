@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from coordinator import operator
 from coordinator.errors import CoordinatorError, DatabaseError, RunRequestError
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
@@ -22,9 +24,15 @@ from pate_fed.data.task import LearningTask
 from pate_fed.errors import BudgetExhaustedError
 from pate_fed.planning.budgets import budget_share, share_for_life
 from pate_fed.prices import run_price
-from tests.support.deployed import CLASSES, LABEL, write_public_table
+from protocols.fingerprint_words import spoken
+from tests.support.asking import drafted_run
+from tests.support.command import Command, pate_fed
+from tests.support.deployed import CLASSES, LABEL, NAMES, write_public_table
+from tests.support.hospital_site import tell_votes
 from tests.support.markers import sampled
 from tests.support.worked import Worked
+
+__all__ = ["pate_fed"]
 
 
 @pytest.fixture
@@ -104,6 +112,40 @@ def test_a_refused_ask_leaves_nothing_behind(
     assert caught.value.code == code
     assert files_of(federation) == files
     assert federation.coordinator.queue.all() == runs
+
+
+def test_a_member_whose_votes_nobody_knows_is_named(federation: Worked) -> None:
+    site = federation.join("East")
+    words = spoken(site.identity.fingerprint)
+    federation.coordinator.approve("East", words=words)
+    with pytest.raises(RunRequestError, match="votes") as refusal:
+        federation.ask("first")
+    assert "East" in refusal.value.got
+    assert federation.coordinator.queue.all() == []
+    operator.suspend(federation.coordinator, "East")
+    federation.ask("first")
+    assert [one.name for one in federation.request().parties] == list(NAMES)
+
+
+def test_whoever_asks_sees_votes_that_changed_since_the_last_run(
+    federation: Worked, pate_fed: Command
+) -> None:
+    enrollment, site = federation.coordinator.enrollment, federation.hospitals[0].site
+    tell_votes(enrollment, site, votes=900, after_s=1)
+    federation.ask("first")
+    for later, votes in enumerate((901, 12, 40), start=2):  # not the last change: the last run
+        tell_votes(enrollment, site, votes=votes, after_s=later)
+    asked = drafted_run(federation.coordinator, "second", federation.task, queries=2)
+    assert operator.changed_votes(federation.coordinator, asked) == {NAMES[0]: 900}
+    ended = pate_fed(
+        *("run", "--queries", federation.queries, "--label", LABEL, "--ask", 2, "--detach"),
+        *("--classes", ",".join(CLASSES), "--name", "second", "--epsilon", 100),
+        *("--mechanism", "gnmax", "--sigma2", 3, "--home", federation.coordinator.home.folder),
+    )
+    [line] = [one for one in ended.err.splitlines() if "900" in one]
+    assert NAMES[0] in line
+    assert re.findall(r"\d+", line) == ["40", "900"]
+    assert not [one for one in ended.err.splitlines() if NAMES[1] in one]
 
 
 def test_what_was_refused_can_be_asked_for_with_another_task(federation: Worked) -> None:

@@ -101,8 +101,7 @@ class TestActs:
         federation.coordinator.home.results("first").mkdir(parents=True)
         for act in (
             ("invite", "East", "--out", invitation),
-            ("approve", "North East", "--words", spoken(asking), "--teachers", "7"),
-            ("approve", "North East", "--words", spoken(asking), "--teachers", "8"),
+            ("approve", "North East", "--words", spoken(asking)),
             ("revoke", "North East"),
             ("revoke", "East"),
             ("pause", "first"),
@@ -113,7 +112,7 @@ class TestActs:
             ended = pate_fed(*act, *home)
             assert ended.code == 0, ended.err
         listed = pate_fed("audit-log", "list", *home, "--format", "json").json
-        assert listed["entries"] == log.verify() == begun + 10
+        assert listed["entries"] == log.verify() == begun + 9
         shown = [one for one in listed["shown"] if one["number"] > begun + 1]
         states = [
             (one["act"], one["subject"], one["before"].get("state"), one["after"].get("state"))
@@ -122,7 +121,6 @@ class TestActs:
         assert states == [
             ("hospital invited", "East", None, "invited"),
             ("hospital approved", "North East", "requested", "member"),
-            ("hospital approved", "North East", "member", "member"),
             ("hospital revoked", "North East", "member", "revoked"),
             ("hospital revoked", "East", "invited", "withdrawn"),
             ("run paused", "first", "queued", "paused"),
@@ -131,7 +129,7 @@ class TestActs:
             ("results exported", "first", None, None),
         ]
         assert {(one["by"], one["from"]) for one in shown} == {(LOGIN, "command line")}
-        assert [shown[2][side]["teachers"] for side in ("before", "after")] == [7, 8]
+        assert shown[1]["after"]["votes"] == 0
         assert shown[1]["after"]["fingerprint"] == asking.hex()
         asked = [one["after"] for one in log.tables() if one["act"] == FederationAct.ASKED]
         text = federation.coordinator.queue.request("first").encode()
@@ -167,7 +165,7 @@ class TestActs:
         coordinator = federation.coordinator
         before = coordinator.audit_log.end
         with pytest.raises(EnrollmentError):
-            coordinator.approve("North", words="zoo " * 12, teachers=9)
+            coordinator.approve("North", words="zoo " * 12)
         with pytest.raises(EnrollmentError):
             coordinator.revoke("Nobody")
         with pytest.raises(RunQueueError):

@@ -30,7 +30,7 @@ from protocols.fingerprint_words import spoken
 from protocols.invitation import Invitation
 from tests.support import postgres
 from tests.support.command import Command, pate_fed
-from tests.support.deployed import CLASSES, LABEL, write_public_table
+from tests.support.deployed import CLASSES, LABEL, TEACHERS, write_public_table
 from tests.support.loopback_home import free_ports
 from tests.support.markers import sampled
 from tests.support.worked import Worked
@@ -201,19 +201,19 @@ def test_other_words_approve_nobody_and_the_right_ones_do(
     assert "must be 12" in fewer.err
     spelled = words["East"].upper().replace("  ", ", ")
     approved = pate_fed(
-        *("approve", "East", "--words", spelled, "--teachers", 4, "--home", folder),
-        *("--format", "json"),
+        "approve", "East", "--words", spelled, "--home", folder, "--format", "json"
     ).json
     # Nobody serves here: its node is let in later.
-    assert (approved["state"], approved["teachers"], approved["is_let_in"]) == ("member", 4, False)
+    assert (approved["state"], approved["votes"], approved["is_let_in"]) == ("member", 0, False)
     again = pate_fed("approve", "East", "--words", spelled, "--home", folder)
     assert (again.code, again.error_code) == (3, "PF-433")
     assert "East" in again.err
-    assert "by --teachers" in again.err
-    correcting = ("approve", "East", "--words", spelled, "--teachers", 7, "--home", folder)
-    assert "7 teachers" in pate_fed(*correcting).out
     shown = pate_fed("members", "--home", folder, "--format", "json").json["members"]
-    assert {one["name"]: one["teachers"] for one in shown}["East"] == 7
+    assert {one["name"]: one["votes"] for one in shown} == {
+        **dict.fromkeys(("North", "South", "West"), TEACHERS),
+        "East": 0,
+    }
+    assert f"member, {TEACHERS} votes" in pate_fed("members", "--home", folder).out
     revoked = pate_fed("revoke", "East", "--home", folder, "--format", "json").json
     assert revoked["state"] == "revoked"
 

@@ -91,7 +91,7 @@ OPTIONS: Final = [
         ("--select", "least-confident", "--vote-threshold", 6, "--max-answers", 5), id="queries"
     ),
     pytest.param(("--batch-size", 3, "--select", "cluster-votes"), id="batches"),
-    pytest.param(("--teacher", "forest", "--student", "forest"), id="models"),
+    pytest.param(("--teacher", "forest", "--student", "forest", "--coverage", 0.5), id="models"),
     pytest.param(("--class-balance", "natural", "--prevalence", "0.25,0.75"), id="classes"),
     pytest.param(("--ignore", "age", "--partition", "iid"), id="columns"),
     pytest.param(("--positive", "YES", "--delta", "1e-6"), id="positive"),

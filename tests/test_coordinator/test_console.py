@@ -150,7 +150,7 @@ class TestRoutes:
         words = spoken(fresh.enrollment.parties()[0].identity.fingerprint)
         for path, fields in (
             ("/hospitals/invite", {"hospital": "Mid", "days": "7"}),
-            ("/hospitals/approve", {"hospital": "East", "words": words, "teachers": "3"}),
+            ("/hospitals/approve", {"hospital": "East", "words": words}),
             ("/hospitals/revoke", {"hospital": "North", "typed": "North"}),
             ("/runs/first/pause", {}),
             ("/runs/first/stop", {"sure": "yes"}),
@@ -179,7 +179,7 @@ class TestForgers:
         """A filled-in form of an administrator, who visits another website meanwhile."""
         client, mallory = browser(federation, Role.ADMINISTRATOR), browser(federation, Role.AUDITOR)
         right, other = form_token(client, "/"), form_token(mallory, "/")
-        data = {"hospital": "North", "typed": "North", "words": "x", "teachers": "3", "days": "7"}
+        data = {"hospital": "North", "typed": "North", "words": "x", "days": "7"}
         data |= {"name": "Eve", "role": "administrator", "subject": "eve-1", "sure": "yes"}
         data |= {"epsilon": "9", "reason": "", "proposal": "1", "password": PASSWORD, "code": "1"}
         data |= {"no token": {}, "another's": {"form_token": other}}.get(
@@ -614,7 +614,7 @@ class TestActs:
         assert made.json()["party"] == "Müller"
         assert "attachment" in made.headers["content-disposition"]
         words = spoken(fresh.enrollment.parties()[0].identity.fingerprint)
-        fields = {"form_token": token, "hospital": "East", "teachers": "8"}
+        fields = {"form_token": token, "hospital": "East"}
         assert client.post("/hospitals/approve", data={**fields, "words": words}).status_code == 303
         wrong = {"form_token": token, "hospital": "East", "typed": "Est"}
         assert client.post("/hospitals/revoke", data=wrong).status_code == 400

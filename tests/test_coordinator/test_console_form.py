@@ -23,6 +23,7 @@ SENT = {
     "form": ("masked", "masked"),
     "batch_size": ("3", 3),
     "student": ("forest", "forest"),
+    "coverage": ("0.9", 0.9),
     "purpose": ("why", "why"),
 }
 CHOSEN = [name for name in ALL if DEPLOYED_OPTIONS[name].choices]

@@ -19,14 +19,15 @@ from anyio import CapacityLimiter
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from coordinator.database import Database
-from coordinator.errors import EnrollmentError, SuperLinkError
+from coordinator.database import Database, FederationAct, FederationAuditLog
+from coordinator.errors import DatabaseError, EnrollmentError, SuperLinkError
 from coordinator.federation import enrollment_app
 from coordinator.federation.enrollment import Enrollment, NodeAtLink
 from coordinator.federation.enrollment_app import MAX_BODY_BYTES, PREFIX, build
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.federation.rate_limit import RateLimit
 from coordinator.federation.run_files import RunFiles
+from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols import wire
 from protocols.errors import (
     BadSignatureError,
@@ -38,6 +39,7 @@ from protocols.fingerprint_words import spoken
 from protocols.identity import SigningIdentity
 from protocols.invitation import CLOCK_SKEW_S, Invitation
 from protocols.membership_messages import (
+    MOST_VOTES,
     AuditHead,
     JoinRequest,
     Membership,
@@ -162,11 +164,9 @@ class Federation:
         request = hospital.request(invitation, self.clock, **changes)
         return self.read(self.enrollment.answer_join(request))
 
-    def approve(self, hospital: Hospital, *, teachers: int = 10) -> None:
+    def approve(self, hospital: Hospital) -> None:
         """As at the command line, where a SuperLink runs."""
-        self.enrollment.approve(
-            hospital.name, words=spoken(hospital.identity.fingerprint), teachers=teachers
-        )
+        self.enrollment.approve(hospital.name, words=spoken(hospital.identity.fingerprint))
         self.enrollment.settle(self.door)
 
     def revoke(self, name: str) -> None:
@@ -186,6 +186,8 @@ class Federation:
         *,
         found: bytes = b"",
         version: str = "",
+        votes: int = 0,
+        signed_by: SigningIdentity | None = None,
     ) -> bytes:
         query = MembershipQuery(
             self.home.identity.fingerprint,
@@ -194,8 +196,29 @@ class Federation:
             audit_head,
             hashlib.sha256(found).digest() if found else b"",
             version,
+            votes,
         )
-        return wire.sign(query, hospital.identity).frame
+        return wire.sign(query, signed_by or hospital.identity).frame
+
+    def state(self, hospital: Hospital, votes: int) -> bytes:
+        """Let a hospital say how many votes it has; return its query."""
+        self.clock.pass_by(seconds=60)
+        frame = self.query(hospital, votes=votes)
+        self.enrollment.answer_membership(frame)
+        return frame
+
+    def votes(self) -> dict[str, int]:
+        return {one.name: one.votes for one in self.enrollment.parties()}
+
+    def told(self) -> list[tuple[object, ...]]:
+        """The entries of the audit log about votes: who, before, after."""
+        log = FederationAuditLog(self.enrollment._database)
+        log.verify()
+        return [
+            (one["by"], one["subject"], one["before"]["votes"], one["after"]["votes"])
+            for one in log.tables()
+            if one["act"] == FederationAct.VOTES_CHANGED
+        ]
 
     def ask(self, hospital: Hospital, audit_head: bytes = b"", *, found: bytes = b"") -> Membership:
         frame = self.query(hospital, audit_head, found=found)
@@ -338,21 +361,14 @@ class TestWhoIsNotLetIn:
         assert list(federation.door.keys.values()) == [victim.node_key]
         assert federation.ask(victim).state == "member"
 
-    def test_a_member_hears_how_many_teachers_it_was_approved_with(
-        self, federation: Federation
-    ) -> None:
+    def test_a_member_is_approved_once(self, federation: Federation) -> None:
         hospital = federation.member()
-        before = federation.ask(hospital)
-        fingerprint = hospital.identity.fingerprint
-        corrected = federation.enrollment.approve("North", words=spoken(fingerprint), teachers=7)
-        assert (corrected.state, corrected.teachers) == ("member", 7)
-        after = federation.ask(hospital)
-        assert (before.teachers, after.teachers) == (10, 7)
-        assert after.state == "member"
+        words = spoken(hospital.identity.fingerprint)
+        with pytest.raises(EnrollmentError, match="member"):
+            federation.enrollment.approve("North", words=words)
         federation.revoke("North")
-        assert federation.ask(hospital).teachers == 0
-        with pytest.raises(EnrollmentError):
-            federation.enrollment.approve("North", words=spoken(fingerprint), teachers=7)
+        with pytest.raises(EnrollmentError, match="revoked"):
+            federation.enrollment.approve("North", words=words)
 
     def test_the_operator_sees_when_a_hospital_asked_and_by_how_much_its_clock_is_wrong(
         self, federation: Federation
@@ -629,15 +645,13 @@ class TestWithoutASuperLink:
     """Members are approved and revoked while nobody serves; their nodes follow later."""
 
     def approve(self, federation: Federation, hospital: Hospital) -> None:
-        federation.enrollment.approve(
-            hospital.name, words=spoken(hospital.identity.fingerprint), teachers=7
-        )
+        federation.enrollment.approve(hospital.name, words=spoken(hospital.identity.fingerprint))
 
     def test_a_member_is_let_in_once_somebody_serves(self, federation: Federation) -> None:
         hospital = federation.joined("North")
         self.approve(federation, hospital)
         (member,) = federation.enrollment.parties()
-        assert (member.state, member.node_id, member.teachers) == ("member", None, 7)
+        assert (member.state, member.node_id) == ("member", None)
         assert not federation.enrollment.is_settled()
         federation.enrollment.settle(federation.door)
         (member,) = federation.enrollment.parties()
@@ -703,11 +717,71 @@ class TestWithoutASuperLink:
         with pytest.raises(SuperLinkError):
             federation.enrollment.settle(federation.door)
 
-    @pytest.mark.parametrize("teachers", [0, -1])
-    def test_a_member_has_teachers(self, federation: Federation, teachers: int) -> None:
+
+class TestVotes:
+    """The number that a hospital's node states, and nobody else types."""
+
+    def test_the_last_number_is_kept_and_a_members_change_is_told(
+        self, federation: Federation
+    ) -> None:
         hospital = federation.joined("North")
-        with pytest.raises(EnrollmentError):
-            federation.approve(hospital, teachers=teachers)
+        federation.state(hospital, 3)
+        assert (federation.votes(), federation.told()) == ({"North": 3}, [])  # nobody let it in
+        federation.approve(hospital)
+        for votes in (3, 40, 40, 2**30 - 1):
+            federation.state(hospital, votes)
+        assert federation.votes() == {"North": 2**30 - 1}
+        north = "North", "North"
+        assert federation.told() == [(*north, 3, 40), (*north, 40, 2**30 - 1)]
+
+    def test_a_query_that_states_none_changes_none(self, federation: Federation) -> None:
+        """As of a command beside the node, which holds no plan to a number."""
+        hospital = federation.member()
+        federation.state(hospital, 12)
+        federation.state(hospital, 0)
+        assert federation.votes() == {"North": 12}
+
+    def test_an_older_query_that_comes_again_changes_nothing(self, federation: Federation) -> None:
+        hospital = federation.member()
+        older, newer = federation.state(hospital, 12), federation.state(hospital, 5)
+        told = federation.told()
+        for again in (older, newer, older):
+            assert federation.read(federation.enrollment.answer_membership(again))
+        assert (federation.votes(), federation.told()) == ({"North": 5}, told)
+
+    def test_of_two_queries_in_one_second_the_first_counts(self, federation: Federation) -> None:
+        """Either may be the one that comes again: the next minute's decides."""
+        hospital = federation.member()
+        federation.state(hospital, 12)
+        federation.enrollment.answer_membership(federation.query(hospital, votes=900))
+        assert federation.votes() == {"North": 12}
+        federation.state(hospital, 900)
+        assert federation.votes() == {"North": 900}
+
+    def test_nobody_states_it_for_another(self, federation: Federation) -> None:
+        north, south = federation.member("North"), federation.member("South")
+        federation.state(north, 12)
+        federation.clock.pass_by(seconds=60)
+        forged = federation.query(north, votes=1, signed_by=south.identity)
+        with pytest.raises(BadSignatureError):
+            federation.enrollment.answer_membership(forged)
+        assert federation.votes() == {"North": 12, "South": 0}
+
+    def test_one_outside_the_range_is_refused(self, federation: Federation) -> None:
+        hospital = federation.member()
+        for votes in (-1, 2**30):
+            with pytest.raises(ProtocolError):
+                federation.state(hospital, votes)
+        assert MOST_VOTES == MAX_TOTAL_VOTES
+
+    def test_a_change_that_cannot_be_told_is_not_kept(self, federation: Federation) -> None:
+        hospital = federation.member()
+        federation.state(hospital, 12)
+        with federation.enrollment._database.transaction() as connection:
+            connection.exec_driver_sql("DROP TABLE audit")
+        with pytest.raises(DatabaseError):
+            federation.state(hospital, 900)
+        assert federation.votes() == {"North": 12}
 
 
 class TestAuditHeads:

@@ -69,6 +69,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--batch-size": ("--batch-size", "0"),
     "--student": ("--student", "gan"),
     "--prevalence": ("--prevalence", "0.2,0.3,0.5"),
+    "--coverage": ("--coverage", "1"),
     "--purpose": ("--purpose", "x" * 301),
     "--patience": ("--patience", "0"),
 }

@@ -128,7 +128,7 @@ def test_every_line_is_json_whatever_comes_and_members_are_told_of(
         with closing(CoordinatorDoor(site.membership(), clock=time.time)) as door:
             door.join(invitation.token)
         service.wait_for_event("hospital requested")
-        coordinator.approve("North", words=spoken(site.identity.fingerprint), teachers=4)
+        coordinator.approve("North", words=spoken(site.identity.fingerprint))
         service.wait_for_event("hospital approved")
         found = {one.name: one for one in examine(service.home.folder, CoordinatorProbes())}
         assert (found["service"].state, found["database"].state) == (OK, OK)

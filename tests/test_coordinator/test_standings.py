@@ -65,7 +65,7 @@ def standing(one: EnrolledParty, answer: HospitalAnswer | None, **more: Any) -> 
         parties=[one],
         answers={} if answer is None else {fingerprint: answer},
         now=NOW,
-        **{"is_ended": False, **more},
+        **{"is_ended": False, "votes": {fingerprint: 10}, **more},
     )
     return found
 
@@ -132,6 +132,20 @@ def test_who_went_offline_after_a_decision_has_both() -> None:
         HospitalState.APPROVED,
         EARLIER,
     )
+
+
+def test_a_hospital_with_other_votes_than_the_run_has_is_told_of() -> None:
+    """A run keeps the number that it was asked with, and such a hospital refuses it."""
+    more = party("North", votes=900)
+    found = standing(more, HospitalAnswer("PF-316"))
+    assert re.findall(r"\d+", found.votes_words) == ["10", "900"]
+    assert found.votes_words in found.said
+    assert found.as_table()["votes"] == [10, 900]
+    for same in (party("North"), party("North", votes=0)):
+        assert standing(same, None).votes is None
+    evaluation = standing(more, None, votes={})
+    ended = standing(more, HospitalAnswer("PF-316"), is_ended=True)
+    assert (evaluation.votes, ended.votes) == (None, None)
 
 
 def test_an_ended_run_keeps_what_each_said_last() -> None:

@@ -18,6 +18,7 @@ from protocols.errors import TooFewPartiesError
 from tests.support.command import Command, pate_fed
 from tests.support.console import Role, add_hospitals, browser, form_token, newest_acts, opened
 from tests.support.deployed import NAMES
+from tests.support.hospital_site import tell_votes
 from tests.support.worked import Worked
 
 __all__ = ["pate_fed"]
@@ -54,6 +55,40 @@ def test_a_run_waits_uncharged_until_its_hospital_is_reinstated(federation: Work
     operator.reinstate(federation.coordinator, ONE)
     assert federation.work().state is RunState.DONE
     assert federation.coordinator.enrollment.is_settled()
+
+
+@pytest.mark.slow
+def test_a_hospital_that_states_other_votes_than_it_has_refuses_uncharged(
+    federation: Worked,
+) -> None:
+    """As one whose table was changed by others, or who lies to rule the sum: all see it."""
+    liar = federation.hospitals[1].site
+    tell_votes(federation.coordinator.enrollment, liar, votes=900, after_s=1)
+    asked = federation.ask()
+    assert [one.teachers for one in federation.request().parties] == [10, 900, 10]
+    run = federation.work()
+    assert run.state is RunState.FAILED
+    assert ONE in run.reason
+    assert "PF-316" in run.reason
+    assert not states(federation)
+    tell_votes(federation.coordinator.enrollment, liar, after_s=2)
+    assert [one["subject"] for one in newest_acts(federation.coordinator, most=2)] == [
+        ONE,
+        asked.name,
+    ]
+    federation.ask("second")
+    assert federation.work("second").state is RunState.DONE
+
+
+@pytest.mark.slow
+def test_a_run_keeps_the_votes_that_it_was_asked_with(federation: Worked) -> None:
+    federation.ask()
+    other = federation.hospitals[1].site
+    tell_votes(federation.coordinator.enrollment, other, votes=900, after_s=1)
+    [run] = federation.coordinator.queue.all()
+    found = operator.standings(federation.coordinator, [run])[run.name]
+    assert [one.votes for one in found if one.votes] == [(10, 900)]
+    assert federation.work().state is RunState.DONE  # its node has as many as before
 
 
 @pytest.mark.slow
@@ -137,7 +172,7 @@ def test_it_is_suspended_and_reinstated_in_the_console_and_at_the_command_line(
     assert runner.post("/hospitals/reinstate", data=sent).status_code == 303
     home = ("--home", fresh.home.folder)
     assert pate_fed("suspend", "South", *home).code == 0
-    assert "suspended, 10 teachers" in pate_fed("members", *home).out
+    assert "suspended, 10 votes" in pate_fed("members", *home).out
     assert pate_fed("suspend", "South", *home).error_code == "PF-433"
     assert pate_fed("reinstate", "South", *home, "--format", "json").json["state"] == "member"
     acts = [(one["act"], one["before"]["state"]) for one in reversed(newest_acts(fresh, most=4))]

@@ -29,6 +29,7 @@ from tests.support.deployed import (
     environment,
     write_public_table,
 )
+from tests.support.hospital_site import with_teachers
 from tests.support.loopback_home import is_open, make_home
 from tests.support.process_federation import enroll
 from tests.support.waiting import wait_for
@@ -78,7 +79,7 @@ def test_hospitals_hang_up_and_a_run_waits_with_the_reason_until_it_is_renewed(
     home = coordinator.home
     sites = [Site.create(tmp_path / name, coordinator.invite(name)) for name in NAMES]
     for site in sites:
-        enroll(coordinator, site)
+        enroll(coordinator, with_teachers(site, 4))
     queries = write_public_table(tmp_path / "public.csv")
     task = make_task(queries, label=LABEL, classes=CLASSES)
     asked_run(coordinator, "first", task, queries=4)

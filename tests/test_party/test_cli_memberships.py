@@ -126,9 +126,9 @@ class TestNaming:
         assert "lung-study (lung study), lung-study-2 (lung study)" in ended.err
 
     def test_a_rule_of_all_names_none(self, pate_party: PateParty, both: Path) -> None:
-        line = ("policy", "set", "teachers", "12", "--federation", FIRST, "--site", both)
+        line = ("policy", "set", "records_per_teacher", "12", "--federation", FIRST, "--site", both)
         assert error_code(pate_party(*line)) == "PF-302"
-        assert Site.open(both).settings.teachers == 10
+        assert Site.open(both).settings.records_per_teacher == 8
 
     def test_a_port_is_set_for_one(self, pate_party: PateParty, both: Path) -> None:
         line = ("policy", "set", "node_port")

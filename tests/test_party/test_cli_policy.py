@@ -99,18 +99,19 @@ class TestSet:
     ) -> None:
         line = ("policy", "set", "--by", "M. Curie", "--site", joined, "least_sigma2", "2.5")
         before = joined.joinpath("party.toml").read_bytes(), audit_of(Site.open(joined))
-        for more in (["teachers"], ["teachers", "none"], ["least_sigma2", "3"], ["no_rule", "1"]):
+        name = "records_per_teacher"
+        for more in ([name], [name, "none"], ["least_sigma2", "3"], ["no_rule", "1"]):
             ended = pate_party(*line, *more)
             assert error_code(ended) == "PF-302", ended.err
         assert before == (joined.joinpath("party.toml").read_bytes(), audit_of(Site.open(joined)))
-        ended = pate_party(*line, "teachers", "12", "--format", "json")
+        ended = pate_party(*line, name, "12", "--format", "json")
         assert json.loads(ended.out) == {
-            "rules": {"least_sigma2": 2.5, "teachers": 12},
+            "rules": {"least_sigma2": 2.5, name: 12},
             "by": "M. Curie",
         }
         site = Site.open(joined)
-        assert site.settings.teachers == 12
-        assert [one.facts["rule"] for one in audit_of(site)[-2:]] == ["least_sigma2", "teachers"]
+        assert site.settings.records_per_teacher == 12
+        assert [one.facts["rule"] for one in audit_of(site)[-2:]] == ["least_sigma2", name]
         digest = hashlib.sha256(site.path("party.toml").read_bytes()).digest()
         assert audit_of(site)[-1].facts["digest"] == digest
 

@@ -22,8 +22,8 @@ from tests.test_party.test_cli import PateParty, error_code, pate_party
 __all__ = ["pate_party"]
 
 BY = "M. Curie"
-RULES = "\n\n\n\n2\n4\nCity group\n\n"
-"""What a person types to eight rules: Enter for the value that is shown."""
+RULES = "\n\n\n\n2\nCity group\n\n"
+"""What a person types to seven rules: Enter for the value that is shown."""
 
 
 def typed(answers: list[str]) -> str:
@@ -101,7 +101,8 @@ class TestAtATerminal:
         assert "age, sex" in ended.err
         assert (site.settings.data.label, site.settings.data.rows) == (LABEL, 80)
         assert site.settings.policy["least_checked_peers"] == 2
-        assert site.settings.teachers == 4
+        assert site.settings.teachers == 5
+        assert "5 teachers" in ended.out
         assert "WARN  membership" in ended.out  # the doctor, at the end
         assert f"pate-party start --site {day.site}" in ended.err
         rules = [
@@ -111,7 +112,7 @@ class TestAtATerminal:
         ]
         assert rules == [
             *("lifetime_epsilon", "delta", "delta_for_tests", "most_epsilon"),
-            *("least_checked_peers", "teachers", "own_body", "operator_body"),
+            *("least_checked_peers", "own_body", "operator_body"),
         ]
         assert site.settings.policy_for(frozenset()).own_body == "City group"
 
@@ -129,11 +130,11 @@ class TestAtATerminal:
         assert "?" not in ended.err
 
     @sampled("answered", cases=3)
-    @pytest.mark.parametrize("answered", range(1, 13))
+    @pytest.mark.parametrize("answered", range(1, 12))
     def test_it_can_be_stopped_at_every_question(
         self, day: FirstDay, table: Path, answered: int
     ) -> None:
-        answers = ["y", str(table), LABEL, PATIENT, "3", "", "", "", "2", "4", "", ""]
+        answers = ["y", str(table), LABEL, PATIENT, "3", "", "", "", "2", "", ""]
         ended = day.setup(day.invite(), "--by", BY, typed=typed(answers[:answered]))
         assert ended.code == 1
         assert "Stopped." in ended.err
@@ -142,14 +143,14 @@ class TestAtATerminal:
         ended = day.setup("--by", BY, typed=typed([*rest, "later"]))
         assert "Stopped" not in ended.err
         settings = Site.open(day.site).settings
-        assert (settings.data.label, settings.lifetime_epsilon, settings.teachers) == (LABEL, 3, 4)
+        assert (settings.data.label, settings.lifetime_epsilon, settings.teachers) == (LABEL, 3, 5)
         assert settings.policy["least_checked_peers"] == 2
 
     def test_a_wrong_answer_is_said_and_asked_again(self, day: FirstDay, table: Path) -> None:
         missing = day.folder / "none.csv"
         answers = (
             f"{BY}\ny\n{missing}\n{table}\nill\n-\n{table}\n{LABEL}\n{PATIENT}\n"
-            "much\n5\n\n1\n0.000001\n\n2\n4\n\n\nlater\n"
+            "much\n5\n\n1\n0.000001\n\n2\n\n\nlater\n"
         )
         ended = day.setup(day.invite(), typed=answers)
         assert ended.code == 1, ended.err
@@ -186,7 +187,7 @@ class TestFromAnswers:
             "data": {"file": str(table), "label": LABEL, "patient_id": PATIENT},
             "policy": {
                 **{"lifetime_epsilon": 4, "delta": 1e-5, "delta_for_tests": 1e-6},
-                **{"most_epsilon": 1.5, "teachers": 4},
+                **{"most_epsilon": 1.5, "records_per_teacher": 13},
                 **{
                     "own_body": "",
                     "least_checked_peers": 2,
@@ -204,7 +205,7 @@ class TestFromAnswers:
         ended = day.answered(**first, peers=peers)
         assert "Left " not in ended.err
         settings = Site.open(day.site).settings
-        assert (settings.lifetime_epsilon, settings.teachers) == (4.0, 4)
+        assert (settings.lifetime_epsilon, settings.teachers) == (4.0, 3)
         assert settings.policy["forms"] == ["additive", "masked"]
         assert day.pinned() == {"East": ("in person", BY), "South": ("in person", BY)}
         # What a person changed since stays so, and the invitation is not needed any more.

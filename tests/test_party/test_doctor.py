@@ -87,13 +87,10 @@ def check_peer(site: Site, name: str, *, body: str = "") -> None:
         records.add_pin(name, identity, body=body, how="telephone", by="M. Curie")
 
 
-def says(state: str, *, teachers: int = 4) -> Callable[[SiteMembership], Membership]:
+def says(state: str) -> Callable[[SiteMembership], Membership]:
     """What the coordinator says of a hospital."""
     return lambda site: membership_of(
-        site.identity.fingerprint,
-        state=state,
-        teachers=teachers if state == "member" else 0,
-        answered_at=int(CLOCK),
+        site.identity.fingerprint, state=state, answered_at=int(CLOCK)
     )
 
 
@@ -283,11 +280,13 @@ class TestRecords:
         table.write_text(table.read_text("utf-8") + "p99,50,male,yes\n", encoding="utf-8")
         assert failing(found(site)) == {"data", "teacher"}
 
-    def test_more_teachers_than_patients(self, site: Site) -> None:
-        many = site.save(replace(site.settings, teachers=5_000))
-        check = found(many, membership=says("member", teachers=5_000))["data"]
+    def test_more_teachers_than_patients_who_teach(self, site: Site) -> None:
+        assert re.findall(r"\d+", found(site)["data"].said) == ["40", "4"]
+        counted = replace(site.settings.data, patients=50_000)  # at `data add`, and removed since
+        check = found(site.save(replace(site.settings, data=counted)))["data"]
         assert check.state == FAIL
-        assert "for 5000 teachers" in check.said
+        assert re.findall(r"\d+", check.said) == ["40", "5000"]
+        assert "records_per_teacher" in check.advice
 
     @pytest.mark.parametrize(("of_limit", "state"), [(1.0, OK), (1.01, WARN)])
     def test_a_large_delta_for_so_many_patients(
@@ -367,12 +366,6 @@ class TestStanding:
         )
         check = found(site, membership=says(state))["membership"]
         assert (check.state, words in check.said) == (found_state, True)
-
-    def test_another_number_of_teachers_than_was_approved_is_told(self, site: Site) -> None:
-        check = found(site, membership=says("member", teachers=10))["membership"]
-        assert check.state == WARN
-        assert re.findall(r"\d+", check.said)[:2] == ["10", "4"]
-        assert "--teachers 4" in check.advice
 
     @sampled()
     @pytest.mark.parametrize("content", [b"", b"garbage", bytes(range(256))])

@@ -87,7 +87,7 @@ def test_one_teacher_changes_and_no_other(site: Site, task: LearningTask) -> Non
     after = content_of(folder)
     models = {name for name in before if name.startswith("teacher-")}
     assert {name for name in models if before[name] != after[name]} == {
-        f"teacher-{place + 1:04d}.skops"
+        f"teacher-{place + 1:04d}.safetensors"
     }
     assert json.loads(after["shares.json"]) == [
         [one for one in share if one != LEAVER] for share in shares
@@ -100,6 +100,18 @@ def test_one_teacher_changes_and_no_other(site: Site, task: LearningTask) -> Non
     assert table.read_bytes().splitlines() == kept
     assert changed.settings.data.rows == len(kept) - 1
     assert all(f'"{LEAVER}"'.encode() not in one for one in content_of(site.folder).values())
+
+
+def test_a_removal_changes_no_number_of_teachers(site: Site, task: LearningTask) -> None:
+    """Else another vote would tell of it, and every patient have other teachers."""
+    before = site.settings
+    for patient in (LEAVER, *(f"p{number}" for number in range(20, 32))):
+        site = remove(site, patient)
+    assert (site.settings.teachers, site.settings.data.rows) == (before.teachers, 54)
+    assert load_teachers(site, task).teachers == before.teachers
+    again, _ = add(site, Path(site.data.file), label=LABEL, patient_id=PATIENT)
+    assert again.settings == site.settings  # the same table, registered once more
+    assert load_teachers(again, task).teachers == before.teachers
 
 
 def test_the_act_is_on_record_without_the_patient(site: Site) -> None:

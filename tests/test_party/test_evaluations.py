@@ -37,7 +37,14 @@ from pate_fed.students.arrays import as_arrays
 from protocols.additive import AdditiveSum
 from tests.support.federation import holds_vector
 from tests.support.hospital_services import ledger_of, make_hospitals, records_of
-from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
+from tests.support.hospital_site import (
+    LABEL,
+    PATIENT,
+    make_site,
+    public_task,
+    with_teachers,
+    write_own_table,
+)
 from tests.test_party.test_cli import PateParty, error_code, pate_party
 from tests.test_party.test_page import browser_of
 from tests.test_party.test_service import Running
@@ -141,7 +148,7 @@ def test_a_held_out_patient_is_removed_and_no_teacher_changes(
 ) -> None:
     table = write_own_table(tmp_path / "own.csv")
     site, _ = add(make_site(tmp_path / "site"), table, label=LABEL, patient_id=PATIENT)
-    site = site.save(replace(site.settings, held_out=SHARE))
+    site = with_teachers(site.save(replace(site.settings, held_out=SHARE)), 4)
     for one in (task, evaluation_of(task)):
         fetch_task(site, Door(one.to_bytes()), one.pool.digest)
     ready_teachers(site, task, random_bytes=secrets.token_bytes)

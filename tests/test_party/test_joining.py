@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from pate_fed.data.new_task import make_task
 from protocols.fingerprint_words import spoken
 from protocols.invitation import Invitation
 from tests.support.hospital_services import records_of
+from tests.support.hospital_site import with_teachers
 from tests.support.real_data import real_data
 from tests.support.served_federation import ServedFederation, served_federation
 
@@ -79,7 +79,7 @@ def test_four_real_hospitals_come_to_teachers_that_know_something(
         votes = []
         for name, joined in sites.items():
             site, _ = add(joined, tables[name], label="disease", patient_id=None)
-            site = site.save(replace(site.settings, teachers=3))
+            site = with_teachers(site, 3)
             with closing(CoordinatorDoor(site.membership(), clock=time.time)) as door:
                 task = fetch_task(site, door, digest)
                 pin_all(site, door, sites)

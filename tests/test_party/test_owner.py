@@ -414,6 +414,20 @@ class TestTable:
         assert (service.status.trouble, service.status.tasks) == ("", 1)
         assert doctor(site)["approved pools"].state == "ok"
 
+    def test_its_node_states_the_votes_that_its_guard_has(self, running: Running) -> None:
+        service, hospital = self.served(running), running.hospitals.sites[0]
+        node = service.federation()
+
+        def votes() -> tuple[int, int]:
+            return node.votes, node.node._guard.weights.votes
+
+        assert votes() == (TEACHERS, TEACHERS)
+        larger = write_own_table(hospital.folder.parent / "larger.csv", patients=120)
+        add(Site.open(hospital.folder), larger, label=LABEL, patient_id=PATIENT)
+        assert votes() == (TEACHERS, TEACHERS)
+        service.receive(b"\x00")
+        assert votes() == (12, 12)
+
     def test_the_table_holds_for_the_next_packet(self, running: Running) -> None:
         hospitals, service = running.hospitals, self.served(running)
         self.registered(hospitals.sites[0], seed=1)
@@ -444,7 +458,7 @@ class TestTable:
     def test_other_settings_wait_for_the_next_start(self, running: Running) -> None:
         service = self.served(running)
         site = Site.open(running.hospitals.sites[0].folder)
-        site.save(replace(site.settings, teachers=TEACHERS + 1))
+        site.save(replace(site.settings, records_per_teacher=20))
         service.receive(b"\x00")
         assert service._site.settings.teachers == TEACHERS
         assert len(service._tasks.by_pool) == 1
@@ -453,7 +467,7 @@ class TestTable:
         self, running: Running
     ) -> None:
         service = self.served(running)
-        running.hospitals.sites[0].path(SETTINGS_FILE).write_text("teachers = ", encoding="utf-8")
+        running.hospitals.sites[0].path(SETTINGS_FILE).write_text("held_out = ", encoding="utf-8")
         running.wait(2)
         service.idle()
         assert service.status.trouble == "PF-340"

@@ -61,7 +61,7 @@ def offered(folder: Path) -> Iterator[tuple[Coordinator, Hospitals, Callable[[],
         hospitals = make_hospitals(folder, approval="each run", coordinator=identity)
         for place, one in enumerate(hospitals.sites):
             name = one.membership().settings.party
-            add_hospitals(coordinator, name, teachers=TEACHERS, identity=one.identity, node=place)
+            add_hospitals(coordinator, name, votes=TEACHERS, identity=one.identity, node=place)
             hospitals.approve(place)  # the rows; each run is decided on
         services = dict(enumerate(Running(hospitals, stack).services))
         now = WorkerResources(

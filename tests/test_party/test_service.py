@@ -35,6 +35,7 @@ from party.errors import (
 )
 from party.service import PartyService
 from party.site.joining import CoordinatorDoor
+from party.site.own_table import add
 from party.site.party_task import Vote
 from party.site.people_decisions import MOST_PENDING, Approval, ApprovalState, Subject
 from party.site.site import DATABASE_FILE, SETTINGS_FILE, Site
@@ -61,7 +62,7 @@ from tests.support.hospital_services import (
     make_hospitals,
     records_of,
 )
-from tests.support.hospital_site import SLUG, membership_of
+from tests.support.hospital_site import LABEL, PATIENT, SLUG, membership_of, write_own_table
 from tests.support.markers import sampled
 
 MARKER = 1
@@ -640,9 +641,18 @@ class Line:
         token = self._enrollment.invite(site.membership().settings.party).token
         join(site, token, self._enrollment)
         transport = httpx.MockTransport(self._carry)
-        self._door = CoordinatorDoor(site.membership(), clock=time.time, transport=transport)
+        self.later_s = 0
+        self._door = CoordinatorDoor(
+            site.membership(), clock=lambda: time.time() + self.later_s, transport=transport
+        )
         running.stack.callback(self._door.close)
         self.kept = b""
+
+    @property
+    def votes(self) -> int:
+        """As many as the coordinator has heard of."""
+        [party] = self._enrollment.parties()
+        return party.votes
 
     def ask(self) -> None:
         """Have the node ask about itself."""
@@ -761,6 +771,20 @@ class TestWitness:
         line.ask()
         with pytest.raises(BrokenSiteLogError):
             running.services[0].receive(wire.pack([]))
+
+    def test_the_coordinator_hears_the_votes_of_the_table_in_use(
+        self, running: Running, tmp_path: Path
+    ) -> None:
+        line, site = Line(running, tmp_path / "federation"), running.hospitals.sites[0]
+        assert line.votes == 0
+        line.ask()
+        assert line.votes == TEACHERS
+        larger = write_own_table(tmp_path / "larger.csv", patients=120)
+        add(Site.open(site.folder), larger, label=LABEL, patient_id=PATIENT)
+        running.services[0].receive(wire.pack([]))
+        line.later_s = 1
+        line.ask()
+        assert line.votes == 12
 
     def test_a_node_that_runs_gives_its_newest_head_again_and_again(
         self, running: Running, tmp_path: Path

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,7 +108,7 @@ def test_a_node_answers_both_its_coordinators_and_ends_with_all_its_processes(
     for name, port in zip(NAMES, free_ports(2), strict=True):
         settings = settings.with_port(name, port)
     table = write_own_table(tmp_path / "own.csv")
-    site, _ = add(site.save(replace(settings, teachers=4)), table, label=LABEL, patient_id=PATIENT)
+    site, _ = add(site.save(settings), table, label=LABEL, patient_id=PATIENT)
 
     decide_budget(site)
     log = tmp_path / "site.log"

@@ -57,8 +57,9 @@ def rewrite(site: Site, *keys: str, value: object) -> None:
         pytest.param(("memberships", "heart"), "text", "'text'", id="a membership that is a text"),
         pytest.param(("memberships",), [], "[]", id="a list"),
         pytest.param(("memberships", "../x"), ENTRY, "'../x'", id="a name that leads elsewhere"),
-        pytest.param(("teachers",), 2.5, "2.5", id="half a teacher"),
-        pytest.param(("teachers",), 0, "0", id="no teacher"),
+        pytest.param(("records_per_teacher",), 2.5, "2.5", id="half a patient"),
+        pytest.param(("records_per_teacher",), 0, "0", id="a teacher of nobody"),
+        pytest.param(("teachers",), 10, "teachers", id="a number that follows from the table"),
         pytest.param(("lifetime_epsilon",), "5", "'5'", id="budget as text"),
         pytest.param(("lifetime_epsilon",), float("inf"), "inf", id="no budget"),
         pytest.param(("lifetime_epsilon",), -1, "-1", id="below 0"),
@@ -137,7 +138,7 @@ def test_the_environment_may_say_where_the_table_is_and_no_file_keeps_it(
     site = site.save(replace(site.settings, data=DataSettings(file="a.csv", digest="00", rows=3)))
     monkeypatch.setenv("PATE_PARTY_DATA_FILE", "/mnt/b.csv")
     assert site.data == replace(site.settings.data, file="/mnt/b.csv")
-    saved = site.save(replace(site.settings, teachers=4))
+    saved = site.save(replace(site.settings, records_per_teacher=4))
     assert Site.open(saved.folder).settings.data.file == "a.csv"
 
 

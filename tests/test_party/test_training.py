@@ -16,11 +16,12 @@ import pytest
 
 from party.errors import DataChangedError, DataError, TeachersError
 from party.site.own_table import add
-from party.site.site import Site
+from party.site.site import DataSettings, Site, SiteSettings
 from party.site.training import folder_of, load_teachers, ready_teachers, teachers_digest
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidCellError, TooFewRecordsError
 from pate_fed.teachers import TeacherEnsemble
+from pate_fed.teachers.direction_ensemble import DirectionEnsemble
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 from tests.support.markers import sampled
 
@@ -175,9 +176,82 @@ class TestTraining:
             ready_teachers(site, task, random_bytes=never)
 
     def test_every_teacher_has_a_patient(self, site: Site, task: LearningTask) -> None:
-        site = site.save(replace(site.settings, teachers=41))
+        counted = replace(site.settings.data, patients=410)
+        site = site.save(replace(site.settings, data=counted))
         with pytest.raises(TooFewRecordsError):
             ready_teachers(site, task, random_bytes=secrets.token_bytes)
+
+
+class TestNumbers:
+    """The number of teachers and their kind are public: nothing known of a patient counts."""
+
+    @pytest.mark.parametrize(
+        ("patients", "held_out", "records", "teachers"),
+        [
+            pytest.param(0, 0.0, 8, 0, id="no table"),
+            pytest.param(3, 0.0, 8, 1, id="fewer than a teacher's"),
+            pytest.param(15, 0.0, 8, 1, id="not enough for two"),
+            pytest.param(16, 0.0, 8, 2, id="two"),
+            pytest.param(1_000, 0.0, 5, 200, id="a large hospital"),
+            pytest.param(40, 0.25, 8, 3, id="some held out"),
+            pytest.param(3, 0.5, 8, 1, id="most held out"),
+        ],
+    )
+    def test_it_follows_from_the_number_of_patients(
+        self, patients: int, held_out: float, records: int, teachers: int
+    ) -> None:
+        data = DataSettings(patients=patients)
+        settings = SiteSettings(data=data, held_out=held_out, records_per_teacher=records)
+        assert settings.teachers == teachers
+        alone = replace(settings, policy={"units": ["party"]})
+        assert alone.teachers == min(1, teachers)  # noise hides a hospital's only vote
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_other_patients_in_the_place_of_some_change_neither(
+        self, tmp_path: Path, task: LearningTask, seed: int
+    ) -> None:
+        """Else votes of other patients' teachers would tell who is there."""
+        lines = write_own_table(tmp_path / "own.csv").read_text("utf-8").splitlines()
+        changed = [
+            line.replace("p7,", f"{seed}x,") if line.startswith("p7,") else line for line in lines
+        ]
+        # With more rows, too, than the one whose place he takes.
+        changed += [f"{seed}x,{age},male,yes" for age in range(60)]
+        found = []
+        for name, rows in (("here", lines), ("there", changed)):
+            table = tmp_path / f"{name}.csv"
+            table.write_text("\n".join(rows) + "\n", encoding="utf-8")
+            made = make_site(tmp_path / name)
+            site = made.save(replace(made.settings, held_out=0.3, records_per_teacher=4))
+            site, _ = add(site, table, label=LABEL, patient_id=PATIENT)
+            trained = ready_teachers(site, task, random_bytes=lambda _: bytes(range(32)))
+            found.append((trained.teachers, type(trained)))
+        assert found == [(7, DirectionEnsemble)] * 2
+
+    @pytest.mark.parametrize(
+        ("records", "kind"),
+        [
+            pytest.param(8, "DirectionEnsemble", id="a few patients each"),
+            pytest.param(40, "SklearnEnsemble", id="one of many patients"),
+        ],
+    )
+    def test_teachers_of_a_few_patients_are_directions(
+        self, site: Site, task: LearningTask, records: int, kind: str
+    ) -> None:
+        site = site.save(replace(site.settings, records_per_teacher=records))
+        trained = ready_teachers(site, task, random_bytes=secrets.token_bytes)
+        kept = load_teachers(Site.open(site.folder), task)
+        assert [type(one).__name__ for one in (trained, kept)] == [kind] * 2
+        np.testing.assert_array_equal(kept.vote(task.pool.views), trained.vote(task.pool.views))
+
+    def test_a_hospital_of_three_patients_has_a_teacher(
+        self, tmp_path: Path, task: LearningTask
+    ) -> None:
+        table = write_own_table(tmp_path / "few.csv", patients=3)
+        made = make_site(tmp_path / "small")
+        site, _ = add(made, table, label=LABEL, patient_id=PATIENT)
+        votes = ready_teachers(site, task, random_bytes=secrets.token_bytes).vote(task.pool.views)
+        assert votes.shape == (1, len(task.inputs))
 
 
 def other_data(site: Site, table: Path) -> Site:
@@ -224,7 +298,7 @@ def remove(name: str) -> Callable[[Site, Path], Site]:
         pytest.param(other_data, TeachersError, id="another table was registered"),
         pytest.param(changed_file, DataChangedError, id="the table changed"),
         pytest.param(
-            lambda site, _: site.save(replace(site.settings, teachers=3)),
+            lambda site, _: site.save(replace(site.settings, records_per_teacher=13)),
             TeachersError,
             id="another number of teachers",
         ),
@@ -233,9 +307,9 @@ def remove(name: str) -> Callable[[Site, Path], Site]:
             TeachersError,
             id="another kind of teacher",
         ),
-        pytest.param(spoil("teacher-0002.skops"), TeachersError, id="a model's byte"),
+        pytest.param(spoil("teacher-0002.safetensors"), TeachersError, id="a model's byte"),
         pytest.param(spoil("teachers.json"), TeachersError, id="the index"),
-        pytest.param(remove("teacher-0003.skops"), TeachersError, id="a model is gone"),
+        pytest.param(remove("teacher-0003.safetensors"), TeachersError, id="a model is gone"),
         pytest.param(remove("manifest.json"), TeachersError, id="the manifest is gone"),
         pytest.param(edit_manifest(files=[]), TeachersError, id="no files"),
         pytest.param(edit_manifest(files={"../x": ""}), TeachersError, id="a file elsewhere"),

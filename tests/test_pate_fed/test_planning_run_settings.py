@@ -41,6 +41,7 @@ OPEN = {
     "colluders",
     "dropouts",
     "prevalence",
+    "coverage",
     "patients",
     "evaluation_epsilon",
     "labels",
@@ -192,6 +193,23 @@ class TestDefaults:
         asked = settings(unit=named, mechanism="gnmax", sigma2=40.0, queries=3, epsilon=50.0)
         found = resolve_for(asked, teachers, pool=50, classes=2, sums=FORMS)
         assert (found.unit, found.parties, found.party_teachers) == (unit, 3, teachers)
+
+    @pytest.mark.parametrize("mechanism", ["gnmax", "threshold"])
+    def test_a_small_hospital_changes_neither_unit_nor_noise_nor_price(
+        self, mechanism: str
+    ) -> None:
+        """One of three patients among four that are there: it has one vote of many."""
+        asked = settings(mechanism=mechanism, sigma2=None, queries=20, epsilon=3.0)
+        large = (28, 27, 18)
+        four, with_it = (
+            resolve_for(asked, teachers, pool=50, classes=2, sums=FORMS)
+            for teachers in ((*large, 11), (*large, 11, 1))
+        )
+        assert with_it.party_teachers == (*large, 11, 1)
+        assert with_it.unit == four.unit == "record"
+        assert with_it.most_unit_votes == four.most_unit_votes == 1
+        if mechanism == "gnmax":  # a threshold is a share of all votes
+            assert with_it.rule == four.rule
 
     def test_hospitals_can_be_ignored(self) -> None:
         resolved = resolved_of(

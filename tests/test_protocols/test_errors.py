@@ -89,7 +89,7 @@ PUBLIC = {
     *("suite", "value", "allowed", "announced"),  # of an enum, of a field out of its bounds
     *("agreed", "bits", "epoch", "_epoch", "expected", "expires_at", "itemsize", "least", "most"),
     *("max_bytes", "MAX_BYTES", "nbytes", "parties", "prime", "row", "row_words", "shape"),
-    *("threshold", "words", "y_bytes", "dtype", "ndim"),
+    *("threshold", "words", "y_bytes", "dtype", "ndim", "queries", "columns", "height"),
 }
 """Sizes, counts, numbers of rows and epochs, names, codes: what an error may show, by its name."""
 

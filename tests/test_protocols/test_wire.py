@@ -276,7 +276,7 @@ _plain = _nested(_nested(_scalars))
 
 
 MAY_BE_EMPTY = {  # nobody refused; no peer; the plan is closed
-    ("Settlement", 5), ("Membership", 5), ("Membership", 6), ("Membership", 8),
+    ("Settlement", 5), ("Membership", 4), ("Membership", 5), ("Membership", 7),
     ("SetProposal", 2), ("Verdict", 1), ("Certificate", 1), ("Readiness", 2),
 }  # fmt: skip
 ODD = [None, False, True, 0, 1, -1, 2**40, 1.0, 0.5, "", "x" * 32, b"", [], [1], ["x"], [[]], {}]

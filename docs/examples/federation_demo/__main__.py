@@ -169,10 +169,7 @@ class Demo:
             shutil.move(self.operator.folder / invitation, own.folder / invitation)
             joined = own.type("pate-party", "join", invitation, "--compared", read_aloud)
             hospital.words = words_in(joined)
-            operator.type(
-                *("pate-fed", "approve", name, "--words", hospital.words),
-                *("--teachers", hospital.table.teachers),
-            )
+            operator.type("pate-fed", "approve", name, "--words", hospital.words)
 
         self._each(enroll)
 
@@ -195,7 +192,6 @@ class Demo:
             )
             rules = {
                 **POLICY,
-                "teachers": table.teachers,
                 # Several hospitals on one machine cannot have the same port on loopback.
                 "node_port": ports[table.key],
             }

@@ -21,17 +21,13 @@ _HEART_COLUMNS = (
     *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak"),
     *("slope", "ca", "thal"),
 )
-_HEART_HOSPITALS = {  # how each is called, and how many teachers it trains
-    "cleveland": ("Cleveland Clinic", 24),
-    "hungarian": ("Budapest Institute", 24),
-    "switzerland": ("Zurich and Basel", 10),
-    "va": ("Long Beach VA", 16),
+_HEART_HOSPITALS = {
+    "cleveland": "Cleveland Clinic",
+    "hungarian": "Budapest Institute",
+    "switzerland": "Zurich and Basel",
+    "va": "Long Beach VA",
 }
-_TUMOR_HOSPITALS = {
-    "north": ("North Clinic", 20),
-    "south": ("South Clinic", 20),
-    "west": ("West Clinic", 20),
-}
+_TUMOR_HOSPITALS = {"north": "North Clinic", "south": "South Clinic", "west": "West Clinic"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +37,11 @@ class HospitalTable:
     Attributes:
         key: Its folder's name.
         name: What people call it.
-        teachers: How many it trains.
         rows: Its records: features as text, and the label.
     """
 
     key: str
     name: str
-    teachers: int
     rows: list[tuple[list[str], str]]
 
 
@@ -156,17 +150,17 @@ def _study(
     classes: tuple[str, ...],
     columns: tuple[str, ...],
     records: dict[str, list[tuple[list[str], str]]],
-    hospitals: dict[str, tuple[str, int]],
+    hospitals: dict[str, str],
 ) -> Study:
     """Put some records of each hospital aside, and mix those."""
     rng = np.random.default_rng(SEED)
     tables, aside = [], []
-    for key, (name, teachers) in hospitals.items():
+    for key, name in hospitals.items():
         order = rng.permutation(len(records[key]))
         most = int(len(order) * PUBLIC_SHARE)
         aside += [records[key][row] for row in order[:most]]
         own = [records[key][row] for row in order[most:]]
-        tables.append(HospitalTable(key, name, teachers, own))
+        tables.append(HospitalTable(key, name, own))
     mixed = [aside[row] for row in rng.permutation(len(aside))]
     return Study(
         title=title,
