@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 from pate_fed.version import __version__
 
 if TYPE_CHECKING:
-    from pate_fed.students import load_student
+    from pate_fed.students import load_student, load_students
 
-__all__ = ["__version__", "load_student"]
+__all__ = ["__version__", "load_student", "load_students"]
 
 
 def __getattr__(name: str) -> Any:
     # What learns is imported when it is used: it takes a second, and most commands need none of it.
-    if name == "load_student":
-        from pate_fed.students import load_student  # noqa: PLC0415
+    if name in ("load_student", "load_students"):
+        from pate_fed import students  # noqa: PLC0415
 
-        return load_student
+        return getattr(students, name)
     raise AttributeError(name)

@@ -108,7 +108,12 @@ _ROWS: Final = (
             metavar="FILE",
             series="free",
         ),
-        Option("label", "CSV: column to predict.", metavar="COLUMN", field="label_column"),
+        Option(
+            "label",
+            "CSV: column to predict; repeatable, for several labels of yes and no.",
+            metavar="COLUMN",
+            field="label_column",
+        ),
         Option(
             "patient_id", "CSV: column of patient ids.", metavar="COLUMN", field="patient_column"
         ),
@@ -354,6 +359,13 @@ _ROWS: Final = (
             spelled="--votes-per-patient",
             part="caps",
             series="own",
+        ),
+        Option(
+            "label_cap",
+            "Several labels: of one input's, most to which a patient's teacher (or a hospital, "
+            "if it is the unit) says yes; lowers the price below half of them. [default: all]",
+            int,
+            part="caps",
         ),
     ),
 )

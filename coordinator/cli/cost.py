@@ -115,12 +115,15 @@ def planned_mechanisms() -> Iterable[str]:
     OPTIONS["records_per_teacher"].but(panel=""),
     OPTIONS["mechanism"].but(choices=planned_mechanisms, panel=""),
     *("epsilon", "delta", "unit", "vote_threshold", "sigma2"),
-    *("party_epsilons", "weights", "noise", "colluders"),
+    *("party_epsilons", "weights", "noise", "colluders", "label_cap"),
 )
 def plan(
     *,
     given: Given,
     classes: Annotated[int, typer.Option(help="Classes.")] = 2,
+    labels: Annotated[
+        int | None, typer.Option(help="Labels of yes and no, if each input has several.")
+    ] = None,
     queries: Annotated[
         int | None,
         typer.Option(help="Queries wanted. [default: as many as a run asks and can afford]"),
@@ -178,6 +181,7 @@ def plan(
         {**given, "suite": DEFAULT_SUITE, "queries": queries},
         classes=classes,
         records=records,
+        labels=labels,
         pool=None if inputs is None else len(np.unique(inputs, axis=0)),
         teacher_accuracy=teacher_accuracy,
         expected_dropouts=expected_dropouts,

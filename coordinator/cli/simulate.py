@@ -70,12 +70,16 @@ def _read_earlier(context: typer.Context, path: Path | None) -> Path | None:
 def _as_options(found: Mapping[str, object]) -> dict[str, object]:
     """Return the values of a `run.toml` as they are typed; a file is where --data-file says."""
     return {
-        name: ",".join(map(str, value))
-        if isinstance(value, list) and OPTIONS[name].kind != list[str]
-        else value
+        name: _as_typed(_SETTINGS[name].kind, value)
         for name, value in found.items()
         if name != "file"
     }
+
+
+def _as_typed(kind: object, value: object) -> object:
+    if kind == list[str]:
+        return value if isinstance(value, list) else [value]
+    return ",".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _is_typed(context: typer.Context, name: str) -> bool:
@@ -107,6 +111,7 @@ def _require_own_code_typed(context: typer.Context, teacher: str) -> None:
 
 _SETTINGS: Final = {
     **OPTIONS,
+    "label": OPTIONS["label"].but(kind=list[str]),
     "mechanism": OPTIONS["mechanism"].but(
         choices=_mechanisms,
         help=f"{OPTIONS['mechanism'].help}counts (a student distills them) is for research, "
@@ -171,9 +176,10 @@ def simulate(
     from pate_fed.planning import RunSettings  # noqa: PLC0415 - fast --help
     from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
-    data, separator = given["data"], given["separator"]
+    data, separator, labels = given["data"], given["separator"], given["label"]
     settings = RunSettings.of({
         **given,
+        "label": (labels or (None,))[0] if len(labels) < 2 else labels,
         "separator": "\t" if separator == "\\t" else separator,
         "suite": given["suite"] or DEFAULT_SUITE,
     })  # fmt: skip

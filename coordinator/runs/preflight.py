@@ -7,6 +7,7 @@ batch: a charge is for ever, and a disk may have filled up since.
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ from pate_fed.planning import RunSettings
 
 if TYPE_CHECKING:
     from pate_fed.teachers import TeacherEnsemble
+    from pate_fed.teachers.teachers_of_labels import TeachersOfLabels
 
 LEAST_ROOM: Final = 2**26
 """Free bytes that a run needs beside its pool: its results, its database and Flower's."""
@@ -78,7 +80,7 @@ def require_request(
 
 def untrained_teachers(
     settings: RunSettings, kind: DatasetKind, *, records: float | None = None
-) -> TeacherEnsemble:
+) -> TeacherEnsemble | TeachersOfLabels:
     """Make the untrained teachers of a simulated hospital; others keep their kind to themselves.
 
     `records` is about how many each will have; None for a hospital's own model of all its records.
@@ -102,7 +104,22 @@ def untrained_teachers(
 
         usable_device(device)
         device = "cpu"
-    return make_ensemble(name, kind, balance=settings.class_balance, device=device, records=records)
+    make = partial(
+        make_ensemble,
+        name,
+        kind,
+        balance=settings.class_balance,
+        device=device,
+        records=records,
+    )
+    caps = settings.caps
+    if caps.labels is None:
+        return make()
+    from pate_fed.teachers.teachers_of_labels import TeachersOfLabels  # noqa: PLC0415 - as above
+
+    return TeachersOfLabels(
+        make, caps.labels, cap=caps.label_cap, are_one_unit=settings.unit == "party"
+    )
 
 
 def _require_room(place: Path, pool_bytes: int) -> None:

@@ -183,6 +183,7 @@ def write_results(
             drawn_in=run.drawn_in,
             reinforced={query: class_names[label] for query, label in run.reinforced.items()},
             row_names=row_names,
+            labels=(settings or run.request.settings).data.several_labels,
         )
         if earlier:
             lost = (line for setup in earlier for line in transcript_of(setup.round))
@@ -226,7 +227,8 @@ def write_student(
         if read is not None:
             from pate_fed.data.stored_preprocessing import write_preprocessing  # noqa: PLC0415
 
-            write_preprocessing(folder, read, class_names=class_names)
+            for each in student.folders(folder):
+                write_preprocessing(each, read, class_names=class_names)
         return True
 
     if attempt(notes, "the student's folder", write):

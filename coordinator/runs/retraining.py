@@ -44,7 +44,9 @@ class PublicInputs:
 
     Attributes:
         preprocessing: The way from raw rows to inputs; None for data without one.
-        pool_shares: Share of each class in the pool, which a simulation knows; None elsewhere.
+        labels: Names of several labels; empty for one.
+        pool_shares: Share of each class in the pool, label by label, which a simulation knows;
+            None elsewhere.
         test: A simulation's test records; None in a deployment.
     """
 
@@ -52,7 +54,8 @@ class PublicInputs:
     kind: DatasetKind
     class_names: tuple[str, ...]
     preprocessing: Preprocessing | None
-    pool_shares: tuple[float, ...] | None = None
+    labels: tuple[str, ...] = ()
+    pool_shares: tuple[tuple[float, ...] | None, ...] = (None,)
     test: Records | None = None
 
 
@@ -167,15 +170,16 @@ def _facts_of(record: FinishedRun, inputs: PublicInputs) -> LabelFacts:
 
     settings = record.settings
     shared_out = shares_out(settings.class_balance or "auto", inputs.kind)
-    known = inputs.pool_shares if shared_out else None
     dealt = record.manifest.partition  # of a simulation
-    return LabelFacts(
+    records = dealt.records / (len(inputs.labels) or 1) if dealt else 0.0
+    facts = LabelFacts(
         votes=sum(party.votes for party in record.privacy.parties),
         sigma=settings.sigma2 or 0.0,
         shared_out=shared_out,
-        prevalence=settings.prevalence or known,
-        records=dealt.records / record.metrics.teachers if dealt else 0.0,
+        records=records / record.metrics.teachers,
     )
+    known = inputs.pool_shares if shared_out else (None,) * len(inputs.pool_shares)
+    return facts.of_each(inputs.labels, [settings.prevalence or one for one in known])
 
 
 def _metrics_with(student: Student, record: FinishedRun, inputs: PublicInputs) -> Metrics:
@@ -188,6 +192,7 @@ def _metrics_with(student: Student, record: FinishedRun, inputs: PublicInputs) -
             test.labels,
             inputs.class_names,
             hospitals=test.hospitals,
+            labels_named=inputs.labels,
             in_set=student.sets_from(chances),
         )
     return metrics.with_student(

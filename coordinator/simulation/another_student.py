@@ -50,6 +50,7 @@ def train_another(
         kind=dataset.kind,
         class_names=dataset.class_names,
         preprocessing=dataset.preprocessing,
+        labels=dataset.labels,
         pool_shares=pool_shares(dataset),
         test=dataset.test,
     )
@@ -58,9 +59,15 @@ def train_another(
     )
 
 
-def pool_shares(dataset: Dataset) -> tuple[float, ...] | None:
-    """Return the share of each class in a simulation's pool; None where one does not occur."""
-    labels = dataset.pool.labels
-    counts = np.bincount(labels, minlength=len(dataset.class_names))
-    shares = tuple(float(one) for one in counts / len(labels))
-    return shares if min(shares) > 0 else None
+def pool_shares(dataset: Dataset) -> tuple[tuple[float, ...] | None, ...]:
+    """Return the share of each class in a simulation's pool, label by label.
+
+    None for a label of which a class does not occur.
+    """
+    found: list[tuple[float, ...] | None] = []
+    for label in range(dataset.label_count):
+        answers = dataset.pool.labels[label :: dataset.label_count]
+        counts = np.bincount(answers, minlength=len(dataset.class_names))
+        shares = tuple(float(one) for one in counts / len(answers))
+        found.append(shares if min(shares) > 0 else None)
+    return tuple(found)

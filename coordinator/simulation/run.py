@@ -21,6 +21,7 @@ from coordinator.simulation.private_evaluation import PrivateEvaluation
 from coordinator.simulation.simulated_federation import SimulatedFederation
 from coordinator.simulation.simulated_hospitals import yardsticks
 from pate_fed.data import Dataset, DatasetKind
+from pate_fed.errors import InvalidSettingError
 from pate_fed.planning import RunSettings
 from pate_fed.record import Privacy
 from pate_fed.record.manifest import SplitKeys
@@ -53,6 +54,8 @@ def simulate(
             left behind.
     """
     settings.check(FORMS)
+    if after is not None and settings.caps.labels is not None:
+        raise InvalidSettingError("--after is for one label", f"{settings.caps.labels} labels")
     require_engine(settings.engine)
     refuse_existing(out)
     kind: DatasetKind = "table" if settings.data.is_table else "image"
@@ -188,5 +191,6 @@ def _scores(dataset: Dataset, student: Student | None) -> StudentScores | None:
         test.labels,
         dataset.class_names,
         hospitals=test.hospitals,
+        labels_named=dataset.labels,
         in_set=student.sets_from(chances),
     )

@@ -153,9 +153,10 @@ class SimulatedFederation:
         """Public facts about the labels; prevalence is the pool's where nobody says."""
         known = self.settings.label_facts(self.dataset.kind)
         facts = replace(known, records=self._records)
+        shares = pool_shares(self.dataset)
         if facts.prevalence is not None or not facts.shared_out:
-            return facts
-        return replace(facts, prevalence=pool_shares(self.dataset))
+            shares = (facts.prevalence,) * len(shares)
+        return facts.of_each(self.dataset.labels, shares)
 
     def request(self, name: str) -> RunRequest:
         """Return the request of its run; queries of earlier runs are answered already."""
@@ -180,7 +181,7 @@ class SimulatedFederation:
     @property
     def _records(self) -> float:
         """Records of a teacher, on average."""
-        return len(self.dataset.private) / self.settings.all_teachers
+        return self.dataset.sizes[0] / self.settings.all_teachers
 
     def next_queries(self, run: OpenRun) -> tuple[int, ...]:
         """Choose the next queries, if a student does: those that it so far is least sure of."""
@@ -211,15 +212,19 @@ def _first_queries(
         method = "medoids"
     if settings.asks_by_student:
         count, method = min(count, settings.caps.batch_size or count), "stratified"
-    return select_apart(
+    # One question of each input stands for all of its labels.
+    labels = settings.caps.labels or 1
+    fresh = [place for place in _fresh(pool, earlier) if place % labels == 0]
+    chosen = select_apart(
         pool,
-        _fresh(pool, earlier),
-        count,
+        fresh,
+        count // labels,
         method=method,
         rng=rng,
         earlier=tuple(earlier),
         calibrates=settings.coverage is not None,
     )
+    return tuple(first + label for first in chosen for label in range(labels))
 
 
 def _fresh(pool: QueryPool, asked: Sequence[int] | Mapping[int, Any]) -> list[int]:

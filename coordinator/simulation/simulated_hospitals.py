@@ -25,15 +25,17 @@ from pate_fed.accounting.formal_cost import ROUNDING_ROOM
 from pate_fed.charges import whole_charge
 from pate_fed.class_shares import share_offsets
 from pate_fed.data import Dataset, Records
+from pate_fed.data.label_questions import apart_by_label
 from pate_fed.inputs import Inputs
 from pate_fed.mechanisms import keyed_stream
 from pate_fed.partition import Partition
 from pate_fed.private_baseline import train_private_baseline
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.record.metrics import Quality
-from pate_fed.report.scores import quality_of
+from pate_fed.report.scores import mean_quality, quality_of
 from pate_fed.students.facts import LabelFacts
 from pate_fed.teachers import TeacherEnsemble
+from pate_fed.teachers.teachers_of_labels import TeachersOfLabels
 from pate_fed.terms import RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols.identity import PublicIdentity, SigningIdentity
@@ -41,7 +43,9 @@ from protocols.sums import SUMS
 
 Tick = Callable[[], None]
 
-MakeTeachers = Callable[[], TeacherEnsemble]
+Teachers = TeacherEnsemble | TeachersOfLabels
+
+MakeTeachers = Callable[[], Teachers]
 
 _LEAST_SCORE = -1e6
 """Stands for minus infinity where scores are compared."""
@@ -57,7 +61,7 @@ class Hospital:
 
     name: str
     private_bytes: bytes
-    ensemble: TeacherEnsemble
+    ensemble: Teachers
     weight: int = 1
 
     @property
@@ -156,7 +160,7 @@ class HospitalsBlueprint:
             nodes.append(node)
         return nodes
 
-    def _votes_of(self, ensemble: TeacherEnsemble) -> Callable[[QueryBatch], NDArray[np.int64]]:
+    def _votes_of(self, ensemble: Teachers) -> Callable[[QueryBatch], NDArray[np.int64]]:
         if self.cores:
             return partial(vote_on_cores, ensemble, self.pool, self.cores)
         return lambda batch: ensemble.vote(batch.views)
@@ -227,18 +231,27 @@ def yardsticks(
         `pate_fed.private_baseline`; absent without a price.
     """
     pool, test = dataset.pool, dataset.test
-    shares = facts.decided_shares(dataset.classes)
+    labels = dataset.label_count
 
     def measured(scores: Callable[[Inputs], NDArray[np.float64]]) -> tuple[Quality, Quality]:
-        """Return the quality on the pool and on the test records."""
+        """Return the quality on the pool and on the test records, the mean over all labels."""
         on_pool, on_test = scores(pool.inputs), scores(test.inputs)
-        if shares is not None:
-            offsets = share_offsets(on_pool, shares)
-            on_pool, on_test = on_pool + offsets, on_test + offsets
-        return (
-            quality_of(np.maximum(on_pool, _LEAST_SCORE), pool.labels),
-            quality_of(np.maximum(on_test, _LEAST_SCORE), test.labels),
-        )
+        found = []
+        for label, of_label in enumerate(facts.by_label.values() or (facts,)):
+            rows = slice(label, None, labels)
+            on_both = (on_pool[rows], on_test[rows])
+            shares = of_label.decided_shares(dataset.classes)
+            if shares is not None:
+                offsets = share_offsets(on_both[0], shares)
+                on_both = (on_both[0] + offsets, on_both[1] + offsets)
+            found.append(
+                [
+                    quality_of(np.maximum(scored, _LEAST_SCORE), part.labels[rows])
+                    for scored, part in zip(on_both, (pool, test), strict=True)
+                ]
+            )
+        on_pool_quality, on_test_quality = (mean_quality(each) for each in zip(*found, strict=True))
+        return on_pool_quality, on_test_quality
 
     def alone(rows: NDArray[np.int64]) -> tuple[Quality, Quality]:
         model = make_model()
@@ -256,7 +269,7 @@ def yardsticks(
         tick()
     best = max(each, key=lambda one: (one[0].auc or 0.0, one[0].balanced_accuracy))
     found = {
-        "average_hospital": _mean([on_test for _, on_test in each]),
+        "average_hospital": mean_quality([on_test for _, on_test in each]),
         "best_hospital": best[1],
         "pooled": alone(np.sort(np.concatenate(rows_of)))[1],
     }
@@ -268,31 +281,23 @@ def yardsticks(
             of_row = {row: party for party, rows in enumerate(rows_of) for row in rows.tolist()}
             owners = [of_row[row] for row in range(len(private))]
         baseline = train_private_baseline(
-            private.features,
+            apart_by_label(private.features, labels),
             private.labels,
             np.unique(np.array(owners), return_inverse=True)[1].astype(np.int64),
             classes=dataset.classes,
-            pool=pool.features,
+            pool=apart_by_label(pool.features, labels),
             epsilon=epsilon,
             delta=delta,
             rng=generator,
         )
-        found["private_baseline"] = measured(lambda inputs: baseline.scores(inputs.features))[1]
+        found["private_baseline"] = measured(
+            lambda inputs: baseline.scores(apart_by_label(inputs.features, labels))
+        )[1]
     return found
 
 
-def _mean(found: list[Quality]) -> Quality:
-    """Average each measure; the area is None where a model has none."""
-    areas = [one.auc for one in found if one.auc is not None]
-    return Quality(
-        accuracy=float(np.mean([one.accuracy for one in found])),
-        balanced_accuracy=float(np.mean([one.balanced_accuracy for one in found])),
-        auc=float(np.mean(areas)) if len(areas) == len(found) else None,
-    )
-
-
 def vote_on_cores(
-    ensemble: TeacherEnsemble,
+    ensemble: Teachers,
     pool: QueryPool,
     cores: Mapping[int, NDArray[np.int64]],
     batch: QueryBatch,

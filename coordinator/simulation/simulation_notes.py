@@ -31,7 +31,8 @@ def large_delta(settings: RunSettings, dataset: Dataset, runs: int) -> list[str]
 
 def known_prevalence(settings: RunSettings, facts: LabelFacts) -> list[str]:
     """Report that the student knows facts that nobody would tell it in a deployment."""
-    if facts.prevalence is None or settings.prevalence is not None:
+    known = [one.prevalence for one in (facts, *facts.by_label.values())]
+    if settings.prevalence is not None or not any(known):
         return []
     return [
         "The student was told how common each class is in the public pool, from labels that "

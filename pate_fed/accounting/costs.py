@@ -47,14 +47,24 @@ class FormalCost:
     order: float | None = None
 
 
-def neighbors(unit: PrivacyUnit, weight: int, *, patient_votes: int | None = None) -> str:
+def neighbors(
+    unit: PrivacyUnit,
+    weight: int,
+    *,
+    label_cap: int | None = None,
+    patient_votes: int | None = None,
+) -> str:
     """Name the two cases that nobody can tell apart well.
 
     Args:
         weight: Votes that one unit can move: those of one teacher for "record", those of all
             teachers of a hospital for "party".
+        label_cap: Most of several labels to which it says yes; None without such a cap.
         patient_votes: Where records vote, the queries on which a patient votes in a run, at most.
     """
+    if label_cap is not None:
+        most = f"{label_cap} labels" if label_cap > 1 else "1 label"
+        return f"{neighbors(unit, weight)} In both cases it says yes to at most {most} of an input."
     if patient_votes is not None and unit == "record" and weight >= 1:
         votes = "" if weight == 1 else f", each vote counted {weight} times"
         return (

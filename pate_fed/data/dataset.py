@@ -117,6 +117,8 @@ class Dataset:
             and for a table to know how common each class is where the user does not say.
         test: Public records that measure accuracy and are used for nothing else.
         columns: Use of each column of a table; empty for images.
+        labels: Names of several yes-no labels, of which each record has all; empty for one. Then
+            the parts hold questions about records: see `label_questions`.
     """
 
     name: str
@@ -128,6 +130,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
     columns: tuple[ColumnUse, ...] = ()
+    labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.class_names) < 2 or len(set(self.class_names)) != len(self.class_names):
@@ -158,3 +161,14 @@ class Dataset:
     def classes(self) -> int:
         """Number of classes."""
         return len(self.class_names)
+
+    @property
+    def label_count(self) -> int:
+        """Number of labels of a record."""
+        return len(self.labels) or 1
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Records of each part."""
+        private, pool, test = (len(part) // self.label_count for part in self.parts)
+        return private, pool, test

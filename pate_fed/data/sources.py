@@ -36,13 +36,14 @@ class DataSource:
     Attributes:
         data_dir: Folder of a published data set, or of "images"; None for others.
         data_file: File of "csv" (or a Parquet file), or the .npz archive of "images"; else None.
+        label_column: Column to predict, or several of yes and no.
         positive: Class of a table that is told from all others; None to keep all classes.
     """
 
     name: str
     data_dir: Path | None = None
     data_file: Path | None = None
-    label_column: str | None = None
+    label_column: str | tuple[str, ...] | None = None
     patient_column: str | None = None
     hospital_column: str | None = None
     ignored_columns: tuple[str, ...] = ()
@@ -78,6 +79,11 @@ class DataSource:
             raise InvalidParameterError(
                 "--decimal must be . or , and differ from --separator", repr(self.decimal)
             )
+
+    @property
+    def several_labels(self) -> tuple[str, ...]:
+        """The columns to predict if they are several; otherwise none."""
+        return self.label_column if isinstance(self.label_column, tuple) else ()
 
     @property
     def is_table(self) -> bool:

@@ -21,6 +21,7 @@ from pate_fed.data.columns import (
 from pate_fed.data.copies import without_copies
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import ColumnUse, Dataset, Records
+from pate_fed.data.label_questions import questions_of
 from pate_fed.data.preprocessing import TablePreprocessing
 from pate_fed.data.table_features import Column, TableEncoder, fit_table_encoder
 from pate_fed.errors import (
@@ -48,6 +49,7 @@ class Table:
     """A table whose columns have found their roles.
 
     Attributes:
+        labels: int64, shape (rows,). With several, bit l is the answer to label l.
         roles: Use of the other columns.
         lines: Line of the file on which each row ends; empty where nobody could look it up.
     """
@@ -59,6 +61,14 @@ class Table:
     hospitals: tuple[str, ...] | None
     roles: tuple[ColumnUse, ...] = ()
     lines: tuple[int, ...] = ()
+    label_names: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> NDArray[np.int64]:
+        """Each row's label, or answer to each of several; shape (rows, labels)."""
+        if not self.label_names:
+            return self.labels[:, np.newaxis]
+        return self.labels[:, np.newaxis] >> np.arange(len(self.label_names)) & 1
 
     def __repr__(self) -> str:
         return f"Table(rows={len(self.labels)}, columns={len(self.columns)})"
@@ -69,20 +79,27 @@ class Roles:
     """Roles of the columns of a table.
 
     Attributes:
+        label: Column to predict, or several of yes and no.
         patient: Column that names the patient; None: each row is a patient of its own.
         positive: The class that is told from all others; None to keep all classes.
     """
 
-    label: str
+    label: str | tuple[str, ...]
     patient: str | None = None
     hospital: str | None = None
     ignored: tuple[str, ...] = ()
     positive: str | None = None
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns to predict."""
+        return (self.label,) if isinstance(self.label, str) else self.label
+
+    @property
     def named(self) -> tuple[str, ...]:
         """Columns with one role of their own."""
-        return tuple(one for one in (self.label, self.patient, self.hospital) if one is not None)
+        others = (one for one in (self.patient, self.hospital) if one is not None)
+        return (*self.labels, *others)
 
 
 def find_roles(text: CsvTable, roles: Roles) -> Table:
@@ -93,13 +110,13 @@ def find_roles(text: CsvTable, roles: Roles) -> Table:
         TooFewRecordsError: fewer than `FEWEST_UNITS` patients.
         RareClassError: a class with fewer than `FEWEST_OF_A_CLASS` records.
         InvalidDataError: one class only, more than `MOST_CLASSES`, classes that differ in spelling
-            only, or a column with two units.
+            only, or a column with two units; several labels that are not of the same two classes.
     """
     for name in (*roles.named, *roles.ignored):
         text.column(name)
     if len({*roles.named, *roles.ignored}) != len(roles.named) + len(set(roles.ignored)):
         raise InvalidParameterError(
-            "label, patient, hospital and ignored columns must be different"
+            "labels, patient, hospital and ignored columns must be different"
         )
     unit_ids = text.unit_ids(roles.patient)
     if len(set(unit_ids)) < FEWEST_UNITS:
@@ -108,7 +125,7 @@ def find_roles(text: CsvTable, roles: Roles) -> Table:
             f"{'rows' if roles.patient is None else 'patients'}",
             len(set(unit_ids)),
         )
-    labels, class_names = _classes(text, roles)
+    labels, class_names = _classes_of_all(text, roles)
     skipped = {*roles.named, *roles.ignored}
     return Table(
         columns=tuple(read_column(text, name) for name in text.header if name not in skipped),
@@ -117,11 +134,13 @@ def find_roles(text: CsvTable, roles: Roles) -> Table:
         unit_ids=unit_ids,
         hospitals=None if roles.hospital is None else text.known_cells(roles.hospital),
         roles=tuple(_roles_of(roles)),
+        label_names=roles.labels if len(roles.labels) > 1 else (),
     )
 
 
 def _roles_of(roles: Roles) -> Iterator[ColumnUse]:
-    yield ColumnUse(roles.label, "label")
+    for name in roles.labels:
+        yield ColumnUse(name, "label")
     if roles.patient is not None:
         yield ColumnUse(roles.patient, "patient")
     if roles.hospital is not None:
@@ -147,7 +166,7 @@ def table_dataset(
     parts = (
         _published_split(np.asarray(is_public, dtype=np.bool_), rng=rng)
         if any(is_public)
-        else split_by_unit(table.labels, table.unit_ids, rng=rng)
+        else _split(table, rng=rng)
     )
     encoder = fit_table_encoder(table.columns, parts[1])
     private, pool, test = (
@@ -163,10 +182,15 @@ def table_dataset(
         for rows in parts
     )
     test, copies = without_copies(test, private, pool)
+    if table.label_names:
+        private, pool, test = (
+            questions_of(part, replace(table, labels=part.labels).answers)
+            for part in (private, pool, test)
+        )
     notes = (
         *_column_notes(table.columns),
         *_hospital_notes(table.hospitals, private.hospitals),
-        *copies_of_label(table.columns, table.labels, encoder, parts[1]),
+        *_copies_of_labels(table, encoder, parts[1]),
         *_patients_twice(table),
         *copies,
     )
@@ -182,7 +206,35 @@ def table_dataset(
         notes,
         TablePreprocessing(read, TableEncoder(moved)),
         (*table.roles, *uses_of(table.columns, encoder)),
+        table.label_names,
     )
+
+
+def _copies_of_labels(
+    table: Table, encoder: TableEncoder, pool: NDArray[np.int64]
+) -> Iterator[str]:
+    """Warn of columns that are copies of a label, each once."""
+    found = (
+        note
+        for labels in table.answers.T
+        for note in copies_of_label(table.columns, labels, encoder, pool)
+    )
+    yield from dict.fromkeys(found)
+
+
+def _split(
+    table: Table, *, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Split rows by unit; with several labels, so that each answer to each reaches all sides."""
+    answers, labels = table.answers, len(table.label_names) or 1
+    if labels == 1:
+        return split_by_unit(table.labels, table.unit_ids, rng=rng)
+    classes = (answers + 2 * np.arange(labels)).ravel()
+    units = [unit for unit in table.unit_ids for _ in range(labels)]
+    private, pool, test = (
+        part[part % labels == 0] // labels for part in split_by_unit(classes, units, rng=rng)
+    )
+    return private, pool, test
 
 
 def _published_split(
@@ -302,12 +354,38 @@ def _cuts(count: int) -> tuple[int, int]:
     return first, min(second, count)
 
 
-def _classes(text: CsvTable, roles: Roles) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    cells = canonical_cells(text.known_cells(roles.label))
-    if roles.positive is not None:
-        return _one_against_all(text, roles.label, cells, roles.positive)
+def _classes_of_all(text: CsvTable, roles: Roles) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the labels, as `Table` has them, and the names of the classes."""
+    first, *others = roles.labels
+    labels, names = _classes(text, first, roles.positive)
+    if not others:
+        return labels, names
+    for place, name in enumerate(others, start=1):
+        more, known = _classes(text, name, roles.positive)
+        if known != names:
+            raise InvalidDataError(
+                f"columns {first!r} and {name!r} of {text.file_name} must hold the same two values;"
+                " --positive names the one for yes",
+                f"{', '.join(names)} and {', '.join(known)}" if len(known) == 2 else len(known),
+            )
+        labels = labels | more << place
+    if len(names) != 2:
+        raise InvalidDataError(
+            f"each of several labels of {text.file_name} must hold two values; --positive names "
+            "the one for yes",
+            len(names),
+        )
+    return labels, names
+
+
+def _classes(
+    text: CsvTable, label: str, positive: str | None
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    cells = canonical_cells(text.known_cells(label))
+    if positive is not None:
+        return _one_against_all(text, label, cells, positive)
     counts = Counter(cells)
-    where = f"column {roles.label!r} of {text.file_name}"
+    where = f"column {label!r} of {text.file_name}"
     if len(counts) > MOST_CLASSES:
         numbers = np.isfinite([parse_number(cell) for cell in counts]).all()
         raise InvalidDataError(

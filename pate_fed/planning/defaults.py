@@ -51,6 +51,16 @@ class Defaults:
     at_parties: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     records_per_teacher: int = 40
 
+    def most_queries(self, labels: int) -> int:
+        """Return the most queries asked where an input has so many labels, each its own query."""
+        return self.queries * min(labels, _LABELS_WITH_MORE)
+
+
+_LABELS_WITH_MORE: Final = 3
+"""Labels up to which more of them mean more queries: on diabetes130 with five labels three times as
+many were better than as many, and more than that no better (docs/how-to/several-labels.md).
+"""
+
 
 def _for_fifty(queries: int, threshold: Mapping[str, float]) -> Defaults:
     """Return the defaults of a bundled data set, with parameters of its own."""

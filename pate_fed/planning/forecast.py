@@ -123,6 +123,7 @@ class Forecast:
                 "neighbors": neighbors(
                     terms.unit,
                     weight=terms.unit_votes_at(seat),
+                    label_cap=terms.caps.label_cap,
                     patient_votes=terms.caps.patient_votes,
                 ),
             },

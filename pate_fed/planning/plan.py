@@ -53,22 +53,28 @@ class PlanRequest:
             raise InvalidSettingError(
                 f"--expected-dropouts must be below {self.parties}", self.expected_dropouts
             )
+        if self.settings.caps.labels is not None and self.classes != 2:
+            raise InvalidSettingError("--classes must be 2 with --labels", self.classes)
         if not 1 / self.classes < self.teacher_accuracy < 1:
             raise InvalidSettingError(
                 "--teacher-accuracy must lie between that of guessing and 1", self.teacher_accuracy
             )
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], *, records: int, **others: Any) -> Self:
+    def of(
+        cls, given: Mapping[str, Any], *, records: int, labels: int | None = None, **others: Any
+    ) -> Self:
         """Return the request of values that a person gave, and the usual ones.
 
         Args:
             given: Values by names of `pate_fed.options`; None for those that are not given.
             records: Patients (or records) of each hospital.
+            labels: Labels of each input, if it has several.
             others: Its other attributes.
         """
         known = DEFAULTS[given["data"]]
         asked = RunSettings.of({**given, "data": "digits"})  # a plan looks at no data
+        asked = replace(asked, caps=replace(asked.caps, labels=labels))
         if given["mechanism"] is None:
             usual = usual_mechanism(given["data"], may_refuse=given["vote_threshold"] is not None)
             asked = replace(asked, rule=replace(asked.rule, mechanism=usual))
@@ -163,7 +169,9 @@ def resolve_plan(request: PlanRequest, form: SumForm | None) -> Planner:
     if rule.at_parties and rule.sigma2 is not None:
         drawn_noise(rule, request.parties)
     known = DEFAULTS[request.data]
-    pool = request.pool or max(known.queries, request.settings.caps.max_asks or 0)
+    caps, labels = request.settings.caps, request.settings.caps.labels or 1
+    most = known.most_queries(labels) // labels * labels
+    pool = (request.pool or 0) * labels or max(most, caps.max_asks or 0)
     return replace(planner, settings=filled(planner, known, pool=pool))
 
 

@@ -16,7 +16,7 @@ from pate_fed.options import option_of
 from pate_fed.planning.budgets import budget_share, likely_noise, share_for_life, tightest_cost
 from pate_fed.planning.run_settings import RunSettings
 from pate_fed.planning.sum_advice import SumForm, divided
-from pate_fed.rule import Caps, Rule
+from pate_fed.rule import Rule
 from pate_fed.terms import NO_TASK, RunTerms
 from pate_fed.votes import MAX_TOTAL_VOTES, TeacherWeights
 
@@ -74,9 +74,13 @@ class Planner:
         return self.with_rule(replace(self.settings.rule, sigma2=sigma))
 
     def terms(self, queries: int) -> RunTerms:
-        """Return terms of a run of so many queries, whose name, pool and task are still open."""
+        """Return terms of a run of so many queries, whose name, pool and task are still open.
+
+        With several labels it asks all labels of each input that it asks about.
+        """
         settings, caps = self.settings, self.settings.caps
         assert settings.unit is not None
+        queries = -(-queries // (caps.labels or 1)) * (caps.labels or 1)
         try:
             return RunTerms(
                 name="draft",
@@ -89,10 +93,11 @@ class Planner:
                 ),
                 rule=settings.rule,
                 unit=settings.unit,
-                caps=Caps(
-                    queries,
-                    min(caps.max_answers or queries, queries),
-                    caps.batch_size or queries,
+                caps=replace(
+                    caps,
+                    max_asks=queries,
+                    max_answers=min(caps.max_answers or queries, queries),
+                    batch_size=caps.batch_size or queries,
                     patient_votes=caps.patient_votes and min(caps.patient_votes, queries),
                 ),
                 budgets=settings.party_epsilons or (),

@@ -34,13 +34,14 @@ def outlook_of(settings: RunSettings, dataset: Dataset) -> str:
     sigma, asks = settings.rule.sigma2, settings.caps.max_asks
     if dataset.kind != "table" or not (sigma and asks and settings.parties):
         return ""
-    answers = min(asks, settings.caps.max_answers or asks)
+    labels = dataset.label_count
+    answers = min(asks, settings.caps.max_answers or asks) // labels
     found = evidence(
-        dataset.pool.features,
+        dataset.pool.features[::labels],
         votes=settings.likely_votes,
         queries=answers,
         sigma=sigma,
         classes=dataset.classes,
     )
-    records = len(dataset.private) / settings.parties
+    records = dataset.sizes[0] / settings.parties
     return outlook(found, queries=answers, records=records)

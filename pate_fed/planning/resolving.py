@@ -26,7 +26,7 @@ from pate_fed.planning.planner import Planner
 from pate_fed.planning.run_settings import RunSettings
 from pate_fed.planning.sum_advice import Sums, require_enough
 from pate_fed.queries import QueryPool
-from pate_fed.rule import Caps, Rule
+from pate_fed.rule import Rule
 from pate_fed.terms import MOST_ASKED, NO_TASK, RunTerms
 from pate_fed.votes import NEAR_SHARE, teachers_of
 
@@ -80,6 +80,8 @@ def resolve(
         party_teachers=party_teachers,
         unit=settings.unit or usual_unit,
     )
+    if settled.caps.label_cap is not None:  # votes that are shared out would be cut to all "no"
+        settled = replace(settled, class_balance="natural")
     if settled.evaluate == "private":
         price = settled.evaluation_epsilon or EVALUATION_EPSILON
         settled = replace(settled, evaluation_epsilon=price)
@@ -167,12 +169,14 @@ def filled(planner: Planner, known: Defaults, *, pool: int) -> RunSettings:
     queries, has = asked.max_asks, settings.spec.parameters
     # A check of its own would take from the budget, too.
     is_open = "sigma2" in has and "sigma1" not in has and settings.rule.sigma2 is None
+    labels = asked.labels or 1
+    usual = min(known.most_queries(labels), pool) // labels * labels  # all labels of each input
     fills = known.fills_budget or settings.do_records_vote
     if fills and is_open and settings.spec.is_private:
-        queries = queries or min(known.queries, pool)
+        queries = queries or usual
         planner = planner.with_noise(planner.smallest_noise(queries))
     if queries is None:
-        queries = planner.affordable(min(known.queries, pool))
+        queries = planner.affordable(usual)
     else:
         planner.require_affordable(queries)
     if settings.coverage is not None:
@@ -181,10 +185,11 @@ def filled(planner: Planner, known: Defaults, *, pool: int) -> RunSettings:
     learns = chosen.spec.learns or chosen.asks_by_student
     # All at once, unless the student is to learn in between.
     usual_batch = -(-queries // LEARNING_BATCHES) if learns else queries
-    caps = Caps(
-        queries,
-        asked.max_answers and min(asked.max_answers, queries),
-        min(asked.batch_size or usual_batch, queries, MOST_ASKED),
+    caps = replace(
+        asked,
+        max_asks=queries,
+        max_answers=asked.max_answers and min(asked.max_answers, queries),
+        batch_size=min(asked.batch_size or usual_batch, queries, MOST_ASKED // labels * labels),
         patient_votes=asked.patient_votes and min(asked.patient_votes, queries),
     )
     return replace(chosen, caps=caps)

@@ -80,13 +80,14 @@ class RunSettings:
         """Return the settings that a person gave, with the usual mechanism if they name none."""
         given = {name: value for name, value in given.items() if value is not None}
         data, rule = DataSource(**fields_of("data", given)), fields_of("rule", given)
+        labels = len(data.several_labels) or None
         usual = usual_mechanism(data.name, may_refuse="vote_threshold" in rule)
         if given.get("teacher") == RECORDS_VOTE and "vote_threshold" not in rule:
             usual = RECORD_MECHANISMS[0]
         return cls(
             data=data,
             rule=Rule(**{"mechanism": usual, **rule}),
-            caps=Caps(**fields_of("caps", given)),
+            caps=Caps(**fields_of("caps", given), labels=labels),
             **fields_of("", given),
         )
 
@@ -137,6 +138,7 @@ class RunSettings:
             )
         self._check_data_options()
         self._check_evaluation()
+        self._check_labels()
         self._check_records()
 
     def _check_records(self) -> None:
@@ -156,6 +158,8 @@ class RunSettings:
         if self.rule.mechanism not in RECORD_MECHANISMS:
             allowed = " or ".join(RECORD_MECHANISMS)
             raise InvalidSettingError(f"{kind} have --mechanism {allowed}", self.rule.mechanism)
+        if self.caps.labels is not None:
+            raise InvalidSettingError(f"{kind} have one label", self.caps.labels)
         if self.spec.may_refuse and self.rule.vote_threshold is None:
             raise InvalidSettingError(f"{kind} have --vote-threshold with --mechanism threshold")
         if self.teachers is not None or self.records_per_teacher not in (None, 1):
@@ -163,6 +167,44 @@ class RunSettings:
                 f"{kind} be without --teachers and --records-per-teacher: each patient votes",
                 self.teachers or self.records_per_teacher or 0,
             )
+
+    def _check_labels(self) -> None:
+        """Refuse settings that several labels have no use or no price for."""
+        caps = self.caps
+        if caps.labels is None:
+            if caps.label_cap is not None:
+                raise InvalidSettingError("--label-cap is for several labels", "one")
+            return
+        if caps.label_cap is not None and 2 * caps.label_cap >= caps.labels:
+            raise InvalidSettingError(
+                f"--label-cap must be below half of the {caps.labels} labels to lower the price; "
+                "leave it out for none",
+                caps.label_cap,
+            )
+        if caps.label_cap is not None and self.class_balance == "equal":
+            raise InvalidSettingError(
+                "--label-cap needs teachers that say yes as they predict: --class-balance natural",
+                "equal",
+            )
+        for name, number in (("queries", caps.max_asks), ("batch_size", caps.batch_size)):
+            if (number or 0) % caps.labels:
+                raise InvalidSettingError(
+                    f"{option_of(name)} counts questions: it must be a multiple of the "
+                    f"{caps.labels} labels of each input",
+                    number,
+                )
+        of_one = {
+            "--evaluate private": self.evaluate == "private",
+            "--max-answers": caps.max_answers is not None,
+            "--partition dirichlet": self.partition == "dirichlet",
+            "--prevalence": self.prevalence is not None,
+            "--coverage": self.coverage is not None,
+            f"--select {self.select}": self.asks_by_student or self.votes_by_cluster,
+            f"--mechanism {self.rule.mechanism}": self.spec.learns or self.spec.shows_counts,
+        }
+        for option, is_given in of_one.items():
+            if is_given:
+                raise InvalidSettingError(f"{option} is for one label", f"{caps.labels} labels")
 
     def _check_evaluation(self) -> None:
         if self.evaluate not in ("public", "private"):

@@ -32,7 +32,10 @@ class Data(RecordTable):
 
     records: Annotated[Parts, About("records", "no")]
     patients: Annotated[Parts, About("patients", "no")]
-    classes: Annotated[dict[str, Share], About("share of each in the public parts", "no")]
+    classes: Annotated[
+        dict[str, Share],
+        About("share of each in the public parts; of yes, for each of several labels", "no"),
+    ]
     columns: Annotated[tuple[UsedColumn, ...], About("of a table", "no")]
     outlook: Annotated[str, About("of a table: what could be expected before the run", "no")]
 
@@ -105,6 +108,10 @@ class StudentScores(Quality, HospitalScores):
     decided_classes: Annotated[Count, About("number of classes that it ever says", "yes")]
     per_class: Annotated[dict[str, ClassScores], About("by name", "yes")]
     by_hospital: Annotated[dict[str, HospitalScores], About("by name", "no")]
+    by_label: Annotated[
+        dict[str, Quality] | None,
+        About("each of several labels, of which `auc` and `balanced_accuracy` are means", "yes"),
+    ] = None
     covered: Annotated[
         Share | None, About("whose set holds the true class, with `--coverage`", "yes")
     ] = None

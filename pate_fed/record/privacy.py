@@ -33,6 +33,12 @@ class UsedMechanism(Parameters):
     ] = None
     max_asks: Annotated[Count, About("cap on queries, fixed before the run", "yes", "queries")]
     max_answers: Annotated[Count, About("cap on answers, likewise", "yes", "queries")]
+    labels: Annotated[
+        Count | None, About("of each input, if several; each makes a query of its own", "yes")
+    ] = None
+    label_cap: Annotated[Count | None, About("most of them to which one unit says yes", "yes")] = (
+        None
+    )
     patient_votes: Annotated[
         Count | None,
         About("`--teacher neighbors`: cap on the queries that one patient votes on", "yes"),

@@ -85,7 +85,12 @@ class Settings(OwnSettings):
     evaluate_by: Annotated[Texts, About("columns whose groups were counted", "yes")] = ()
     data: Annotated[str | None, About("the data set, or `csv`, `images`", "pool")] = None
     file: Annotated[str | None, About("its name, without folders", "no")] = None
-    label: Annotated[str | None, About("column of the label", "yes")] = None
+    label: Annotated[
+        str | Texts | None, About("column of the label, or those of several", "yes")
+    ] = None
+    label_cap: Annotated[
+        int | None, About("several labels: most that a unit may say yes to", "yes")
+    ] = None
     patient_id: Annotated[str | None, About("column of the patient", "no")] = None
     hospital: Annotated[str | None, About("column of the hospital", "no")] = None
     ignore: Annotated[Texts, About("columns left out", "no")] = ()
@@ -96,6 +101,11 @@ class Settings(OwnSettings):
     seed: Annotated[int | None, About("of a rehearsal with predictable noise", "no")] = None
     purpose: Annotated[str, About("as it was stated", "yes")] = ""
     earlier: Annotated[tuple[EarlierRun, ...], About("runs before this one", "no")] = ()
+
+    @property
+    def target(self) -> str:
+        """The column of the label, or those of several, between commas; "" without a table."""
+        return self.label or "" if isinstance(self.label, str | None) else ", ".join(self.label)
 
     def as_text(self) -> str:
         """Return the content of its file."""

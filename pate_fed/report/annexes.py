@@ -152,7 +152,7 @@ def _processing(run: FinishedRun) -> str:
 
 
 def _data(run: FinishedRun) -> str:
-    label, data = run.settings.label, run.metrics.data
+    label, data = run.settings.target, run.metrics.data
     counted = (
         f"{wording.plural(data.patients.private, 'patient')}, "
         f"{wording.plural(data.records.private, 'record')}"

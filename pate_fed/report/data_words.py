@@ -15,14 +15,17 @@ def data_table(dataset: Dataset) -> Data:
     """Return a data set for `metrics.json`, without an outlook; it holds no cell."""
     public = np.concatenate([dataset.pool.labels, dataset.test.labels])
     counts = np.bincount(public, minlength=dataset.classes)
+    shares = counts / len(public)
+    names = dataset.class_names
+    if dataset.labels:
+        shares = public.reshape(-1, len(dataset.labels)).mean(axis=0)
+        names = tuple(f"{one}: {dataset.class_names[1]}" for one in dataset.labels)
     private, pool, test = dataset.parts
+    records = dict(zip(("private", "pool", "test"), dataset.sizes, strict=True))
     return Data(
-        records=Parts(private=len(private), pool=len(pool), test=len(test)),
+        records=Parts(**records),
         patients=Parts(private=private.unit_count, pool=pool.unit_count, test=test.unit_count),
-        classes={
-            name: int(count) / len(public)
-            for name, count in zip(dataset.class_names, counts, strict=True)
-        },
+        classes={name: float(share) for name, share in zip(names, shares, strict=True)},
         columns=tuple(
             UsedColumn(name=one.name, use=one.use, why=one.why) for one in dataset.columns
         ),

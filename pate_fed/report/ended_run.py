@@ -257,7 +257,10 @@ def privacy_table(*, ended: EndedRun, sealing: str, seed: int | None, simulated:
         privacy_unit=terms.unit,
         unit_votes=_unit_votes(ended, seat),
         neighboring_definition=neighbors(
-            terms.unit, weight=_unit_votes(ended, seat), patient_votes=_patient_votes(ended)
+            terms.unit,
+            weight=_unit_votes(ended, seat),
+            label_cap=terms.caps.label_cap,
+            patient_votes=_patient_votes(ended),
         ),
         mechanism=_mechanism(terms),
         noise=priced.AddedNoise(
@@ -319,6 +322,8 @@ def _mechanism(terms: RunTerms) -> priced.UsedMechanism:
         **mechanism_of(terms).parameters(),
         "max_asks": terms.caps.most.asks,
         "max_answers": terms.caps.most.answers,
+        "labels": terms.caps.labels,
+        "label_cap": terms.caps.label_cap,
         "patient_votes": terms.caps.patient_votes,
     })  # fmt: skip
 
@@ -413,6 +418,7 @@ def guarantee(ended: EndedRun) -> str:
         unit=terms.unit,
         weight=weight,
         runs=len(ended.used),
+        label_cap=terms.caps.label_cap,
         patient_votes=_patient_votes(ended),
     )
     limit = f" Not covered: {DEALT_BY_CLASS}." if ended.is_dealt_by_class else ""

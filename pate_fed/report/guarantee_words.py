@@ -106,16 +106,17 @@ def guarantee_sentence(
     unit: PrivacyUnit,
     weight: int,
     runs: int = 1,
+    label_cap: int | None = None,
     patient_votes: int | None = None,
 ) -> str:
     """State the guarantee: its content, its audience, and the meaning of the two numbers."""
+    cases = neighbors(unit, weight, label_cap=label_cap, patient_votes=patient_votes)
     whose = "one patient's records" if unit == "record" else "one hospital's records"
     return (
         f"For {formal.holds_for}: if {whose} were entirely different, the probability of any "
         f"outcome they see would change by a factor of at most e^epsilon = "
         f"{_up(math.exp(min(formal.epsilon, 700.0)))} (epsilon = {_up(formal.epsilon)}), plus "
-        f"delta = {probability('delta', delta):g}. Neighbors: "
-        f"{neighbors(unit, weight, patient_votes=patient_votes)} "
+        f"delta = {probability('delta', delta):g}. Neighbors: {cases} "
         f"Method: {formal.method}. Epsilon holds for every possible set of records, and "
         f"{_FIXED_BEFORE if runs == 1 else _FIXED_BEFORE_EACH}."
     )

@@ -43,7 +43,7 @@ def _what_it_is(metrics: Metrics, settings: Settings) -> str:
     queries = metrics.queries
     names = [name for name, _, _ in quality_words.class_rows(metrics)] or settings.classes
     classes = ", ".join(map(_escape, names)) or "not listed"
-    target = f"- target: {_escape(settings.label)}\n" if settings.label else ""
+    target = f"- target: {_escape(settings.target)}\n" if settings.target else ""
     kind = f"- kind: {_escape(metrics.student.kind)}\n" if metrics.student else ""
     return (
         f"A classifier trained on {wording.plural(queries.answered, 'label')} that "
@@ -58,6 +58,9 @@ def _what_it_is(metrics: Metrics, settings: Settings) -> str:
 
 def _accuracy(metrics: Metrics, privacy: Privacy) -> str:
     rows = [("student, on held-out public test inputs", quality_words.accuracy_text(metrics))]
+    scores = metrics.scores.student
+    for name, one in ((scores and scores.by_label) or {}).items():
+        rows.append((f"of it, {_escape(name)}", quality_words.ranking_text(one)))
     if held_out := quality_words.held_out_text(metrics, privacy):
         rows.append(("student, on patients whom hospitals kept back", held_out))
     rows.append(("released labels", quality_words.labels_text(metrics)))

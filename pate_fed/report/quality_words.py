@@ -199,7 +199,7 @@ def span_text(interval: Sequence[float] | None) -> str:
     return f"{100 * low:.1f} to {wording.percent(high)}"
 
 
-def ranking_text(scores: StudentScores) -> str:
+def ranking_text(scores: Quality) -> str:
     """Write balanced accuracy and AUC: "balanced 73.0 %, AUC 0.808"."""
     return f"balanced {wording.percent(scores.balanced_accuracy)}, AUC {area_text(scores.auc)}"
 

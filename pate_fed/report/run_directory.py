@@ -46,7 +46,8 @@ from pate_fed.run_folder import (
 if TYPE_CHECKING:
     from pate_fed.record import Audit, Manifest, Metrics, Privacy, RecordTable, Settings
 
-_LABELS_HEADER = ["query_id", "label"]
+_QUERY_ID = "query_id"
+_LABELS_HEADER = [_QUERY_ID, "label"]
 _ROW, _DRAWN_IN, _REINFORCED = "row", "drawn_in", "reinforced"
 _SENT_HEADER = ["hospital", "packet", "content", "bytes", "sha256"]
 
@@ -119,8 +120,11 @@ class RunDirectory:
         drawn_in: Mapping[int, str] | None = None,
         reinforced: Mapping[int, str] | None = None,
         row_names: Sequence[str] | None = None,
+        labels: Sequence[str] = (),
     ) -> None:
         """Write `labels.csv`: the id of each query asked, and its class name or "".
+
+        With several labels a row is of an input, and has a column for each of them.
 
         Args:
             drawn_in: Name of the earlier run that drew a label, by query id. The column is there
@@ -128,10 +132,18 @@ class RunDirectory:
             reinforced: Class that a student kept for a query without an answer, likewise.
             row_names: Line or image of the user's file that each input of the pool is, for a column
                 that leads back to it; None where nobody could look it up.
+            labels: Names of several labels. Query i * labels + l is the question about label l of
+                input i, and all of an input are there, one after another.
         """
         listed = list(rows)
-        header = [*_LABELS_HEADER]
+        header = [_QUERY_ID, *labels] if labels else [*_LABELS_HEADER]
         table = [[str(query_id), label] for query_id, label in listed]
+        if labels:
+            firsts = range(0, len(listed), len(labels))
+            answers = [[label for _, label in listed[at : at + len(labels)]] for at in firsts]
+            listed = [(int(listed[at][0]) // len(labels), "") for at in firsts]
+            table = [[str(of), *row] for (of, _), row in zip(listed, answers, strict=True)]
+            row_names = None if row_names is None else row_names[:: len(labels)]
         if row_names is not None:
             header.append(_ROW)
             table = [
@@ -240,10 +252,12 @@ def read_run(path: str | os.PathLike[str]) -> FinishedRun:
         Settings,
     )
 
-    labels, drawn_in, reinforced = _read_labels(folder / LABELS)
+    settings = Settings.of_toml(_read_text(folder / SETTINGS))
+    several = () if isinstance(settings.label, str | None) else settings.label
+    labels, drawn_in, reinforced = _read_labels(folder / LABELS, several)
     audit = folder / AUDIT
     return FinishedRun(
-        settings=Settings.of_toml(_read_text(folder / SETTINGS)),
+        settings=settings,
         manifest=Manifest.read(_read_text(folder / MANIFEST)),
         metrics=Metrics.read(_read_text(folder / METRICS)),
         privacy=Privacy.read(_read_text(folder / PRIVACY)),
@@ -291,14 +305,18 @@ def _read_text(path: Path) -> str:
 
 
 def _read_labels(
-    path: Path,
+    path: Path, labels: tuple[str, ...]
 ) -> tuple[tuple[tuple[str, str], ...], dict[str, str], dict[str, str]]:
     """Return query ids and labels; the runs that drew them; and the labels that a student kept."""
     rows = _read_table(path)
     header = rows[0] if rows else []
-    further = [name for name in (_ROW, _DRAWN_IN, _REINFORCED) if name in header]
-    if header != [*_LABELS_HEADER, *further]:
-        raise RunDirectoryError(f"{path.name} must begin with query_id,label")
+    named = [_QUERY_ID, *labels] if labels else _LABELS_HEADER
+    own = header[len(named) :]
+    further = [name for name in (_ROW, _DRAWN_IN, _REINFORCED) if name in own]
+    if header != [*named, *further]:
+        raise RunDirectoryError(f"{path.name} must begin with {','.join(named)}")
+    if labels:
+        return _read_questions(rows[1:], len(labels), name=path.name), {}, {}
     drawn_in, reinforced = (
         {row[0]: row[header.index(name)] for row in rows[1:] if row[header.index(name)]}
         if name in header
@@ -306,6 +324,19 @@ def _read_labels(
         for name in (_DRAWN_IN, _REINFORCED)
     )
     return tuple((row[0], row[1]) for row in rows[1:]), drawn_in, reinforced
+
+
+def _read_questions(
+    rows: list[list[str]], labels: int, *, name: str
+) -> tuple[tuple[str, str], ...]:
+    """Return the id and answer of each question about several labels, input by input."""
+    if not all(row[0].isdecimal() for row in rows):
+        raise RunDirectoryError(f"{name} must name inputs by their number")
+    return tuple(
+        (str(int(row[0]) * labels + place), answer)
+        for row in rows
+        for place, answer in enumerate(row[1 : labels + 1])
+    )
 
 
 def _read_sent(path: Path) -> tuple[SentPacket, ...]:

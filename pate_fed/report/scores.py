@@ -21,11 +21,20 @@ def scores_of(
     class_names: Sequence[str],
     *,
     hospitals: Sequence[str] | None = None,
+    labels_named: Sequence[str] = (),
     in_set: NDArray[np.bool_] | None = None,
 ) -> StudentScores:
     """Score a model's chances on records that it never saw.
 
-    Chances are of shape (records, classes). So is `in_set`, of a model with sets of classes.
+    Args:
+        chances: Shape (records, classes).
+        labels: Their classes; shape (records,).
+        class_names: In order.
+        hospitals: Of each record, if known.
+        labels_named: Names of several labels; "record" i * labels + l is then the question about
+            label l of record i.
+        in_set: Which classes are in the set of each record, of a model with sets; shape as
+            `chances`.
     """
     decided = chances.argmax(axis=1)
     right = decided == labels
@@ -34,10 +43,13 @@ def scores_of(
     recalls = [_share(right[labels == place]) for place in range(len(class_names))]
     covered = None if in_set is None else in_set[np.arange(len(labels)), labels]
     known = [recall for recall in recalls if recall is not None]
+    by_label = _quality_by_label(chances, labels, labels_named)
+    mean = mean_quality(list(by_label.values())) if by_label else None
     return StudentScores(
-        **dict(_hits(right, labels)),
-        balanced_accuracy=float(np.mean(known)),
-        auc=_area(chances, labels),
+        **dict(_hits(right, labels, questions=len(labels_named) or 1)),
+        balanced_accuracy=mean.balanced_accuracy if mean else float(np.mean(known)),
+        auc=mean.auc if mean else _area(chances, labels),
+        by_label=by_label or None,
         calibration_error=_calibration_error(chances.max(axis=1), right),
         decided_classes=len(np.unique(decided)),
         per_class={
@@ -51,7 +63,9 @@ def scores_of(
             for place, name in enumerate(class_names)
         },
         by_hospital={
-            name: _hits(right[owners == name], labels[owners == name])
+            name: _hits(
+                right[owners == name], labels[owners == name], questions=len(labels_named) or 1
+            )
             for name in sorted(set(owners))
         },
         covered=None if covered is None else _share(covered),
@@ -59,13 +73,36 @@ def scores_of(
     )
 
 
-def _hits(right: NDArray[np.bool_], labels: NDArray[np.int64]) -> HospitalScores:
-    records, hits = len(labels), int(right.sum())
+def _quality_by_label(
+    chances: NDArray[np.float64], answers: NDArray[np.int64], labels: Sequence[str]
+) -> dict[str, Quality]:
+    """Return the quality on each of several labels; none for one."""
+    return {
+        name: quality_of(np.log(np.maximum(chances[rows], 1e-300)), answers[rows])
+        for place, name in enumerate(labels)
+        for rows in (slice(place, None, len(labels)),)
+    }
+
+
+def mean_quality(found: Sequence[Quality]) -> Quality:
+    """Average each measure; the area is None where a model has none."""
+    areas = [one.auc for one in found if one.auc is not None]
+    return Quality(
+        accuracy=float(np.mean([one.accuracy for one in found])),
+        balanced_accuracy=float(np.mean([one.balanced_accuracy for one in found])),
+        auc=float(np.mean(areas)) if len(areas) == len(found) else None,
+    )
+
+
+def _hits(right: NDArray[np.bool_], labels: NDArray[np.int64], *, questions: int) -> HospitalScores:
+    """Count how often a model is right; the interval takes a record's questions for one."""
+    records, hits = len(labels) // questions, int(right.sum())
+    most = sum(int(np.bincount(of_label).max()) for of_label in labels.reshape(-1, questions).T)
     return HospitalScores(
         records=records,
-        accuracy=hits / records,
-        accuracy_interval=wilson_interval(hits, records),
-        majority=float(np.bincount(labels).max() / records),
+        accuracy=hits / len(labels),
+        accuracy_interval=wilson_interval(round(hits / questions), records),
+        majority=most / len(labels),
     )
 
 

@@ -24,6 +24,7 @@ from pate_fed.students.student_choice import (
     train_student,
 )
 from pate_fed.students.trained import TrainedStudent, load_student
+from pate_fed.students.trained_for_labels import TrainedStudents, load_students
 
 __all__ = [
     "IMAGE_STUDENTS",
@@ -34,12 +35,14 @@ __all__ = [
     "Lesson",
     "Student",
     "TrainedStudent",
+    "TrainedStudents",
     "apart",
     "choose_student",
     "cluster_cores",
     "interim_chances",
     "least_confident",
     "load_student",
+    "load_students",
     "make_student",
     "propagate_labels",
     "read_student",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ class LabelFacts:
             predict.
         prevalence: Share of each class among patients, as the literature or the operator says;
             shape (classes,), sums to 1. None if nobody says.
+        by_label: Of each label, by its name, where inputs have several; empty for one.
     """
 
     votes: int = 0
@@ -29,6 +31,7 @@ class LabelFacts:
     shared_out: bool = False
     prevalence: tuple[float, ...] | None = None
     records: float = 0.0
+    by_label: Mapping[str, LabelFacts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         shares = self.prevalence
@@ -36,6 +39,15 @@ class LabelFacts:
             min(shares) > 0 and abs(sum(shares) - 1) <= 1e-6 and len(shares) >= 2
         ):
             raise InvalidParameterError("prevalence must be shares above 0 that sum to 1")
+
+    def of_each(
+        self, labels: Sequence[str], prevalences: Sequence[tuple[float, ...] | None]
+    ) -> LabelFacts:
+        """Return the facts with the prevalence of each of several labels, or of the one."""
+        if not labels:
+            return replace(self, prevalence=prevalences[0])
+        pairs = zip(labels, prevalences, strict=True)
+        return replace(self, by_label={one: replace(self, prevalence=of) for one, of in pairs})
 
     def require_classes(self, classes: int) -> None:
         """Refuse a prevalence of another number of classes."""

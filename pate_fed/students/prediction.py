@@ -17,7 +17,9 @@ from pate_fed.data.images import read_images
 from pate_fed.data.sources import read_table
 from pate_fed.data.stored_preprocessing import ImagePreprocessing
 from pate_fed.errors import InvalidDataError
+from pate_fed.students.students_of_labels import folder_of_label
 from pate_fed.students.trained import TrainedStudent, load_student
+from pate_fed.students.trained_for_labels import labels_in
 from pate_fed.wording import sets_promise
 
 
@@ -80,6 +82,42 @@ class PredictedLabels:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class PredictedAnswers:
+    """Several labels of rows: those of each, by its name."""
+
+    by_label: Mapping[str, PredictedLabels]
+
+    @property
+    def _first(self) -> PredictedLabels:
+        return next(iter(self.by_label.values()))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the labels must know of the rows."""
+        return self._first.notes
+
+    def as_csv(self) -> str:
+        """Return a table: "row", the kept columns, each label's class and chance of yes."""
+        first = self._first
+        yes = first.class_names[1]
+        heads = (head for name in self.by_label for head in (name, f"chance of {name} {yes}"))
+        rows: list[tuple[str, ...]] = [("row", *first.kept, *heads)]
+        for place, name in enumerate(first.names):
+            cells = (column[place] for column in first.kept.values())
+            said = (
+                text
+                for one in self.by_label.values()
+                for text in (one.labels[place], f"{one.chances[place, 1]:.4f}")
+            )
+            rows.append((name, *cells, *said))
+        return "".join(map(csv_line, rows))
+
+    def as_json(self) -> dict[str, object]:
+        """Return the same as plain data."""
+        return {"labels": {name: one.as_json() for name, one in self.by_label.items()}}
+
+
 def predict_file(
     directory: Path,
     rows: Path,
@@ -87,12 +125,25 @@ def predict_file(
     separator: str = ",",
     decimal: str = ".",
     keep: Sequence[str] = (),
-) -> PredictedLabels:
+) -> PredictedLabels | PredictedAnswers:
     """Let a student label a file.
 
     Rows are a CSV or Parquet file; for images a file, a folder or a .npz archive. `keep` names
     columns of a table that go along, such as a patient's id.
     """
+    labels = labels_in(directory)
+    if not labels:
+        return _predicted(directory, rows, separator, decimal, keep)
+    found = (
+        _predicted(folder_of_label(directory, place), rows, separator, decimal, keep)
+        for place in range(len(labels))
+    )
+    return PredictedAnswers(dict(zip(labels, found, strict=True)))
+
+
+def _predicted(
+    directory: Path, rows: Path, separator: str, decimal: str, keep: Sequence[str]
+) -> PredictedLabels:
     student = load_student(directory)
     if isinstance(student.preprocessing, ImagePreprocessing):
         if keep:

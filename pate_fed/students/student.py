@@ -212,6 +212,10 @@ class Student(ABC):
         text = json.dumps(description, indent=2, sort_keys=True) + "\n"
         (directory / DESCRIPTION_FILE).write_text(text, "utf-8")
 
+    def folders(self, directory: Path) -> list[Path]:
+        """Return where `save` puts a student that reads raw rows: there, but for several labels."""
+        return [directory]
+
     @abstractmethod
     def _learn(self, lesson: Lesson, *, rng: np.random.Generator) -> Model:
         """Train on labels of two or more classes."""

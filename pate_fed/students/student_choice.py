@@ -19,6 +19,7 @@ from pate_fed.students.kernel_ridge import left_out_labels as by_kernel
 from pate_fed.students.label_sets import LabelSets
 from pate_fed.students.model import ConstantModel, Model, read_description
 from pate_fed.students.student import Lesson, Student
+from pate_fed.students.students_of_labels import ONE_PER_LABEL, StudentOfLabels, lessons_of
 from pate_fed.wording import percent
 
 IMAGE_STUDENTS: Final = {
@@ -161,7 +162,13 @@ def train_student(
     rng: np.random.Generator,
     device: str = "cpu",
 ) -> Student:
-    """Train a student; its `reason` says why it was chosen, if it was."""
+    """Train a student, or one for each of several labels; `reason` says why it was chosen."""
+    if lesson.facts.by_label:
+        parts = {
+            label: train_student(name, kind, one, rng=rng, device=device)
+            for label, one in lessons_of(lesson)
+        }
+        return StudentOfLabels(parts)
     reason = ""
     if name == "auto":
         name, reason = choose_student(
@@ -185,6 +192,11 @@ def read_student(directory: Path) -> Student:
     described = read_description(directory)
     name = described.get("student")
     features, classes = described.get("features"), described.get("classes")
+    if name == ONE_PER_LABEL:
+        raise RunDirectoryError(
+            "a student of several labels must be read with load_students, or one of its folders "
+            "label-1, label-2, ... be named"
+        )
     if (
         not isinstance(name, str)
         or name not in STUDENTS

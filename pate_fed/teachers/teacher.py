@@ -134,6 +134,17 @@ class TeacherEnsemble(ABC):
         with one_thread():
             return np.stack([self._vote_one(voter, inputs) for voter in self._voters])
 
+    def leads(self, inputs: Inputs) -> NDArray[np.float64]:
+        """Return how far each teacher is for class 1 of two; float64, shape (teachers, inputs).
+
+        It votes for it where that is above 0.
+        """
+        if not self._voters or self._classes != 2:
+            raise InvalidParameterError("teachers must be trained on two classes")
+        with one_thread():
+            scores = np.stack([self._ranked(voter, inputs) for voter in self._voters])
+        return np.asarray(scores[..., 1] - scores[..., 0])
+
     def scores(self, inputs: Inputs) -> Iterator[NDArray[np.float64]]:
         """Yield each teacher's scores before votes are shared out; shape (inputs, classes).
 
@@ -254,10 +265,12 @@ class TeacherEnsemble(ABC):
         return scored
 
     def _vote_one(self, voter: Voter, inputs: Inputs) -> NDArray[np.int64]:
+        return np.asarray(self._ranked(voter, inputs).argmax(axis=1), dtype=np.int64)
+
+    def _ranked(self, voter: Voter, inputs: Inputs) -> NDArray[np.float64]:
+        """Return a teacher's scores, of which the largest is its vote; shape (inputs, classes)."""
         scores = self._scores_of(voter, inputs, classes=self._classes)
-        if voter.offsets is not None:
-            scores = scores + voter.offsets
-        return np.asarray(scores.argmax(axis=1), dtype=np.int64)
+        return scores if voter.offsets is None else scores + voter.offsets
 
 
 def _numbers(values: Any, *, length: int | None = None) -> NDArray[np.float64] | None:

@@ -28,7 +28,13 @@ __all__ = ["pate_fed"]  # a fixture
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    return write_table(tmp_path / "table.csv")
+    """Write a table with two more columns of yes and no."""
+    path = write_table(tmp_path / "table.csv")
+    head, *rows = path.read_text("utf-8").splitlines()
+    yes_no = ("no", "yes")
+    more = [f"{row},{yes_no[at % 3 == 0]},{yes_no[at % 5 == 0]}" for at, row in enumerate(rows)]
+    path.write_text("\n".join([f"{head},frail,smokes", *more, ""]), "utf-8")
+    return path
 
 
 class Asked(Exception):  # noqa: N818 - it ends a command before its work
@@ -95,6 +101,7 @@ OPTIONS: Final = [
     pytest.param(("--class-balance", "natural", "--prevalence", "0.25,0.75"), id="classes"),
     pytest.param(("--ignore", "age", "--partition", "iid"), id="columns"),
     pytest.param(("--positive", "YES", "--delta", "1e-6"), id="positive"),
+    pytest.param(("--label", "frail", "--label", "smokes", "--label-cap", 1), id="several labels"),
     pytest.param(("--purpose", '-x, 5 % of "all"\t'.strip(), "--seed", 3), id="purpose"),
     pytest.param(
         ("--evaluate", "private", "--evaluation-epsilon", 2, "--evaluate-by", "clinic"),

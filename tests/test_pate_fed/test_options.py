@@ -16,11 +16,8 @@ from pate_fed.rule import CAPS, Caps, Rule
 from protocols.suites import DEFAULT_SUITE
 
 PARTS = {"data": DataSource, "rule": Rule, "caps": Caps, "": RunSettings}
-WITHOUT = {
-    *(("", "party_teachers"), ("rule", "dropouts")),
-    *(("caps", "labels"), ("caps", "label_cap")),
-}
-"""Fields that planning alone fills in."""
+WITHOUT = {("", "party_teachers"), ("rule", "dropouts"), ("caps", "labels")}
+"""Fields that planning alone fills in; labels are counted by their columns."""
 
 NO_KEY = {"data_dir", "data_file"}
 """Settings that `run.toml` leaves out: paths of this machine."""

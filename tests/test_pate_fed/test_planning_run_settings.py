@@ -32,6 +32,8 @@ from tests.support.rules import run_settings
 FOLDER = Path("private") / "folder"
 CSV = DataSource("csv", data_file=FOLDER / "visits.csv", label_column="sick")
 OPEN = {
+    "labels",
+    "label_cap",
     "sigma1",
     "max_answers",
     "teachers",
@@ -44,8 +46,6 @@ OPEN = {
     "coverage",
     "patients",
     "evaluation_epsilon",
-    "labels",
-    "label_cap",
     "patient_votes",
 }
 
