@@ -66,7 +66,8 @@ class OwnVotes:
             scope = run.scope.digest  # one cap, however often the run is set up
             used = self._used.get(scope, np.zeros(weights.teachers, dtype=np.int64))
             most = terms.caps.patient_votes
-            votes, self._used[scope] = cap_votes(votes, used=used, most=most, classes=terms.classes)
+            capped = cap_votes(votes, used=used, most=most, classes=terms.classes)
+            votes, self._used[scope] = capped[0].astype(np.float64), capped[1]
         return count_votes(votes, classes=terms.columns, weights=weights)
 
     def _count_patients(
