@@ -65,7 +65,7 @@ class TestSimulation:
         assert 2.98 < public["epsilon"] <= 3
         assert found["views"]["removal"] is None
         assert (found["privacy_unit"], found["unit_votes"]) == ("record", 1)
-        assert "at most 3 times in a run" in found["neighboring_definition"]
+        assert "at most 3 times" in found["neighboring_definition"]
         assert found["neighboring_definition"] in found["guarantee"]
         assert found["per_instance"]["epsilon"] is None
         assert len(found["ledger"]) == 3
@@ -96,7 +96,7 @@ class TestSimulation:
         assert [one["run"] for one in found["runs"]] == ["first", "second"]
         assert found["views"]["public"]["epsilon"] <= 6
         assert found["mechanism"]["patient_votes"] == 2
-        assert "at most 3 times in a run" in found["neighboring_definition"]
+        assert "at most 3 times" in found["neighboring_definition"]
 
     @pytest.mark.parametrize(
         ("given", "said"),
@@ -106,7 +106,8 @@ class TestSimulation:
             pytest.param(["--mechanism", "lnmax"], "gnmax or threshold", id="another mechanism"),
             pytest.param(["--mechanism", "threshold"], "--vote-threshold", id="no threshold"),
             pytest.param(["--teachers", 4], "without --teachers", id="teachers"),
-            pytest.param(["--records-per-teacher", 8], "each patient votes", id="small teachers"),
+            pytest.param(["--records-per-teacher", 8], "--records-per-teacher", id="small teachers"),
+            pytest.param(["--label", "sick,clinic"], "one label", id="several labels"),
             pytest.param(["--votes-per-patient", 0], "at least 1", id="no votes"),
             pytest.param(
                 ["--teacher", "logistic", "--votes-per-patient", 3],
