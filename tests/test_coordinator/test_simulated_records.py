@@ -106,7 +106,9 @@ class TestSimulation:
             pytest.param(["--mechanism", "lnmax"], "gnmax or threshold", id="another mechanism"),
             pytest.param(["--mechanism", "threshold"], "--vote-threshold", id="no threshold"),
             pytest.param(["--teachers", 4], "without --teachers", id="teachers"),
-            pytest.param(["--records-per-teacher", 8], "--records-per-teacher", id="small teachers"),
+            pytest.param(
+                ["--records-per-teacher", 8], "--records-per-teacher", id="small teachers"
+            ),
             pytest.param(["--label", "sick,clinic"], "one label", id="several labels"),
             pytest.param(["--votes-per-patient", 0], "at least 1", id="no votes"),
             pytest.param(
