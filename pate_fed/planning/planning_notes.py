@@ -12,6 +12,7 @@ def unit_notes(asked: RunSettings, resolved: RunSettings) -> list[str]:
     if resolved.partition != "column" or asked.teachers is not None or asked.unit == "party":
         return []
     notes = [
+        "A hospital of few patients changes nobody else's teachers, unit or price. "
         "A hospital's number of teachers tells about how many patients it has. No epsilon covers "
         "that number: it covers what the records of a patient are."
     ]

@@ -20,6 +20,7 @@ from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.mechanisms import SPECS
 from pate_fed.planning import DEFAULTS, RunSettings, resolve, resolve_for, terms_of
 from pate_fed.planning.budgets import budget_share
+from pate_fed.planning.planning_notes import unit_notes
 from pate_fed.prices import charged_price
 from pate_fed.rule import Caps
 from pate_fed.terms import RunTerms
@@ -210,6 +211,17 @@ class TestDefaults:
         assert with_it.most_unit_votes == four.most_unit_votes == 1
         if mechanism == "gnmax":  # a threshold is a share of all votes
             assert with_it.rule == four.rule
+
+    def test_a_hospital_of_three_patients_changes_no_other_and_its_user_hears_so(self) -> None:
+        asked = settings(mechanism="gnmax", queries=20, epsilon=3.0)
+        large = [100, 40, 60]
+        three, four = (
+            resolved_of(asked, dataset(pool=60, hospitals=sizes)) for sizes in (large, [*large, 3])
+        )
+        assert three.party_teachers is not None
+        assert four.party_teachers == (*three.party_teachers, 1)
+        assert (four.unit, four.rule, four.caps) == (three.unit, three.rule, three.caps)
+        assert "nobody else's" in unit_notes(asked, four)[0]
 
     def test_hospitals_can_be_ignored(self) -> None:
         resolved = resolved_of(
