@@ -39,7 +39,7 @@ def outlook_of(settings: RunSettings, dataset: Dataset) -> str:
     answers = min(asks, settings.caps.max_answers or asks) // labels
     found = evidence(
         dataset.pool.features[::labels],
-        votes=settings.votes,
+        votes=settings.likely_votes,
         queries=answers,
         sigma=sigma,
         classes=dataset.classes,

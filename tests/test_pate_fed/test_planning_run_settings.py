@@ -47,6 +47,7 @@ OPEN = {
     "coverage",
     "patients",
     "evaluation_epsilon",
+    "patient_votes",
 }
 
 
