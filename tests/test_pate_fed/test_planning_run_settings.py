@@ -370,6 +370,12 @@ class TestRefusals:
         with pytest.raises(InvalidSettingError):
             resolved_of(settings(parties=3, sigma2=99.0, **changed), dataset())
 
+    def test_images_come_from_a_file_and_have_no_label_column(self) -> None:
+        images = DataSource("images", data_file=Path("images.npz"))
+        settings(images).check(FORMS)
+        with pytest.raises(InvalidSettingError, match="--label"):
+            settings(replace(images, label_column="x")).check(FORMS)
+
     @pytest.mark.parametrize("name", ["digits", "breast-cancer"])
     @pytest.mark.parametrize(
         "option", ["data_dir", "data_file", "label_column", "patient_column", "hospital_column"]
