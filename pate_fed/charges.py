@@ -18,10 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Self
 
 from pate_fed.accounting import (
+    CappedGaussianMaxEvent,
     EntryState,
+    GaussianMaxEvent,
     OutcomeEntry,
     OutcomeLedger,
     Outcomes,
@@ -53,10 +56,21 @@ def outcomes_of(release: NoisyRelease) -> Outcomes:
     return Outcomes(release.asked, release.answered)
 
 
-def charge_of(terms: RunTerms, outcomes: Outcomes, *, weight: int) -> PrivacyEvent:
-    """Return the event of these outcomes, as far as one privacy unit can move them."""
+def charge_of(
+    terms: RunTerms, outcomes: Outcomes, *, weight: int, earlier: int = 0
+) -> PrivacyEvent:
+    """Return the event of these outcomes, as far as one privacy unit can move them.
+
+    Where records vote, a patient who voted on all `earlier` asks that were charged has only the
+    rest of the run's votes left: charges of all batches add up to the cap.
+    """
     moved = terms.caps.moved(outcomes)
-    return mechanism_of(terms).worst_case_event(moved.asks, moved.answers, weight=float(weight))
+    event = mechanism_of(terms).worst_case_event(moved.asks, moved.answers, weight=float(weight))
+    if terms.caps.patient_votes is None:
+        return event
+    assert isinstance(event, GaussianMaxEvent), "checked by the terms"
+    left = max(0, terms.caps.patient_votes - earlier)
+    return CappedGaussianMaxEvent(min(event.asks, left), event.sigma, event.weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,12 @@ class RunLedger:
     def states(self) -> tuple[EntryState, ...]:
         """The state of each batch, in order."""
         return tuple(entry.state for entry in (self.own or self.outcomes).entries)
+
+    def asks_before(self, entry_id: str = "") -> int:
+        """Return the asks that its own votes went into before an entry; before the next one."""
+        entries = (self.own or self.outcomes).entries
+        earlier = takewhile(lambda one: one.entry_id != entry_id, entries)
+        return sum(one.charged.asks for one in earlier if one.charged is not None)
 
     @property
     def left(self) -> Outcomes:
@@ -199,14 +219,18 @@ class RunLedger:
         return replace(self, outcomes=step(self.outcomes), own=self.own and step(self.own))
 
 
-def lifelong_charge(terms: RunTerms, outcomes: Outcomes, *, weight: int) -> PrivacyEvent | None:
-    """Return the charge in a hospital's ledger for life.
+def lifelong_charge(
+    terms: RunTerms, outcomes: Outcomes, *, weight: int, earlier: int = 0
+) -> PrivacyEvent | None:
+    """Return the charge in a hospital's ledger for life; `earlier` as in `charge_of`.
 
     Returns:
         The event to charge; None where the mechanism protects nobody, which only a simulation
         accepts.
     """
-    return charge_of(terms, outcomes, weight=weight) if terms.spec.is_private else None
+    if not terms.spec.is_private:
+        return None
+    return charge_of(terms, outcomes, weight=weight, earlier=earlier)
 
 
 def whole_charge(terms: RunTerms, seat: int) -> PrivacyEvent | None:

@@ -236,7 +236,8 @@ _ROWS: Final = (
         Option(
             "teacher",
             "Kind of teacher: auto, nearest, svm, forest, boosting, logistic, network or "
-            "convolution; or MODULE:FUNCTION for your own.",
+            "convolution; neighbors: no teachers, each patient votes on the queries close to its "
+            "records; or MODULE:FUNCTION for your own.",
             usual="auto",
             metavar="NAME",
         ),
@@ -361,6 +362,15 @@ _ROWS: Final = (
             series="own",
         ),
         Option("batch_size", "Queries per batch. [default: all]", int, part="caps", series="own"),
+        Option(
+            "patient_votes",
+            "--teacher neighbors: queries that one patient votes on in the run, at most. The price "
+            "follows from it. [default: 8 % of the queries]",
+            int,
+            spelled="--votes-per-patient",
+            part="caps",
+            series="own",
+        ),
         Option(
             "label_cap",
             "Several labels: of one input's, most to which a patient's teacher (or a hospital, "

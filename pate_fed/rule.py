@@ -19,6 +19,10 @@ PARAMETERS: Final = ("vote_threshold", "sigma1", "sigma2", "confidence", "test_d
 """Fields of `Rule` that some mechanisms have: each says which, in its `Spec`."""
 
 
+RECORDS_VOTE: Final = "neighbors"
+"""The kind of teacher that is none: each patient's own records vote, close to a query."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """The way from summed votes to labels: a mechanism, its parameters, the place of its noise.
@@ -83,6 +87,8 @@ class Caps:
         labels: Labels that are asked of each input, 2 or more, all in one batch; None for one.
         label_cap: Of an input's labels, the most that one privacy unit may say yes to; None to say
             yes to all. Below half of the labels, since otherwise it lowers no price.
+        patient_votes: Where records vote, the queries on which one patient votes in the whole run,
+            from 1 to `max_asks`; None where teachers vote, on every query.
     """
 
     max_asks: int | None = None
@@ -90,6 +96,7 @@ class Caps:
     batch_size: int | None = None
     labels: int | None = None
     label_cap: int | None = None
+    patient_votes: int | None = None
 
     @property
     def most(self) -> Outcomes:

@@ -37,6 +37,9 @@ _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories: controls, formats, surrogates, separators of lines and paragraphs."""
 
+RECORD_MECHANISMS: Final = ("gnmax", "threshold")
+"""Mechanisms for records that vote: labels from counts with Gaussian noise, drawn once."""
+
 MOST_VOID_BATCHES = 2
 """Void batches after which a run is over (rule R3): each burns queries and budget."""
 
@@ -107,9 +110,22 @@ class RunTerms:
         yes_or_no = self.caps.labels is None or self.classes == 2
         _require("classes", yes_or_no, "be 2 where inputs have several labels")
         most = self.caps.most
+        if self.do_records_vote:
+            self._check_records()
         _require("caps", self.spec.may_refuse or most.answers == most.asks, "be equal")
         _require("budgets", len(self.budgets) == len(self.weights), "be one for each party")
         _require("purpose", is_purpose(self.purpose), f"be one line of {MOST_PURPOSE} letters")
+
+    def _check_records(self) -> None:
+        """Refuse votes of records where the price of their cap is not proved."""
+        _require("labels", self.caps.labels is None, "be one where records vote")
+        votes = self.caps.patient_votes or 0
+        _require("patient_votes", votes <= self.caps.most.asks, "be at most the queries asked")
+        _require("unit", self.unit == "record", "be 'record' where records vote")
+        known = self.rule.mechanism in RECORD_MECHANISMS
+        _require("mechanism", known, f"be {' or '.join(RECORD_MECHANISMS)} where records vote")
+        # The column of those who do not vote would be opened, too, and no proof covers it.
+        _require("noise_place", not self.rule.at_parties, "be 'coordinator' where records vote")
 
     def _check_rule(self) -> None:
         rule, places = self.rule, get_args(NoisePlace)
@@ -135,6 +151,16 @@ class RunTerms:
     def spec(self) -> Spec:
         """The mechanism's `Spec`."""
         return spec_of(self.rule.mechanism)
+
+    @property
+    def do_records_vote(self) -> bool:
+        """Whether patients vote themselves, each on few queries, and not teachers on all."""
+        return self.caps.patient_votes is not None
+
+    @property
+    def columns(self) -> int:
+        """Counts of a row: one for each class, and where records vote one for no vote."""
+        return self.classes + self.do_records_vote
 
     @property
     def is_evaluation(self) -> bool:
@@ -244,7 +270,7 @@ class BatchTerms:
     @property
     def words(self) -> int:
         """Length of the vector that answers this batch."""
-        return len(self.indices) * self.run.classes
+        return len(self.indices) * self.run.columns
 
     def as_record(self) -> dict[str, Any]:
         """Return plain data; see `RunTerms.as_record`."""

@@ -30,6 +30,9 @@ neither stop a batch nor make itself seen.
 MAX_TOTAL_VOTES = 2**30 - 1
 """Most votes a query may receive in all, so that sums fit the ring with room to spare."""
 
+NEAR_SHARE = 0.08
+"""Share of the public pool that counts as close to a query, where records close to it vote."""
+
 RECORDS_PER_TEACHER: Final = 8
 """Default number of patients of a table's teacher; see `pate_fed.planning.defaults.Defaults`."""
 
@@ -165,6 +168,15 @@ class SummedHistogram(_Counts):
             raise InvalidVotesError("counts must be folded to at most the votes cast")
         object.__setattr__(self, "counts", counts)
 
+    def of_classes(self, classes: int) -> SummedHistogram:
+        """Return the counts of classes alone; one more, of those who cast no vote, is erased."""
+        if self.counts.shape[1] == classes:
+            return self
+        kept = self.counts[:, :classes].copy()
+        kept.flags.writeable = False  # so that it is not copied once more
+        self.erase()
+        return SummedHistogram(kept, self.total_votes)
+
     def erase(self) -> None:
         """Overwrite the counts with zeros, once they are used. Python may hold other copies."""
         self.counts.flags.writeable = True
@@ -233,6 +245,33 @@ def count_votes(
         _count_into(counts[these], _choices(raw[:, these], classes), runs)
     counts.flags.writeable = False
     return VoteHistogram(counts)
+
+
+def cap_votes(
+    votes: NDArray[np.float64], *, used: NDArray[np.int64], most: int, classes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Let every patient vote on at most so many queries of a run, in the order asked.
+
+    Guarantee: whatever the votes are, no row of all results of a run has more than `most` classes
+    in it, and a row depends on this patient's votes alone. It is the one place that a price of
+    records that vote rests on (docs/explanation/records-that-vote.md).
+
+    Args:
+        votes: Class for which each patient would vote; anything else is no vote; shape (patients,
+            queries).
+        used: Votes that each cast before in this run; shape (patients,).
+        most: The cap, at least 1.
+        classes: Their number.
+
+    Returns:
+        The votes that count, `classes` for none, int64, shape (patients, queries); and the votes
+        used up afterwards, shape (patients,).
+    """
+    raw = np.asarray(votes, dtype=np.float64)
+    is_vote = (raw >= 0) & (raw < classes) & (raw == np.floor(raw))
+    cast = used[:, np.newaxis] + np.cumsum(is_vote, axis=1)
+    counted = np.where(is_vote & (cast <= most), raw, classes).astype(np.int64)
+    return counted, used + (counted < classes).sum(axis=1)
 
 
 def _count_into(

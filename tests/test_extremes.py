@@ -120,6 +120,7 @@ STABLE = with_other(
 )
 EVENTS = {
     "gaussian-max/1": (3, 5.0, 1.0),
+    "capped-gaussian-max/1": (3, 5.0, 1.0),
     "confident-gaussian-max/1": (3, 2, 5.0, 5.0, 1.0),
     "laplace-max/1": (3, 0.1, 1.0),
     "stable-laplace-max/1": (3, 0.1, 1e-8, 1.0),

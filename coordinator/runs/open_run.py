@@ -33,6 +33,7 @@ from pate_fed.accounting import Outcomes, event_additive_delta
 from pate_fed.charges import RunLedger, lifelong_charge
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.inputs import DatasetKind
 from pate_fed.queries import QueryPool
 from pate_fed.releases import Outcome
 from pate_fed.report.ended_run import UsedRun
@@ -256,6 +257,7 @@ class OpenRun(KnownAnswers):
     ) -> LabelingJob:
         self.traffic = transport.traffic
         world = self.world
+        kind: DatasetKind = "table" if self.request.settings.data.is_table else "image"
         return LabelingJob(
             transport=transport,
             identity=self.identity,
@@ -275,6 +277,7 @@ class OpenRun(KnownAnswers):
             suite=self.request.settings.suite,
             patience_s=self.request.patience_s,
             meter=world.meter,
+            shares_out=self.request.settings.label_facts(kind).shared_out,
         )
 
     def _terms(self, members: tuple[Member, ...]) -> RunTerms:

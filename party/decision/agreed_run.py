@@ -172,7 +172,7 @@ class AgreedRun:
     ) -> None:
         """Settle the open batch, which stays open if that cannot be stored; see `RunAccount`."""
         before = self.asked
-        asked = before or OpenBatch(settlement.plan_digest, settlement.words // self.terms.classes)
+        asked = before or OpenBatch(settlement.plan_digest, settlement.words // self.terms.columns)
         self.asked = None
         # Where its plan never came, an entry of its name is of an earlier setup.
         if before is not None or self.account.state_of(asked.entry_id) is None:

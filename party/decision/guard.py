@@ -192,7 +192,7 @@ class Guard:
             )
         worst = run_ledger.worst_case(len(batch))
         weight = run_terms.unit_votes_at(seat)
-        charge = lifelong_charge(run_terms, worst, weight=weight)
+        charge = lifelong_charge(run_terms, worst, weight=weight, earlier=run_ledger.asks_before())
         try:
             run_ledger.reserve("review", worst)
             if charge is not None:
@@ -358,6 +358,9 @@ class Guard:
             raise RefusalError(
                 Reason.TERMS, "inputs must have one label, as our teachers do", terms.caps.labels
             )
+        if terms.do_records_vote and not policy.simulated:
+            # The price supposes a hospital that counts each patient's votes over its whole life.
+            raise RefusalError(Reason.TERMS, "teachers must vote, and not records", "records")
         rule, votes = terms.rule, terms.unit_votes
         quiet = (rule.sigma2 is not None and rule.sigma2 < policy.least_sigma2 * votes) or (
             rule.sigma1 is not None and rule.sigma1 < policy.least_sigma1

@@ -292,7 +292,7 @@ class PartyNode:
         plan_digest = wire.digest_of(plan)
         if run.asked is not None and run.asked.is_silent:
             return ()
-        run.asked = asked = OpenBatch(plan_digest, plan.words // run.terms.classes)
+        run.asked = asked = OpenBatch(plan_digest, plan.words // run.terms.columns)
         try:
             batch, worst = run.review_batch(self._guard, plan.terms, words=plan.words)
             run.require_new(plan_digest)
@@ -317,7 +317,7 @@ class PartyNode:
         try:
             self._journal.require_whole()
             batch, _ = run.review_batch(self._guard, inquiry.terms)
-            self._journal.require_room(4 * len(batch) * run.terms.classes)
+            self._journal.require_room(4 * len(batch) * run.terms.columns)
             return self._round.inquiry.accept(run.refused_alone(self._guard, batch))
         except Exception as error:
             return self._round.inquiry.refuse(self._faults.reason_of(error, run.scope).value)
@@ -330,7 +330,7 @@ class PartyNode:
         try:
             terms = self._agreed_run.terms
             if not terms.rule.at_parties:
-                return self._round.state_sums(row_words=terms.classes)
+                return self._round.state_sums(row_words=terms.columns)
             reason = Reason.ROW
         except Exception as error:
             reason = Reason.ROW if isinstance(error, BlameError) else self._faults.reason_of(error)

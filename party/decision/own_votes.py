@@ -17,6 +17,7 @@ from pate_fed.votes import (
     NoiseShare,
     TeacherWeights,
     VoteHistogram,
+    cap_votes,
     count_votes,
 )
 
@@ -28,6 +29,7 @@ class OwnVotes:
 
     def __init__(self, noise_bytes: Callable[[int], bytes]) -> None:
         self._noise_bytes = noise_bytes
+        self._used: dict[bytes, NDArray[np.int64]] = {}
 
     def vector(
         self, run: AgreedRun, batch: QueryBatch, *, weights: TeacherWeights
@@ -48,18 +50,25 @@ class OwnVotes:
         return noise.draw(queries, terms.classes, random_bytes=self._noise_bytes)
 
     def _count(self, run: AgreedRun, batch: QueryBatch, weights: TeacherWeights) -> VoteHistogram:
-        shape = (weights.teachers, len(batch))
+        shape, terms = (weights.teachers, len(batch)), run.terms
+        no_vote = terms.classes if terms.do_records_vote else INVALID_VOTE_CLASS
         try:
             # A vote that is no number fails here, and not where the failure could be seen from
             # outside.
             votes = np.asarray(run.task.vote(batch), dtype=np.float64)
         except Exception as error:
             _log.error("teachers could not vote: %s", type(error).__name__)
-            votes = np.full(shape, float(INVALID_VOTE_CLASS))
+            votes = np.full(shape, float(no_vote))
         if votes.shape != shape:
             _log.error("teachers voted in the wrong shape")
-            votes = np.full(shape, float(INVALID_VOTE_CLASS))
-        return count_votes(votes, classes=run.terms.classes, weights=weights)
+            votes = np.full(shape, float(no_vote))
+        if terms.caps.patient_votes is not None:
+            scope = run.scope.digest  # one cap, however often the run is set up
+            used = self._used.get(scope, np.zeros(weights.teachers, dtype=np.int64))
+            most = terms.caps.patient_votes
+            capped = cap_votes(votes, used=used, most=most, classes=terms.classes)
+            votes, self._used[scope] = capped[0].astype(np.float64), capped[1]
+        return count_votes(votes, classes=terms.columns, weights=weights)
 
     def _count_patients(
         self, run: AgreedRun, batch: QueryBatch, _: TeacherWeights

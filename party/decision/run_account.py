@@ -11,7 +11,7 @@ from typing import Self
 
 from party.site.policy import is_small
 from party.storage.ledger_store import LedgerStore, RunCharges
-from pate_fed.accounting import EntryState, Outcomes, PrivacyLedger
+from pate_fed.accounting import EntryState, Outcomes, PrivacyEvent, PrivacyLedger
 from pate_fed.charges import RunLedger, lifelong_charge, outcomes_of
 from pate_fed.errors import InvalidTermsError
 from pate_fed.releases import NoisyRelease
@@ -69,7 +69,7 @@ class RunAccount:
         """Charge the worst case of a batch, if that is left, before anything is sent (rule R13)."""
         reserved = self.ledger.reserve(entry_id, worst)
         ledger = self._store.load()
-        charge = lifelong_charge(self.terms, worst, weight=self._weight)
+        charge = self._charge(worst, entry_id)
         self._save(reserved, ledger if charge is None else ledger.reserve(entry_id, charge))
 
     def settle(
@@ -126,7 +126,10 @@ class RunAccount:
         if self.state_of(entry_id) is None:
             run = run if is_free else run.pass_over(entry_id, queries)
         else:
-            if proven is not None and proven.never_opens(but_for=me):
+            if self.terms.do_records_vote:
+                # Later batches were charged less, as if this one had used up votes of patients.
+                end, step = EntryState.FORFEITED, ledger.forfeit
+            elif proven is not None and proven.never_opens(but_for=me):
                 end, step = EntryState.CANCELLED, ledger.cancel
             elif is_free and self._may_return(ledger, entry_id, most=most_returned):
                 end, step = EntryState.RETURNED, ledger.give_back
@@ -147,11 +150,15 @@ class RunAccount:
         self._require_possible(entry_id, release, queries=queries)
         ledger = self._store.load()
         paid = self.ledger.paid_for(entry_id, released)
-        charge = lifelong_charge(self.terms, paid, weight=self._weight)
+        charge = self._charge(paid, entry_id)
         self._save(
             self.ledger.commit(entry_id, released, digest),
             ledger if charge is None else ledger.commit(entry_id, charge, digest),
         )
+
+    def _charge(self, outcomes: Outcomes, entry_id: str) -> PrivacyEvent | None:
+        earlier = self.ledger.asks_before(entry_id)
+        return lifelong_charge(self.terms, outcomes, weight=self._weight, earlier=earlier)
 
     def _require_possible(self, entry_id: str, release: NoisyRelease, *, queries: int) -> None:
         """Refuse an outcome list that no run under these terms can have."""

@@ -108,7 +108,7 @@ class Settlements:
                 settlement,
                 proven,
                 entry_id=settlement.plan_digest.hex(),
-                queries=settlement.words // account.terms.classes,
+                queries=settlement.words // account.terms.columns,
                 me=self._me,
                 most_returned=self._most_returned(),
             )

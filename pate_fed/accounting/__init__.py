@@ -27,6 +27,7 @@ from pate_fed.accounting.distributed_bounds import distributed_label_rdp
 from pate_fed.accounting.distributed_costs import distributed_labels_cost, rows_cost
 from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.accounting.events import (
+    CappedGaussianMaxEvent,
     ConfidentGaussianMaxEvent,
     DistributedCountsEvent,
     DistributedGaussianMaxEvent,
@@ -45,6 +46,7 @@ from pate_fed.accounting.reservations import EntryState
 
 __all__ = [
     "NO_OUTCOMES",
+    "CappedGaussianMaxEvent",
     "ConfidentGaussianMaxEvent",
     "DistributedCountsEvent",
     "DistributedGaussianMaxEvent",

@@ -23,7 +23,8 @@ RdpCurve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 ConversionMethod = Literal["mironov", "cks"]
 
-_SMALLEST_CKS_ORDER = 1.01
+SMALLEST_CKS_ORDER = 1.01
+"""Nothing is converted by CKS at this order or below."""
 _REFINEMENTS = 3
 _POINTS_PER_REFINEMENT = 33
 _COARSENESS = 6
@@ -167,7 +168,7 @@ def _epsilons(
         raise InvalidParameterError('method must be "mironov" or "cks"', method)
     epsilons = rdp + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
     # Near order 1 the formula cancels.
-    epsilons[orders <= _SMALLEST_CKS_ORDER] = math.inf
+    epsilons[orders <= SMALLEST_CKS_ORDER] = math.inf
     # So little divergence that total variation alone is at most delta.
     epsilons[delta * delta + np.expm1(-rdp) > 0] = 0.0
     return np.maximum(epsilons, 0.0)

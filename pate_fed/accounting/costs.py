@@ -47,17 +47,32 @@ class FormalCost:
     order: float | None = None
 
 
-def neighbors(unit: PrivacyUnit, weight: int, *, label_cap: int | None = None) -> str:
+def neighbors(
+    unit: PrivacyUnit,
+    weight: int,
+    *,
+    label_cap: int | None = None,
+    patient_votes: int | None = None,
+) -> str:
     """Name the two cases that nobody can tell apart well.
 
     Args:
         weight: Votes that one unit can move: those of one teacher for "record", those of all
             teachers of a hospital for "party".
         label_cap: Most of several labels to which it says yes; None without such a cap.
+        patient_votes: Where records vote, the queries on which a patient votes in a run, at most.
     """
     if label_cap is not None:
         most = f"{label_cap} labels" if label_cap > 1 else "1 label"
         return f"{neighbors(unit, weight)} In both cases it says yes to at most {most} of an input."
+    if patient_votes is not None and unit == "record" and weight >= 1:
+        votes = "" if weight == 1 else f", each vote counted {weight} times"
+        return (
+            "Two cases are compared: in one all records are as they are; in the other all records "
+            "of one patient are replaced. In both this patient votes on the queries close to a "
+            f"record of the patient, once on each and at most {patient_votes} times in a run"
+            f"{votes}. All other votes are the same."
+        )
     if unit == "record" and weight >= 1:
         votes = "" if weight == 1 else f" with each of its {weight} votes"
         return (

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pate_fed.accounting.distributed_bounds import distributed_label_rdp
 from pate_fed.accounting.distributed_law import distributed_row_rdp
 from pate_fed.accounting.events import (
+    CappedGaussianMaxEvent,
     ConfidentGaussianMaxEvent,
     DistributedCountsEvent,
     DistributedGaussianMaxEvent,
@@ -42,6 +43,11 @@ def event_rdp(event: PrivacyEvent, orders: ArrayLike) -> NDArray[np.float64]:
 
 @event_rdp.register
 def _(event: GaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
+    return _gaussian_rdp(gdp_mu_squared(event), orders)
+
+
+@event_rdp.register
+def _(event: CappedGaussianMaxEvent, orders: ArrayLike) -> NDArray[np.float64]:
     return _gaussian_rdp(gdp_mu_squared(event), orders)
 
 

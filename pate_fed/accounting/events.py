@@ -83,6 +83,24 @@ class GaussianMaxEvent(PrivacyEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class CappedGaussianMaxEvent(PrivacyEvent):
+    """Asks that records vote on, each answered from the counts plus Gaussian noise.
+
+    A privacy unit votes on few of all asks, and the cost is that of these few.
+
+    Attributes:
+        asks: Asks that one unit votes on, at most; not all asks.
+        weight: Votes that it casts on each of these.
+    """
+
+    record_name: ClassVar[str] = "capped-gaussian-max/1"
+
+    asks: int
+    sigma: float
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class ConfidentGaussianMaxEvent(PrivacyEvent):
     """Some threshold checks, and labels for those that passed (Confident-GNMax).
 

@@ -27,6 +27,7 @@ from pate_fed.accounting.distributed_costs import (
     rows_cost,
 )
 from pate_fed.accounting.events import (
+    CappedGaussianMaxEvent,
     ConfidentGaussianMaxEvent,
     GaussianMaxEvent,
     ImmutableMaxEvent,
@@ -55,6 +56,8 @@ def labels_cost(event: PrivacyEvent, *, options: int, delta: float) -> FormalCos
         # Who sees labels alone sees no more than a reader of the counts.
         by_counts = replace(gdp_cost(event, delta=delta), holds_for=PUBLIC_VIEW)
         return min(_label_rdp(event, delta), by_counts, key=lambda cost: cost.epsilon)
+    if isinstance(event, CappedGaussianMaxEvent):
+        return replace(gdp_cost(event, delta=delta), holds_for=PUBLIC_VIEW)
     if isinstance(event, ImmutableMaxEvent):
         return FormalCost(math.inf, NO_BOUND_METHOD)
     return _by_curve(event, delta)

@@ -28,6 +28,7 @@ from typing import Final
 import scipy
 
 from pate_fed.accounting.events import (
+    CappedGaussianMaxEvent,
     ConfidentGaussianMaxEvent,
     GaussianMaxEvent,
     PrivacyEvent,
@@ -49,7 +50,11 @@ def gdp_mu_squared(event: PrivacyEvent) -> float:
 
         mu^2 = asks k^2 / sigma1^2 + 2 answers k^2 / sigma2^2.
 
+    Where records vote, a unit casts k votes on at most `asks` of all queries, and so did the unit
+    that it replaces: mu^2 = 2 asks k^2 / sigma^2, for any number of queries.
+
     Source:
+        docs/explanation/records-that-vote.md;
         Papernot et al. 2018, Propositions 8 and 10 as Gaussian mechanisms.
         https://arxiv.org/abs/1802.08908
     """
@@ -58,6 +63,11 @@ def gdp_mu_squared(event: PrivacyEvent) -> float:
 
 @gdp_mu_squared.register
 def _(event: GaussianMaxEvent) -> float:
+    return 2 * _moved(event.asks, event.weight / event.sigma)
+
+
+@gdp_mu_squared.register
+def _(event: CappedGaussianMaxEvent) -> float:
     return 2 * _moved(event.asks, event.weight / event.sigma)
 
 

@@ -32,7 +32,7 @@ from typing import Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.accounting.conversion import epsilon_at_order, rdp_within
+from pate_fed.accounting.conversion import SMALLEST_CKS_ORDER, epsilon_at_order, rdp_within
 from pate_fed.accounting.curves import event_additive_delta, event_charged_rdp
 from pate_fed.accounting.events import PrivacyEvent, event_from_record
 from pate_fed.accounting.ranges import positive, probability, renyi_orders
@@ -237,7 +237,9 @@ def order_for_life(epsilon: float, delta: float) -> float:
     # The best l - 1 is near sqrt(ln(1/delta) / epsilon) for large budgets, 2 ln(1/delta) / epsilon
     # for small ones.
     scale = 1 - math.log(delta)
-    low, high = math.log(1e-3 / (1 + epsilon)), math.log(100 * scale / epsilon + 100)
+    lowest = 1.001 * (SMALLEST_CKS_ORDER - 1)
+    low = math.log(max(1e-3 / (1 + epsilon), lowest))
+    high = math.log(100 * scale / epsilon + 100)
     for _ in range(3):  # scipy.optimize would take longer to load than all else of a command
         grid = np.linspace(low, high, 2001)
         best = int(np.argmax(room(grid)))

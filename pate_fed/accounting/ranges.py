@@ -95,6 +95,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "expected_dropouts": Range(0, _HOSPITALS),
     "queries": Range(1, _COUNT.most),
     "batch_size": Range(1, _COUNT.most),
+    "patient_votes": Range(1, _COUNT.most),
     "labels": Range(2, 50),
     "label_cap": Range(1, 24),
     "patients": Range(1, 2**31 - 1),

@@ -80,7 +80,7 @@ class Forecast:
         """
         settings = planner.settings
         counts = simulated_votes(
-            votes=settings.votes, classes=planner.classes, teacher_accuracy=teacher_accuracy
+            votes=settings.likely_votes, classes=planner.classes, teacher_accuracy=teacher_accuracy
         )
         drawn = drawn_noise(settings.rule, settings.parties or 0)
         seen = preview(make_mechanism(settings.rule.at_coordinator(drawn)), counts)
@@ -124,6 +124,7 @@ class Forecast:
                     terms.unit,
                     weight=terms.unit_votes_at(seat),
                     label_cap=terms.caps.label_cap,
+                    patient_votes=terms.caps.patient_votes,
                 ),
             },
             "epsilon_over_answers": self.curve(seat),

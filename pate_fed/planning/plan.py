@@ -16,7 +16,7 @@ from pate_fed.mechanisms.preview import ASSUMED_ACCURACY
 from pate_fed.planning.defaults import DEFAULTS, usual_mechanism
 from pate_fed.planning.forecast import Forecast, ForecastTable, drawn_noise
 from pate_fed.planning.planner import Planner
-from pate_fed.planning.resolving import filled, usual_teachers
+from pate_fed.planning.resolving import filled, usual_records, usual_teachers
 from pate_fed.planning.run_settings import RunSettings
 from pate_fed.planning.sum_advice import SumAdvice, SumForm, Sums, advised_sum
 from pate_fed.votes import teachers_of
@@ -82,9 +82,9 @@ class PlanRequest:
         parties = asked.parties or known.parties
         teachers = usual_teachers(asked, known)
         if teachers is None:
-            per_teacher = asked.records_per_teacher or known.records_per_teacher
-            teachers = teachers_of(records, records_per_teacher=per_teacher)
-        unit = asked.unit or ("party" if teachers == 1 else "record")
+            teachers = teachers_of(records, records_per_teacher=usual_records(asked, known))
+        is_alone = teachers == 1 and not asked.do_records_vote
+        unit = asked.unit or ("party" if is_alone else "record")
         settled = replace(asked, parties=parties, teachers=teachers, unit=unit)
         settled = replace(settled, records_per_teacher=None)
         return cls(settled, data=given["data"], **others)

@@ -98,6 +98,7 @@ class Planner:
                     max_asks=queries,
                     max_answers=min(caps.max_answers or queries, queries),
                     batch_size=caps.batch_size or queries,
+                    patient_votes=caps.patient_votes and min(caps.patient_votes, queries),
                 ),
                 budgets=settings.party_epsilons or (),
                 delta=settings.delta,

@@ -12,6 +12,7 @@ def unit_notes(asked: RunSettings, resolved: RunSettings) -> list[str]:
     if resolved.partition != "column" or asked.teachers is not None or asked.unit == "party":
         return []
     notes = [
+        "A hospital of few patients changes nobody else's teachers, unit or price. "
         "A hospital's number of teachers tells about how many patients it has. No epsilon covers "
         "that number: it covers what the records of a patient are."
     ]
@@ -38,7 +39,7 @@ def outlook_of(settings: RunSettings, dataset: Dataset) -> str:
     answers = min(asks, settings.caps.max_answers or asks) // labels
     found = evidence(
         dataset.pool.features[::labels],
-        votes=settings.votes,
+        votes=settings.likely_votes,
         queries=answers,
         sigma=sigma,
         classes=dataset.classes,

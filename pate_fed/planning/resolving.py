@@ -28,7 +28,7 @@ from pate_fed.planning.sum_advice import Sums, require_enough
 from pate_fed.queries import QueryPool
 from pate_fed.rule import Rule
 from pate_fed.terms import MOST_ASKED, NO_TASK, RunTerms
-from pate_fed.votes import teachers_of
+from pate_fed.votes import NEAR_SHARE, teachers_of
 
 
 def resolve(
@@ -64,12 +64,13 @@ def resolve(
     teachers = usual_teachers(settings, known)
     party_teachers = records = None
     if teachers is None:
-        records = settings.records_per_teacher or known.records_per_teacher
+        records = usual_records(settings, known)
         homes = deal_to_parties(private, parties=parties, scheme=scheme, rng=rng)
         party_teachers = tuple(
             teachers_of(patients, records_per_teacher=records) for patients in homes.sizes
         )
-    usual_unit: PrivacyUnit = "party" if set(party_teachers or (teachers,)) == {1} else "record"
+    is_alone = set(party_teachers or (teachers,)) == {1} and not settings.do_records_vote
+    usual_unit: PrivacyUnit = "party" if is_alone else "record"
     settled = replace(
         settings,
         partition=scheme,
@@ -98,7 +99,15 @@ def usual_teachers(settings: RunSettings, known: Defaults) -> int | None:
     """Return the number of every hospital's teachers; None if it follows from its records."""
     if settings.teachers is not None or settings.records_per_teacher is not None:
         return settings.teachers
+    if settings.do_records_vote:
+        return None
     return 1 if settings.unit == "party" else known.teachers
+
+
+def usual_records(settings: RunSettings, known: Defaults) -> int:
+    """Return the patients of a teacher: one where records vote."""
+    usual = 1 if settings.do_records_vote else known.records_per_teacher
+    return settings.records_per_teacher or usual
 
 
 def resolve_for(
@@ -151,13 +160,19 @@ def filled(planner: Planner, known: Defaults, *, pool: int) -> RunSettings:
         raise InvalidSettingError(
             f"--queries must be at most the pool's {pool} distinct inputs", asked.max_asks
         )
+    if settings.do_records_vote and asked.patient_votes is None:
+        asked = replace(
+            asked, patient_votes=_usual_votes(asked.max_asks or min(known.queries, pool))
+        )
+        planner = replace(planner, settings=replace(settings, caps=asked))
     planner = planner.with_rule(_filled_rule(planner, known))
     queries, has = asked.max_asks, settings.spec.parameters
     # A check of its own would take from the budget, too.
     is_open = "sigma2" in has and "sigma1" not in has and settings.rule.sigma2 is None
     labels = asked.labels or 1
     usual = min(known.most_queries(labels), pool) // labels * labels  # all labels of each input
-    if known.fills_budget and is_open and settings.spec.is_private:
+    fills = known.fills_budget or settings.do_records_vote
+    if fills and is_open and settings.spec.is_private:
         queries = queries or usual
         planner = planner.with_noise(planner.smallest_noise(queries))
     if queries is None:
@@ -175,8 +190,14 @@ def filled(planner: Planner, known: Defaults, *, pool: int) -> RunSettings:
         max_asks=queries,
         max_answers=asked.max_answers and min(asked.max_answers, queries),
         batch_size=min(asked.batch_size or usual_batch, queries, MOST_ASKED // labels * labels),
+        patient_votes=asked.patient_votes and min(asked.patient_votes, queries),
     )
     return replace(chosen, caps=caps)
+
+
+def _usual_votes(queries: int) -> int:
+    """Return the cap of a patient's votes: what an average one would cast without any."""
+    return math.ceil(NEAR_SHARE * queries)
 
 
 def _require_labels(coverage: float, queries: int) -> None:

@@ -20,8 +20,9 @@ from pate_fed.options import OPTIONS, fields_of, option_of
 from pate_fed.partition import PartitionScheme
 from pate_fed.planning.defaults import usual_mechanism
 from pate_fed.planning.sum_advice import Sums, require_enough
-from pate_fed.rule import CAPS, PARAMETERS, Caps, Rule
-from pate_fed.terms import MOST_PURPOSE, is_purpose
+from pate_fed.rule import CAPS, PARAMETERS, RECORDS_VOTE, Caps, Rule
+from pate_fed.terms import MOST_PURPOSE, RECORD_MECHANISMS, is_purpose
+from pate_fed.votes import NEAR_SHARE
 
 if TYPE_CHECKING:
     from pate_fed.record import Settings
@@ -81,6 +82,8 @@ class RunSettings:
         data, rule = DataSource(**fields_of("data", given)), fields_of("rule", given)
         labels = len(data.several_labels) or None
         usual = usual_mechanism(data.name, may_refuse="vote_threshold" in rule)
+        if given.get("teacher") == RECORDS_VOTE and "vote_threshold" not in rule:
+            usual = RECORD_MECHANISMS[0]
         return cls(
             data=data,
             rule=Rule(**{"mechanism": usual, **rule}),
@@ -136,6 +139,34 @@ class RunSettings:
         self._check_data_options()
         self._check_evaluation()
         self._check_labels()
+        self._check_records()
+
+    def _check_records(self) -> None:
+        """Refuse settings for which the price of records that vote is not proved."""
+        if not self.do_records_vote:
+            if self.caps.patient_votes is not None:
+                raise InvalidSettingError(
+                    f"--votes-per-patient is for --teacher {RECORDS_VOTE}", self.teacher
+                )
+            return
+        kind = f"--teacher {RECORDS_VOTE} must"
+        if self.unit == "party":
+            must = f"{kind} protect patients: a hospital has as many votes as patients"
+            raise InvalidSettingError(must, "--unit party")
+        if self.rule.at_parties:
+            raise InvalidSettingError(f"{kind} have --noise coordinator", self.rule.noise_place)
+        if self.rule.mechanism not in RECORD_MECHANISMS:
+            allowed = " or ".join(RECORD_MECHANISMS)
+            raise InvalidSettingError(f"{kind} have --mechanism {allowed}", self.rule.mechanism)
+        if self.caps.labels is not None:
+            raise InvalidSettingError(f"{kind} have one label", self.caps.labels)
+        if self.spec.may_refuse and self.rule.vote_threshold is None:
+            raise InvalidSettingError(f"{kind} have --vote-threshold with --mechanism threshold")
+        if self.teachers is not None or self.records_per_teacher not in (None, 1):
+            raise InvalidSettingError(
+                f"{kind} be without --teachers and --records-per-teacher: each patient votes",
+                self.teachers or self.records_per_teacher or 0,
+            )
 
     def _check_labels(self) -> None:
         """Refuse settings that several labels have no use or no price for."""
@@ -254,6 +285,11 @@ class RunSettings:
         return SPECS[self.rule.mechanism]
 
     @property
+    def do_records_vote(self) -> bool:
+        """Whether patients vote themselves, near their records."""
+        return self.teacher == RECORDS_VOTE
+
+    @property
     def asks_by_student(self) -> bool:
         """Whether the student of earlier batches chooses the next queries."""
         return self.select == "least-confident"
@@ -276,6 +312,14 @@ class RunSettings:
         return sum(weight * count for weight, count in self.teams)
 
     @property
+    def likely_votes(self) -> int:
+        """Votes that a query gets, about: all of teachers, those of patients close to it."""
+        if not self.do_records_vote:
+            return self.votes
+        allowed = (self.caps.patient_votes or 1) / (self.caps.max_asks or 1)
+        return max(1, round(self.votes * min(NEAR_SHARE, allowed)))
+
+    @property
     def all_teachers(self) -> int:
         """Teachers of all parties; of resolved settings."""
         return sum(count for _, count in self.teams)
@@ -293,7 +337,7 @@ class RunSettings:
         from pate_fed.teachers.teacher_choice import shares_out  # noqa: PLC0415
 
         return LabelFacts(
-            votes=self.votes,
+            votes=self.likely_votes,
             sigma=self.rule.sigma2 or 0.0,
             shared_out=shares_out(self.class_balance, kind),
             prevalence=self.prevalence,

@@ -94,6 +94,14 @@ class HospitalScores(RecordTable):
     majority: Annotated[Share, About("share of the most common class", "yes")]
 
 
+class SubgroupScores(HospitalScores):
+    """The student on the test records of one hospital, class by class."""
+
+    recall: Annotated[dict[str, Share | None], About("by class; null without a record", "yes")]
+    auc: Annotated[Share | None, About("as of all; null where one class occurs", "yes")]
+    calibration_error: Annotated[Share, About("as of all", "yes")]
+
+
 class StudentScores(Quality, HospitalScores):
     """The student on the test records."""
 
@@ -107,7 +115,7 @@ class StudentScores(Quality, HospitalScores):
     ]
     decided_classes: Annotated[Count, About("number of classes that it ever says", "yes")]
     per_class: Annotated[dict[str, ClassScores], About("by name", "yes")]
-    by_hospital: Annotated[dict[str, HospitalScores], About("by name", "no")]
+    by_hospital: Annotated[dict[str, SubgroupScores], About("by name", "no")]
     by_label: Annotated[
         dict[str, Quality] | None,
         About("each of several labels, of which `auc` and `balanced_accuracy` are means", "yes"),

@@ -39,6 +39,10 @@ class UsedMechanism(Parameters):
     label_cap: Annotated[Count | None, About("most of them to which one unit says yes", "yes")] = (
         None
     )
+    patient_votes: Annotated[
+        Count | None,
+        About("`--teacher neighbors`: cap on the queries that one patient votes on", "yes"),
+    ] = None
 
 
 class AddedNoise(RecordTable):

@@ -37,6 +37,9 @@ class OwnSettings(Parameters):
     batch_size: Annotated[int | None, About("asked together", "yes", "queries")] = None
     mechanism: Annotated[str | None, About("its name", "yes")] = None
     max_answers: Annotated[int | None, About("cap on answers", "yes", "queries")] = None
+    patient_votes: Annotated[
+        int | None, About("of records that vote: queries that a patient votes on", "yes")
+    ] = None
     epsilon: Annotated[
         float | None, About("the largest budget; after `--after` that of the whole series", "yes")
     ] = None

@@ -257,7 +257,10 @@ def privacy_table(*, ended: EndedRun, sealing: str, seed: int | None, simulated:
         privacy_unit=terms.unit,
         unit_votes=_unit_votes(ended, seat),
         neighboring_definition=neighbors(
-            terms.unit, weight=_unit_votes(ended, seat), label_cap=terms.caps.label_cap
+            terms.unit,
+            weight=_unit_votes(ended, seat),
+            label_cap=terms.caps.label_cap,
+            patient_votes=_patient_votes(ended),
         ),
         mechanism=_mechanism(terms),
         noise=priced.AddedNoise(
@@ -306,6 +309,13 @@ def _once(said: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(said))
 
 
+def _patient_votes(ended: EndedRun) -> int | None:
+    """Return the most queries of one run that a patient votes on; None where teachers vote."""
+    caps = [terms.caps.patient_votes for terms in ended.used_terms]
+    known = [one for one in caps if one is not None]
+    return max(known, default=None)
+
+
 def _mechanism(terms: RunTerms) -> priced.UsedMechanism:
     """Return rule and caps as the record has them."""
     return priced.UsedMechanism.model_validate({
@@ -314,6 +324,7 @@ def _mechanism(terms: RunTerms) -> priced.UsedMechanism:
         "max_answers": terms.caps.most.answers,
         "labels": terms.caps.labels,
         "label_cap": terms.caps.label_cap,
+        "patient_votes": terms.caps.patient_votes,
     })  # fmt: skip
 
 
@@ -408,6 +419,7 @@ def guarantee(ended: EndedRun) -> str:
         weight=weight,
         runs=len(ended.used),
         label_cap=terms.caps.label_cap,
+        patient_votes=_patient_votes(ended),
     )
     limit = f" Not covered: {DEALT_BY_CLASS}." if ended.is_dealt_by_class else ""
     return f"{said}{limit}"

@@ -107,9 +107,10 @@ def guarantee_sentence(
     weight: int,
     runs: int = 1,
     label_cap: int | None = None,
+    patient_votes: int | None = None,
 ) -> str:
     """State the guarantee: its content, its audience, and the meaning of the two numbers."""
-    cases = neighbors(unit, weight, label_cap=label_cap)
+    cases = neighbors(unit, weight, label_cap=label_cap, patient_votes=patient_votes)
     whose = "one patient's records" if unit == "record" else "one hospital's records"
     return (
         f"For {formal.holds_for}: if {whose} were entirely different, the probability of any "

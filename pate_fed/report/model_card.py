@@ -7,6 +7,7 @@ data beyond the released labels: no per-instance number, and no yardstick of the
 from __future__ import annotations
 
 from pate_fed import wording
+from pate_fed.class_shares import ENOUGH_RECORDS
 from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
 from pate_fed.record import Metrics, Privacy, Settings
 from pate_fed.report import price_words, quality_words
@@ -18,6 +19,10 @@ _SIMULATED = """\
 """
 
 _NOBODY = f"**{NOBODY_IS_PROTECTED}.**\n\n"
+_LARGE_TEACHERS = (
+    f"; one with at least {ENOUGH_RECORDS} records and no rare class names each as often as it saw "
+    "it"
+)
 _NO_LIMITS = "- see the known limitations of pate_fed\n"
 
 
@@ -31,7 +36,7 @@ def render_model_card(metrics: Metrics, privacy: Privacy, settings: Settings) ->
         _what_it_is(metrics, settings),
         _NOBODY if privacy.protects_nobody else "",
         _use(settings),
-        _accuracy(metrics, privacy),
+        _accuracy(metrics, privacy, settings),
         _privacy(privacy),
         _limits(metrics, privacy),
         _settings(settings),
@@ -56,7 +61,7 @@ def _what_it_is(metrics: Metrics, settings: Settings) -> str:
     )
 
 
-def _accuracy(metrics: Metrics, privacy: Privacy) -> str:
+def _accuracy(metrics: Metrics, privacy: Privacy, settings: Settings) -> str:
     rows = [("student, on held-out public test inputs", quality_words.accuracy_text(metrics))]
     scores = metrics.scores.student
     for name, one in ((scores and scores.by_label) or {}).items():
@@ -65,9 +70,26 @@ def _accuracy(metrics: Metrics, privacy: Privacy) -> str:
         rows.append(("student, on patients whom hospitals kept back", held_out))
     rows.append(("released labels", quality_words.labels_text(metrics)))
     lines = "".join(f"| {name} | {text} |\n" for name, text in rows)
-    sets = _sets(metrics)
     return (
-        f"## Accuracy\n\n| model | accuracy |\n| --- | --- |\n{lines}\n{_by_class(metrics)}{sets}"
+        f"## Accuracy\n\n| model | accuracy |\n| --- | --- |\n{lines}\n"
+        f"{_meaning(metrics, settings)}{_by_class(metrics)}{_sets(metrics)}"
+    )
+
+
+def _meaning(metrics: Metrics, settings: Settings) -> str:
+    """Say what a released label of a table means: teachers share their votes out."""
+    is_table = bool(settings.target or (metrics.data and metrics.data.columns))
+    if not is_table or settings.class_balance == "natural":
+        return ""
+    named = (
+        "ranked above the median of the public pool"
+        if len(metrics.per_class) == 2
+        else "among the rows of the public pool that rank highest for this class"
+    )
+    return (
+        f"A label in `labels.csv` is no diagnosis. It means: {named}, by most teachers and noise. "
+        "Each teacher names all classes for equal shares of the public pool"
+        f"{'' if settings.class_balance == 'equal' else _LARGE_TEACHERS}.\n\n"
     )
 
 

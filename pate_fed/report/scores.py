@@ -9,7 +9,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.record.metrics import ClassScores, HospitalScores, Quality, StudentScores
+from pate_fed.record.metrics import (
+    ClassScores,
+    HospitalScores,
+    Quality,
+    StudentScores,
+    SubgroupScores,
+)
 
 _CONFIDENCE: Final = 0.95
 _BINS: Final = 10
@@ -63,13 +69,33 @@ def scores_of(
             for place, name in enumerate(class_names)
         },
         by_hospital={
-            name: _hits(
-                right[owners == name], labels[owners == name], questions=len(labels_named) or 1
+            name: _of_subgroup(
+                chances[owners == name],
+                labels[owners == name],
+                class_names,
+                labels_named=labels_named,
             )
             for name in sorted(set(owners))
         },
         covered=None if covered is None else _share(covered),
         set_size=None if in_set is None else float(in_set.sum(axis=1).mean()),
+    )
+
+
+def _of_subgroup(
+    chances: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    class_names: Sequence[str],
+    *,
+    labels_named: Sequence[str],
+) -> SubgroupScores:
+    right = chances.argmax(axis=1) == labels
+    by_label = _quality_by_label(chances, labels, labels_named)
+    return SubgroupScores(
+        **dict(_hits(right, labels, questions=len(labels_named) or 1)),
+        recall={name: _share(right[labels == at]) for at, name in enumerate(class_names)},
+        auc=mean_quality(list(by_label.values())).auc if by_label else _area(chances, labels),
+        calibration_error=_calibration_error(chances.max(axis=1), right),
     )
 
 

@@ -52,8 +52,8 @@ _THRESHOLD: Row = {
 }
 
 
-_ONLY_SEVERAL = ("labels", "label_cap")
-"""Keys of the caps that inputs with one label lack."""
+_ONLY_SEVERAL = ("labels", "label_cap", "patient_votes")
+"""Keys of the caps that runs of teachers with one label for an input lack."""
 
 
 def _terms(base: Row = _THRESHOLD, **changed: Any) -> Row:
@@ -96,6 +96,10 @@ RUN_TERMS: dict[str, Row] = {
     "tallies": _terms(mechanism="tallies", **_ALWAYS_ANSWERS, **_AT_PARTIES),
     "three labels": _terms(**_LABELS),
     "three labels, a cap on yes": _terms(**_LABELS, label_cap=1),
+    "records that vote": _terms(patient_votes=3),
+    "records that vote, always answered": _terms(
+        mechanism="gnmax", patient_votes=10, **_ALWAYS_ANSWERS
+    ),
     "with a purpose": _terms(purpose="Früherkennung der Sepsis, Los 3,\u00a0<b>"),
 }
 
@@ -211,6 +215,17 @@ def _spoiled_run_terms() -> dict[str, Any]:
         "a cap on yes without labels": _terms(label_cap=1),
         "a cap on yes that lowers no price": _terms(**_LABELS, label_cap=2),
         "a cap on yes of nothing": _terms(**_LABELS, label_cap=0),
+        "votes of a patient are null": _terms(patient_votes=None),
+        "votes of a patient are none": _terms(patient_votes=0),
+        "votes of a patient above the asks": _terms(patient_votes=11),
+        "votes of a patient for a hospital": _terms(patient_votes=3, unit="party"),
+        "votes of a patient for two labels": _terms(
+            classes=2, max_asks=12, batch_size=6, labels=2, patient_votes=3
+        ),
+        "votes of a patient, a check of its own": _terms(
+            mechanism="confident", sigma1=3.1, patient_votes=3
+        ),
+        "votes of a patient, noise at the parties": _terms(patient_votes=3, **_AT_PARTIES),
         "batches of no query": _terms(batch_size=0),
         "the size of a batch is null": _terms(batch_size=None),
         "budgets of two parties": _terms(budgets=[1.0, 1.0]),

@@ -65,7 +65,7 @@ _REQUIRED = {
 }  # fmt: skip
 _OF_RULE = {"mechanism": str, "noise_place": str}
 _OF_CAPS = {"max_asks": int, "max_answers": int, "batch_size": int}
-_OF_LABELS = {"labels": int, "label_cap": int}
+_OF_LABELS = {"labels": int, "label_cap": int, "patient_votes": int}
 _MAY_BE_NULL = {
     "sigma1": float, "sigma2": float, "dropouts": int, "colluders": int, "confidence": float,
     "test_delta": float, "vote_threshold": float,
@@ -163,6 +163,11 @@ def _run_terms(value: Any) -> Record:
     caps = _map(terms["caps"], _OF_CAPS | several)
     _caps(caps, answers_always=rule["mechanism"] in _ALWAYS_ANSWERING)
     require("labels" not in caps or terms["classes"] == 2, "yes-no questions")
+    if "patient_votes" in caps:
+        require(1 <= caps["patient_votes"] <= caps["max_asks"], "votes of a patient")
+        require("labels" not in caps and terms["unit"] == "record", "patients who vote once")
+        require(rule["mechanism"] in ("gnmax", "threshold"), "a mechanism for records")
+        require(rule["noise_place"] == "coordinator", "no noise at the parties")
     parties = len(terms["weights"])
     budgets = terms["budgets"]
     require(len(budgets) == parties and all(_positive(one) for one in budgets), "budgets")

@@ -647,6 +647,22 @@ def test_columns_that_look_like_numbers_are_pointed_at(pate_fed: Command, tmp_pa
     assert any("'lab'" in warning and "decimal commas" in warning for warning in warnings)
 
 
+def test_a_column_of_numbers_but_for_a_few_is_counted(pate_fed: Command, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "table.csv")
+    rows = table.read_text().splitlines()
+    rows[0] += ",lab"
+    rows[1:] = [f"{row},{'low' if number < 7 else number}" for number, row in enumerate(rows[1:])]
+    table.write_text("\n".join(rows) + "\n")
+    run = tmp_path / "run"
+    assert pate_fed(*small_run(table, run)).code == 0
+    [told] = [
+        [int(number) for number in re.findall(r"\d+", warning)]
+        for warning in json.loads((run / "metrics.json").read_text())["warnings"]
+        if "'lab'" in warning and "numbers" in warning
+    ]
+    assert told == [len(rows) - 8, len(rows) - 1, 7]
+
+
 def test_the_command_line_is_there_before_anything_that_is_slow_to_load() -> None:
     """`--help` within half a second: no database, no numerics, no ciphers, no models of files."""
     slow = (

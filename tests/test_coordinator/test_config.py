@@ -98,6 +98,10 @@ OPTIONS: Final = [
     ),
     pytest.param(("--batch-size", 3, "--select", "cluster-votes"), id="batches"),
     pytest.param(("--teacher", "forest", "--student", "forest", "--coverage", 0.5), id="models"),
+    pytest.param(
+        ("--teacher", "neighbors", "--votes-per-patient", 2, "--mechanism", "gnmax"),
+        id="records that vote",
+    ),
     pytest.param(("--class-balance", "natural", "--prevalence", "0.25,0.75"), id="classes"),
     pytest.param(("--ignore", "age", "--partition", "iid"), id="columns"),
     pytest.param(("--positive", "YES", "--delta", "1e-6"), id="positive"),
@@ -159,7 +163,8 @@ def test_every_setting_of_a_run_has_its_option_and_a_case_above() -> None:
         if str(word).startswith("--")
     }
     free = {"device", "separator", "decimal"}  # a device needs hardware; see above
-    assert known - free <= {"form" if one == "sum" else one for one in typed}
+    spelled = {"sum": "form", "votes_per_patient": "patient_votes"}
+    assert known - free <= {spelled.get(one, one) for one in typed}
 
 
 @pytest.mark.slow

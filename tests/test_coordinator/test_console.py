@@ -530,6 +530,22 @@ class TestUploads:
         assert (queued.status_code, queued.headers["location"]) == (303, "/runs/first")
         assert [one.name for one in fresh.queue.all()] == ["first"]
 
+    def test_a_page_that_stays_open_shows_the_cost_and_then_goes_to_the_run(
+        self, fresh: Coordinator
+    ) -> None:
+        add_hospitals(fresh, "North", "South", "West")
+        table = ("age,weight\n" + "\n".join(f"{row},{row % 7}" for row in range(40))).encode()
+        client = browser(fresh, Role.OPERATOR)
+        wanted = {"ask": "4", "sigma2": "9", "vote_threshold": "15", "epsilon": "50"}
+        client.headers["HX-Request"] = "true"
+        shown = self.sent(client, table, **wanted).text
+        assert "<html" not in shown
+        found = re.search(r'name="seen" value="([0-9a-f]{64})"', shown)
+        assert found is not None
+        queued = self.sent(client, table, path="/new-run", seen=found[1], **wanted)
+        assert (queued.status_code, queued.headers["hx-redirect"]) == (204, "/runs/first")
+        assert [one.name for one in fresh.queue.all()] == ["first"]
+
     def test_a_form_that_is_too_large_or_malformed_is_refused(self, fresh: Coordinator) -> None:
         client = browser(fresh, Role.OPERATOR)
         token = form_token(client, "/")

@@ -501,7 +501,8 @@ def test_every_setting_is_the_same_in_the_series_or_of_each(chain: Chain) -> Non
         run="first",
         **{"queries": 3, "select": "a", "batch_size": 1, "mechanism": "gnmax"},
         **{"vote_threshold": 1.0, "sigma1": 2.0, "sigma2": 3.0, "confidence": 0.4},
-        **{"test_delta": 0.5, "max_answers": 6, "epsilon": 7.0, "party_epsilons": (8.0,)},
+        **{"test_delta": 0.5, "max_answers": 6, "patient_votes": 2, "epsilon": 7.0},
+        **{"party_epsilons": (8.0,)},
     )
     settings = run_settings(data=DataSource("digits"), suite=DEFAULT_SUITE)
     then, now = settings.as_record(), rounds_of._as_run(settings, given).as_record()

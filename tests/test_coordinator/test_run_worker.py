@@ -38,6 +38,7 @@ from coordinator.runs.queue import PAUSE, Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest
 from coordinator.runs.stages import BatchStage
 from coordinator.runs.transcripts import check_transcript
+from coordinator.runs.transport import Silence
 from coordinator.runs.worker import MOST_FRUITLESS, MOST_LOST, OFFER_AGAIN_S
 from party.decision.guard import Consent
 from party.storage.query_journal import SketchedQueries
@@ -290,6 +291,18 @@ def test_a_hospital_whose_first_word_cannot_be_read_is_named(
     assert f"{NAMES[1]}: " in run.reason
     assert said in run.reason
     assert "node" not in run.reason
+
+
+@pytest.mark.parametrize(("code", "is_named"), [("PF-242", True), ("words", False)])
+def test_a_node_that_is_there_and_cannot_answer_is_named_with_its_code(
+    federation: Worked, monkeypatch: pytest.MonkeyPatch, code: str, is_named: bool
+) -> None:
+    federation.coordinator.enrollment.settle(Door())
+    federation.ask(patience_s=0.0)
+    monkeypatch.setattr(federation.hospitals[1], "receive", lambda packet: Silence(code))
+    run = federation.work()
+    assert NAMES[1] in run.reason
+    assert (code in run.reason) is is_named
 
 
 def test_a_silent_hospital_is_waited_for(federation: Worked) -> None:

@@ -167,6 +167,16 @@ class TestRun:
             return
         assert refused_setup(federation).cause == Reason.TERMS
 
+    @pytest.mark.parametrize("simulated", [True, False], ids=["simulated", "deployed"])
+    def test_records_vote_in_simulations_only(self, simulated: bool) -> None:
+        federation = Federation(
+            terms={"patient_votes": 2}, policy={"simulated": simulated}, simulated=simulated
+        )
+        if simulated:
+            federation.run.set_up()
+            return
+        assert refused_setup(federation).cause == Reason.TERMS
+
     @sampled()
     @pytest.mark.parametrize(("terms", "policy", "reason"), RUN_REFUSALS)
     def test_party_refuses_a_run_outside_its_policy(

@@ -32,6 +32,10 @@ def site(tmp_path: Path) -> Site:
     return make_site(tmp_path / "site")
 
 
+def test_a_site_in_a_log_shows_its_folder_and_no_key(site: Site) -> None:
+    assert repr(site) == f"Site({site.folder.name}, {len(site.settings.memberships)} membership(s))"
+
+
 def rewrite(site: Site, *keys: str, value: object) -> None:
     path = site.path(SETTINGS_FILE)
     table = tomllib.loads(path.read_text("utf-8"))

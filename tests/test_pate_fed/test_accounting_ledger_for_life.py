@@ -202,6 +202,12 @@ def test_what_gaussian_runs_lose_by_it_is_bounded(epsilon: float, most_lost: flo
     assert gdp_epsilon(math.sqrt(mu_squared / (1 - most_lost)), DELTA) > epsilon
 
 
+@pytest.mark.parametrize("epsilon", [1e5, 1e6, 1e12])
+def test_a_vast_budget_adds_up_at_an_order_that_converts(epsilon: float) -> None:
+    order = order_for_life(epsilon, 0.3)
+    assert 0 < epsilon_at_order(0.5, order, delta=0.3) < epsilon
+
+
 def test_the_order_follows_from_the_budget_alone() -> None:
     assert PrivacyLedger.for_life(5.0, DELTA).order == order_for_life(5.0, DELTA)
     kept = PrivacyLedger.for_life(5.0, DELTA, additive_delta=9e-6)

@@ -263,6 +263,11 @@ class TestRebuilding:
         assert theirs.sum() == pytest.approx(250)
         assert normalized_error(theirs, TOPS) < 0.08
 
+    def test_the_papers_search_stops_where_a_count_would_be_negative(self) -> None:
+        found = descend(Answers(np.array([1000, 0, 0]), 0), Noise(60.0), teachers=250)
+        assert (found.argmax(), found.sum()) == (0, pytest.approx(250))
+        assert (found >= 0).all()
+
     @pytest.mark.slow
     @pytest.mark.parametrize(
         ("name", "sigma", "bar"),

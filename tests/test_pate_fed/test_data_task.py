@@ -49,6 +49,14 @@ def small_task() -> LearningTask:
     )
 
 
+def test_a_task_in_a_log_shows_its_name_and_sizes_and_no_row() -> None:
+    task = small_task()
+    said = repr(task)
+    assert (task.name in said, "queries=3" in said) == (True, True)
+    assert "57.5" not in said
+    assert "female" not in said
+
+
 def change(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
     def changed(content: bytes) -> bytes:
         assert content.count(old) == 1

@@ -20,6 +20,7 @@ from pate_fed.errors import BudgetExhaustedError, InvalidSettingError
 from pate_fed.mechanisms import SPECS
 from pate_fed.planning import DEFAULTS, RunSettings, resolve, resolve_for, terms_of
 from pate_fed.planning.budgets import budget_share
+from pate_fed.planning.planning_notes import unit_notes
 from pate_fed.prices import charged_price
 from pate_fed.rule import Caps
 from pate_fed.terms import RunTerms
@@ -46,6 +47,7 @@ OPEN = {
     "coverage",
     "patients",
     "evaluation_epsilon",
+    "patient_votes",
 }
 
 
@@ -210,6 +212,17 @@ class TestDefaults:
         if mechanism == "gnmax":  # a threshold is a share of all votes
             assert with_it.rule == four.rule
 
+    def test_a_hospital_of_three_patients_changes_no_other_and_its_user_hears_so(self) -> None:
+        asked = settings(mechanism="gnmax", queries=20, epsilon=3.0)
+        large = [100, 40, 60]
+        three, four = (
+            resolved_of(asked, dataset(pool=60, hospitals=sizes)) for sizes in (large, [*large, 3])
+        )
+        assert three.party_teachers is not None
+        assert four.party_teachers == (*three.party_teachers, 1)
+        assert (four.unit, four.rule, four.caps) == (three.unit, three.rule, three.caps)
+        assert "nobody else's" in unit_notes(asked, four)[0]
+
     def test_hospitals_can_be_ignored(self) -> None:
         resolved = resolved_of(
             settings(partition="iid", parties=5), dataset(pool=20, hospitals=[100, 40, 60])
@@ -356,6 +369,12 @@ class TestRefusals:
     def test_lists_that_do_not_fit_three_hospitals(self, changed: dict[str, Any]) -> None:
         with pytest.raises(InvalidSettingError):
             resolved_of(settings(parties=3, sigma2=99.0, **changed), dataset())
+
+    def test_images_come_from_a_file_and_have_no_label_column(self) -> None:
+        images = DataSource("images", data_file=Path("images.npz"))
+        settings(images).check(FORMS)
+        with pytest.raises(InvalidSettingError, match="--label"):
+            settings(replace(images, label_column="x")).check(FORMS)
 
     @pytest.mark.parametrize("name", ["digits", "breast-cancer"])
     @pytest.mark.parametrize(

@@ -33,6 +33,24 @@ def test_the_card_holds_no_number_that_depends_on_private_data() -> None:
         assert private not in card
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_said"),
+    [
+        pytest.param({}, False, id="images"),
+        pytest.param({"label": "ill", "class_balance": "natural"}, False, id="as predicted"),
+        pytest.param({"label": "ill", "class_balance": "auto"}, True, id="shared out"),
+        pytest.param({"label": "ill"}, True, id="deployed"),
+    ],
+)
+def test_the_card_of_a_table_says_what_a_label_means(
+    settings: dict[str, Any], is_said: bool
+) -> None:
+    metrics = sample_metrics()
+    metrics["per_class"] = {name: {"answered": 1, "refused": 0} for name in ("yes", "no")}
+    card = card_of(metrics, sample_privacy(), {"mechanism": "gnmax", **settings})
+    assert ("`labels.csv`" in card) == ("median" in card) == is_said
+
+
 def test_the_card_of_a_student_without_protection_says_so_first() -> None:
     privacy = sample_privacy(NO_BOUND_METHOD)
     privacy["mechanism"].update(name="immutable", vote_threshold=None)

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 from sklearn.metrics import balanced_accuracy_score, precision_score, recall_score, roc_auc_score
 
-from pate_fed.record.metrics import ClassScores, HospitalScores
+from pate_fed.record.metrics import ClassScores
 from pate_fed.report.scores import quality_of, scores_of, wilson_interval
 
 
@@ -65,17 +65,27 @@ def test_chances_that_hold_are_calibrated_and_overconfident_ones_are_not() -> No
     assert sure.calibration_error > 0.2
 
 
-def test_accuracy_is_told_by_hospital() -> None:
-    chances = np.eye(2)[[0, 0, 1, 1]]
-    found = scores_of(chances, np.array([0, 1, 1, 1]), ["a", "b"], hospitals=["N", "N", "S", "S"])
-    assert found.by_hospital == {
-        "N": HospitalScores(
-            records=2, accuracy=0.5, accuracy_interval=wilson_interval(1, 2), majority=0.5
-        ),
-        "S": HospitalScores(
-            records=2, accuracy=1.0, accuracy_interval=wilson_interval(2, 2), majority=1.0
-        ),
-    }
+def test_scores_are_told_by_hospital() -> None:
+    chances = np.array([[0.9, 0.1], [0.6, 0.4], [0.7, 0.3], [0.2, 0.8], [0.1, 0.9]])
+    owners = ["N", "N", "N", "S", "S"]
+    found = scores_of(chances, np.array([0, 1, 0, 1, 1]), ["a", "b"], hospitals=owners)
+    north, south = found.by_hospital["N"], found.by_hospital["S"]
+    assert (north.records, north.accuracy, north.majority) == (3, 2 / 3, 2 / 3)
+    assert (south.records, south.accuracy, south.majority) == (2, 1.0, 1.0)
+    assert tuple(north.accuracy_interval) == wilson_interval(2, 3)
+    assert (north.recall, south.recall) == ({"a": 1.0, "b": 0.0}, {"a": None, "b": 1.0})
+    assert (north.auc, south.auc) == (1.0, None)
+    errors = [north.calibration_error, south.calibration_error]
+    assert errors == pytest.approx([(0.1 + 0.6 + 0.3) / 3, 0.15])
+
+
+def test_a_hospital_of_all_records_has_the_scores_of_all() -> None:
+    rng = np.random.default_rng(5)
+    chances = rng.dirichlet(np.ones(3), size=200)
+    found = scores_of(chances, rng.integers(0, 3, 200), ["a", "b", "c"], hospitals=200 * ["only"])
+    one = found.by_hospital["only"]
+    assert (one.auc, one.calibration_error) == (found.auc, found.calibration_error)
+    assert one.recall == {name: row.recall for name, row in found.per_class.items()}
 
 
 def test_without_two_classes_there_is_no_curve() -> None:

@@ -14,7 +14,6 @@ from pate_fed.data import Dataset, DataSource, load_dataset
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.students import LabelFacts, Lesson, TrainedStudent, load_student, train_student
 from pate_fed.students.onnx_export import export_onnx
-from tests.support.markers import more
 from tests.test_pate_fed.test_student_files import saved, write_rows
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -65,8 +64,7 @@ def raw_of(rows: Path) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
     [
         *("logistic", "supervised", "kernel-ridge"),
         pytest.param("network", marks=pytest.mark.slow),
-        more("forest"),
-        more("boosting"),
+        *("forest", "boosting"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:column .sex.")

@@ -439,3 +439,18 @@ def test_prevalence_of_another_number_of_classes_is_refused() -> None:
     facts = LabelFacts(shared_out=True, prevalence=(0.2, 0.3, 0.5))
     with pytest.raises(InvalidParameterError, match="--prevalence"):
         facts.decided_shares(2)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"classes": 1}, {"classes": "3"}, {"offsets": [0.0]}, {"offsets": [0.0, "a", 0.0]}],
+    ids=str,
+)
+def test_a_description_that_does_not_fit_its_model_is_refused(
+    tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    trained("logistic", "table").save(tmp_path)
+    file = tmp_path / "student.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changed}))
+    with pytest.raises(RunDirectoryError):
+        read_student(tmp_path)

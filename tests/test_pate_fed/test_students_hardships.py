@@ -127,3 +127,15 @@ def test_a_refused_query_is_learned_from_as_an_input_without_a_label(
         lesson = Lesson(seen(pool[:60]), answered, TRUE[answered], CLASSES)
         found.append(taught(name, kind, lesson).chances(TEST))
     assert not np.allclose(*found, atol=1e-6)
+
+
+def test_self_training_renews_what_it_believes_while_it_learns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def after(refresh: int) -> np.ndarray:
+        shortened(monkeypatch, steps=6, width=4)
+        monkeypatch.setattr("pate_fed.students.self_training._REFRESH", refresh)
+        lesson = Lesson(POOL, np.arange(30), TRUE[:30], CLASSES)
+        return taught("self-training", "image", lesson).chances(TEST)
+
+    assert not np.allclose(after(2), after(6))  # at its last step, and never

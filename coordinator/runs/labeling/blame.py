@@ -59,9 +59,9 @@ def traced_row_words(words: int, context: RunContext) -> int:
     row sums than fit the coordinator's memory are not kept.
     """
     form, terms, parties = context.job.form, context.terms, len(context.round.seats)
-    kept = parties * words // terms.classes * form.ring.bits // 8
+    kept = parties * words // terms.columns * form.ring.bits // 8
     is_fit = kept <= _MOST_TRACED_BYTES and form.hides_vectors
-    return terms.classes if is_fit and not terms.rule.at_parties else 0
+    return terms.columns if is_fit and not terms.rule.at_parties else 0
 
 
 def who_spoiled(row: int, context: RunContext, messenger: Messenger) -> Spoilers:

@@ -6,6 +6,7 @@ In a simulation the cost on the actual votes is added up here, where those votes
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from coordinator.runs.labeling.job import MakeMeter, Meter
 from pate_fed.accounting import Outcomes
 from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.charges import mechanism_of, noise_of
+from pate_fed.class_shares import share_offsets
 from pate_fed.errors import InvalidParameterError
 from pate_fed.mechanisms import CoordinatorNoise, GaussianMax, HearsStudent, Mechanism, RandomBytes
 from pate_fed.opened_sums import open_noisy_sum, open_sum
@@ -27,15 +29,22 @@ class Decider:
     """The rule of a run, applied to opened sums, if its mechanism and noise can be."""
 
     def __init__(
-        self, terms: RunTerms, *, noise_bytes: RandomBytes, meter: MakeMeter | None
+        self,
+        terms: RunTerms,
+        *,
+        noise_bytes: RandomBytes,
+        meter: MakeMeter | None,
+        shares_out: bool = False,
     ) -> None:
         self._terms = terms
+        self._shares_out = shares_out and terms.do_records_vote and not terms.spec.may_refuse
         self._noise_bytes = noise_bytes
         self.mechanism = mechanism_of(terms)
         if terms.rule.at_parties:
             noise_of(terms).require_room(terms.total_votes)
         self._meter: Meter | None = None
-        if meter is not None and not terms.rule.at_parties:
+        # The papers' number is of teachers that vote on every query.
+        if meter is not None and not terms.rule.at_parties and not terms.do_records_vote:
             self._meter = meter(self.mechanism, terms)
 
     @property
@@ -75,7 +84,7 @@ class Decider:
             RowSumError: a row is impossible for these parties' votes.
         """
         votes = sum(self._terms.quotas[place] for place in places)
-        shape = {"queries": queries, "classes": self._terms.classes}
+        shape = {"queries": queries, "classes": self._terms.columns}
         if self._terms.rule.at_parties:
             noise, senders = noise_of(self._terms), len(places)
             return open_noisy_sum(
@@ -86,9 +95,10 @@ class Decider:
                 row_sum_bound=noise.row_sum_bound(**shape, senders=senders),
             )
         try:
-            return open_sum(words, **shape, total_votes=votes)
+            opened = open_sum(words, **shape, total_votes=votes)
         finally:
             words.fill(0)
+        return opened.of_classes(self._terms.classes)
 
     def decide(
         self, opened: SummedHistogram | NoisyHistogram, *, rule: Mechanism, left: Outcomes
@@ -101,6 +111,11 @@ class Decider:
             assert isinstance(rule, GaussianMax)
             return rule.label(opened, max_answers=left.answers)
         try:
+            if self._shares_out and isinstance(rule, GaussianMax):
+                noisy = rule.add_noise(
+                    opened, noise=CoordinatorNoise(), random_bytes=self._noise_bytes
+                )
+                return rule.decide(_shared_out(noisy), max_answers=left.answers)
             release = rule.release(
                 opened,
                 noise=CoordinatorNoise(),
@@ -112,6 +127,18 @@ class Decider:
         finally:
             opened.erase()
         return release
+
+
+def _shared_out(noisy: NoisyHistogram) -> NoisyHistogram:
+    """Weigh the noisy counts of a batch, so that each class wins about equally often.
+
+    Records vote for their own class, so a rare one would hardly ever win. Each count is taken as a
+    share of its class's mean, and then shifted. The price of records that vote covers a reader of
+    noisy counts, so all that follows from them is free.
+    """
+    least = noisy.sigma / math.sqrt(len(noisy.counts))  # the noise of a mean
+    scaled = noisy.counts / np.maximum(noisy.counts.mean(axis=0), least)
+    return NoisyHistogram(scaled + share_offsets(scaled), noisy.sigma)
 
 
 def digest_of_predictions(predictions: NDArray[np.float64] | None) -> bytes:

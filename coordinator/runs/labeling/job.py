@@ -57,6 +57,8 @@ class LabelingJob:
             is valid.
         meter: Makes what adds up the cost on the actual votes, in a simulation. A deployment has no
             use for the private number, nor for copies of the votes that it needs.
+        shares_out: Whether labels of records that vote are shared out over the classes, as teachers
+            share out their votes.
     """
 
     transport: Transport
@@ -78,6 +80,7 @@ class LabelingJob:
     suite: str = DEFAULT_SUITE
     patience_s: float = 0.0
     meter: MakeMeter | None = None
+    shares_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)

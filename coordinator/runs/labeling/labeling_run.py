@@ -113,7 +113,9 @@ class LabelingRun:
     ) -> tuple[RunTerms, RunStore, Roster]:
         seated = in_seat_order(job.members)
         terms = job.terms(seated)
-        self._decider = Decider(terms, noise_bytes=job.noise_bytes, meter=meter)
+        self._decider = Decider(
+            terms, noise_bytes=job.noise_bytes, meter=meter, shares_out=job.shares_out
+        )
         store = job.store(RunLedger.of(terms))
         return terms, store, Roster(seated, store.statements.frames())
 
