@@ -635,32 +635,32 @@ def test_a_budget_that_affords_no_query_says_so(
     assert told in ended.err
 
 
+def warnings_of(pate_fed: Command, folder: Path, *, lab: Callable[[int], str]) -> list[str]:
+    """Return the warnings of a run on the small table with one column more."""
+    table = write_table(folder / "table.csv")
+    head, *rows = table.read_text().splitlines()
+    more = [f"{row},{lab(number)}" for number, row in enumerate(rows)]
+    table.write_text("\n".join([f"{head},lab", *more]) + "\n")
+    assert pate_fed(*small_run(table, folder / "run")).code == 0
+    return list(json.loads((folder / "run" / "metrics.json").read_text())["warnings"])
+
+
 def test_columns_that_look_like_numbers_are_pointed_at(pate_fed: Command, tmp_path: Path) -> None:
-    table = write_table(tmp_path / "table.csv")
-    rows = table.read_text().splitlines()
-    rows[0] += ",lab"
-    rows[1:] = [f'{row},"{number},5"' for number, row in enumerate(rows[1:])]
-    table.write_text("\n".join(rows) + "\n")
-    run = tmp_path / "run"
-    assert pate_fed(*small_run(table, run)).code == 0
-    warnings = json.loads((run / "metrics.json").read_text())["warnings"]
+    warnings = warnings_of(pate_fed, tmp_path, lab=lambda number: f'"{number},5"')
     assert any("'lab'" in warning and "decimal commas" in warning for warning in warnings)
 
 
 def test_a_column_of_numbers_but_for_a_few_is_counted(pate_fed: Command, tmp_path: Path) -> None:
-    table = write_table(tmp_path / "table.csv")
-    rows = table.read_text().splitlines()
-    rows[0] += ",lab"
-    rows[1:] = [f"{row},{'low' if number < 7 else number}" for number, row in enumerate(rows[1:])]
-    table.write_text("\n".join(rows) + "\n")
-    run = tmp_path / "run"
-    assert pate_fed(*small_run(table, run)).code == 0
+    def lab(number: int) -> str:
+        return "low" if number < 7 else str(number)
+
     [told] = [
         [int(number) for number in re.findall(r"\d+", warning)]
-        for warning in json.loads((run / "metrics.json").read_text())["warnings"]
+        for warning in warnings_of(pate_fed, tmp_path, lab=lab)
         if "'lab'" in warning and "numbers" in warning
     ]
-    assert told == [len(rows) - 8, len(rows) - 1, 7]
+    count = len((tmp_path / "table.csv").read_text().splitlines()) - 1
+    assert told == [count - 7, count, 7]
 
 
 def test_the_command_line_is_there_before_anything_that_is_slow_to_load() -> None:
