@@ -211,7 +211,7 @@ def test_sets_of_classes_are_stated_with_how_often_they_hold_the_true_class(
     make_run: Callable[..., FinishedRun],
 ) -> None:
     metrics = sample_metrics()
-    assert "Sets of classes" not in _Page(render_report(make_run(metrics=metrics))).words()
+    assert not re.search(r"\d+ held-out", _Page(render_report(make_run(metrics=metrics))).words())
     metrics["student"]["sets"] = {
         "coverage": 0.9,
         "labels": 24,
@@ -224,10 +224,10 @@ def test_sets_of_classes_are_stated_with_how_often_they_hold_the_true_class(
     for place, row in enumerate(scores["per_class"].values()):
         row["covered"] = None if place == 0 else 0.5 + 0.04 * place
     said = _Page(render_report(make_run(metrics=metrics))).words()
-    assert "in its set with probability 90 % or more, calibrated on 24 held-out labels" in said
-    assert "86.4 % have their true class in their set, of 1.52 classes on average" in said
-    assert "would lie from 78.8 to 98.2 % in 19 of 20 cases" in said
-    assert "rare class can be missing from its sets more often (last column of the table" in said
+    assert re.search(r"\b90 % [^.;]*\b24 held-out", said)
+    assert re.search(r"86\.4 % [^.]*[^.]*\b1\.52 classes", said)
+    assert "78.8 to 98.2 %" in said
+    assert "(last column" in said
     assert " no case " in said
     assert " 86.0 % (7" in said  # of class 9
 
