@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from protocols.errors import InvalidVectorError
 from protocols.verified.prime_field import Elements, PrimeField
 
-MOST_VOTES = 1000
+MOST_ROW_VOTES = 1000
 _MOST_OF_ONE_DIGIT = 31
 _FEWEST_ROWS, _MOST_ROWS = 16, 256
 
@@ -60,8 +60,8 @@ class VoteLayout:
     @classmethod
     def of(cls, *, queries: int, columns: int, votes: int) -> VoteLayout:
         """Choose digits and grid for a batch: the smallest proof of a party, nearly."""
-        if not 1 <= votes <= MOST_VOTES:
-            raise InvalidVectorError(f"votes of a row must be 1 to {MOST_VOTES}")
+        if not 1 <= votes <= MOST_ROW_VOTES:
+            raise InvalidVectorError(f"votes of a row must be 1 to {MOST_ROW_VOTES}")
         digits = 1 if votes <= _MOST_OF_ONE_DIGIT else 2
         base = votes + 1 if digits == 1 else math.isqrt(votes) + 1
         entries = queries * columns * digits

@@ -14,6 +14,7 @@ from tests.support import (
     make_run_vectors,
     make_share_vectors,
     make_terms_vectors,
+    make_verified_vectors,
 )
 from tests.support.make_protocol_vectors import write_vectors
 
@@ -23,6 +24,7 @@ VECTORS: Mapping[str, Callable[[], dict[str, Any]]] = {
     **make_terms_vectors.VECTORS,
     **make_share_vectors.VECTORS,
     **make_run_vectors.VECTORS,
+    **make_verified_vectors.VECTORS,
 }
 """What writes each file, by its name without `.json`."""
 

@@ -415,6 +415,18 @@ class TestSoundness:
         assert passed <= layout.base * (layout.height + 1)
         assert passed / len(places) <= 2**-layout.online_bits
 
+    @pytest.mark.slow
+    def test_a_whole_forged_report_passes_as_seldom_as_is_said(self) -> None:
+        """Weights that cancel give a true quotient; otherwise the point must hit a root."""
+        layout = VoteLayout(2, 2, 1, 1, 2, height=2, repetitions=1, field=PrimeField(5))
+        digits = words(5, 31 - 4, 0, 1)  # both wrong ones in one row of the grid
+        trials = 10_000
+        coins = (place.to_bytes(32, "big") for place in range(trials))
+        passed = sum(accepted(layout, *proved(layout, digits), coin=coin) for coin in coins)
+        least, most = 1 / 31, 1 / 31 + 2**-layout.online_bits
+        error = (most * (1 - most) / trials) ** 0.5
+        assert least - 4 * error < passed / trials < most + 4 * error
+
     @pytest.mark.parametrize(("bits", "repetitions"), [(5, 1), (7, 1), (5, 2)])
     def test_with_few_repetitions_a_liar_finds_weights_that_cancel(
         self, bits: int, repetitions: int
@@ -456,6 +468,14 @@ class TestWhatIsSeen:
             )
             assert len(seen) == 961
             assert set(seen.values()) == {1}
+
+    @pytest.mark.exhaustive
+    def test_so_it_is_at_every_point_outside_the_prime_field(self) -> None:
+        masks = [np.array([[a], [b]], np.uint64) for a, b in product(range(31), repeat=2)]
+        for place in product(range(31), range(1, 31)):
+            at = np.array([[place[0]], [place[1]]], dtype=np.uint64)
+            for digits in (words(1, 0), words(0, 1)):
+                assert len({_at_point(pair, digits, at) for pair in masks}) == 961
 
     def test_one_mask_would_tell_two_votes_apart(self) -> None:
         at = np.array([[3], [7]], dtype=np.uint64)
