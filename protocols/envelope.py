@@ -34,6 +34,12 @@ _PublicKey = X25519PublicKey | MLKEM768X25519PublicKey
 _MLKEM_KEY_BYTES = 1184
 _DOMAIN = b"pate-fed/1/envelope\0"
 
+PAIR_ROOT = b"pair root"
+"""Purpose of an envelope with a half of a pair's root; its run binds it."""
+
+VOTES = b"votes"
+"""Purpose of an envelope with a part of a report of votes; the report's digest binds it."""
+
 
 class SealingKey:
     """A party's key for one run's envelopes. Secret, in memory only, gone with the run."""
@@ -54,11 +60,19 @@ class SealingKey:
         """Raw public key, as long as `sealing_key_bytes` says."""
         return self._public_bytes
 
-    def open(self, sealed: bytes, *, run_id: bytes, sender: bytes, receiver: bytes) -> bytes:
+    def open(
+        self,
+        sealed: bytes,
+        *,
+        run_id: bytes,
+        sender: bytes,
+        receiver: bytes,
+        purpose: bytes = PAIR_ROOT,
+    ) -> bytes:
         """Open an envelope of `seal`; `BrokenEnvelopeError` where it is of others, or changed."""
         try:
             return self._suite.hpke.decrypt(
-                sealed, self._private_key, _info(run_id, sender, receiver)
+                sealed, self._private_key, _info(run_id, sender, receiver, purpose)
             )
         except (InvalidTag, ValueError) as error:
             raise BrokenEnvelopeError(
@@ -77,11 +91,12 @@ def seal(
     run_id: bytes,
     sender: bytes,
     receiver: bytes,
+    purpose: bytes = PAIR_ROOT,
 ) -> bytes:
     """Seal bytes to a receiver's raw sealing key; return encapsulated key and ciphertext.
 
-    The run's id, and the fingerprints of the party that seals and of the one that may open are
-    bound in.
+    The purpose, the run's id (of `VOTES` the report's digest), and the fingerprints of the party
+    that seals and of the one that may open are bound in.
 
     Raises:
         SuiteError: no such suite, or a key of another one.
@@ -91,7 +106,7 @@ def seal(
     chosen = suite_named(suite)
     try:
         key = chosen.read_public(receiver_key)
-        return chosen.hpke.encrypt(plaintext, key, _info(run_id, sender, receiver))
+        return chosen.hpke.encrypt(plaintext, key, _info(run_id, sender, receiver, purpose))
     except ValueError as error:
         raise MalformedMessageError(
             "a sealing key must be a usable key of the run's suite"
@@ -172,9 +187,9 @@ def suite_named(name: str) -> _Suite:
     return suite
 
 
-def _info(run_id: bytes, sender: bytes, receiver: bytes) -> bytes:
-    # All three have 32 bytes, so their places cannot be mixed up.
-    return _DOMAIN + b"pair root" + b"\0" + run_id + sender + receiver
+def _info(run_id: bytes, sender: bytes, receiver: bytes, purpose: bytes) -> bytes:
+    # The last three have 32 bytes, so their places cannot be mixed up.
+    return _DOMAIN + purpose + b"\0" + run_id + sender + receiver
 
 
 # Inside a batch -----------------------------------------------------------------------------------

@@ -60,6 +60,11 @@ SENT_WORDS: Final[Mapping[str, tuple[str, str]]] = {
         "Sums of masks over one row. They find the hospital whose row was wrong, and tell no vote.",
     ),
     "Refusal": ("Refusal", "A refusal with a public code. It is sent before any teacher votes."),
+    "VoteReport": (
+        "Votes in two sealed parts",
+        "The hospital's votes as two shares, each sealed to one organisation, with a proof that "
+        "they are votes. One share alone tells nothing.",
+    ),
     "HeadStatement": (
         "Fingerprint of the run's history",
         "The fingerprint of the run's history, and the journal's count, signed.",

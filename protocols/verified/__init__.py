@@ -8,5 +8,26 @@ from protocols.verified.vote_proof import (
     challenge,
     prove,
 )
+from protocols.verified.vote_report import (
+    Aggregator,
+    VoteBatch,
+    make_report,
+    open_coordinator_part,
+    open_tally_part,
+    read_header,
+)
 
-__all__ = ["EvaluationPoint", "ProvedVotes", "VoteLayout", "VoteShare", "challenge", "prove"]
+__all__ = [
+    "Aggregator",
+    "EvaluationPoint",
+    "ProvedVotes",
+    "VoteBatch",
+    "VoteLayout",
+    "VoteShare",
+    "challenge",
+    "make_report",
+    "open_coordinator_part",
+    "open_tally_part",
+    "prove",
+    "read_header",
+]

@@ -56,6 +56,8 @@ _PURPOSES = {
     "RunInquiry": "run inquiry",
     "RunReadiness": "run readiness",
     "VectorHead": "masked vector",
+    "ReportHeader": "report header",
+    "VoteReport": "",
 }
 
 
@@ -194,6 +196,10 @@ def _messages() -> dict[str, list[Any]]:
         ],
         "RunReadiness": [_bytes("inquiry"), me, "PF-300", 1_900_000_000, "nicht bis Mai: prüft"],
         "VectorHead": [_bytes("plan"), me, 64, hashlib.sha256(_bytes("y", 64)).digest()],
+        "ReportHeader": [
+            _bytes("plan"), me, _bytes("b1"), _bytes("b2"), _bytes("e1"), _bytes("e2"),
+        ],
+        "VoteReport": [_bytes("header", 275), _bytes("large", 5000), _bytes("small", 80)],
     }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from tests.test_party.test_service import Running, stack
 
 __all__ = ["pate_party", "stack"]
 
-INSIDE = {"Envelope", "Dealing", "AuditHead"}
+INSIDE = {"Envelope", "Dealing", "AuditHead", "ReportHeader"}
 """Messages that travel inside others."""
 
 COORDINATOR = SigningIdentity.generate().public.fingerprint

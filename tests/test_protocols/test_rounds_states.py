@@ -46,6 +46,7 @@ from protocols.messages import (
     Readiness,
     Ready,
     Refusal,
+    ReportHeader,
     Reveal,
     RunInquiry,
     RunOffer,
@@ -59,6 +60,7 @@ from protocols.messages import (
     VectorHead,
     Verdict,
     VerdictMacs,
+    VoteReport,
 )
 from protocols.rounds import (
     COORDINATOR_TRANSITIONS,
@@ -129,6 +131,8 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         ),
         RunReadiness: RunReadiness(fresh(), sender, "PF-300", 1, "not now"),
         VectorHead: VectorHead(fresh(), sender, 4 * WORDS, fresh()),
+        ReportHeader: ReportHeader(fresh(), sender, fresh(), fresh(), fresh(), fresh()),
+        VoteReport: VoteReport(b"header", b"large", b"small"),
     }
     return made[kind]
 
