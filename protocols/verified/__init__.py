@@ -16,6 +16,7 @@ from protocols.verified.vote_report import (
     open_tally_part,
     read_header,
 )
+from protocols.verified.vote_sum import make_coin, noisy_share, open_noisy_sum
 
 __all__ = [
     "Aggregator",
@@ -25,8 +26,11 @@ __all__ = [
     "VoteLayout",
     "VoteShare",
     "challenge",
+    "make_coin",
     "make_report",
+    "noisy_share",
     "open_coordinator_part",
+    "open_noisy_sum",
     "open_tally_part",
     "prove",
     "read_header",
