@@ -1,5 +1,6 @@
 """The verified form: two aggregators check every row of votes, and neither sees one."""
 
+from protocols.verified.verified_run import VerifiedSum, VerifyingEnd, run_verified_sum
 from protocols.verified.vote_layout import VoteLayout
 from protocols.verified.vote_proof import (
     EvaluationPoint,
@@ -22,6 +23,8 @@ __all__ = [
     "Aggregator",
     "EvaluationPoint",
     "ProvedVotes",
+    "VerifiedSum",
+    "VerifyingEnd",
     "VoteBatch",
     "VoteLayout",
     "VoteShare",
@@ -34,4 +37,5 @@ __all__ = [
     "open_tally_part",
     "prove",
     "read_header",
+    "run_verified_sum",
 ]
