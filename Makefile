@@ -63,6 +63,7 @@ docs: $(BIN)/mkdocs  ## build the documentation, with the reference of the Pytho
 
 bench: $(VENV)/.installed-dev  ## run every benchmark; one JSON object of bars each
 	$(BIN)/python -m benchmarks.secure_sum --format json
+	$(BIN)/python -m benchmarks.verified_votes --format json
 	$(BIN)/python -m benchmarks.accounting --format json
 	$(BIN)/python -m benchmarks.noise --format json
 	test -z "$$PATE_FED_TEST_DATA" || $(BIN)/python -m benchmarks.audit --data-dir "$$PATE_FED_TEST_DATA/data" --format json
