@@ -15,6 +15,7 @@ from protocols.verified.check_journal import (
 from protocols.verified.checking_coordinator import CheckingCoordinator
 from protocols.verified.checking_end import CheckingEnd
 from protocols.verified.checking_tally import CheckingTally
+from protocols.verified.side_audit import SideFindings, SideMaterial, audit_side
 from protocols.verified.verified_run import VerifiedSum, VerifyingEnd, run_verified_sum
 from protocols.verified.vote_layout import VoteLayout
 from protocols.verified.vote_proof import (
@@ -53,6 +54,8 @@ __all__ = [
     "ProvedVotes",
     "ReportTaken",
     "SecretsDrawn",
+    "SideFindings",
+    "SideMaterial",
     "SideSecrets",
     "VerifiedSum",
     "VerifyingEnd",
@@ -60,6 +63,7 @@ __all__ = [
     "VoteLayout",
     "VoteShare",
     "VoteSide",
+    "audit_side",
     "challenge",
     "check_step_from_record",
     "check_step_to_record",

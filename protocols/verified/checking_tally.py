@@ -6,19 +6,13 @@ derive: the list, half of the coin, and the coordinator's answers and share.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from protocols.errors import (
-    MalformedMessageError,
-    TooFewPartiesError,
     UnexpectedMessageError,
 )
 from protocols.fields import Message
-from protocols.identity import PublicIdentity
 from protocols.verified.checking_end import CheckingEnd
-from protocols.verified.vote_report import VoteBatch, read_header
-from protocols.verified.vote_side import commitment_to_nonce, read_answers
-from protocols.vote_messages import Acceptance, ListReceipt, ReportList, SumShare, VoteAnswers
+from protocols.verified.vote_side import commitment_to_nonce, read_answers, require_list
+from protocols.vote_messages import Acceptance, ReportList, SumShare, VoteAnswers
 from protocols.wire import Signed
 
 
@@ -47,11 +41,7 @@ class CheckingTally(CheckingEnd):
 
     def _note_list(self, signed: Signed, told: ReportList) -> bytes:
         require_list(self.batch, told, hospitals=self._hospitals, least=self._least)
-        side = self._side
-        receipt = ListReceipt(
-            self.batch.plan_digest, signed.digest, side.secrets.nonce, side.noise_commitment
-        )
-        return self._exchange(signed.frame, receipt)
+        return self._exchange(signed.frame, self._side.receipt_of(told))
 
     def _tell_answers(self, signed: Signed, theirs: VoteAnswers) -> bytes:
         told = self._history.said_by_other(ReportList)
@@ -65,24 +55,3 @@ class CheckingTally(CheckingEnd):
     @property
     def _other_nonce(self) -> bytes:
         return self._history.said_by_other(VoteAnswers).nonce
-
-
-def require_list(
-    batch: VoteBatch,
-    told: ReportList,
-    *,
-    hospitals: Mapping[bytes, PublicIdentity],
-    least: int,
-) -> None:
-    """Check a list as the tally does before it notes it.
-
-    Raises:
-        MalformedMessageError: hospitals do not ascend, or one has no envelope.
-        RemoteProtocolError: a header is not its hospital's, or of another plan; see `read_header`.
-        TooFewPartiesError: fewer reports than the plan wants.
-    """
-    senders = [read_header(batch, frame, identities=hospitals).sender for frame in told.headers]
-    if senders != sorted(set(senders)) or len(told.envelopes) != len(senders):
-        raise MalformedMessageError("a list must have each hospital once, ascending")
-    if len(senders) < least:
-        raise TooFewPartiesError(received=len(senders), threshold=least)

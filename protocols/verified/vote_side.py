@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from protocols import wire
 from protocols.envelope import SealingKey
-from protocols.errors import MalformedMessageError, ProtocolError
+from protocols.errors import MalformedMessageError, ProtocolError, TooFewPartiesError
 from protocols.fields import DIGEST_BYTES
+from protocols.identity import PublicIdentity
 from protocols.values import digest_of_values
 from protocols.verified.prime_field import Elements, PrimeField
 from protocols.verified.vote_layout import VoteLayout
@@ -27,10 +28,12 @@ from protocols.verified.vote_report import (
     VoteBatch,
     open_coordinator_part,
     open_tally_part,
+    read_header,
 )
 from protocols.verified.vote_sum import make_coin, noise_bytes, noisy_share
 from protocols.vote_messages import (
     Acceptance,
+    ListReceipt,
     ReportHeader,
     ReportList,
     SumShare,
@@ -116,6 +119,15 @@ class VoteSide:
             tuple(report.frame for report in reports),
             tuple(report.handed_on for report in reports),
             commitment_to_nonce(self.batch, self.secrets.nonce),
+            self.noise_commitment,
+        )
+
+    def receipt_of(self, told: ReportList) -> ListReceipt:
+        """Return the tally's answer to a list that it noted."""
+        return ListReceipt(
+            self.batch.plan_digest,
+            wire.digest_of(told),
+            self.secrets.nonce,
             self.noise_commitment,
         )
 
@@ -213,6 +225,27 @@ def report_taken(frame: bytes) -> ListedReport:
     report = wire.expect(wire.decode(frame), VoteReport)
     header = wire.expect(wire.decode(report.header), ReportHeader)
     return ListedReport(header, report.header, report.coordinator_envelope, report.tally_envelope)
+
+
+def require_list(
+    batch: VoteBatch,
+    told: ReportList,
+    *,
+    hospitals: Mapping[bytes, PublicIdentity],
+    least: int,
+) -> None:
+    """Check a list as the tally does before it notes it.
+
+    Raises:
+        MalformedMessageError: hospitals do not ascend, or one has no envelope.
+        RemoteProtocolError: a header is not its hospital's, or of another plan; see `read_header`.
+        TooFewPartiesError: fewer reports than the plan wants.
+    """
+    senders = [read_header(batch, frame, identities=hospitals).sender for frame in told.headers]
+    if senders != sorted(set(senders)) or len(told.envelopes) != len(senders):
+        raise MalformedMessageError("a list must have each hospital once, ascending")
+    if len(senders) < least:
+        raise TooFewPartiesError(received=len(senders), threshold=least)
 
 
 def reports_in(told: ReportList) -> tuple[ListedReport, ...]:
