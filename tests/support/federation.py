@@ -489,7 +489,7 @@ class Federation:
             coordinator=self.identity.public,
             known_peers=self.pins,
             guard=Guard(policy=policy, weights=self.weights[place], checked_peers=bodies),
-            tasks=tasks_of(PartyTask(self.pool, voting)),
+            tasks=tasks_of(PartyTask(self.pool, voting, patients=self._patients(place))),
             forms={name: make() for name, make in FORMS.items()},
             journal=RecordingJournal(database, steps),
             ledger=RecordingLedger(database, ledger, steps),
@@ -497,6 +497,12 @@ class Federation:
             clock=lambda: self.now,
             noise_bytes=noise,
         )
+
+    def _patients(self, place: int) -> tuple[str, ...] | None:
+        """Where records vote, the patients of a party: one for each of its votes."""
+        if "patient_votes" not in self.terms:
+            return None
+        return tuple(f"p{number}" for number in range(self.weights[place].teachers))
 
     @property
     def _at_parties(self) -> dict[str, Any]:
