@@ -48,12 +48,12 @@ class OwnVotes:
         patients use up are on disk when it returns; a `StorageError` says that they are not.
         """
         share = self._draw_noise(run.terms, len(batch))
-        count = self._count
         if run.terms.is_evaluation:
-            count = self._count_patients
+            votes = self._count_patients(run, batch)
         elif run.terms.do_records_vote:
-            count = self._count_records
-        votes = count(run, batch, weights)
+            votes = self._count_records(run, batch, weights)
+        else:
+            votes = self._count(run, batch, weights)
         return (votes if share is None else share.add_to(votes)).counts.ravel()
 
     def _draw_noise(self, terms: RunTerms, queries: int) -> NoiseShare | None:
@@ -91,9 +91,7 @@ class OwnVotes:
         counts[:, -1] += weights.votes - voters.votes  # places of patients who do not vote
         return VoteHistogram(counts)
 
-    def _count_patients(
-        self, run: AgreedRun, batch: QueryBatch, _: TeacherWeights
-    ) -> VoteHistogram:
+    def _count_patients(self, run: AgreedRun, batch: QueryBatch) -> VoteHistogram:
         """Count held-out patients; every row sums to this party's public number of places."""
         places, columns = run.terms.quotas[run.seat], run.terms.classes
         counts = np.zeros((len(batch), columns), dtype=np.int64)

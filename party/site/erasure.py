@@ -50,6 +50,7 @@ from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
 from pate_fed.nodes import write_file
+from pate_fed.nodes.audit_log import Facts
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import read_regular
 from pate_fed.teachers.teacher import INDEX_FILE
@@ -139,7 +140,7 @@ def remove_patient(
     except BaseException:
         _undo(site, json.loads(plan))
         raise
-    facts = {
+    facts: Facts = {
         "before": bytes.fromhex(site.data.digest),
         "after": bytes.fromhex(after),
         "plan": hashlib.sha256(plan).digest(),
