@@ -37,7 +37,6 @@ class OwnVotes:
         self._noise_bytes = noise_bytes
         self._cast = cast
         self._tag_of = tag_of
-        self._counted: tuple[bytes, NDArray[np.float64]] | None = None
 
     def vector(
         self, run: AgreedRun, batch: QueryBatch, *, weights: TeacherWeights
@@ -70,23 +69,19 @@ class OwnVotes:
         self, run: AgreedRun, batch: QueryBatch, weights: TeacherWeights
     ) -> VoteHistogram:
         """Count the patients' votes within their cap; every row sums to the public quota."""
-        terms, patients = run.terms, run.task.patients
-        assert run.asked is not None
+        terms, patients, most = run.terms, run.task.patients, run.terms.caps.patient_votes
         assert patients is not None
-        plan = run.asked.plan_digest
-        # A plan may come once more if its y could not be stored: the cap has counted it.
-        if self._counted is None or self._counted[0] != plan:
-            scope = run.scope.digest  # one cap, however often the run is set up
-            tags = [self._tag_of(scope, one) for one in patients]
-            assert terms.caps.patient_votes is not None
-            most = terms.caps.patient_votes
-            votes = _votes(run, batch, voters=len(patients), no_vote=terms.classes)
-            used = self._cast.used(scope, tags, most=most)
-            capped, after = cap_votes(votes, used=used, most=most, classes=terms.classes)
-            self._cast.keep(scope, tags, after)
-            self._counted = plan, capped.astype(np.float64)
+        assert most is not None
+        scope = run.scope.digest  # one cap, however often the run is set up
+        tags = [self._tag_of(scope, one) for one in patients]
+        votes = _votes(run, batch, voters=len(patients), no_vote=terms.classes)
+        used = self._cast.used(scope, tags, most=most)
+        capped, after = cap_votes(votes, used=used, most=most, classes=terms.classes)
+        # Before anything of them can leave. No plan comes to this line twice: it claims its queries
+        # before, once.
+        self._cast.keep(scope, tags, after)
         voters = TeacherWeights.equal(len(patients), weight=weights.heaviest)
-        counted = count_votes(self._counted[1], classes=terms.columns, weights=voters)
+        counted = count_votes(capped, classes=terms.columns, weights=voters)
         counts = np.array(counted.counts)
         counts[:, -1] += weights.votes - voters.votes  # places of patients who do not vote
         return VoteHistogram(counts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -548,7 +549,7 @@ class Federation:
     def replace_vote(self, place: int, vote: Votes) -> None:
         """Put other teachers into the run that a party is in."""
         run = self.nodes[place]._agreed_run
-        run.task = PartyTask(run.task.pool, vote)
+        run.task = replace(run.task, vote=vote)
 
     @property
     def charges(self) -> tuple[OutcomeEntry, ...]:

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from coordinator.runs.labeling.deciding import Decider
-from party.decision.agreed_run import AgreedRun, OpenBatch
+from party.decision.agreed_run import AgreedRun
 from party.decision.own_votes import OwnVotes
 from party.site.party_task import PartyTask
 from party.storage.patient_votes import tags_by
@@ -173,7 +173,6 @@ class TestOneHospital:
             terms=terms(),
             task=task,
             scope=SimpleNamespace(digest=b"run"),
-            asked=OpenBatch(bytes(indices), len(indices)),
         )
         vector = votes.vector(
             cast("AgreedRun", run),
