@@ -145,17 +145,16 @@ class ReadyTasks:
         return future
 
     def _with_teachers(self, task: LearningTask, *, train: bool) -> PartyTask:
+        site, voters, patients = self._site, None, None
+        if site.settings.do_records_vote:
+            voters, patients = record_voters(site, task)
         if self._vote_of is not None:
-            vote = self._vote_of(self._site, task)
-            return PartyTask(task.pool, vote, len(task.class_names), task.digest)
-        patients = None
-        if self._site.settings.do_records_vote:
-            ensemble, patients = record_voters(self._site, task)
-        elif train:
-            ensemble = ready_teachers(
-                self._site, task, random_bytes=secrets.token_bytes, tell=lambda *_: self._tell()
+            vote = self._vote_of(site, task)
+            return PartyTask(task.pool, vote, task.classes, task.digest, patients=patients)
+        if voters is None and train:
+            voters = ready_teachers(
+                site, task, random_bytes=secrets.token_bytes, tell=lambda *_: self._tell()
             )
-        else:
-            ensemble = load_teachers(self._site, task)
-        digest = teachers_digest(self._site, task)
-        return party_task(task, ensemble, teachers=digest, patients=patients)
+        elif voters is None:
+            voters = load_teachers(site, task)
+        return party_task(task, voters, teachers=teachers_digest(site, task), patients=patients)
