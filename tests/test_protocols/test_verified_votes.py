@@ -25,6 +25,7 @@ from protocols.verified.vote_proof import (
     prove,
     prove_digits,
 )
+from protocols.vote_messages import MAX_ANSWER_BYTES
 from tests.support import reference_votes as slow
 from tests.support.markers import more
 
@@ -364,6 +365,7 @@ class TestPayloads:
             {"queries": 1, "columns": 2, "votes": 0},
             {"queries": 1, "columns": 2, "votes": 1001},
             {"queries": 1, "columns": 2**30, "votes": 3},
+            {"queries": 420_000, "columns": 10, "votes": 25},
         ],
     )
     def test_a_layout_that_cannot_be_is_refused(self, numbers: dict[str, int]) -> None:
@@ -387,6 +389,10 @@ def _require_rate(passed: int, trials: int, chance: float) -> None:
 
 
 class TestSoundness:
+    def test_an_aggregators_answer_about_a_large_batch_is_a_message(self) -> None:
+        layout = VoteLayout.of(queries=400_000, columns=10, votes=25)
+        assert 2 * 4 * layout.answer_length <= MAX_ANSWER_BYTES
+
     def test_of_a_layout_is_what_its_plan_says(self) -> None:
         layout = VoteLayout.of(queries=10_000, columns=10, votes=25)
         assert layout.offline_bits >= 120
