@@ -14,12 +14,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from coordinator.errors import PartyRefusedError
 from party.decision.own_votes import OwnVotes
-from party.errors import DataChangedError, ErasureError, SiteError
+from party.errors import DataChangedError, ErasureError, Reason, SiteError
+from party.owner import open_records
+from party.page import views
 from party.service import PartyService
 from party.site import erasure
 from party.site.held_out_patients import is_held_out
 from party.site.own_table import add
+from party.site.people_decisions import Subject
 from party.site.site import Site
 from party.site.training import (
     folder_of,
@@ -31,6 +35,8 @@ from party.site.training import (
 from party.storage.patient_votes import tags_by
 from party.storage.site_schema import PatientVotesRow
 from pate_fed.accounting import CappedGaussianMaxEvent
+from pate_fed.accounting.costs import neighbors
+from pate_fed.accounting.gaussian_dp import gdp_epsilon
 from pate_fed.data.csv_file import read_csv
 from pate_fed.data.task import LearningTask
 from pate_fed.teachers.neighbors_ensemble import NeighborsEnsemble
@@ -300,3 +306,19 @@ def test_who_is_removed_and_comes_back_has_no_vote_in_a_run_that_has_begun(
     wanted = [np.bincount(column, minlength=CLASSES + 1) for column in capped.T]
     np.testing.assert_array_equal(rows[3:], wanted)
     assert (every[leaver, LATER] < CLASSES).any()
+
+
+def test_people_read_that_patients_vote_and_how_often(tmp_path: Path) -> None:
+    hospitals = make_hospitals(tmp_path, approval="each run")
+    hospitals.approve_all()
+    with ExitStack() as stack:
+        with pytest.raises(PartyRefusedError) as refused:
+            Running(hospitals, stack).set_up()
+        assert refused.value.cause == Reason.APPROVAL
+        opened = stack.enter_context(open_records(hospitals.sites[0].folder))
+        [asked] = [one for one in opened.approvals() if one.subject is Subject.RUN]
+        cost = opened.proposal(asked).cost
+        assert cost is not None
+        assert cost.neighbors == neighbors("record", 1, patient_votes=CAP)
+        assert cost.run_epsilon == pytest.approx(gdp_epsilon(np.sqrt(2 * CAP) / 4.0, 1e-5))
+        assert views.data_sets(opened)["records_vote"]
