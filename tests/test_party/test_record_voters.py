@@ -23,8 +23,10 @@ from party.service import PartyService
 from party.site import erasure
 from party.site.held_out_patients import is_held_out
 from party.site.own_table import add
+from party.site.patient_tags import patient_tags
 from party.site.people_decisions import Subject
 from party.site.site import Site
+from party.site.tasks import fetch_task
 from party.site.training import (
     folder_of,
     load_teachers,
@@ -51,6 +53,7 @@ from tests.support.hospital_site import (
     public_task,
     write_own_table,
 )
+from tests.test_party.test_tasks import Door
 
 LEAVER, CAP, CLASSES = "p7", 2, 2
 LATER = (32, 35, 42)
@@ -186,6 +189,18 @@ def test_teachers_of_another_kind_are_not_trained_anew(site: Site, task: Learnin
     ready_teachers(trained, task, random_bytes=secrets.token_bytes)
     with pytest.raises(ErasureError):
         remove(voting(trained))
+
+
+def test_an_audit_of_overlaps_finds_each_patient_who_may_vote(
+    site: Site, task: LearningTask
+) -> None:
+    fetch_task(site, Door(task.to_bytes()), task.pool.digest)
+    found = patient_tags(site, name="North", key=bytes(32))["tasks"]
+
+    assert found.keys() == {task.digest.hex()}
+    shares = found[task.digest.hex()]
+    assert {len(one) for one in shares} == {1}
+    assert len({one for [one] in shares}) == PATIENTS
 
 
 # Three hospitals --------------------------------------------------------------------------------
