@@ -203,7 +203,7 @@ class RecordingJournal(Journal):
     """A party's journal that notes each write."""
 
     def __init__(self, database: PartyDatabase, steps: list[str]) -> None:
-        super().__init__(database, sketch_key=b"")
+        super().__init__(database)
         self.queries = RecordingQueries(database, steps)
         self.steps = steps
 

@@ -158,7 +158,7 @@ class World:
             votes = np.tile(rng.integers(0, CLASSES, size=(TEACHERS, queries)), 2)
             budget = PrivacyLedger(EPSILON, 1e-5, order=ORDER)
             database = PartyDatabase.in_memory()
-            journal = Journal(database, sketch_key=b"")
+            journal = Journal(database)
             if place in self.liars:
                 journal.queries = ForgetfulQueries(database)
             ledger = LedgerStore(database, budget=budget)
