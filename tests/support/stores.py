@@ -24,7 +24,7 @@ def run_in_memory(database: Database | None = None) -> RunAttempt:
 
 
 def journal_in_memory() -> Journal:
-    """A hospital's new journal; its sketches are the same in every test."""
+    """A hospital's new journal."""
     return Journal(PartyDatabase.in_memory())
 
 
