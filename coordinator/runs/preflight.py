@@ -93,11 +93,7 @@ def untrained_teachers(
     from pate_fed.teachers import make_ensemble  # noqa: PLC0415 - the same
 
     name, device = settings.teacher, settings.device
-    if settings.do_records_vote:
-        from pate_fed.teachers.neighbors_ensemble import NeighborsEnsemble  # noqa: PLC0415
-
-        if records is not None:
-            return NeighborsEnsemble()
+    if settings.do_records_vote and records is None:
         name = "auto"  # a hospital's own model: its records alone are none
     if device != "cpu" and name != "convolution" and settings.student in IMAGE_STUDENTS:
         from pate_fed.networks import usable_device  # noqa: PLC0415 - torch: several seconds

@@ -149,7 +149,7 @@ class HospitalsBlueprint:
                 coordinator=self.coordinator,
                 known_peers=pins,
                 guard=Guard(policy=policy, weights=hospital.weights, checked_peers=bodies),
-                tasks=tasks_of(PartyTask(self.pool, self._votes_of(hospital.ensemble))),
+                tasks=tasks_of(self._task_of(hospital)),
                 forms={name: form(keystream=KEYSTREAM) for name, form in SUMS.items()},
                 journal=Journal(database),
                 ledger=LedgerStore(database, budget=life_of(self.terms, seat)),
@@ -159,6 +159,12 @@ class HospitalsBlueprint:
             )
             nodes.append(node)
         return nodes
+
+    def _task_of(self, hospital: Hospital) -> PartyTask:
+        patients = None
+        if self.terms.do_records_vote:
+            patients = tuple(map(str, range(hospital.ensemble.teachers)))
+        return PartyTask(self.pool, self._votes_of(hospital.ensemble), patients=patients)
 
     def _votes_of(self, ensemble: Teachers) -> Callable[[QueryBatch], NDArray[np.int64]]:
         if self.cores:

@@ -75,7 +75,7 @@ class PlanRequest:
         known = DEFAULTS[given["data"]]
         asked = RunSettings.of({**given, "data": "digits"})  # a plan looks at no data
         asked = replace(asked, caps=replace(asked.caps, labels=labels))
-        if given["mechanism"] is None:
+        if given["mechanism"] is None and not asked.do_records_vote:
             usual = usual_mechanism(given["data"], may_refuse=given["vote_threshold"] is not None)
             asked = replace(asked, rule=replace(asked.rule, mechanism=usual))
         asked.check_alone()

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from pate_fed.errors import InvalidParameterError
 from pate_fed.inputs import DatasetKind
+from pate_fed.rule import RECORDS_VOTE
 from pate_fed.teachers.direction_ensemble import DirectionEnsemble
+from pate_fed.teachers.neighbors_ensemble import NeighborsEnsemble
 from pate_fed.teachers.teacher import Balance, TeacherEnsemble
 
 _FACTORIES: Final = {
@@ -47,6 +49,7 @@ def make_ensemble(
             records each, else "logistic", or "boosting" for a teacher with many records and no rare
             class (`own_shares`). Or MODULE:FUNCTION: a function without arguments
             that returns an untrained estimator with `fit` and `predict`, as scikit-learn has them.
+            Or `RECORDS_VOTE`: no teachers, the records themselves.
         balance: How votes are shared out over the classes: one of `BALANCES`; "auto" is "natural"
             for images. For tables, where one class is often rare, it is equal, or as often as a
             teacher saw each class if it has many records and no rare class.
@@ -65,6 +68,8 @@ def make_ensemble(
     is_small = records is not None and records <= SMALL_TEACHER
     if name == "auto" and kind == "table" and shared != "natural" and is_small:
         name = "direction"
+    if name == RECORDS_VOTE:
+        return NeighborsEnsemble()
     if name == "direction":
         return DirectionEnsemble(shared)
     # Learning libraries take long to load: a second for scikit-learn, several for torch, which most
