@@ -3,8 +3,8 @@
 The 30 histograms of the paper, 10,000 answers, five repeats. The paper's search is timed twice in
 the same run: with the integrals as its released code writes them (a loop over 12 sigma, gradient by
 differences), and with ours. CPU time, medians, actions in turns. Then canaries of 20 seeds beside
-true and false claims. Run from the repository root: ``python -m benchmarks.audit --data-dir DIR`` (two minutes;
-``--format json`` for other programs, ``--quick`` for a look).
+true and false claims. Run from the repository root: ``python -m benchmarks.audit --data-dir DIR``
+(two minutes; ``--format json`` for other programs, ``--quick`` for a look).
 """
 
 from __future__ import annotations
