@@ -79,11 +79,11 @@ def require_request(
 
 
 def untrained_teachers(
-    settings: RunSettings, kind: DatasetKind, *, records: float | None = None
+    settings: RunSettings, kind: DatasetKind, *, records: float | None = None, teachers: int = 1
 ) -> TeacherEnsemble | TeachersOfLabels:
     """Make the untrained teachers of a simulated hospital; others keep their kind to themselves.
 
-    `records` is about how many each will have; None for a hospital's own model of all its records.
+    `records` are the hospital's patients for each; None for its own model of all its records.
 
     Raises:
         InvalidParameterError: unknown teachers, some that learn from other records, or a device
@@ -107,6 +107,7 @@ def untrained_teachers(
         balance=settings.class_balance,
         device=device,
         records=records,
+        teachers=teachers,
     )
     caps = settings.caps
     if caps.labels is None:

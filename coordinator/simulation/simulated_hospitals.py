@@ -45,7 +45,10 @@ Tick = Callable[[], None]
 
 Teachers = TeacherEnsemble | TeachersOfLabels
 
-MakeTeachers = Callable[[], Teachers]
+MakeTeachers = Callable[..., Teachers]
+"""Makes the untrained teachers of a hospital, given its `records` of each and number of `teachers`;
+of neither: its own model of all its records.
+"""
 
 _LEAST_SCORE = -1e6
 """Stands for minus infinity where scores are compared."""
@@ -95,7 +98,8 @@ def train_hospitals(
 
     def train(party: int) -> Hospital:
         shards = [dataset.private.select(shard.rows) for shard in partition.shards_of(party)]
-        ensemble = make_teachers()
+        patients = {unit for shard in shards for unit in shard.unit_ids}
+        ensemble = make_teachers(records=len(patients) / len(shards), teachers=len(shards))
         ensemble.fit(
             shards,
             classes=len(dataset.class_names),

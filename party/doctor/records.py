@@ -73,7 +73,10 @@ def check_teacher(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001
         sample = _sample(text, site)
         settings = site.settings
         ensemble = make_ensemble(
-            settings.teacher_model, "table", records=settings.patients_per_teacher
+            settings.teacher_model,
+            "table",
+            records=settings.patients_per_teacher,
+            teachers=settings.teachers,
         )
         classes = max(2, int(sample.labels.max()) + 1)
         # The draw decides nothing here.

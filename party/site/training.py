@@ -231,8 +231,12 @@ def _train(
 
 def untrained(site: Site, task: LearningTask, manifest: Mapping[str, Any]) -> TeacherEnsemble:
     """Make untrained teachers of the kind of those with this manifest."""
-    size = manifest.get("patients_per_teacher")
-    return make_ensemble(site.settings.teacher_model, task.kind, records=size)
+    return make_ensemble(
+        site.settings.teacher_model,
+        task.kind,
+        records=manifest.get("patients_per_teacher"),
+        teachers=manifest["teachers"],
+    )
 
 
 def json_bytes(value: object) -> bytes:
