@@ -151,7 +151,7 @@ class PrimeField:
         last = count - 1
         offsets = [place * (last - place) for place in range(1, count // 2)]
         if sum(offsets) >= self.prime:
-            raise InvalidVectorError(f"there must be fewer factors below {self.prime}", count)
+            raise InvalidVectorError(f"there must be fewer factors below {self.prime}")
         return last, offsets
 
     def interpolation(self, places: range, point: Elements) -> Elements:
