@@ -197,11 +197,11 @@ def write_evaluation(run: OpenRun, evaluation: EvaluationTask) -> list[str]:
         scores = scores.changed(no_answer=_no_answer(record, folder, task, evaluation.by))
         metrics = record.metrics.changed(evaluation=scores)
         directory.write_record(metrics, privacy, manifest)
-        directory.write_transcript(results.transcript_of(labeling.round))
+        directory.write_transcript(results.transcript_of(run.rounds))
         if run.traffic.packets:
             directory.write_sent(results.sent_of(run))
         files = digests_of(directory.folder)
-        directory.write_json(SEAL, labeling.round.closing.seal_results(files))
+        directory.write_json(SEAL, run.rounds.closing.seal_results(files))
         results.write_pages(directory, notes=notes)
     return notes
 

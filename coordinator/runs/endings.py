@@ -52,7 +52,7 @@ def _flaws(run: OpenRun, *, last_void: str = "") -> list[str]:
         why = f", the last one by {last_void}" if last_void else ""
         flaws.append(f"{run.voids} of its batches are void{why}")
     labeling = run.labeling
-    heard = labeling.round.closing.heads_compared
+    heard = run.rounds.closing.heads_compared
     lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
     if lost:
         flaws.append(f"not there at the closing: {', '.join(lost)}")

@@ -53,7 +53,12 @@ _ROWS: Final = (
         usual=None,
         panel=MECHANISM,
     ),
-    *(OPTIONS[name] for name in ("noise", "suite", "unit", "epsilon", "delta")),
+    OPTIONS["noise"].but(
+        choices=("coordinator", "parties"),
+        help="Who adds the noise; with parties the coordinator sees noisy counts only.",
+        usual="coordinator",
+    ),
+    *(OPTIONS[name] for name in ("suite", "unit", "epsilon", "delta")),
     OPTIONS["batch_size"].but(help="Queries per batch.", usual=20),
     OPTIONS["student"].but(
         choices=_students, help="Kind of student; of a table, as public inputs are."
