@@ -140,6 +140,5 @@ class DistributedNoise:
         """Refuse votes whose sum with the largest noise could leave the ring's signed range."""
         most = whole("total_votes", total_votes)
         most += self.parties * largest_draw(self.share_sigma)
-        room = 29 if self.parties == AGGREGATORS else 31  # the field of a verified sum is smaller
-        if most >= 2**room:
-            raise InvalidParameterError(f"votes and noise must stay below 2^{room}", most)
+        if most >= 2**31:
+            raise InvalidParameterError("votes and noise must stay below 2^31", most)
