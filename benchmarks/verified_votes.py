@@ -28,7 +28,6 @@ from protocols.additive import AdditiveSum
 from protocols.envelope import SealingKey
 from protocols.identity import SigningIdentity
 from protocols.masked import MaskedSum
-from protocols.messages import VoteReport
 from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.verified import (
     Aggregator,
@@ -46,6 +45,7 @@ from protocols.verified import (
     read_header,
 )
 from protocols.verified.prime_field import Elements
+from protocols.vote_messages import VoteReport
 
 T = TypeVar("T")
 MOST_WITH_PAIRS = 100

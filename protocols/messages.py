@@ -511,37 +511,3 @@ class HeadBundle(Message):
 
     run_id: Digest
     statements: Annotated[tuple[FrameOrNone, ...], Length(1, MAX_PARTIES)]
-
-
-# Verified votes
-
-
-@message(36, "report header")
-class ReportHeader(Message):
-    """What a hospital signs of its votes in a batch: it binds both aggregators to one report.
-
-    Attributes:
-        coordinator_binding: Of the coordinator's part; see `verified.vote_proof`.
-        tally_binding: Of the tally's part.
-        coordinator_envelope: Digest of the coordinator's sealed part.
-        tally_envelope: Digest of the tally's sealed part.
-    """
-
-    plan_digest: Digest
-    sender: Digest
-    coordinator_binding: Digest
-    tally_binding: Digest
-    coordinator_envelope: Digest
-    tally_envelope: Digest
-
-
-@message(37, most_bytes=4 * MAX_WORDS + 16 * KIB)
-class VoteReport(Message):
-    """All that a hospital sends for a batch; `header` is its signed `ReportHeader` frame.
-
-    The coordinator opens its own part, and hands header and `tally_envelope` on.
-    """
-
-    header: Frame
-    coordinator_envelope: Annotated[bytes, Length(1, 4 * MAX_WORDS + 4 * KIB)]
-    tally_envelope: Annotated[bytes, Length(1, 2 * KIB)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import TypeVar
 
-from protocols import membership_messages, messages
+from protocols import membership_messages, messages, vote_messages
 from protocols.errors import MalformedMessageError
 from protocols.fields import DIGEST_BYTES, Message, field_types
 from protocols.identity import SIGNATURE_BYTES, PublicIdentity, SigningIdentity
@@ -25,7 +25,7 @@ PROTOCOL_VERSION = 2
 MESSAGE_TYPES: dict[int, type[Message]] = dict(
     sorted(
         (kind.TYPE, kind)
-        for module in (messages, membership_messages)
+        for module in (messages, membership_messages, vote_messages)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
     )

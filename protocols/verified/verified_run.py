@@ -18,7 +18,6 @@ from protocols import wire
 from protocols.envelope import SealingKey
 from protocols.errors import ProtocolError, TooFewPartiesError
 from protocols.identity import PublicIdentity
-from protocols.messages import ReportHeader, VoteReport
 from protocols.verified.prime_field import Elements
 from protocols.verified.vote_proof import EvaluationPoint, VoteShare, challenge
 from protocols.verified.vote_report import (
@@ -28,6 +27,7 @@ from protocols.verified.vote_report import (
     read_header,
 )
 from protocols.verified.vote_sum import make_coin, noisy_share, open_noisy_sum
+from protocols.vote_messages import ReportHeader, VoteReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from protocols import wire
 from protocols.envelope import VOTES, SealingKey, seal
 from protocols.errors import UnexpectedMessageError, UnknownPeerError, WrongShareError
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.messages import ReportHeader, VoteReport
 from protocols.suites import DEFAULT_SUITE
 from protocols.values import digest_of_values
 from protocols.verified.vote_layout import VoteLayout
 from protocols.verified.vote_proof import VoteShare, prove
+from protocols.vote_messages import ReportHeader, VoteReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ view must not count its own noise, which it knows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocols.errors import InvalidVectorError
 from protocols.fields import DIGEST_BYTES
+from protocols.prg import ctr_keystream
 from protocols.values import digest_of_values
 from protocols.verified.prime_field import Elements, PrimeField
 from protocols.verified.vote_layout import VoteLayout
@@ -47,13 +48,39 @@ def make_coin(
     return digest_of_values("verification coin", said)
 
 
+def noise_bytes(
+    seed: bytes, *, plan_digest: bytes, aggregator: bytes, coin: bytes
+) -> Callable[[int], bytes]:
+    """Return the source of an aggregator's noise for a sum; it goes on from call to call.
+
+    The seed was committed to before the coin was known, so neither end could choose its noise; and
+    whoever is told the seed afterwards draws the same noise.
+
+    Args:
+        seed: 32 random bytes, of this plan alone. Secret.
+        plan_digest: Of the batch's plan.
+        aggregator: Fingerprint of the end whose noise it is.
+        coin: Of the batch.
+    """
+    key = digest_of_values("aggregator's noise", [plan_digest, aggregator, coin, seed])
+    stream = ctr_keystream(key)
+
+    def next_bytes(count: int) -> bytes:
+        drawn = bytearray(count)
+        stream.update_into(bytes(count), drawn)
+        return bytes(drawn)
+
+    return next_bytes
+
+
 def noisy_share(
-    accepted: Sequence[tuple[VoteLayout, VoteShare]], noise: NDArray[np.int64]
+    accepted: Iterable[tuple[VoteLayout, VoteShare]], noise: NDArray[np.int64]
 ) -> Elements:
     """Add an aggregator's shares of all accepted votes, and its own noise.
 
     Args:
         accepted: Layout and share of each hospital that both aggregators accepted; at least one.
+            They may come one by one: a share has as many numbers as the sum.
         noise: This aggregator's own, drawn for this sum alone; shape (queries, columns). Secret.
 
     Returns:
@@ -63,15 +90,18 @@ def noisy_share(
         InvalidVectorError: noise of another shape, or of `MOST_NOISE` and more; or nobody was
             accepted.
     """
-    if not accepted:
-        raise InvalidVectorError("a sum must have votes of a hospital")
-    field, shape = accepted[0][0].field, (accepted[0][0].queries, accepted[0][0].columns)
-    if noise.shape != shape or int(np.abs(noise).max()) >= MOST_NOISE:
-        raise InvalidVectorError(f"noise must have the sum's shape, and be below {MOST_NOISE}")
+    if int(np.abs(noise).max(initial=0)) >= MOST_NOISE:
+        raise InvalidVectorError(f"noise must be below {MOST_NOISE}")
+    field, hospitals = PrimeField(), 0
     # A residue modulo p of a negative number is not negative.
     total: Elements = (noise % field.prime).astype(np.uint64)
     for layout, share in accepted:
+        if noise.shape != (layout.queries, layout.columns):
+            raise InvalidVectorError("noise must have the sum's shape", str(noise.shape))
         total = field.add(total, layout.numbers_of(share.digits))
+        hospitals += 1
+    if not hospitals:
+        raise InvalidVectorError("a sum must have votes of a hospital")
     return total
 
 

@@ -57,11 +57,12 @@ LABEL, CLASSES = "sick", ("no", "yes")
 _START_S = 300.0
 
 
-def write_public_table(path: Path, *, rows: int = 60) -> Path:
-    """Public inputs whose first column tells the class."""
+def write_public_table(path: Path, *, rows: int = 60, measures: int = 0) -> Path:
+    """Public inputs whose first column tells the class; many rows lie apart by more measures."""
     rng = np.random.default_rng(6)
-    lines = ["age,weight"]
-    lines += [f"{rng.uniform(20, 80):.3f},{rng.uniform(50, 90):.3f}" for _ in range(rows)]
+    lines = [",".join(["age", "weight", *(f"measure {one}" for one in range(measures))])]
+    low, high = [20.0, 50.0] + [0.0] * measures, [80.0, 90.0] + [9.0] * measures
+    lines += [",".join(f"{one:.3f}" for one in rng.uniform(low, high)) for _ in range(rows)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
@@ -317,11 +318,12 @@ def deployed(
     folder: Path,
     *,
     rows: int = 60,
+    measures: int = 0,
     classes: tuple[str, ...] = CLASSES,
     database: str = "",
 ) -> Iterator[Deployed]:
     """Make a federation in a folder; ends every process of its own."""
-    queries = write_public_table(folder / "public.csv", rows=rows)
+    queries = write_public_table(folder / "public.csv", rows=rows, measures=measures)
     task = make_task(queries, label=LABEL, classes=classes)
     made = Deployed(folder, make_home(folder / "federation", database=database), task, queries)
     try:

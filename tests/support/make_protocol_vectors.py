@@ -58,6 +58,11 @@ _PURPOSES = {
     "VectorHead": "masked vector",
     "ReportHeader": "report header",
     "VoteReport": "",
+    "ReportList": "report list",
+    "ListReceipt": "list receipt",
+    "VoteAnswers": "vote answers",
+    "Acceptance": "acceptance",
+    "SumShare": "sum share",
 }
 
 
@@ -200,6 +205,14 @@ def _messages() -> dict[str, list[Any]]:
             _bytes("plan"), me, _bytes("b1"), _bytes("b2"), _bytes("e1"), _bytes("e2"),
         ],
         "VoteReport": [_bytes("header", 275), _bytes("large", 5000), _bytes("small", 80)],
+        "ReportList": [
+            _bytes("plan"), [_bytes("h1", 275), _bytes("h2", 275)],
+            [_bytes("t1", 80), _bytes("t2", 80)], _bytes("commitment"), _bytes("noise"),
+        ],
+        "ListReceipt": [_bytes("plan"), _bytes("list"), _bytes("nonce"), _bytes("noise")],
+        "VoteAnswers": [_bytes("plan"), me, _bytes("nonce"), [_bytes("answer", 4200), b""]],
+        "Acceptance": [_bytes("plan"), me, _bytes("accepted")],
+        "SumShare": [_bytes("plan"), me, _bytes("share", 5000)],
     }  # fmt: skip
 
 

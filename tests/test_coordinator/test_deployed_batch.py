@@ -1,4 +1,4 @@
-"""A batch as large as a hospital's policy allows, over real processes and TLS on loopback.
+"""A batch as large as one can be, over real processes and TLS on loopback.
 
 That labels are those of votes and noise is shown for a small one in `test_same_labels`.
 """
@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from party.site.party_task import Vote
 from pate_fed.mechanisms.sampling import split_gaussian
 from pate_fed.queries import QueryBatch
+from pate_fed.terms import MOST_ASKED
 from tests.support.asking import asked_run
 from tests.support.deployed import TEACHERS, deployed
 from tests.support.seeded_service import noise_of
 
 pytestmark = pytest.mark.exhaustive
 
-QUERIES, SIGMA, KEY = 10_000, 40.0, bytes(range(32))
+QUERIES, SIGMA, KEY = MOST_ASKED, 40.0, bytes(range(32))
 CLASSES = tuple(f"class {place}" for place in range(10))
 
 
@@ -41,7 +42,7 @@ def teachers_of(place: int) -> Vote:
 
 
 def test_labels_are_those_of_the_votes_and_of_the_noise(tmp_path: Path) -> None:
-    with deployed(tmp_path, rows=QUERIES, classes=CLASSES) as federation:
+    with deployed(tmp_path, rows=QUERIES, measures=10, classes=CLASSES) as federation:
         federation.serve_with_noise(KEY)
         federation.wait_until_served()
         federation.enroll()

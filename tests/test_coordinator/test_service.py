@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from coordinator import service as service_module
 from coordinator.errors import SuperLinkError
+from coordinator.federation.home import utc_now
 from coordinator.runs import results
 from coordinator.runs.queue import Progress, RunState
 from coordinator.runs.stages import BatchStage
@@ -203,6 +205,58 @@ def test_while_the_superlink_is_silent_a_run_says_that_it_waits_for_it(served: S
     assert not any(one.asked for one in served.federation.hospitals.values())
     served.link.is_ready = True
     served.wait_until("first", RunState.DONE)
+
+
+def test_where_the_certificate_expired_a_run_says_that_it_waits_for_another(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "end_of", lambda certificate: utc_now())
+    served.federation.ask()
+    served.link.is_ready = False
+    served.start()
+    served.wait_for(lambda: "`pate-fed renew`" in served.queue.find("first").reason)
+    assert served.queue.find("first").state is RunState.WAITING
+
+
+def test_what_the_end_of_the_service_cuts_off_is_no_interruption(served: Served) -> None:
+    """The next service goes on with it: the run is as it was."""
+    served.federation.ask()
+    is_cut = threading.Event()
+
+    def cut(number: int) -> None:
+        served.service._stopped.set()
+        is_cut.set()
+        raise ConnectionError
+
+    served.federation.on_exchange = cut
+    served.start()
+    served.wait_for(is_cut.is_set)
+    served.service._threads[0].join(_PATIENCE_S)
+    run = served.queue.find("first")
+    assert (run.state, run.reason) == (RunState.RUNNING, "")
+
+
+def test_a_run_that_lets_go_of_flower_leaves_no_message_there(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[Path] = []
+    monkeypatch.setattr(service_module, "forget_delivered", forgotten.append)
+    given: list[Callable[[], bool]] = []
+
+    @contextmanager
+    def grid(*, is_over: Callable[[], bool]) -> Iterator[object]:
+        given.append(is_over)
+        yield object()
+
+    monkeypatch.setattr(served.link, "grid", grid, raising=False)
+    served.start()
+    with suppress(ConnectionError), served.service._open_transport([7]):
+        assert not forgotten
+        raise ConnectionError
+    assert forgotten == [served.service.home.path("superlink.db")]
+    assert [is_over() for is_over in given] == [False]
+    served.service._stopped.set()
+    assert [is_over() for is_over in given] == [True]
 
 
 @pytest.mark.slow

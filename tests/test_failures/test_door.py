@@ -251,5 +251,7 @@ def stock_superlink(served: Served, folder: Path) -> Iterator[int]:
         wait_for(is_served, seconds=GIVES_UP_S)
         yield port
     finally:
+        assert process.stdin is not None
+        process.stdin.close()
         process.terminate()
         process.wait(120)

@@ -28,13 +28,15 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.runtime import run_clientapp
 
 from coordinator.flower.long_polling import HOLD_S
+from party.errors import JoinError
 from party.flower import executor as flower_runtime
-from party.flower import supernode
+from party.flower import serving, supernode
 from party.flower.executor import Executor, quiet_environment
 from party.flower.serving import serve
 from party.flower.supernode import IDLE_S, Pace, whole_or_over
+from party.site.membership import SiteMembership
 from party.site.site import Site
-from pate_fed.nodes import QUIET_FLOWER
+from pate_fed.nodes import QUIET_FLOWER, KeptChild
 from tests.support.hospital_services import make_hospitals
 from tests.support.loopback_home import free_ports
 from tests.support.loopback_tls import listening
@@ -263,6 +265,85 @@ def test_the_way_out_is_the_proxys_and_what_is_said_on_loopback_is_not(
             thread.join(60)
     assert not thread.is_alive()
     assert all(head.startswith(f"CONNECT {COORDINATOR} ".encode()) for head in heads), heads
+
+
+class TestLine:
+    """What keeps one federation: it asks for the members again and again, whatever happens."""
+
+    @pytest.fixture
+    def stand_in(self) -> StandIn:
+        made = StandIn()
+        made.sent = None  # type: ignore[attr-defined]
+        return made
+
+    def test_a_coordinator_that_failed_is_asked_again_sooner(
+        self, site: Site, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        doors: list[str] = []
+        waited: list[float | None] = []
+
+        class Waits(threading.Event):
+            def wait(self, timeout: float | None = None) -> bool:
+                waited.append(timeout)
+                if len(waited) == 3:
+                    self.set()
+                return self.is_set()
+
+        class Door:
+            def __init__(self, membership: SiteMembership, **_: object) -> None:
+                doors.append(membership.name)
+
+            def close(self) -> None:
+                doors.append("closed")
+
+        def ask(door: Door) -> None:
+            if len(doors) == 1:
+                raise JoinError("the coordinator must answer", "nothing")
+
+        monkeypatch.setattr(serving, "CoordinatorDoor", Door)
+        stand_in.ask = ask  # type: ignore[attr-defined]
+        line = serving._Line(stand_in, site.membership(), Waits())  # type: ignore[arg-type]
+        line._listen()
+        line.join()
+        assert waited == [serving._ASK_AGAIN_S, serving._ASK_S, serving._ASK_S]
+        assert serving._ASK_AGAIN_S < serving._ASK_S
+        assert doors == [site.membership().name, "closed"] * 3
+
+    def test_a_revoked_hospitals_supernode_is_started_ever_more_seldom(
+        self, site: Site, stand_in: StandIn
+    ) -> None:
+        line = serving._Line(stand_in, site.membership(), threading.Event())  # type: ignore[arg-type]
+        line.join()
+        assert not line._supernode._backs_off(1.0)
+        stand_in.is_revoked = True
+        assert line._supernode._backs_off(1.0)
+
+    def test_no_supernode_is_started_where_nobody_listens(
+        self, site: Site, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        [closed] = free_ports(1)
+        assert not serving._is_open(f"127.0.0.1:{closed}")
+        with listening(lambda connection: connection.recv(1)) as port:
+            assert serving._is_open(f"127.0.0.1:{port}")
+        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")  # nothing is asked of a proxy
+        assert serving._is_open(f"127.0.0.1:{closed}")
+        monkeypatch.setenv("HTTPS_PROXY", "no proxy at all")
+        assert serving._is_open(f"127.0.0.1:{closed}")
+
+    def test_one_that_cannot_work_stops_the_node_with_its_fault(
+        self, site: Site, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def start(_: object) -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(KeptChild, "start", start)
+        monkeypatch.setattr(serving._Line, "_listen", lambda _: None)
+        stopped = threading.Event()
+        with pytest.raises(MemoryError):
+            serve(stand_in, site, stopped=stopped)  # type: ignore[arg-type]
+        assert stopped.is_set()
 
 
 OUTLIVES = "threading.Thread(target=time.sleep, args=(600,)).start()"

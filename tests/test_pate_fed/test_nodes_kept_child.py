@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -202,3 +203,23 @@ def test_its_log_is_the_owners_and_does_not_grow_for_ever(tmp_path: Path) -> Non
 
 def test_one_that_was_never_started_can_be_stopped() -> None:
     kept("pass").stop()
+
+
+def test_a_child_whose_parent_is_gone_is_told_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, parents = os.pipe()
+    told: list[tuple[int, int]] = []
+    is_told = threading.Event()
+
+    def tell(process: int, signal_number: int) -> None:
+        told.append((process, signal_number))
+        is_told.set()
+
+    with os.fdopen(ours) as life_line:
+        monkeypatch.setattr(sys, "stdin", life_line)
+        monkeypatch.setattr(os, "kill", tell)
+        kept_child.end_with_parent()
+        os.write(parents, b"whatever it says")
+        assert not is_told.is_set()
+        os.close(parents)
+        assert is_told.wait(60)
+    assert told == [(os.getpid(), signal.SIGTERM)]

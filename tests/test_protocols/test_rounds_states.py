@@ -46,7 +46,6 @@ from protocols.messages import (
     Readiness,
     Ready,
     Refusal,
-    ReportHeader,
     Reveal,
     RunInquiry,
     RunOffer,
@@ -60,7 +59,6 @@ from protocols.messages import (
     VectorHead,
     Verdict,
     VerdictMacs,
-    VoteReport,
 )
 from protocols.rounds import (
     COORDINATOR_TRANSITIONS,
@@ -70,6 +68,15 @@ from protocols.rounds import (
     PartyState,
 )
 from protocols.secure_sum import SecureSum
+from protocols.vote_messages import (
+    Acceptance,
+    ListReceipt,
+    ReportHeader,
+    ReportList,
+    SumShare,
+    VoteAnswers,
+    VoteReport,
+)
 from protocols.wire import MESSAGE_TYPES
 from tests.support.markers import more, sampled
 from tests.support.rounds import EXPIRES_AT, NOW
@@ -133,6 +140,11 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         VectorHead: VectorHead(fresh(), sender, 4 * WORDS, fresh()),
         ReportHeader: ReportHeader(fresh(), sender, fresh(), fresh(), fresh(), fresh()),
         VoteReport: VoteReport(b"header", b"large", b"small"),
+        ReportList: ReportList(fresh(), (b"header",), (b"small",), fresh(), fresh()),
+        ListReceipt: ListReceipt(fresh(), fresh(), fresh(), fresh()),
+        VoteAnswers: VoteAnswers(fresh(), sender, fresh(), (b"answer",)),
+        Acceptance: Acceptance(fresh(), sender, fresh()),
+        SumShare: SumShare(fresh(), sender, b"body"),
     }
     return made[kind]
 

@@ -25,7 +25,6 @@ from protocols.errors import (
     WrongShareError,
 )
 from protocols.identity import SigningIdentity
-from protocols.messages import ReportHeader, VoteReport
 from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.verified import (
     Aggregator,
@@ -38,6 +37,7 @@ from protocols.verified import (
     open_tally_part,
     read_header,
 )
+from protocols.vote_messages import ReportHeader, VoteReport
 
 QUERIES, COLUMNS = 6, 4
 VOTES = (3, 25, 40, 3)

@@ -15,7 +15,6 @@ from protocols import wire
 from protocols.envelope import SealingKey
 from protocols.errors import ProtocolError, TooFewPartiesError
 from protocols.identity import SigningIdentity
-from protocols.messages import ReportHeader, VoteReport
 from protocols.suites import SUITE_X25519
 from protocols.verified import (
     Aggregator,
@@ -29,6 +28,7 @@ from protocols.verified import (
 )
 from protocols.verified.prime_field import Elements
 from protocols.verified.vote_proof import prove_digits
+from protocols.vote_messages import ReportHeader, VoteReport
 from tests.support.markers import sampled
 
 QUERIES, COLUMNS = 6, 4

@@ -1,0 +1,201 @@
+"""Hospitals and both aggregators' machines for one batch, with journals that outlive a crash."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pate_fed.mechanisms.discrete_sampling import sample_discrete_gaussian
+from protocols import wire
+from protocols.envelope import SealingKey
+from protocols.fields import Message
+from protocols.identity import SigningIdentity
+from protocols.suites import SUITE_X25519
+from protocols.verified import (
+    Aggregator,
+    CheckingCoordinator,
+    CheckingTally,
+    CheckJournal,
+    CheckStep,
+    Exchanged,
+    VoteBatch,
+    VoteLayout,
+    check_step_from_record,
+    check_step_to_record,
+    make_report,
+)
+from protocols.verified.prime_field import Elements
+from protocols.verified.vote_proof import prove_digits
+
+QUERIES, COLUMNS, SIGMA = 6, 4, 9.0
+P = 2**31 - 1
+Rows = NDArray[np.int64]
+
+
+class CrashError(Exception):
+    """The process was killed."""
+
+
+class OverspentError(Exception):
+    """A ledger refuses."""
+
+
+@dataclass
+class PlainJournal(CheckJournal):
+    """Steps as plain data, with a ledger in the same transaction, and crashes on demand.
+
+    Attributes:
+        records: What is on disk.
+        charged: The hospitals of each charge on disk.
+        crashes_before: Number of the step that is lost with its process.
+        crashes_after: Number of the step after which the process is killed: nothing was sent.
+        budget: Charges left.
+    """
+
+    records: list[tuple[str, tuple[bytes, ...]]] = field(default_factory=list)
+    charged: list[tuple[bytes, ...]] = field(default_factory=list)
+    crashes_before: int = -1
+    crashes_after: int = -1
+    budget: int = 1
+
+    def append(self, step: CheckStep) -> None:
+        self._write(step, ())
+
+    def append_charged(self, step: Exchanged, *, accepted: tuple[bytes, ...]) -> None:
+        if not self.budget:
+            raise OverspentError
+        self._write(step, accepted)
+
+    def steps(self) -> tuple[CheckStep, ...]:
+        return tuple(check_step_from_record(*record) for record in self.records)
+
+    def _write(self, step: CheckStep, accepted: tuple[bytes, ...]) -> None:
+        number = len(self.records)
+        if number == self.crashes_before:
+            self.crashes_before = -1
+            raise CrashError
+        self.records.append(check_step_to_record(step))
+        if accepted:
+            self.budget -= 1
+            self.charged.append(accepted)
+        if number == self.crashes_after:
+            self.crashes_after = -1
+            raise CrashError
+
+
+def gaussian(shape: tuple[int, int], random_bytes: Callable[[int], bytes]) -> Rows:
+    """The noise of these batches."""
+    return sample_discrete_gaussian(shape, sigma=SIGMA, random_bytes=random_bytes)
+
+
+Machine = CheckingCoordinator | CheckingTally
+
+
+class Check:
+    """One batch: hospitals with these votes, both ends, and what they told each other."""
+
+    def __init__(self, *votes: int, least: int = 2) -> None:
+        self.hospitals = sorted(
+            (SigningIdentity.generate() for _ in votes), key=lambda one: one.fingerprint
+        )
+        self.identities = SigningIdentity.generate(), SigningIdentity.generate()
+        self.keys = SealingKey(SUITE_X25519), SealingKey(SUITE_X25519)
+        coordinator, tally = (
+            Aggregator(identity.fingerprint, key.public_bytes)
+            for identity, key in zip(self.identities, self.keys, strict=True)
+        )
+        numbers = {one.fingerprint: k for one, k in zip(self.hospitals, votes, strict=True)}
+        self.batch = VoteBatch(
+            os.urandom(32), QUERIES, COLUMNS, numbers, coordinator, tally, SUITE_X25519
+        )
+        self.pinned = {one.fingerprint: one.public for one in self.hospitals}
+        self.least = least
+        self.journals = PlainJournal(), PlainJournal()
+        self.start(0)
+        self.start(1)
+
+    def start(self, place: int, **changed: Any) -> None:
+        """Begin an end's process, or begin it again after a crash."""
+        given: dict[str, Any] = {
+            "identity": self.identities[place],
+            "key": self.keys[place],
+            "other": self.identities[1 - place].public,
+            "hospitals": self.pinned,
+            "least_parties": self.least,
+            "journal": self.journals[place],
+            "random_bytes": os.urandom,
+            "draw_noise": gaussian,
+            **changed,
+        }
+        if place == 0:
+            self.coordinator = CheckingCoordinator(self.batch, **given)
+        else:
+            self.tally = CheckingTally(self.batch, **given)
+
+    def rows(self, place: int) -> Rows:
+        """A hospital's votes."""
+        k = self.batch.votes[self.hospitals[place].fingerprint]
+        rng = np.random.default_rng(place)
+        return rng.multinomial(k, np.full(COLUMNS, 1 / COLUMNS), size=QUERIES).astype(np.int64)
+
+    def report(self, place: int, batch: VoteBatch | None = None) -> bytes:
+        return make_report(
+            batch or self.batch,
+            self.rows(place),
+            identity=self.hospitals[place],
+            random_bytes=os.urandom,
+        )
+
+    def lying_report(self, place: int) -> bytes:
+        """A report whose proof is honestly made of a vote too many."""
+
+        def of_digits(layout: VoteLayout, rows: Rows, **named: Any) -> object:
+            digits: Elements = layout.digits_of(rows)
+            digits[0] += np.uint64(1)
+            return prove_digits(layout, digits, **named)
+
+        with patch("protocols.verified.vote_report.prove", of_digits):
+            return self.report(place)
+
+    def collect(self, *frames: bytes) -> bytes:
+        """Let the coordinator take these reports, or one of each hospital, and close the list."""
+        for frame in frames or [self.report(place) for place in range(len(self.hospitals))]:
+            self.coordinator.take_report(frame)
+        return self.coordinator.close()
+
+    def run(self, *frames: bytes) -> list[bytes]:
+        """Run the batch to its end; return all that both told, in order."""
+        told, request = [], self.collect(*frames)
+        while request:
+            told += [request, self.tally.receive(request)]
+            request = self.coordinator.receive(told[-1])
+        return told
+
+    def until(self, place: int, kind: type[Message]) -> bytes:
+        """Run an honest batch until an end is about to be told a message of a kind; return it."""
+        request = self.collect()
+        while True:
+            if place == 1 and isinstance(wire.decode(request).message, kind):
+                return request
+            answer = self.tally.receive(request)
+            if place == 0 and isinstance(wire.decode(answer).message, kind):
+                return answer
+            request = self.coordinator.receive(answer)
+
+    def sum_of(self, *places: int) -> Rows:
+        """Exact votes of these hospitals: what nobody may see."""
+        total: Rows = np.sum([self.rows(place) for place in places], axis=0)
+        return total
+
+    def machine(self, place: int) -> Machine:
+        return (self.coordinator, self.tally)[place]
+
+    def signed(self, place: int, message: Message) -> bytes:
+        """A message under an end's true signature: what a deviating one could send."""
+        return wire.sign(message, self.identities[place]).frame
