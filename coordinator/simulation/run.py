@@ -77,7 +77,7 @@ def _require_plain_ways(settings: RunSettings, after: Path | None) -> None:
     """Refuse what needs messages of rounds, or their transcript."""
     kind = f"--sum {settings.form} must be"
     if after is not None:
-        raise InvalidSettingError(f"{kind} without --after: it has no transcript", str(after))
+        raise InvalidSettingError(f"{kind} without --after: it has no transcript", "an earlier run")
     if settings.engine != "local":
         raise InvalidSettingError(f"{kind} with --engine local", settings.engine)
 

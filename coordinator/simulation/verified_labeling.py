@@ -170,7 +170,7 @@ class VerifiedLabeling:
             ledger = store.ledger().cancel(asked.entry_id)
             store.save_void(ledger, batch=asked.number, is_freed=False)
             must = f"a batch must have the votes of at least {error.threshold} hospitals"
-            raise RunEndedError(must, error.received) from error
+            raise RunEndedError(must, error.got) from error
         noise = noise_of(self.terms)
         noisy = NoisyHistogram(found.counts.astype(np.float64), noise.sum_sigma(noise.parties))
         release = self._decider.decide(noisy, rule=rule, left=asked.left)
