@@ -219,9 +219,20 @@ class TestSettings:
         )
         assert (ended.code, ended.error_code) == (2, "PF-105")
 
-    def test_no_deployment_has_it(self) -> None:
+    @pytest.mark.parametrize(
+        "option", [("--sum", "verified"), ("--noise", "aggregators")], ids=["sum", "noise"]
+    )
+    def test_no_deployment_has_it(
+        self, pate_fed: Command, tmp_path: Path, option: tuple[str, str]
+    ) -> None:
         assert Verified.name in FORMS
         assert Verified.name not in DEPLOYED_FORMS
+        ended = pate_fed(
+            *("run", "--queries", tmp_path / "none.csv", "--label", "sick", "--classes", "a,b"),
+            *("--name", "first", *option),
+        )
+        assert (ended.code, ended.error_code) == (2, "PF-402")
+        assert option[1] in ended.err
 
     def test_numbers_of_the_form_are_those_of_its_protocol(self) -> None:
         assert Verified.most_votes == MOST_ROW_VOTES
