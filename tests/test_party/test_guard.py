@@ -384,7 +384,7 @@ class TestPeers:
             parties=6,
             form=form,
             terms={"noise_place": "aggregators"},
-            policies=dict.fromkeys(range(6), {"noise_places": places}),
+            policies={place: {"noise_places": places} for place in range(6)},
         )
         assert refused_setup(federation).cause == Reason.MECHANISM
 
