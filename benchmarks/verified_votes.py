@@ -1,9 +1,9 @@
 """How fast verified votes are, beside the additive and the masked form, in one run.
 
-A whole batch in memory, each end on its own clock: hospitals, coordinator, tally. CPU time. The
-other forms are the state machines with their messages; of verified votes the messages between the
-two aggregators are left out, which are counted as bytes. Run from the repository root: ``python -m
-benchmarks.verified_votes`` (minutes; ``--quick`` for a look, ``--format json`` for other programs).
+A whole batch in memory, each end on its own clock: hospitals, coordinator, tally. CPU time of the
+state machines of all forms, with their messages, signatures and sealed parts; the journals are in
+memory. Run from the repository root: ``python -m benchmarks.verified_votes`` (minutes; ``--quick``
+for a look, ``--format json`` for other programs).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import mean, median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from benchmarks.bars import Bar, Figure, arguments, report
 from benchmarks.federation import Federation
 from pate_fed.mechanisms.discrete_sampling import sample_discrete_gaussian
-from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.envelope import SealingKey
 from protocols.identity import SigningIdentity
@@ -31,21 +30,13 @@ from protocols.masked import MaskedSum
 from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.verified import (
     Aggregator,
-    EvaluationPoint,
+    CheckingCoordinator,
+    CheckingTally,
+    MemoryCheckJournal,
     VoteBatch,
     VoteLayout,
-    VoteShare,
-    challenge,
-    make_coin,
     make_report,
-    noisy_share,
-    open_coordinator_part,
-    open_noisy_sum,
-    open_tally_part,
-    read_header,
 )
-from protocols.verified.prime_field import Elements
-from protocols.vote_messages import VoteReport
 
 T = TypeVar("T")
 MOST_WITH_PAIRS = 100
@@ -54,8 +45,6 @@ hour before the first batch."""
 
 COLUMNS = 10
 SIGMA = 40.0
-ANSWER_BYTES = 8
-"""Of an element of the extension, as two aggregators tell it."""
 
 
 def timed(act: Callable[[], T]) -> tuple[float, T]:
@@ -73,8 +62,8 @@ class Taken:
         coordinator: Seconds of all the coordinator's steps.
         tally: The same of the tally's.
         upload: Bytes of a hospital's report.
-        to_tally: Bytes of it that the coordinator passes on.
-        between: Bytes of both aggregators' answers and shares.
+        to_tally: Bytes for the tally of one report, header and all.
+        between: Bytes of all that both aggregators tell each other.
     """
 
     party: list[float] = field(default_factory=list)
@@ -90,31 +79,46 @@ class Ends:
 
     def __init__(self, *, parties: int, queries: int, votes: int, suite: str) -> None:
         self.hospitals = [SigningIdentity.generate() for _ in range(parties)]
-        self.identities = {one.fingerprint: one.public for one in self.hospitals}
+        self.pinned = {one.fingerprint: one.public for one in self.hospitals}
+        self.identities = SigningIdentity.generate(), SigningIdentity.generate()
         self.keys = SealingKey(suite), SealingKey(suite)
-        aggregators = [
-            Aggregator(SigningIdentity.generate().fingerprint, key.public_bytes)
-            for key in self.keys
-        ]
-        numbers = dict.fromkeys(self.identities, votes)
-        self.batch = VoteBatch(
-            secrets.token_bytes(32), queries, COLUMNS, numbers, *aggregators, suite
-        )
+        self.votes, self.suite, self.queries = dict.fromkeys(self.pinned, votes), suite, queries
         self.layout = VoteLayout.of(queries=queries, columns=COLUMNS, votes=votes)
         rng = np.random.default_rng(1)
         chances = np.full(COLUMNS, 1 / COLUMNS)
         self.rows: NDArray[np.int64] = rng.multinomial(votes, chances, size=queries)
 
+    def machines(self) -> tuple[CheckingCoordinator, CheckingTally]:
+        """Begin a batch at both ends."""
+        coordinator, tally = (
+            Aggregator(identity.fingerprint, key.public_bytes)
+            for identity, key in zip(self.identities, self.keys, strict=True)
+        )
+        plan = secrets.token_bytes(32)
+        batch = VoteBatch(plan, self.queries, COLUMNS, self.votes, coordinator, tally, self.suite)
+
+        def given(place: int) -> dict[str, Any]:
+            return {
+                "identity": self.identities[place],
+                "key": self.keys[place],
+                "other": self.identities[1 - place].public,
+                "hospitals": self.pinned,
+                "least_parties": 2,
+                "journal": MemoryCheckJournal(lambda _: None),
+                "random_bytes": secrets.token_bytes,
+                "draw_noise": _noise,
+            }
+
+        return CheckingCoordinator(batch, **given(0)), CheckingTally(batch, **given(1))
+
     def run(self) -> Taken:
         """Take a batch from votes to its noisy sum."""
-        taken, layout, batch = Taken(), self.layout, self.batch
-        first: list[VoteShare] = []
-        second: list[VoteShare] = []
-        digests = []
+        taken = Taken()
+        coordinator, tally = self.machines()
         for hospital in self.hospitals:
             make = partial(
                 make_report,
-                batch,
+                coordinator.batch,
                 self.rows,
                 identity=hospital,
                 random_bytes=secrets.token_bytes,
@@ -122,79 +126,25 @@ class Ends:
             seconds, frame = timed(make)
             taken.party.append(seconds)
             taken.upload = len(frame)
-            seconds, (share, sent) = timed(partial(self._collected, frame))
+            seconds, _ = timed(partial(coordinator.take_report, frame))
             taken.coordinator += seconds
-            first.append(share)
-            taken.to_tally = len(sent.tally_envelope) + len(sent.header)
-            seconds, (share, digest) = timed(partial(self._relayed, sent))
+        seconds, request = timed(coordinator.close)
+        taken.coordinator += seconds
+        taken.to_tally = len(request) // len(self.hospitals)
+        while request:
+            seconds, answer = timed(partial(tally.receive, request))
             taken.tally += seconds
-            second.append(share)
-            digests.append(digest)
-        coin = make_coin(
-            plan_digest=batch.plan_digest,
-            headers=digests,
-            coordinator_nonce=secrets.token_bytes(32),
-            tally_nonce=secrets.token_bytes(32),
-        )
-        seconds, ours = timed(partial(self._answers, coin, first, is_tally=False))
-        taken.coordinator += seconds
-        seconds, theirs = timed(partial(self._answers, coin, second, is_tally=True))
-        taken.tally += seconds
-        # Each end decides for itself, from the same values.
-        for is_tally in (False, True):
-            seconds, accepted = timed(partial(self._decided, coin, first, second, ours, theirs))
-            assert accepted == len(first)
-            if is_tally:
-                taken.tally += seconds
-            else:
-                taken.coordinator += seconds
-        seconds, own = timed(partial(self._summed, first))
-        taken.coordinator += seconds
-        seconds, other = timed(partial(self._summed, second))
-        taken.tally += seconds
-        opened = open_noisy_sum(own, other)
-        assert abs(opened - len(first) * self.rows).max() < 20 * SIGMA
-        answers = 2 * ANSWER_BYTES * layout.answer_length * len(first)
-        taken.between = answers + 2 * len(layout.field.to_bytes(own))
+            taken.between += len(request) + len(answer)
+            seconds, request = timed(partial(coordinator.receive, answer))
+            taken.coordinator += seconds
+        opened = coordinator.opened
+        assert opened is not None
+        assert abs(opened - len(self.hospitals) * self.rows).max() < 20 * SIGMA
         return taken
 
-    def _collected(self, frame: bytes) -> tuple[VoteShare, VoteReport]:
-        sent = wire.expect(wire.decode(frame), VoteReport)
-        header = read_header(self.batch, sent.header, identities=self.identities)
-        share = open_coordinator_part(
-            self.batch, header, sent.coordinator_envelope, key=self.keys[0]
-        )
-        return share, sent
 
-    def _relayed(self, sent: VoteReport) -> tuple[VoteShare, bytes]:
-        header = read_header(self.batch, sent.header, identities=self.identities)
-        share = open_tally_part(self.batch, header, sent.tally_envelope, key=self.keys[1])
-        return share, wire.digest_of(header)
-
-    def _answers(self, coin: bytes, shares: list[VoteShare], *, is_tally: bool) -> list[Elements]:
-        point = EvaluationPoint.of(self.layout, coin)
-        return [point.answer(share, takes_off_votes=not is_tally) for share in shares]
-
-    def _decided(
-        self,
-        coin: bytes,
-        first: list[VoteShare],
-        second: list[VoteShare],
-        *answers: list[Elements],
-    ) -> int:
-        point, accepted = EvaluationPoint.of(self.layout, coin), 0
-        for place, hospital in enumerate(self.hospitals):
-            context = self.batch.context_of(hospital.fingerprint)
-            bindings = first[place].binding, second[place].binding
-            weights = challenge(self.layout, *bindings, context=context)
-            accepted += point.accepts(weights, answers[0][place], answers[1][place])
-        return accepted
-
-    def _summed(self, shares: list[VoteShare]) -> Elements:
-        noise = sample_discrete_gaussian(
-            self.rows.shape, sigma=SIGMA, random_bytes=secrets.token_bytes
-        )
-        return noisy_share([(self.layout, share) for share in shares], noise)
+def _noise(shape: tuple[int, int], random_bytes: Callable[[int], bytes]) -> NDArray[np.int64]:
+    return sample_discrete_gaussian(shape, sigma=SIGMA, random_bytes=random_bytes)
 
 
 def most(name: str, value: float, bar: float) -> Bar:
@@ -209,7 +159,7 @@ def section_8(rounds: int) -> list[Bar]:
     }
     bars = []
     for queries, allowed in ((10_000, 1.15), (1_000, 1.4)):
-        ends = Ends(parties=1, queries=queries, votes=25, suite=SUITE_X25519)
+        ends = Ends(parties=2, queries=queries, votes=25, suite=SUITE_X25519)
         plain = 4 * queries * COLUMNS
         ends.run()  # the first time makes the fixed matrix of a layout
         runs = [ends.run() for _ in range(rounds)]

@@ -13,6 +13,7 @@ import typer
 from coordinator.cli.options import Given, takes
 from coordinator.cli.terminal import RegistryChoice, single_threaded_kernels
 from coordinator.errors import UsageError
+from coordinator.runs.run_options import DEPLOYED_OPTIONS
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
@@ -119,9 +120,10 @@ def planned_mechanisms() -> Iterable[str]:
     OPTIONS["parties"].but(help="Hospitals. [default: by --data]", panel=""),
     OPTIONS["teachers"].but(panel=""),
     OPTIONS["records_per_teacher"].but(panel=""),
+    DEPLOYED_OPTIONS["teacher"].but(panel=""),
     OPTIONS["mechanism"].but(choices=planned_mechanisms, panel=""),
     *("epsilon", "delta", "unit", "vote_threshold", "sigma2"),
-    *("party_epsilons", "weights", "noise", "colluders", "label_cap"),
+    *("party_epsilons", "weights", "noise", "colluders", "label_cap", "patient_votes"),
 )
 def plan(
     *,

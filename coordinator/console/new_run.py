@@ -55,6 +55,11 @@ _MECHANISMS: Final = {
     "lnmax": "lnmax: answers every query, with Laplace noise",
 }
 
+_VOTERS: Final = {
+    "auto": "teachers, of the kind that each hospital chose",
+    "neighbors": "patients, on the queries close to their records; hospitals must have set it",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class FormField:
@@ -137,6 +142,13 @@ FIELDS: Final[Mapping[str, tuple[FormField, ...]]] = {
             },
         ),
         FormField(DEPLOYED_OPTIONS["mechanism"], "Mechanism", TERMS["mechanism"], _MECHANISMS),
+        FormField(DEPLOYED_OPTIONS["teacher"], "Who votes", TERMS["voters"], _VOTERS),
+        FormField(
+            DEPLOYED_OPTIONS["patient_votes"],
+            "Votes of a patient",
+            "where patients vote: queries that one votes on in the run, at most; epsilon follows "
+            "from it; empty: 8 % of the queries",
+        ),
     ),
     "noise": (
         FormField(

@@ -14,6 +14,7 @@ TERMS: Final[Mapping[str, str]] = {
     "neighbors": "The two cases that nobody can tell apart well.",
     "method": "The proof by which epsilon was computed.",
     "mechanism": "The rule that turns votes into labels, with noise.",
+    "voters": "Teachers, or each patient whose own record lies close to a query.",
     "noise": "Random numbers that are added to the counts of votes, so that no single vote shows.",
     "sigma": "The size of the noise, in votes: its standard deviation.",
     "threshold": "Too few votes for one class give no answer: so many are needed, noise included.",

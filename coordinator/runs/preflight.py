@@ -79,11 +79,11 @@ def require_request(
 
 
 def untrained_teachers(
-    settings: RunSettings, kind: DatasetKind, *, records: float | None = None
+    settings: RunSettings, kind: DatasetKind, *, records: float | None = None, teachers: int = 1
 ) -> TeacherEnsemble | TeachersOfLabels:
     """Make the untrained teachers of a simulated hospital; others keep their kind to themselves.
 
-    `records` is about how many each will have; None for a hospital's own model of all its records.
+    `records` are the hospital's patients for each; None for its own model of all its records.
 
     Raises:
         InvalidParameterError: unknown teachers, some that learn from other records, or a device
@@ -93,11 +93,7 @@ def untrained_teachers(
     from pate_fed.teachers import make_ensemble  # noqa: PLC0415 - the same
 
     name, device = settings.teacher, settings.device
-    if settings.do_records_vote:
-        from pate_fed.teachers.neighbors_ensemble import NeighborsEnsemble  # noqa: PLC0415
-
-        if records is not None:
-            return NeighborsEnsemble()
+    if settings.do_records_vote and records is None:
         name = "auto"  # a hospital's own model: its records alone are none
     if device != "cpu" and name != "convolution" and settings.student in IMAGE_STUDENTS:
         from pate_fed.networks import usable_device  # noqa: PLC0415 - torch: several seconds
@@ -111,6 +107,7 @@ def untrained_teachers(
         balance=settings.class_balance,
         device=device,
         records=records,
+        teachers=teachers,
     )
     caps = settings.caps
     if caps.labels is None:

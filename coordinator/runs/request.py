@@ -45,7 +45,6 @@ _NOT_DEPLOYED = (
     "partition",
     "teachers",
     "records_per_teacher",
-    "teacher",
 )
 """Settings that a deployment has not: hospitals keep them, or nobody."""
 

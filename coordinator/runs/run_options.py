@@ -20,6 +20,13 @@ def _mechanisms() -> Iterable[str]:
     return DEPLOYED_MECHANISMS
 
 
+def _voters() -> Iterable[str]:
+    """Say who may vote: teachers, whose kind each hospital chose, or patients."""
+    from pate_fed.rule import RECORDS_VOTE  # noqa: PLC0415 - keeps --help fast
+
+    return "auto", RECORDS_VOTE
+
+
 def _students() -> Iterable[str]:
     """Name the students that learn from tables, as deployments do."""
     from pate_fed.students import students_for  # noqa: PLC0415 - keeps --help fast
@@ -53,6 +60,12 @@ _ROWS: Final = (
         usual=None,
         panel=MECHANISM,
     ),
+    OPTIONS["teacher"].but(
+        choices=_voters,
+        help="auto: teachers vote, of the kind that each hospital chose. neighbors: each patient "
+        "votes on the queries close to its records; hospitals must have set it.",
+        panel=MECHANISM,
+    ),
     OPTIONS["noise"].but(
         choices=("coordinator", "parties"),
         help="Who adds the noise; with parties the coordinator sees noisy counts only.",
@@ -60,6 +73,7 @@ _ROWS: Final = (
     ),
     *(OPTIONS[name] for name in ("suite", "unit", "epsilon", "delta")),
     OPTIONS["batch_size"].but(help="Queries per batch.", usual=20),
+    OPTIONS["patient_votes"],
     OPTIONS["student"].but(
         choices=_students, help="Kind of student; of a table, as public inputs are."
     ),

@@ -60,7 +60,7 @@ def price_of_run(request: RunRequest, *, pool: NDArray[np.float64]) -> RunPrice:
     `pool` has its public rows; float64, shape (rows, features).
     """
     terms = request.terms
-    seen = _preview(terms)
+    seen = _preview(terms, votes=request.settings.likely_votes)
     most, public = most_exposed(terms)
     return RunPrice(
         digest=hashlib.sha256(request.to_json().encode()).hexdigest(),
@@ -69,9 +69,13 @@ def price_of_run(request: RunRequest, *, pool: NDArray[np.float64]) -> RunPrice:
         coordinator=_view(request, charged_price(terms, most)) if terms.rule.at_parties else None,
         delta=terms.delta,
         unit=terms.unit,
-        neighbors=neighbors(terms.unit, weight=terms.unit_votes_at(most)),
+        neighbors=neighbors(
+            terms.unit,
+            weight=terms.unit_votes_at(most),
+            patient_votes=terms.caps.patient_votes,
+        ),
         preview=seen,
-        outlook=_outlook(terms, seen, queries=len(request.queries), pool=pool),
+        outlook=_outlook(request, seen, pool=pool),
         trust=trust(UsedRun(terms, FORMS[request.settings.form])),
         epsilons=tuple(
             public_price(terms, seat).epsilon if request.new_queries else 0.0
@@ -98,26 +102,25 @@ def _view(request: RunRequest, cost: FormalCost) -> FormalCost:
     return replace(cost, epsilon=0.0, method=nothing)
 
 
-def _preview(terms: RunTerms) -> Preview | None:
+def _preview(terms: RunTerms, *, votes: int) -> Preview | None:
     if terms.spec.learns or terms.is_evaluation:
         return None
     # All hospitals that are there add their noise: more than is promised.
     rule, parties = terms.rule, len(terms.weights)
     sigma = noise_of(terms).sum_sigma(parties) if rule.at_parties else rule.sigma2
-    counts = simulated_votes(votes=terms.total_votes, classes=terms.classes)
+    counts = simulated_votes(votes=votes, classes=terms.classes)
     return preview(mechanism_of(replace(terms, rule=rule.at_coordinator(sigma))), counts)
 
 
-def _outlook(
-    terms: RunTerms, seen: Preview | None, *, queries: int, pool: NDArray[np.float64]
-) -> str:
+def _outlook(request: RunRequest, seen: Preview | None, *, pool: NDArray[np.float64]) -> str:
+    terms = request.terms
     if seen is None or terms.rule.sigma2 is None:
         return ""
-    answers = max(1, round(queries * seen.answer_rate))
+    answers = max(1, round(len(request.queries) * seen.answer_rate))
     try:
         measured = evidence(
             pool,
-            votes=terms.total_votes,
+            votes=request.settings.likely_votes,
             queries=answers,
             sigma=terms.rule.sigma2,
             classes=terms.classes,

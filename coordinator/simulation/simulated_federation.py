@@ -138,9 +138,7 @@ class SimulatedFederation:
             made.hospitals = train_hospitals(
                 dataset,
                 partition,
-                make_teachers=partial(
-                    untrained_teachers, settings, dataset.kind, records=made._records
-                ),
+                make_teachers=partial(untrained_teachers, settings, dataset.kind),
                 weights=settings.weights or (),
                 generators=[chance.of(f"teachers {one}") for one in range(partition.parties)],
                 workers=os.cpu_count() or 1,

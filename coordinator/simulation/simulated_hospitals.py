@@ -45,7 +45,10 @@ Tick = Callable[[], None]
 
 Teachers = TeacherEnsemble | TeachersOfLabels
 
-MakeTeachers = Callable[[], Teachers]
+MakeTeachers = Callable[..., Teachers]
+"""Makes the untrained teachers of a hospital, given its `records` of each and number of `teachers`;
+of neither: its own model of all its records.
+"""
 
 _LEAST_SCORE = -1e6
 """Stands for minus infinity where scores are compared."""
@@ -95,7 +98,8 @@ def train_hospitals(
 
     def train(party: int) -> Hospital:
         shards = [dataset.private.select(shard.rows) for shard in partition.shards_of(party)]
-        ensemble = make_teachers()
+        patients = {unit for shard in shards for unit in shard.unit_ids}
+        ensemble = make_teachers(records=len(patients) / len(shards), teachers=len(shards))
         ensemble.fit(
             shards,
             classes=len(dataset.class_names),
@@ -149,9 +153,7 @@ class HospitalsBlueprint:
                 coordinator=self.coordinator,
                 known_peers=pins,
                 guard=Guard(policy=policy, weights=hospital.weights, checked_peers=bodies),
-                tasks=tasks_of(
-                    PartyTask(self.pool, votes_of(hospital.ensemble, self.pool, self.cores))
-                ),
+                tasks=tasks_of(self._task_of(hospital)),
                 forms={name: form(keystream=KEYSTREAM) for name, form in SUMS.items()},
                 journal=Journal(database, sketch_key=b""),  # the same signs, so that it repeats
                 ledger=LedgerStore(database, budget=life_of(self.terms, seat)),
@@ -161,6 +163,14 @@ class HospitalsBlueprint:
             )
             nodes.append(node)
         return nodes
+
+    def _task_of(self, hospital: Hospital) -> PartyTask:
+        patients = None
+        if self.terms.do_records_vote:
+            patients = tuple(map(str, range(hospital.ensemble.teachers)))
+        return PartyTask(
+            self.pool, votes_of(hospital.ensemble, self.pool, self.cores), patients=patients
+        )
 
 
 def votes_of(

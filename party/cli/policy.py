@@ -31,6 +31,7 @@ SETTINGS: Final = (
     "lifetime_epsilon",
     "delta",
     "delta_for_tests",
+    "teacher_model",
     "records_per_teacher",
     "held_out",
     "node_port",

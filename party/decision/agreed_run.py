@@ -85,6 +85,9 @@ class AgreedRun:
         seat = scope.seats.index(me)
         account = RunAccount.open(ledger, terms, scope=scope.digest, seat=seat, run_id=run_id)
         task = task_for(terms, tasks)
+        places = terms.weights[seat]
+        if len(task.patients or ()) * places.heaviest > places.votes:
+            raise RefusalError(Reason.UNIT, "our patients must have a place each", "fewer")
         if task.evaluation is not None:
             guard.review_evaluation(task.evaluation, ledger.load())
         run = cls(run_id, terms, forms[record.form], scope, seat, account, task, journal, ledger)

@@ -358,9 +358,6 @@ class Guard:
             raise RefusalError(
                 Reason.TERMS, "inputs must have one label, as our teachers do", terms.caps.labels
             )
-        if terms.do_records_vote and not policy.simulated:
-            # The price supposes a hospital that counts each patient's votes over its whole life.
-            raise RefusalError(Reason.TERMS, "teachers must vote, and not records", "records")
         rule, votes = terms.rule, terms.unit_votes
         quiet = (rule.sigma2 is not None and rule.sigma2 < policy.least_sigma2 * votes) or (
             rule.sigma1 is not None and rule.sigma1 < policy.least_sigma1

@@ -2,7 +2,8 @@
 
 The node follows the order of the rules. The protocol checks the sender and the state, the guard
 decides, the charge is stored, the queries are journalled. Then noise is drawn if the parties add
-it, the teachers vote and y is sent. After any fault, only a stable code leaves the site.
+it, the teachers vote, votes that patients use up are stored, and y is sent. After any fault, only a
+stable code leaves the site.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from party.errors import Reason
 from party.site.party_task import PartyTask
 from party.storage.journal import Journal
 from party.storage.ledger_store import LedgerStore
+from party.storage.patient_votes import tags_by
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.errors import InvalidParameterError, PateFedError
 from protocols import wire
@@ -94,7 +96,11 @@ class PartyNode:
         self._journal = journal
         self._ledger = ledger
         self._random_bytes = random_bytes
-        self._ballots = OwnVotes(random_bytes if noise_bytes is None else noise_bytes)
+        self._ballots = OwnVotes(
+            random_bytes if noise_bytes is None else noise_bytes,
+            cast=journal.patient_votes,
+            tag_of=tags_by(identity),
+        )
         self._clock = clock
         self._tell = tell
         self._round = self._new_round()

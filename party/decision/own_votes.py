@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from party.decision.agreed_run import AgreedRun
+from party.storage.patient_votes import PatientVotes, TagOf
 from pate_fed.charges import noise_of
 from pate_fed.queries import QueryBatch
 from pate_fed.terms import RunTerms
@@ -25,22 +26,33 @@ _log = logging.getLogger(__name__)
 
 
 class OwnVotes:
-    """Counts the votes of a party's teachers, and draws its noise from `noise_bytes`."""
+    """Counts the votes of a party's teachers, and draws its noise from `noise_bytes`.
 
-    def __init__(self, noise_bytes: Callable[[int], bytes]) -> None:
+    Where records vote it keeps each patient's cap: `cast` has the votes of all runs.
+    """
+
+    def __init__(
+        self, noise_bytes: Callable[[int], bytes], *, cast: PatientVotes, tag_of: TagOf
+    ) -> None:
         self._noise_bytes = noise_bytes
-        self._used: dict[bytes, NDArray[np.int64]] = {}
+        self._cast = cast
+        self._tag_of = tag_of
 
     def vector(
         self, run: AgreedRun, batch: QueryBatch, *, weights: TeacherWeights
     ) -> NDArray[np.int64]:
         """Return the vector for the secure sum, with noise if the parties add it. Secret.
 
-        The noise is drawn before the teachers are asked. Only the sent vector holds it.
+        The noise is drawn before the teachers are asked. Only the sent vector holds it. Votes that
+        patients use up are on disk when it returns; a `StorageError` says that they are not.
         """
         share = self._draw_noise(run.terms, len(batch))
-        count = self._count_patients if run.terms.is_evaluation else self._count
-        votes = count(run, batch, weights)
+        if run.terms.is_evaluation:
+            votes = self._count_patients(run, batch)
+        elif run.terms.do_records_vote:
+            votes = self._count_records(run, batch, weights)
+        else:
+            votes = self._count(run, batch, weights)
         return (votes if share is None else share.add_to(votes)).counts.ravel()
 
     def _draw_noise(self, terms: RunTerms, queries: int) -> NoiseShare | None:
@@ -50,29 +62,31 @@ class OwnVotes:
         return noise.draw(queries, terms.classes, random_bytes=self._noise_bytes)
 
     def _count(self, run: AgreedRun, batch: QueryBatch, weights: TeacherWeights) -> VoteHistogram:
-        shape, terms = (weights.teachers, len(batch)), run.terms
-        no_vote = terms.classes if terms.do_records_vote else INVALID_VOTE_CLASS
-        try:
-            # A vote that is no number fails here, and not where the failure could be seen from
-            # outside.
-            votes = np.asarray(run.task.vote(batch), dtype=np.float64)
-        except Exception as error:
-            _log.error("teachers could not vote: %s", type(error).__name__)
-            votes = np.full(shape, float(no_vote))
-        if votes.shape != shape:
-            _log.error("teachers voted in the wrong shape")
-            votes = np.full(shape, float(no_vote))
-        if terms.caps.patient_votes is not None:
-            scope = run.scope.digest  # one cap, however often the run is set up
-            used = self._used.get(scope, np.zeros(weights.teachers, dtype=np.int64))
-            most = terms.caps.patient_votes
-            capped = cap_votes(votes, used=used, most=most, classes=terms.classes)
-            votes, self._used[scope] = capped[0].astype(np.float64), capped[1]
-        return count_votes(votes, classes=terms.columns, weights=weights)
+        votes = _votes(run, batch, voters=weights.teachers, no_vote=INVALID_VOTE_CLASS)
+        return count_votes(votes, classes=run.terms.classes, weights=weights)
 
-    def _count_patients(
-        self, run: AgreedRun, batch: QueryBatch, _: TeacherWeights
+    def _count_records(
+        self, run: AgreedRun, batch: QueryBatch, weights: TeacherWeights
     ) -> VoteHistogram:
+        """Count the patients' votes within their cap; every row sums to the public quota."""
+        terms, patients, most = run.terms, run.task.patients, run.terms.caps.patient_votes
+        assert patients is not None
+        assert most is not None
+        scope = run.scope.digest  # one cap, however often the run is set up
+        tags = [self._tag_of(scope, one) for one in patients]
+        votes = _votes(run, batch, voters=len(patients), no_vote=terms.classes)
+        used = self._cast.used(scope, tags, most=most)
+        capped, after = cap_votes(votes, used=used, most=most, classes=terms.classes)
+        # Before anything of them can leave. No plan comes to this line twice: it claims its queries
+        # before, once.
+        self._cast.keep(scope, tags, after)
+        voters = TeacherWeights.equal(len(patients), weight=weights.heaviest)
+        counted = count_votes(capped, classes=terms.columns, weights=voters)
+        counts = np.array(counted.counts)
+        counts[:, -1] += weights.votes - voters.votes  # places of patients who do not vote
+        return VoteHistogram(counts)
+
+    def _count_patients(self, run: AgreedRun, batch: QueryBatch) -> VoteHistogram:
         """Count held-out patients; every row sums to this party's public number of places."""
         places, columns = run.terms.quotas[run.seat], run.terms.classes
         counts = np.zeros((len(batch), columns), dtype=np.int64)
@@ -87,3 +101,19 @@ class OwnVotes:
         except Exception as error:
             _log.error("patients could not be counted: %s", type(error).__name__)
         return VoteHistogram(counts)
+
+
+def _votes(run: AgreedRun, batch: QueryBatch, *, voters: int, no_vote: int) -> NDArray[np.float64]:
+    """Return the class that each votes for, shape (voters, queries); `no_vote` after any fault."""
+    shape = voters, len(batch)
+    try:
+        # A vote that is no number fails here, and not where the failure could be seen from
+        # outside.
+        votes = np.asarray(run.task.vote(batch), dtype=np.float64)
+    except Exception as error:
+        _log.error("teachers could not vote: %s", type(error).__name__)
+        return np.full(shape, float(no_vote))
+    if votes.shape != shape:
+        _log.error("teachers voted in the wrong shape")
+        return np.full(shape, float(no_vote))
+    return votes

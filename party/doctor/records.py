@@ -42,7 +42,7 @@ def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - ch
         return fail(f"{error}.", "`pate-party data add FILE` registers a table.")
     patients, teachers = len(everybody), site.settings.teachers
     teaching = sum(not is_held_out(one, site.settings.held_out) for one in everybody)
-    if teaching < teachers:
+    if teaching < (1 if site.settings.do_records_vote else teachers):
         said = f"{teaching} patients teach, for {teachers} teachers: some would have none."
         advice = (
             "Give each teacher more (`pate-party policy set records_per_teacher`), or hold fewer "
@@ -51,7 +51,7 @@ def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - ch
         return fail(said, advice)
     said = (
         f"The table can be read, and is the one that was registered: {patients} patients, "
-        f"{plural(teachers, 'teacher')}."
+        f"{plural(teachers, 'voter' if site.settings.do_records_vote else 'teacher')}."
     )
     delta = site.settings.delta
     if delta * patients > _LARGE_DELTA:
@@ -67,12 +67,16 @@ def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - ch
 
 
 def check_teacher(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001
-    """Train one teacher on a sample; it is thrown away."""
+    """Train one teacher on a sample; it is thrown away. Where records vote, let the sample vote."""
     try:
         text = read_registered(site)
         sample = _sample(text, site)
+        settings = site.settings
         ensemble = make_ensemble(
-            site.settings.teacher_model, "table", records=site.settings.patients_per_teacher
+            settings.teacher_model,
+            "table",
+            records=settings.patients_per_teacher,
+            teachers=settings.teachers,
         )
         classes = max(2, int(sample.labels.max()) + 1)
         # The draw decides nothing here.
@@ -84,6 +88,8 @@ def check_teacher(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001
             f"No teacher could be trained: {error}.",
             "Mend the table or its columns' names, and register it anew.",
         )
+    if settings.do_records_vote:
+        return ok(f"{len(sample)} rows can vote on queries close to them.")
     return ok(f"A teacher was trained on {len(sample)} rows, and thrown away.")
 
 

@@ -1,5 +1,7 @@
 """Remove one patient: from the table, and from the one teacher of each task that learned from him.
 
+Where records vote nothing is trained anew; the count of the patient's votes is removed, too.
+
 Every other patient stays with the same teacher, so that one patient still moves one vote over all
 runs. Every other teacher keeps its bytes.
 
@@ -41,12 +43,14 @@ from party.site.training import (
     write_folder,
 )
 from party.storage import PartyDatabase, SiteAuditLog
+from party.storage.patient_votes import forget_patient, tags_by
 from party.storage.site_audit_log import SiteAct
 from pate_fed.cells import plain
 from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.task import LearningTask
 from pate_fed.nodes import write_file
+from pate_fed.nodes.audit_log import Facts
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import read_regular
 from pate_fed.teachers.teacher import INDEX_FILE
@@ -136,18 +140,19 @@ def remove_patient(
     except BaseException:
         _undo(site, json.loads(plan))
         raise
-    log.append(
-        SiteAct.PATIENT_REMOVED,
-        {
-            "before": bytes.fromhex(site.data.digest),
-            "after": bytes.fromhex(after),
-            "plan": hashlib.sha256(plan).digest(),
-            "teachers": trained,
-            "by": by,
-            "from": "command line",
-        },
-        at=clock(),
-    )
+    facts: Facts = {
+        "before": bytes.fromhex(site.data.digest),
+        "after": bytes.fromhex(after),
+        "plan": hashlib.sha256(plan).digest(),
+        "teachers": trained,
+        "by": by,
+        "from": "command line",
+    }
+    with database.transaction() as connection:
+        if site.has_keys:  # without them nobody can tell whose a tag is
+            forget_patient(connection, plain(patient), tag_of=tags_by(site.identity))
+        log.append(SiteAct.PATIENT_REMOVED, facts, at=clock(), connection=connection)
+    database.forget_erased()
     site = finish(site, database)
     return site, Removal(len(rows), trained, sum(one.kept for one in retrained), after)
 
@@ -270,6 +275,12 @@ def _retrain(
             f"teachers/{folder.name} must be of the registered table, the only one that is known: "
             "move the folder away, or delete it",
             "teachers of another table",
+        )
+    if manifest.get("teacher_model") != site.settings.teacher_model:
+        raise ErasureError(
+            f"teachers/{folder.name} must be of the teacher_model in the settings: move the folder "
+            "away, or delete it",
+            "another kind",
         )
     task = _task_of(site, folder)
     old = read_files(folder, manifest.get("files"))

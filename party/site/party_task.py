@@ -13,7 +13,7 @@ from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.terms import NO_TASK, RunTerms
 
 Vote = Callable[[QueryBatch], NDArray[np.int64]]
-"""Teachers' votes on a batch: classes, shape (teachers, queries)."""
+"""Votes of teachers, or of patients where records vote: classes, shape (voters, queries)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class PartyTask:
 
     `classes` is None where the run's terms give their number. `digest` is of the task document that
     its owner approved with the pool; `NO_TASK` in a simulation, which has none. `teachers` is a
-    digest, too; empty in a simulation. An `evaluation` is counted instead of votes.
+    digest, too; empty in a simulation. Where records vote, `patients` are the ids of those who do,
+    in the order of their votes. An `evaluation` is counted instead of votes.
     """
 
     pool: QueryPool
@@ -44,6 +45,7 @@ class PartyTask:
     classes: int | None = None
     digest: bytes = NO_TASK
     teachers: bytes = b""
+    patients: tuple[str, ...] | None = field(default=None, repr=False)
     evaluation: Evaluation | None = None
 
 
@@ -65,6 +67,9 @@ def task_for(terms: RunTerms, tasks: Mapping[bytes, PartyTask]) -> PartyTask:
         raise RefusalError(Reason.TASK, "a run must ask what its pool is for", "another thing")
     if task.evaluation is not None and set(terms.quotas) != {task.evaluation.places}:
         raise RefusalError(Reason.TASK, "a run must have the evaluation's places", "others")
+    if terms.do_records_vote is not (task.patients is not None):
+        must = "teachers must vote" if terms.do_records_vote is False else "records must vote"
+        raise RefusalError(Reason.UNIT, f"{must}, as our owner set teacher_model", "others")
     if task.classes not in (None, terms.classes):
         raise RefusalError(Reason.TERMS, "a run must have the task's classes", "others")
     return task

@@ -14,7 +14,12 @@ from party.site.party_task import PartyTask, Vote
 from party.site.site import Site
 from party.site.student_child import predictions
 from party.site.tasks import party_task, read_task
-from party.site.training import load_teachers, ready_teachers, teachers_digest
+from party.site.training import (
+    load_teachers,
+    ready_teachers,
+    record_voters,
+    teachers_digest,
+)
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import PateFedError
 from pate_fed.evaluation_task import EvaluationTask
@@ -140,13 +145,16 @@ class ReadyTasks:
         return future
 
     def _with_teachers(self, task: LearningTask, *, train: bool) -> PartyTask:
+        site, voters, patients = self._site, None, None
+        if site.settings.do_records_vote:
+            voters, patients = record_voters(site, task)
         if self._vote_of is not None:
-            vote = self._vote_of(self._site, task)
-            return PartyTask(task.pool, vote, len(task.class_names), task.digest)
-        if train:
-            ensemble = ready_teachers(
-                self._site, task, random_bytes=secrets.token_bytes, tell=lambda *_: self._tell()
+            vote = self._vote_of(site, task)
+            return PartyTask(task.pool, vote, task.classes, task.digest, patients=patients)
+        if voters is None and train:
+            voters = ready_teachers(
+                site, task, random_bytes=secrets.token_bytes, tell=lambda *_: self._tell()
             )
-        else:
-            ensemble = load_teachers(self._site, task)
-        return party_task(task, ensemble, teachers=teachers_digest(self._site, task))
+        elif voters is None:
+            voters = load_teachers(site, task)
+        return party_task(task, voters, teachers=teachers_digest(site, task), patients=patients)

@@ -32,6 +32,7 @@ from pate_fed.nodes import checked, digested_settings, read_named, with_environm
 from pate_fed.nodes.forwarding import Forwarding
 from pate_fed.nodes.owner_files import as_fault, make_folder
 from pate_fed.nodes.settings_file import settings_text
+from pate_fed.rule import RECORDS_VOTE
 from pate_fed.votes import RECORDS_PER_TEACHER, teachers_of
 from protocols.identity import SigningIdentity
 from protocols.invitation import Invitation
@@ -83,7 +84,7 @@ class SiteSettings:
     Attributes:
         records_per_teacher: Patients of a teacher (or records): their number gives that of the
             teachers, each with one vote.
-        teacher_model: Kind of teacher.
+        teacher_model: Kind of teacher; with neighbors none is trained, and each patient votes.
         held_out: Share of the patients who teach no teacher, for evaluations; another one needs new
             teachers.
         lifetime_epsilon: Most epsilon for one patient, over all runs; fixed at the first start.
@@ -114,18 +115,29 @@ class SiteSettings:
     def __post_init__(self) -> None:
         if self.delta_for_tests >= self.delta:
             raise SiteError("delta_for_tests must be below delta", self.delta_for_tests)
-        self.policy_for(frozenset())  # refuses unknown rules, and values that cannot be
+        policy = self.policy_for(frozenset())  # refuses unknown rules, and values that cannot be
+        if self.do_records_vote and "record" not in policy.units:
+            must = f"teacher_model {RECORDS_VOTE} needs record among the units of the policy"
+            raise SiteError(must, "party alone")
         self._require_apart()
+
+    @property
+    def do_records_vote(self) -> bool:
+        """Whether patients vote themselves, near their records, and no teachers."""
+        return self.teacher_model == RECORDS_VOTE
 
     @property
     def teachers(self) -> int:
         """Number of teachers that are trained here, each with one vote; 0 without a table.
 
         Public: it follows from the number of patients, never from what is known of them. Where
-        runs may protect whole hospitals alone there is one, so that noise hides one vote.
+        runs may protect whole hospitals alone there is one, so that noise hides one vote. Where
+        records vote it is that of the patients: one who was removed, or is held out, keeps a place.
         """
         if not self.data.patients:
             return 0
+        if self.do_records_vote:
+            return self.data.patients
         if self.policy_for(frozenset()).units == {"party"}:
             return 1
         return teachers_of(self._teaching, records_per_teacher=self.records_per_teacher)

@@ -73,13 +73,19 @@ def read_learning_task(site: Site, digest: bytes) -> LearningTask:
     return task
 
 
-def party_task(task: LearningTask, ensemble: TeacherEnsemble, *, teachers: bytes) -> PartyTask:
-    """Put a task and its teachers together; `teachers` is `training.teachers_digest`."""
+def party_task(
+    task: LearningTask,
+    ensemble: TeacherEnsemble,
+    *,
+    teachers: bytes,
+    patients: tuple[str, ...] | None = None,
+) -> PartyTask:
+    """Put a task and its voters together; the rest is of `party.site.training`."""
 
     def vote(batch: QueryBatch) -> NDArray[np.int64]:
         return ensemble.vote(batch.views)
 
-    return PartyTask(task.pool, vote, len(task.class_names), task.digest, teachers)
+    return PartyTask(task.pool, vote, len(task.class_names), task.digest, teachers, patients)
 
 
 def _require_digest(digest: bytes) -> None:

@@ -3,6 +3,9 @@
 They are kept without pickle, with a manifest that binds them to the table's hash, to the task and
 to their own bytes. After any change they are refused, never silently trained anew. Another
 teacher's vote on an answered query would be a second look at the same patients.
+
+Where records vote nothing is trained or kept: the voters are read from the registered table each
+time. So a new patient votes in the next run, and one who was removed in none.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from pate_fed.data.task import LearningTask
 from pate_fed.errors import UnreadableFileError
 from pate_fed.nodes.owner_files import as_fault, write_file
 from pate_fed.regular_files import read_regular
+from pate_fed.rule import RECORDS_VOTE
 from pate_fed.shards import deal_to_teachers, require_disjoint, rows_by_unit
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
 
@@ -61,6 +65,8 @@ def ready_teachers(
     Raises `TeachersError` where stored ones do not fit or new ones cannot be written, an error of
     the table where it does not fit the task or has fewer patients than teachers.
     """
+    if site.settings.do_records_vote:
+        return record_voters(site, task)[0]
     folder = folder_of(site, task)
     if not folder.exists():
         with _alone(folder.parent):
@@ -71,6 +77,8 @@ def ready_teachers(
 
 def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
     """Read the stored teachers of a task, if they fit table, task and settings."""
+    if site.settings.do_records_vote:
+        return record_voters(site, task)[0]
     folder = folder_of(site, task)
     manifest = require_current(site, task)
     files = read_files(folder, manifest.get("files"))
@@ -85,6 +93,28 @@ def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
     return ensemble
 
 
+def record_voters(site: Site, task: LearningTask) -> tuple[TeacherEnsemble, tuple[str, ...]]:
+    """Return the table's patients as voters, but for those held out, and their names in order.
+
+    Raises an error of the table where it is not the registered one, or does not fit the task.
+    """
+    text = read_registered(site)
+    require_label(site, task)
+    records = taught_records(site, task, text)
+    rows_of = rows_by_unit(records.unit_ids)
+    voters = make_ensemble(RECORDS_VOTE, task.kind)
+    voters.fit(
+        [records.select(rows) for rows in rows_of.values()],
+        classes=task.classes,
+        rng=np.random.default_rng(0),  # draws nothing
+        public=task.pool.views,
+    )
+    data = site.settings.data
+    # Without ids a patient is a row of this very table: in another one it may be someone else.
+    names = (one if data.patient_id else f"{data.digest} {one}" for one in rows_of)
+    return voters, tuple(names)
+
+
 def require_current(site: Site, task: LearningTask) -> dict[str, Any]:
     """Return the manifest of the stored teachers of a task, if they fit table and settings."""
     manifest = require_bound(site, task)
@@ -94,6 +124,8 @@ def require_current(site: Site, task: LearningTask) -> dict[str, Any]:
 
 def require_bound(site: Site, task: LearningTask) -> dict[str, Any]:
     """Do as `require_current`, and take the table to be the registered one: it is not read."""
+    if site.settings.do_records_vote:
+        return _bound_to(site, task)
     manifest = read_manifest(folder_of(site, task))
     for name, value in _bound_to(site, task).items():
         if manifest.get(name) != value:
@@ -103,7 +135,9 @@ def require_bound(site: Site, task: LearningTask) -> dict[str, Any]:
 
 def of_another_table(site: Site) -> tuple[str, ...]:
     """Name the folders of teachers, which do not vote, that are not of the registered table."""
-    found = []
+    found: list[str] = []
+    if site.settings.do_records_vote:
+        return ()
     for folder in kept_folders(site):
         try:
             manifest = read_manifest(folder)
@@ -115,9 +149,14 @@ def of_another_table(site: Site) -> tuple[str, ...]:
 
 
 def teachers_digest(site: Site, task: LearningTask) -> bytes:
-    """Return the digest of the stored teachers of a task, 32 bytes; another after any training."""
-    files = read_manifest(folder_of(site, task)).get("files")
-    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).digest()
+    """Return the digest of the stored teachers of a task, 32 bytes; another after any training.
+
+    Where records vote it is another for each table.
+    """
+    facts: object = _bound_to(site, task)
+    if not site.settings.do_records_vote:
+        facts = read_manifest(folder_of(site, task)).get("files")
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
 
 def folder_of(site: Site, task: LearningTask) -> Path:
@@ -192,8 +231,12 @@ def _train(
 
 def untrained(site: Site, task: LearningTask, manifest: Mapping[str, Any]) -> TeacherEnsemble:
     """Make untrained teachers of the kind of those with this manifest."""
-    size = manifest.get("patients_per_teacher")
-    return make_ensemble(site.settings.teacher_model, task.kind, records=size)
+    return make_ensemble(
+        site.settings.teacher_model,
+        task.kind,
+        records=manifest.get("patients_per_teacher"),
+        teachers=manifest["teachers"],
+    )
 
 
 def json_bytes(value: object) -> bytes:

@@ -1,6 +1,7 @@
 """A hospital's own database: its answers, its charges, its owner's decisions.
 
-SQLite, in one file that nobody else reads. Nothing in it is a vote or a key.
+SQLite, in one file that nobody else reads. Nothing in it is a key. Of votes there
+is, where records vote, how many each patient cast: `patient_votes`.
 """
 
 from party.storage.journal import Journal

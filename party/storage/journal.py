@@ -36,6 +36,7 @@ from party.storage.journal_rows import (
     write_many,
 )
 from party.storage.party_database import PartyDatabase
+from party.storage.patient_votes import PatientVotes
 from party.storage.query_journal import QueryJournal
 from party.storage.site_schema import (
     ClaimRow,
@@ -92,6 +93,7 @@ class Journal(RoundJournal):
 
     def __init__(self, database: PartyDatabase, *, sketch_key: bytes | None = None) -> None:
         self.queries = QueryJournal(database)
+        self.patient_votes = PatientVotes(database)
         self._database = database
         with as_journal():
             database.become_node()

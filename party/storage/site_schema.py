@@ -114,6 +114,16 @@ class WitnessRow(SiteRow):
     counter: Mapped[int]
 
 
+class PatientVotesRow(SiteRow):
+    """See `party.storage.patient_votes`: `tags` of 32 bytes each, and in their order `votes`."""
+
+    __tablename__ = "patient_votes"
+
+    scope: Mapped[bytes] = mapped_column(Digest, primary_key=True)
+    tags: Mapped[bytes] = mapped_column(LargeBinary)
+    votes: Mapped[bytes] = mapped_column(LargeBinary)
+
+
 # The ledger ---------------------------------------------------------------------------------------
 
 

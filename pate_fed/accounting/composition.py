@@ -32,6 +32,7 @@ from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu
 from pate_fed.accounting.label_laws import Boxes, bends, laws
 from pate_fed.accounting.ranges import positive, probability, whole
 from pate_fed.errors import InvalidParameterError
+from pate_fed.one_thread import one_thread
 
 Table = NDArray[np.float64]
 
@@ -95,22 +96,24 @@ def labels_epsilon(
     noisy_counts = gdp_epsilon(shift * math.sqrt(asks), delta)
     if noisy_counts == 0:
         return 0.0
-    # Two options, coarsely: where to look.
-    about = gdp_epsilon(0.82 * shift * math.sqrt(asks), delta)
-    about = min(
-        _Game(shift, asks, delta, about=max(about, noisy_counts / 9)).epsilon(), noisy_counts
-    )
-    many = options > 2
-    game = _Game(
-        shift,
-        asks,
-        delta,
-        about=about,
-        tolerance=_TOLERANCE,
-        many=many,
-        is_convex=many and weight > 1,
-    )
-    return min(game.epsilon(), noisy_counts)
+    # Threads share out tables that are too small for it, and burn several times the time.
+    with one_thread():
+        # Two options, coarsely: where to look.
+        about = gdp_epsilon(0.82 * shift * math.sqrt(asks), delta)
+        about = min(
+            _Game(shift, asks, delta, about=max(about, noisy_counts / 9)).epsilon(), noisy_counts
+        )
+        many = options > 2
+        game = _Game(
+            shift,
+            asks,
+            delta,
+            about=about,
+            tolerance=_TOLERANCE,
+            many=many,
+            is_convex=many and weight > 1,
+        )
+        return min(game.epsilon(), noisy_counts)
 
 
 def can_be_composed(
@@ -292,7 +295,8 @@ class _Asks:
                 np.array([0.0, -math.log1p(-self._rare) + _LOG_ERROR]), self._reach
             )
         )
-        self._kept: dict[bytes, Table] = {}
+        self._made: dict[bytes, int] = {}  # place of a law's row among those kept
+        self._kept = np.empty((0, 4 * self._reach + 3))
         self._places: dict[tuple[float, float], Table] = {}
         self._all = _gaussian_row(splines, shift, tail, self._cut, self._reach)
         end = float(scipy.special.ndtri(self._rare))
@@ -306,8 +310,10 @@ class _Asks:
         endless = np.full(len(edges) - 1, np.inf)
         boxes = Boxes(endless, endless, edges[:-1], edges[1:])
         boxes = boxes.joined(_cover(tail, shift)) if many else boxes
-        nothing = np.zeros(len(boxes), dtype=bool)
-        self._take(boxes.taken(nothing), np.zeros((2, 2, 0)), boxes)
+        nothing = np.zeros(0, dtype=np.intp)
+        self._boxes, self._bent = boxes.taken(nothing), np.zeros((2, 2, 0))
+        self._at = np.empty((0, 4, 2, 3))
+        self._take(nothing, boxes)
 
     def last(self, after: Table) -> Table:
         """Return the coefficients before the last ask: nothing tells more than V itself."""
@@ -345,7 +351,7 @@ class _Asks:
             which[self._box_of[wide]] = True
             along_u = np.greater(*self._bent.sum(axis=0)[:, which])
             halves = self._boxes.taken(which).halves(along_u)
-            self._take(self._boxes.taken(~which), self._bent[:, :, ~which], halves)
+            self._take(~which, halves)
         inner = self._largest_of(values, around)
         # Four coefficients meet at a place: those of V and of the label may not be mixed.
         for edge in (slice(0, 3), slice(-3, None)):
@@ -357,16 +363,18 @@ class _Asks:
         around = self._splines.around(after, self._reach)
         return np.vstack([around, np.ones(self._splines.size)])
 
-    def _take(self, boxes: Boxes, bent: Table, new: Boxes) -> None:
-        """Make the laws of these boxes, and of new ones, whose bends are not known yet."""
+    def _take(self, left: NDArray[np.bool_] | NDArray[np.intp], new: Boxes) -> None:
+        """Make the laws of the boxes that are left, and of new ones."""
         at = self._laws_of(new)
         # Elsewhere i or "other" hardly ever wins, or i nearly always.
         is_open = (at[:, 1, 0, 2] < 1 - self._rare) & (at[:, 0, 1, 0] < 1 - self._rare)
         new, at = new.taken(is_open), at[is_open]
         most = np.log(at[:, 0, 0, 0] / at[:, 0, 1, 0]), np.log(at[:, 1, 1, 2] / at[:, 1, 0, 2])
-        self._bent = bent = np.concatenate([bent, bends(new, *most, self._shift)], axis=-1)
-        self._boxes = boxes = boxes.joined(new)
-        at, (u, t) = self._laws_of(boxes), boxes.corners()
+        found = bends(new, *most, self._shift)
+        self._bent = bent = np.concatenate([self._bent[:, :, left], found], axis=-1)
+        self._boxes = boxes = self._boxes.taken(left).joined(new)
+        self._at = at = np.concatenate([self._at[left], at])
+        u, t = boxes.corners()
         p, q = at[:, :, 0], at[:, :, 1]
         taken, given = (each[:, np.newaxis] for each in bent.sum(axis=1))
         # What is left for "other" must not be negative.
@@ -383,7 +391,7 @@ class _Asks:
         )
         alone = is_rare & fits[1]
         fit = fits[0] & fits[1] & ~is_rare
-        shared = [self._shared(u[of], t[of], taken[of], given[of]) for of in (fit, alone)]
+        shared = [_shared(u[of], t[of], at[of], taken[of], given[of]) for of in (fit, alone)]
         rest = ~(fit | alone)
         own = [p[..., 0], q[..., 0] - taken, p[..., 2], q[..., 2] + given]
         p_i, q_i, p_j, q_j = (
@@ -422,18 +430,6 @@ class _Asks:
         )
         plain = np.unique(at[:, ::3].reshape(-1, 6), axis=0).reshape(-1, 2, 3)
         self._plain = self._rows_of(plain, np.zeros(len(plain), dtype=bool))
-
-    def _shared(
-        self, u: Table, t: Table, taken: Table, given: Table
-    ) -> tuple[NDArray[np.intp], Table]:
-        """Return which law stands for each corner of boxes, and these laws."""
-        four = np.stack(np.broadcast_arrays(u, t, taken, given), axis=-1).reshape(-1, 4)
-        places, corners = np.unique(four[:, :2], axis=0, return_inverse=True)
-        most = np.zeros((len(places), 2))
-        np.maximum.at(most, corners.ravel(), four[:, 2:])
-        moved = self._laws_at(*places.T)
-        moved[:, 1] += most @ np.array([[-1.0, 1.0, 0.0], [0.0, -1.0, 1.0]])
-        return corners.ravel(), moved
 
     def _values(self, around: Table) -> Table:
         """Return what every row makes of an ask."""
@@ -478,12 +474,12 @@ class _Asks:
 
     def _rows_of(self, found: Table, far: NDArray[np.bool_]) -> Table:
         """Return the row of each law."""
-        names = [
-            law.tobytes() + bytes([ends]) for law, ends in zip(found, far.tolist(), strict=True)
-        ]
+        numbers = np.column_stack([found.reshape(-1, 6), far])
+        names = numbers.view(f"V{numbers.itemsize * numbers.shape[1]}").ravel().tolist()
         if (len(self._kept) + len(names)) * (4 * self._reach + 3) > 2 * _MOST_CELLS:
-            self._kept = {}
-        new = [at for at, name in enumerate(names) if name not in self._kept]
+            self._made, self._kept = {}, self._kept[:0]
+        new = [at for at, name in enumerate(names) if name not in self._made]
+        made = [self._kept]
         for block in (new[start : start + _BLOCK] for start in range(0, len(new), _BLOCK)):
             p, q = np.moveaxis(np.maximum(found[block], _NONE), 1, 0)
             ratios = np.log(p / q) + _LOG_ERROR
@@ -492,8 +488,23 @@ class _Asks:
                 # What U >= 0 says is told, too, and more than that if it is not.
                 ends = far[block]
                 rows[ends] += _HIDDEN * (self._all - rows[ends])
-            self._kept |= zip([names[at] for at in block], rows, strict=True)
-        return np.array([self._kept[name] for name in names]).reshape(len(names), -1)
+            made.append(rows)
+        self._made |= {names[at]: place for place, at in enumerate(new, start=len(self._kept))}
+        self._kept = np.concatenate(made)
+        return self._kept[[self._made[name] for name in names]]
+
+
+def _shared(
+    u: Table, t: Table, at: Table, taken: Table, given: Table
+) -> tuple[NDArray[np.intp], Table]:
+    """Return which law stands for each corner of boxes, and these laws."""
+    four = np.stack(np.broadcast_arrays(u, t, taken, given), axis=-1).reshape(-1, 4)
+    places, first, corners = np.unique(four[:, :2], axis=0, return_index=True, return_inverse=True)
+    most = np.zeros((len(places), 2))
+    np.maximum.at(most, corners.ravel(), four[:, 2:])
+    moved = at.reshape(-1, 2, 3)[first]
+    moved[:, 1] += most @ np.array([[-1.0, 1.0, 0.0], [0.0, -1.0, 1.0]])
+    return corners.ravel(), moved
 
 
 def _rows(splines: _Splines, p: Table, ratios: Table, cut: float, reach: int) -> Table:

@@ -109,7 +109,7 @@ class Boxes:
         t = np.stack([self.t0, self.t1, self.t0, self.t1], axis=-1)
         return u, t
 
-    def taken(self, which: NDArray[np.bool_]) -> Boxes:
+    def taken(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Boxes:
         """Return some of them."""
         return Boxes(self.u0[which], self.u1[which], self.t0[which], self.t1[which])
 
@@ -180,22 +180,23 @@ def _bent(u: Span, last: Span, shift: float, ends: list[tuple[Table | float, Tab
     Returns:
         Along u and along t, at least 0; shape (2, boxes).
     """
-    whole = last[0], last[1] + shift
     with np.errstate(invalid="ignore"):
         middle, side_u = (u[0] + u[1]) / 2, (u[1] - u[0]) / 2
     at, sides = (
         (last[0] + last[1]) / 2,
         (np.where(np.isinf(middle), 0.0, side_u), (last[1] - last[0]) / 2),
     )
+    now, then = _wins_at(middle, at), _wins_at(middle, at + shift)
+    on_last, on_whole = _most_wins(u, last), _most_wins(u, (last[0], last[1] + shift))
     found = []
     for m, n in ((0, 2), (2, 0)):
-        here, there = _wins(m, n, middle, at), _wins(m, n, middle, at + shift)
-        size, change = _largest_wins(m, n, u, last), shift * _largest_wins(m + 1, n, u, whole)
+        here, there = now.derivative(m, n), then.derivative(m, n)
+        size, change = on_last.derivative(m, n), shift * on_whole.derivative(m + 1, n)
         # From the middle of a box to its sides.
         moves = [
             (
-                side * shift * _largest_wins(m + dt + 1, n + du, u, whole),
-                side * _largest_wins(m + dt, n + du, u, last),
+                side * shift * on_whole.derivative(m + dt + 1, n + du),
+                side * on_last.derivative(m + dt, n + du),
             )
             for side, du, dt in zip(sides, (1, 0), (0, 1), strict=True)
         ]
@@ -210,19 +211,45 @@ def _bent(u: Span, last: Span, shift: float, ends: list[tuple[Table | float, Tab
     return np.stack(found)
 
 
-def _wins(m: int, n: int, u: Table, t: Table) -> Table:
-    """Return a derivative of P_i, m times along t and n times along u; m + n at least 1."""
-    if m == 0:
-        return _b(0, n - 1, u, t)
-    return np.asarray(_density(m - 1, t) * _distribution(n, u) + _b(m - 1, n, u, t))
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wins:
+    """Derivatives of P_i at places, or bounds of their sizes on boxes.
+
+    B's are those of phi(a) Phi(c), c = -b; both turn with (u +- t) / sqrt 2.
+    """
+
+    u: _Normal | _Extent
+    t: _Normal | _Extent
+    a: _Normal | _Extent
+    c: _Normal | _Extent
+    are_bounds: bool
+
+    def derivative(self, m: int, n: int) -> Table:
+        """Return it m times along t and n times along u; m + n at least 1."""
+        if m == 0:
+            return self._of_b(0, n - 1)
+        edge = self.t.density(m - 1) * self.u.distribution(n)
+        return np.asarray(edge + self._of_b(m - 1, n))
+
+    def _of_b(self, m: int, n: int) -> Table:
+        found: Table | float = 0.0
+        for k, factor in enumerate(_parts(m, n)):
+            size = abs(factor) if self.are_bounds else factor
+            found = found + size * self.a.density(k) * self.c.distribution(m + n - k)
+        return np.asarray(found / 2 ** ((m + n + 1) / 2))
 
 
-def _largest_wins(m: int, n: int, u: Span, t: Span) -> Table:
-    """Bound its size on boxes."""
-    if m == 0:
-        return _largest_b(0, n - 1, u, t)
-    edge = _largest(m - 1, t) * _largest_distribution(n, u)
-    return np.asarray(edge + _largest_b(m - 1, n, u, t))
+def _wins_at(u: Table, t: Table) -> _Wins:
+    root = math.sqrt(2)
+    a, c = _Normal((t + u) / root), _Normal((t - u) / root)
+    return _Wins(_Normal(u), _Normal(t), a, c, are_bounds=False)
+
+
+def _most_wins(u: Span, t: Span) -> _Wins:
+    root = math.sqrt(2)
+    a = _Extent((u[0] + t[0]) / root, (u[1] + t[1]) / root)
+    c = _Extent((t[0] - u[1]) / root, (t[1] - u[0]) / root)
+    return _Wins(_Extent(*u), _Extent(*t), a, c, are_bounds=True)
 
 
 @lru_cache
@@ -232,48 +259,59 @@ def _parts(m: int, n: int) -> tuple[float, ...]:
     return tuple(float(each) for each in (plus * minus).coeffs[::-1])
 
 
-def _b(m: int, n: int, u: Table, t: Table) -> Table:
-    """Return a derivative of B: phi(a) Phi(c), c = -b; both turn with (u +- t) / sqrt 2."""
-    a, c = (t + u) / math.sqrt(2), (t - u) / math.sqrt(2)
-    found = np.zeros_like(a)
-    for k, factor in enumerate(_parts(m, n)):
-        found = found + factor * _density(k, a) * _distribution(m + n - k, c)
-    return np.asarray(found / 2 ** ((m + n + 1) / 2))
-
-
-def _largest_b(m: int, n: int, u: Span, t: Span) -> Table:
-    root = math.sqrt(2)
-    a = ((u[0] + t[0]) / root, (u[1] + t[1]) / root)
-    c = ((t[0] - u[1]) / root, (t[1] - u[0]) / root)
-    found = np.zeros_like(a[0])
-    for k, factor in enumerate(_parts(m, n)):
-        found = found + abs(factor) * _largest(k, a) * _largest_distribution(m + n - k, c)
-    return np.asarray(found / 2 ** ((m + n + 1) / 2))
-
-
 _HERMITE: Final = tuple(np.eye(8)[k, : k + 1] for k in range(8))
 """Coefficients of the first polynomials."""
 
-_TURNS: Final = tuple(hermeroots(each).real for each in _HERMITE)
+
+class _Normal:
+    """The normal density's derivatives at places, and its distribution; each is computed once."""
+
+    def __init__(self, x: Table) -> None:
+        self._x, self._is_finite = x, np.isfinite(x)
+        with np.errstate(over="ignore"):
+            self._bell = np.exp(-(x**2) / 2)
+        self._found: dict[int, Table] = {}
+
+    def density(self, order: int) -> Table:
+        """Return the derivative of this order of the density; 0 at infinity."""
+        if order not in self._found:
+            with np.errstate(invalid="ignore", over="ignore"):
+                size = hermeval(self._x, _HERMITE[order]) * self._bell / math.sqrt(2 * math.pi)
+            self._found[order] = np.where(self._is_finite, (-1) ** order * size, 0.0)
+        return self._found[order]
+
+    def distribution(self, order: int) -> Table:
+        """Return the derivative of this order of the distribution function."""
+        return np.asarray(self.density(order - 1) if order else scipy.special.ndtr(self._x))
 
 
-def _density(order: int, x: Table) -> Table:
-    """Return the derivative of this order of the normal density; 0 at infinity."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        size = hermeval(x, _HERMITE[order]) * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
-    return np.where(np.isfinite(x), (-1) ** order * size, 0.0)
+class _Extent:
+    """The largest sizes of the same on spans; each is computed once."""
+
+    def __init__(self, low: Table, high: Table) -> None:
+        self._low, self._high = low, high
+        self._ends = _Normal(np.stack([low, high]))
+        self._found: dict[int, Table] = {}
+
+    def density(self, order: int) -> Table:
+        """Return the largest size of the density's derivative of this order on each span."""
+        if order not in self._found:
+            found = np.abs(self._ends.density(order)).max(axis=0)
+            # It turns where the next one is 0.
+            for turn, size in _turns(order):
+                is_inside = (self._low <= turn) & (turn <= self._high)
+                found = np.maximum(found, np.where(is_inside, size, 0.0))
+            self._found[order] = np.asarray(found * _SLACK)
+        return self._found[order]
+
+    def distribution(self, order: int) -> Table:
+        """Return the largest size of the distribution function's derivative of this order."""
+        return self.density(order - 1) if order else np.asarray(scipy.special.ndtr(self._high))
 
 
-def _distribution(order: int, x: Table) -> Table:
-    return np.asarray(_density(order - 1, x) if order else scipy.special.ndtr(x))
-
-
-def _largest(order: int, span: Span) -> Table:
-    """Return the largest size of the density's derivative of this order on each span."""
-    # It turns where the next one is 0.
-    places = [*span, *(np.clip(float(turn), *span) for turn in _TURNS[order + 1])]
-    return np.asarray(np.max([np.abs(_density(order, x)) for x in places], axis=0) * _SLACK)
-
-
-def _largest_distribution(order: int, span: Span) -> Table:
-    return _largest(order - 1, span) if order else np.asarray(scipy.special.ndtr(span[1]))
+@lru_cache
+def _turns(order: int) -> tuple[tuple[float, float], ...]:
+    """Return where the density's derivative of this order turns, and its size there."""
+    places = hermeroots(_HERMITE[order + 1]).real
+    sizes = np.abs(_Normal(places).density(order))
+    return tuple(zip(places.tolist(), sizes.tolist(), strict=True))

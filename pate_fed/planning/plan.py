@@ -82,7 +82,7 @@ class PlanRequest:
         # It looks at no data.
         asked = RunSettings.of({**given, "data": "digits", "form": others.get("form")})
         asked = replace(asked, caps=replace(asked.caps, labels=labels))
-        if given["mechanism"] is None:
+        if given["mechanism"] is None and not asked.do_records_vote:
             usual = usual_mechanism(given["data"], may_refuse=given["vote_threshold"] is not None)
             asked = replace(asked, rule=replace(asked.rule, mechanism=usual))
         asked.check_alone()

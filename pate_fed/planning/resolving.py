@@ -115,7 +115,8 @@ def resolve_for(
 ) -> RunSettings:
     """Fill in all open settings, for existing hospitals."""
     require_enough(len(teachers), form=settings.form, sums=sums)
-    usual_unit: PrivacyUnit = "party" if set(teachers) == {1} else "record"
+    is_alone = set(teachers) == {1} and not settings.do_records_vote
+    usual_unit: PrivacyUnit = "party" if is_alone else "record"
     settled = replace(
         settings,
         parties=len(teachers),

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from pate_fed.errors import InvalidParameterError
 from pate_fed.inputs import DatasetKind
+from pate_fed.rule import RECORDS_VOTE
 from pate_fed.teachers.direction_ensemble import DirectionEnsemble
+from pate_fed.teachers.neighbors_ensemble import NeighborsEnsemble
 from pate_fed.teachers.teacher import Balance, TeacherEnsemble
 
 _FACTORIES: Final = {
@@ -28,7 +30,11 @@ BALANCES: Final = ("auto", "natural", "equal")
 
 
 SMALL_TEACHER: Final = 25
-"""Records of a teacher up to which a direction ranks patients better than a regression."""
+"""Records of a teacher up to which a direction ranks patients better than a regression.
+
+Not in a hospital that has one teacher alone: where hospitals are so small votes are few, and with
+much noise a regression ranks better (docs/explanation/students.md).
+"""
 
 
 def make_ensemble(
@@ -38,19 +44,23 @@ def make_ensemble(
     balance: str = "auto",
     device: str = "cpu",
     records: float | None = None,
+    teachers: int = 1,
 ) -> TeacherEnsemble:
     """Make the untrained teachers of one party.
 
     Args:
         name: One of `TEACHER_NAMES`; "auto" is "nearest" (few records) or "svm" (more) for
-            images; for tables "direction" where votes are shared out and teachers have a few
-            records each, else "logistic", or "boosting" for a teacher with many records and no rare
-            class (`own_shares`). Or MODULE:FUNCTION: a function without arguments
-            that returns an untrained estimator with `fit` and `predict`, as scikit-learn has them.
+            images; for tables "direction" where votes are shared out and a hospital has several
+            teachers of a few records each, else "logistic", or "boosting" for a teacher with many
+            records and no rare class (`own_shares`). Or MODULE:FUNCTION: a function without
+            arguments that returns an untrained estimator with `fit` and `predict`, as scikit-learn
+            has them.
+            Or `RECORDS_VOTE`: no teachers, the records themselves.
         balance: How votes are shared out over the classes: one of `BALANCES`; "auto" is "natural"
             for images. For tables, where one class is often rare, it is equal, or as often as a
             teacher saw each class if it has many records and no rare class.
-        records: About how many each has, where that is public.
+        records: Patients (or records) of each, about, where that is public.
+        teachers: Their number.
         device: torch's name of the device for "convolution"; the others need none.
     """
     if device != "cpu" and name != "convolution":
@@ -62,9 +72,11 @@ def make_ensemble(
     shared: Balance = "natural"
     if shares_out(balance, kind):
         shared = "equal" if balance == "equal" else "as seen"
-    is_small = records is not None and records <= SMALL_TEACHER
-    if name == "auto" and kind == "table" and shared != "natural" and is_small:
+    are_small = teachers > 1 and records is not None and records <= SMALL_TEACHER
+    if name == "auto" and kind == "table" and shared != "natural" and are_small:
         name = "direction"
+    if name == RECORDS_VOTE:
+        return NeighborsEnsemble()
     if name == "direction":
         return DirectionEnsemble(shared)
     # Learning libraries take long to load: a second for scikit-learn, several for torch, which most

@@ -119,23 +119,27 @@ class CheckHistory:
             )
         return row[type(message)]
 
-    def apply(self, step: CheckStep) -> None:
-        """Take a step; `BrokenJournalError` where it is of another batch, or not the next one."""
+    def apply(self, step: CheckStep, report: ListedReport | None = None) -> None:
+        """Take a step; `BrokenJournalError` where it is of another batch, or not the next one.
+
+        `report` is the step's, where it was read already.
+        """
         try:
-            self._apply(step)
+            if isinstance(step, ReportTaken):
+                self._apply_report(report or report_taken(step.report))
+            else:
+                self._apply(step)
         except BrokenJournalError:
             raise
         except ProtocolError as error:
             raise BrokenJournalError("a journal must be of its batch and in order") from error
 
-    def _apply(self, step: CheckStep) -> None:
+    def _apply(self, step: SecretsDrawn | Exchanged | CheckStopped) -> None:
         match step:
             case SecretsDrawn():
                 if self.secrets is not None:
                     raise BrokenJournalError("secrets of a batch must be drawn once")
                 self.secrets = SideSecrets(step.nonce, step.noise_seed)
-            case ReportTaken():
-                self._apply_report(report_taken(step.report))
             case Exchanged():
                 message = wire.decode(step.received).message if step.received else None
                 self.state = self._after(message)

@@ -56,7 +56,9 @@ class CheckingCoordinator(CheckingEnd):
                 "a hospital must send one report of a batch", peer=hospital.hex()
             )
         if hospital not in self._history.reports:
-            self._note(ReportTaken(frame))
+            step = ReportTaken(frame)
+            self._journal.append(step)
+            self._history.apply(step, report)
 
     def close(self) -> bytes:
         """Close the list, and return what asks the tally first.

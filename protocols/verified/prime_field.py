@@ -84,18 +84,25 @@ class PrimeField:
         return found
 
     def falling(self, values: Elements, count: int) -> Elements:
-        """Return x (x - 1) ... (x - count + 1): 0 for 0 to count - 1, and for nothing else."""
+        """Return x (x - 1) ... (x - count + 1): 0 for 0 to count - 1, and for nothing else.
+
+        Two factors at a time, from both ends: (x - j) (x - k + j) = x (x - k) + j (k - j), with k =
+        count - 1. So half as many products are made, of which none needs more than one remainder.
+        """
+        last, offsets = self._pairs(count)
         flat = values.ravel()
         found = np.empty_like(flat)
         for start in range(0, len(flat), _BLOCK):
-            factor = flat[start : start + _BLOCK].copy()
-            product = factor.copy()
-            for _ in range(count - 1):
-                factor += np.uint64(self.prime - 1)
-                self.reduced(factor)
-                product *= factor
+            part = flat[start : start + _BLOCK]
+            pair = self.multiply(part, self.subtract(part, np.uint64(last))) if last else part
+            # A product is less than the sum of all offsets above p: it fits, and so does the next.
+            product = pair.copy()
+            for offset in offsets:
+                product *= pair + np.uint64(offset)
                 self.reduced(product)
-            found[start : start + _BLOCK] = product
+            if count % 2 and last:
+                product *= part + np.uint64(self.prime - last // 2)
+            found[start : start + _BLOCK] = self._modulo(product)
         return found.reshape(values.shape)
 
     def draw(self, key: bytes, length: int) -> Elements:
@@ -126,11 +133,26 @@ class PrimeField:
 
     def falling_complex(self, values: Elements, count: int) -> Elements:
         """See `falling`, in the extension; shape (2, ...)."""
-        factor = product = values
-        for _ in range(count - 1):
-            factor = np.stack([self.reduced(factor[0] + np.uint64(self.prime - 1)), factor[1]])
-            product = self.multiply_complex(product, factor)
+        last, offsets = self._pairs(count)
+        pair = self.multiply_complex(values, self._less(values, last)) if last else values
+        product = pair
+        for offset in offsets:
+            product = self.multiply_complex(product, self._less(pair, -offset))
+        if count % 2 and last:
+            product = self.multiply_complex(product, self._less(values, last // 2))
         return product
+
+    def _less(self, values: Elements, number: int) -> Elements:
+        """Take a whole number off elements of the extension."""
+        return np.stack([self.subtract(values[0], np.uint64(number % self.prime)), values[1]])
+
+    def _pairs(self, count: int) -> tuple[int, list[int]]:
+        """Return k, and j (k - j) for all pairs of `falling` but the first."""
+        last = count - 1
+        offsets = [place * (last - place) for place in range(1, count // 2)]
+        if sum(offsets) >= self.prime:
+            raise InvalidVectorError(f"there must be fewer factors below {self.prime}", count)
+        return last, offsets
 
     def interpolation(self, places: range, point: Elements) -> Elements:
         """Return the weights with which values at `places` give a polynomial's value at a point.

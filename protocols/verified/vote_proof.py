@@ -42,7 +42,9 @@ _DOMAIN = b"pate-fed/1/verified votes\0"
 _EXACT = 2**53
 """Whole numbers below it are exact in floating point, and so are their sums."""
 
-_POINTS_AT_ONCE = 128
+_AT_ONCE = 2**15
+"""Values that stay in the cache, with what is made of them."""
+
 _TRIES = 64
 
 
@@ -249,8 +251,9 @@ def _quotients(layout: VoteLayout, grid: Elements, masks: Elements, weights: Ele
     at = np.array(layout.quotient_points, dtype=np.uint64)
     most = int(grid.max(initial=0)) * layout.height * field.prime
     exact = grid.astype(np.float64) if most < _EXACT else None
-    for start in range(0, layout.proof_points, _POINTS_AT_ONCE):
-        part = slice(start, start + _POINTS_AT_ONCE)
+    step = max(1, _AT_ONCE // layout.width)
+    for start in range(0, layout.proof_points, step):
+        part = slice(start, start + step)
         rows = extrapolation[part]
         values = (
             field.combine(rows, grid)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -139,14 +139,14 @@ class VoteSide:
 
     def answers(self, reports: Sequence[ListedReport], coin: bytes) -> VoteAnswers:
         """Return its answers: each depends on its own share of a report, and the coin, alone."""
-        point_of = cache(lambda layout: EvaluationPoint.of(layout, coin))
         told = []
         for report in reports:
             opened = self._opened(report)
             if opened is None:
                 told.append(b"")
             else:
-                answer = point_of(opened[0]).answer(opened[1], takes_off_votes=not self.is_tally)
+                point = _point_of(opened[0], coin)
+                answer = point.answer(opened[1], takes_off_votes=not self.is_tally)
                 told.append(opened[0].field.to_bytes(answer))
         return VoteAnswers(
             self.batch.plan_digest, self.fingerprint, self.secrets.nonce, tuple(told)
@@ -194,6 +194,12 @@ class VoteSide:
         except ProtocolError:
             return None
         return self.batch.layout_of(report.header.sender), share
+
+
+@lru_cache(maxsize=16)
+def _point_of(layout: VoteLayout, coin: bytes) -> EvaluationPoint:
+    """Prepare the point of a coin: hospitals of as many votes share it."""
+    return EvaluationPoint.of(layout, coin)
 
 
 def commitment_to_nonce(batch: VoteBatch, nonce: bytes) -> bytes:
@@ -284,7 +290,6 @@ def decide(
     answers: tuple[VoteAnswers, VoteAnswers],
 ) -> Decision:
     """Decide from both aggregators' answers, in either order: both ends decide alike."""
-    point_of = cache(lambda layout: EvaluationPoint.of(layout, coin))
     accepted, rejected = [], {}
     both = zip(*(read_answers(batch, reports, told) for told in answers), strict=True)
     for report, (one, other) in zip(reports, both, strict=True):
@@ -292,7 +297,8 @@ def decide(
         layout, context = batch.layout_of(hospital), batch.context_of(hospital)
         bindings = header.coordinator_binding, header.tally_binding
         weights = challenge(layout, *bindings, context=context)
-        if one is not None and other is not None and point_of(layout).accepts(weights, one, other):
+        point = _point_of(layout, coin)
+        if one is not None and other is not None and point.accepts(weights, one, other):
             accepted.append(hospital)
         else:
             rejected[hospital] = report.frame

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -489,7 +490,7 @@ class Federation:
             coordinator=self.identity.public,
             known_peers=self.pins,
             guard=Guard(policy=policy, weights=self.weights[place], checked_peers=bodies),
-            tasks=tasks_of(PartyTask(self.pool, voting)),
+            tasks=tasks_of(PartyTask(self.pool, voting, patients=self._patients(place))),
             forms={name: make() for name, make in FORMS.items()},
             journal=RecordingJournal(database, steps),
             ledger=RecordingLedger(database, ledger, steps),
@@ -497,6 +498,12 @@ class Federation:
             clock=lambda: self.now,
             noise_bytes=noise,
         )
+
+    def _patients(self, place: int) -> tuple[str, ...] | None:
+        """Where records vote, the patients of a party: one for each of its votes."""
+        if "patient_votes" not in self.terms:
+            return None
+        return tuple(f"p{number}" for number in range(self.weights[place].teachers))
 
     @property
     def _at_parties(self) -> dict[str, Any]:
@@ -542,7 +549,7 @@ class Federation:
     def replace_vote(self, place: int, vote: Votes) -> None:
         """Put other teachers into the run that a party is in."""
         run = self.nodes[place]._agreed_run
-        run.task = PartyTask(run.task.pool, vote)
+        run.task = replace(run.task, vote=vote)
 
     @property
     def charges(self) -> tuple[OutcomeEntry, ...]:

@@ -16,6 +16,7 @@ from coordinator.runs.labeling.deciding import Decider
 from party.decision.agreed_run import AgreedRun
 from party.decision.own_votes import OwnVotes
 from party.site.party_task import PartyTask
+from party.storage.patient_votes import tags_by
 from pate_fed.accounting import Outcomes
 from pate_fed.accounting.gaussian_dp import gdp_epsilon
 from pate_fed.mechanisms import keyed_stream
@@ -23,7 +24,9 @@ from pate_fed.queries import QueryPool
 from pate_fed.rule import Caps, Rule
 from pate_fed.terms import RunTerms
 from pate_fed.votes import TeacherWeights, cap_votes
+from protocols.identity import SigningIdentity
 from tests.support.command import Command, labels_in, pate_fed, write_table
+from tests.support.stores import journal_in_memory
 
 __all__ = ["pate_fed"]  # a fixture
 
@@ -146,6 +149,14 @@ def terms(*, mechanism: str = "gnmax", votes: int = CAP) -> RunTerms:
     )
 
 
+def own_votes() -> OwnVotes:
+    return OwnVotes(
+        keyed_stream(bytes(32), tag="noise"),
+        cast=journal_in_memory().patient_votes,
+        tag_of=tags_by(SigningIdentity.generate()),
+    )
+
+
 class TestOneHospital:
     """The cap is kept where votes become a vector, whatever the voters say."""
 
@@ -157,8 +168,12 @@ class TestOneHospital:
                 raise said
             return said
 
-        task = PartyTask(self.pool, vote)
-        run = SimpleNamespace(terms=terms(), task=task, scope=SimpleNamespace(digest=b"run"))
+        task = PartyTask(self.pool, vote, patients=tuple(map(str, range(PATIENTS))))
+        run = SimpleNamespace(
+            terms=terms(),
+            task=task,
+            scope=SimpleNamespace(digest=b"run"),
+        )
         vector = votes.vector(
             cast("AgreedRun", run),
             self.pool.ask(indices),
@@ -167,7 +182,7 @@ class TestOneHospital:
         return vector.reshape(len(indices), CLASSES + 1)
 
     def test_all_batches_of_a_run_share_one_cap(self) -> None:
-        votes, ones = OwnVotes(keyed_stream(bytes(32), tag="noise")), np.ones((PATIENTS, 1))
+        votes, ones = own_votes(), np.ones((PATIENTS, 1))
         rows = [self.rows(votes, ones, (query,))[0].tolist() for query in range(4)]
 
         assert rows == [[0, 4, 0], [0, 4, 0], [0, 0, 4], [0, 0, 4]]
@@ -183,7 +198,7 @@ class TestOneHospital:
         ],
     )
     def test_votes_that_cannot_be_made_are_none(self, said: object) -> None:
-        rows = self.rows(OwnVotes(keyed_stream(bytes(32), tag="noise")), said, (0, 1))
+        rows = self.rows(own_votes(), said, (0, 1))
 
         assert rows.tolist() == [[0, 0, PATIENTS]] * 2
 

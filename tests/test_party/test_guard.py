@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -14,11 +15,13 @@ from numpy.typing import NDArray
 from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
 from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
+from party.site.party_task import tasks_of
 from party.site.policy import Policy
 from party.storage import Journal
 from party.storage.query_journal import KnownSketches
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.accounting.costs import NoisePlace
+from pate_fed.accounting.gaussian_dp import gdp_epsilon
 from pate_fed.errors import OutcomeCapError
 from pate_fed.mechanisms import SPECS
 from pate_fed.queries import QueryPool
@@ -168,14 +171,52 @@ class TestRun:
         assert refused_setup(federation).cause == Reason.TERMS
 
     @pytest.mark.parametrize("simulated", [True, False], ids=["simulated", "deployed"])
-    def test_records_vote_in_simulations_only(self, simulated: bool) -> None:
+    @pytest.mark.parametrize("do_records_vote", [True, False], ids=["records", "teachers"])
+    def test_records_vote_only_where_the_owner_set_them_to(
+        self, simulated: bool, do_records_vote: bool
+    ) -> None:
         federation = Federation(
             terms={"patient_votes": 2}, policy={"simulated": simulated}, simulated=simulated
         )
-        if simulated:
+        if do_records_vote:
             federation.run.set_up()
             return
-        assert refused_setup(federation).cause == Reason.TERMS
+        for node in federation.nodes:
+            [task] = node._tasks.values()
+            node._tasks = tasks_of(replace(task, patients=None))
+        assert refused_setup(federation).cause == Reason.UNIT
+
+    def test_teachers_do_not_vote_where_records_do(self) -> None:
+        federation = Federation()
+        [task] = federation.nodes[0]._tasks.values()
+        patients = tuple(map(str, range(TEACHERS)))
+        federation.nodes[0]._tasks = tasks_of(replace(task, patients=patients))
+        assert refused_setup(federation).cause == Reason.UNIT
+
+    def test_more_patients_than_places_are_refused(self) -> None:
+        """Otherwise the row would be too long, and all of it void."""
+        federation = Federation(terms={"patient_votes": 2})
+        [task] = federation.nodes[0]._tasks.values()
+        patients = tuple(map(str, range(TEACHERS + 1)))
+        federation.nodes[0]._tasks = tasks_of(replace(task, patients=patients))
+        assert refused_setup(federation).cause == Reason.UNIT
+
+    @pytest.mark.parametrize("more_noise", [True, False], ids=["enough", "too little"])
+    def test_the_price_is_that_of_the_cap(self, more_noise: bool) -> None:
+        """20 queries with a vote on each would cost far more than the budget."""
+        budget = gdp_epsilon(math.sqrt(2 * 2) / 8.0, 1e-5) * (1 + 1e-9)
+        federation = Federation(
+            terms={
+                **{"patient_votes": 2, "max_asks": 20, "max_answers": 20, "mechanism": "gnmax"},
+                **{"sigma2": 8.0 if more_noise else 7.99, "vote_threshold": None},
+            },
+            policy={"least_sigma2": 1.0, "most_epsilon": 10.0},
+            budget=budget,
+        )
+        if more_noise:
+            federation.run.set_up()
+            return
+        assert refused_setup(federation).cause == Reason.BUDGET
 
     @sampled()
     @pytest.mark.parametrize(("terms", "policy", "reason"), RUN_REFUSALS)

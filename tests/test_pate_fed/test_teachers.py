@@ -434,10 +434,12 @@ class TestDirections:
         assert votes.tolist().count(first) == 200
 
     def test_auto_takes_them_where_teachers_have_few_records_of_a_table(self) -> None:
-        def kind(records: float | None, **others: Any) -> type[TeacherEnsemble]:
-            return type(make_ensemble("auto", "table", records=records, **others))
+        def kind(records: float | None, teachers: int = 2, **others: Any) -> type[TeacherEnsemble]:
+            made = make_ensemble("auto", "table", records=records, teachers=teachers, **others)
+            return type(made)
 
         assert kind(8) is kind(SMALL_TEACHER) is DirectionEnsemble
+        assert DirectionEnsemble not in (kind(3, 1), kind(8, 1), kind(15, 1))
         assert DirectionEnsemble not in (kind(None), kind(SMALL_TEACHER + 1))
         assert kind(8, balance="natural") is not DirectionEnsemble
         assert type(make_ensemble("auto", "image", records=8)) is not DirectionEnsemble

@@ -615,6 +615,39 @@ class TestCrashes:
                        if word == "exchange"]  # fmt: skip
             assert on_disk[-1] == sent
 
+    @pytest.mark.parametrize("place", range(2), ids=["coordinator", "tally"])
+    def test_a_step_that_the_disk_refuses_changes_nothing(self, place: int) -> None:
+        """The process goes on: what it would have sent must not leave it later either."""
+        number = 0
+        while True:
+            check = Check(3, 25)
+            frames = [check.report(one) for one in range(2)]
+            journal = check.journals[place]
+            journal.crashes_before = number
+
+            def act(call: Callable[[], bytes | None], journal: Any = journal) -> bytes:
+                try:
+                    found = call()
+                except CrashError:
+                    noted = list(journal.records)
+                    found = call()
+                    assert len(journal.records) > len(noted)
+                return found or b""
+
+            for frame in frames:
+                act(lambda frame=frame, check=check: check.coordinator.take_report(frame))  # type: ignore[misc]
+            request = act(check.coordinator.close)
+            while request:
+                answer = act(lambda request=request, check=check: check.tally.receive(request))  # type: ignore[misc]
+                request = act(lambda answer=answer, check=check: check.coordinator.receive(answer))  # type: ignore[misc]
+                told = {values[-1] for word, values in check.journals[place].records
+                        if word == "exchange"}  # fmt: skip
+                assert {answer if place else request} <= told
+            require_open(check, 0, 1)
+            if number >= len(journal.records):
+                break
+            number += 1
+
 
 class TestJournal:
     @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 from protocols.verified import (
     Aggregator,
     EvaluationPoint,
+    VerifyingEnd,
     VoteBatch,
     VoteShare,
     challenge,
@@ -36,6 +37,7 @@ from protocols.verified import (
     open_coordinator_part,
     open_tally_part,
     read_header,
+    run_verified_sum,
 )
 from protocols.vote_messages import ReportHeader, VoteReport
 
@@ -264,6 +266,25 @@ def test_a_spoiled_report_is_refused(ward: Ward, fault: str) -> None:
     spoil, error = SPOILED[fault]
     with pytest.raises(error):
         ward.opened(spoil(ward))
+
+
+@pytest.mark.parametrize("fault", SPOILED)
+def test_beside_a_spoiled_report_the_others_sum_is_right(ward: Ward, fault: str) -> None:
+    """Whosever it is said to be: two honest hospitals' votes are in the sum, and nothing else."""
+    spoiled = wire.contain(SPOILED[fault][0](ward))
+    noise = np.zeros((QUERIES, COLUMNS), dtype=np.int64)
+    found = run_verified_sum(
+        ward.batch,
+        [spoiled, *(wire.contain(ward.report(place)) for place in (1, 2))],
+        identities=ward.identities,
+        coordinator=VerifyingEnd(ward.keys[0], os.urandom(32), noise),
+        tally=VerifyingEnd(ward.keys[1], os.urandom(32), noise),
+        least_parties=2,
+    )
+    honest = {ward.hospitals[place].fingerprint for place in (1, 2)}
+    assert set(found.accepted) == honest
+    assert (found.counts == ward.rows(1) + ward.rows(2)).all()
+    assert len(found.rejected) + found.unreadable == 1
 
 
 def bound_to_another_part(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> VoteReport:

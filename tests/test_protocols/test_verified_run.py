@@ -240,9 +240,12 @@ class TestReports:
         ward.require_sum_of(found, 0, 1)
         assert found.unreadable == 1
 
-    def test_a_larger_number_of_votes_than_the_plans_is_rejected(self, ward: Ward) -> None:
+    @pytest.mark.parametrize("wish", [3 + 1, 25], ids=["one more", "another hospital's"])
+    def test_a_larger_number_of_votes_than_the_plans_is_rejected(
+        self, ward: Ward, wish: int
+    ) -> None:
         me = ward.hospitals[0].fingerprint
-        wished = replace(ward.batch, votes={**ward.batch.votes, me: 3 + 1})
+        wished = replace(ward.batch, votes={**ward.batch.votes, me: wish})
         true, ward.batch = ward.batch, wished
         frame = ward.report(0)
         ward.batch = true

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from pate_fed.mechanisms.discrete_sampling import sample_discrete_gaussian
 from protocols.errors import InvalidVectorError
+from protocols.prg import expand
+from protocols.ring import Ring
+from protocols.values import digest_of_values
 from protocols.verified import (
     VoteLayout,
     VoteShare,
@@ -20,7 +23,7 @@ from protocols.verified import (
     open_noisy_sum,
     prove,
 )
-from protocols.verified.vote_sum import MOST_NOISE
+from protocols.verified.vote_sum import MOST_NOISE, noise_bytes
 
 CONTEXT = b"c" * 32
 Part = tuple[VoteLayout, VoteShare]
@@ -126,6 +129,29 @@ FACTS = {
     "coordinator_nonce": b"a" * 32,
     "tally_nonce": b"b" * 32,
 }
+
+
+NOISE = {
+    "seed": b"s" * 32,
+    "plan_digest": b"p" * 32,
+    "aggregator": b"a" * 32,
+    "coin": b"c" * 32,
+}
+
+
+class TestNoise:
+    @pytest.mark.parametrize("name", NOISE)
+    def test_it_follows_from_seed_plan_aggregator_and_coin(self, name: str) -> None:
+        drawn = noise_bytes(**NOISE)(4000)
+        assert noise_bytes(**NOISE)(4000) == drawn
+        assert noise_bytes(**{**NOISE, name: b"x" * 32})(4000) != drawn
+
+    def test_it_is_the_stream_of_the_formula_from_call_to_call(self) -> None:
+        values = [NOISE[name] for name in ("plan_digest", "aggregator", "coin", "seed")]
+        key = digest_of_values("aggregator's noise", values)
+        draw = noise_bytes(**NOISE)
+        drawn = b"".join(draw(count) for count in (1, 0, 7, 8000, 16))
+        assert drawn == expand(key, 2006, ring=Ring()).astype("<u4").tobytes()
 
 
 class TestCoin:

@@ -295,10 +295,31 @@ class TestLies:
         answer[0, offset] = (int(answer[0, offset]) + 1) % P
         assert not point.accepts(weights, answer, point.answer(second, takes_off_votes=False))
 
-    def test_masks_of_zero_hurt_their_hospital_alone(self) -> None:
-        keys = iter([b"m" * 32, b"s" * 32, b"b" * 32])
-        report = prove(SMALL, votes(SMALL), context=CONTEXT, random_bytes=lambda _: next(keys))
-        assert accepted(SMALL, *opened(SMALL, report))
+    def test_masks_of_zero_hurt_their_hospital_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They are accepted; both ends' answers then show w_m(t) without a mask."""
+        true, calls = PrimeField.draw, 0
+
+        def draw(field: PrimeField, key: bytes, length: int) -> Elements:
+            nonlocal calls
+            calls += 1
+            drawn = true(field, key, length)
+            return np.zeros_like(drawn) if calls == 1 else drawn
+
+        with monkeypatch.context() as patched:
+            patched.setattr(PrimeField, "draw", draw)
+            report = prove(SMALL, votes(SMALL), context=CONTEXT, random_bytes=os.urandom)
+        shares = opened(SMALL, report)
+        assert not FIELD.add(shares[0].masks, shares[1].masks).any()
+        assert accepted(SMALL, *shares)
+
+    def test_a_hospital_draws_two_masks_for_each_column(self) -> None:
+        drawn = []
+        for _ in range(2):
+            first, second = proved(SMALL, SMALL.digits_of(votes(SMALL)))
+            drawn.append(FIELD.add(first.masks, second.masks))
+        assert drawn[0].shape == (2, SMALL.width)
+        assert (drawn[0] != drawn[1]).all()
+        assert (drawn[0][0] != drawn[0][1]).all()
 
 
 class TestPayloads:
@@ -415,6 +436,53 @@ class TestSoundness:
         assert passed <= layout.base * (layout.height + 1)
         assert passed / len(places) <= 2**-layout.online_bits
 
+    @pytest.mark.parametrize("bits", [5, more(7)])
+    def test_as_many_planted_roots_as_fit_let_a_lie_pass_at_them_and_hardly_elsewhere(
+        self, bits: int
+    ) -> None:
+        """Of degree 10, a difference must have a given rest modulo Z: six roots can be chosen."""
+        field = PrimeField(bits)
+        p = field.prime
+        layout = VoteLayout(2, 2, 1, 1, 2, height=4, repetitions=1, field=field)
+        digits = words(5, p - 4, 0, 1)
+        first, second = proved(layout, digits)
+        weights = challenge(layout, first.binding, second.binding, context=CONTEXT)
+        masks = field.add(first.masks, second.masks).tolist()
+        columns = slow.columns_of(digits.tolist(), masks, layout.height, p)
+        total: list[int] = [0]
+        for weight, column in zip(weights[0].tolist(), columns, strict=True):
+            scaled = [weight * value % p for value in slow.falling(column, layout.base, p)]
+            total = slow.plus(total, scaled, p)
+        z = slow.vanishing(layout.height, p)
+        roots = [(a, b) for a, b in ((2, 1), (3, 5), (9, 4))]
+        chosen = [1]
+        for a, b in roots:  # x^2 - 2 a x + a^2 + b^2 is 0 at a + b i and a - b i alone
+            chosen = slow.times(chosen, [(a * a + b * b) % p, -2 * a % p, 1], p)
+        nodes = range(1, layout.height + 1)
+        rest = [
+            slow.at(total, (x, 0), p)[0] * pow(slow.at(chosen, (x, 0), p)[0], -1, p) % p
+            for x in nodes
+        ]
+        difference = slow.times(slow.through(rest, p), chosen, p)
+        quotient, none = slow.divided(slow.plus(total, [-each % p for each in difference], p), z, p)
+        assert not any(none)
+        stated = words(*(slow.at(quotient, (x, 0), p)[0] for x in layout.quotient_points))
+        first = replace(first, quotients=field.subtract(stated[None], second.quotients))
+        passed = set()
+        for a, b in product(range(p), range(1, p)):
+            point = EvaluationPoint.at(
+                layout, place=np.array([[a], [b]], np.uint64), sums=np.ones((2, 2), np.uint64)
+            )
+            answers = (
+                point.answer(first, takes_off_votes=True),
+                point.answer(second, takes_off_votes=False),
+            )
+            if point.accepts(weights, *answers):
+                passed.add((a, b))
+        planted = {place for a, b in roots for place in ((a, b), (a, p - b))}
+        assert planted <= passed
+        assert len(passed) <= layout.base * (layout.height + 1)
+
     @pytest.mark.slow
     def test_a_whole_forged_report_passes_as_seldom_as_is_said(self) -> None:
         """Weights that cancel give a true quotient; otherwise the point must hit a root."""
@@ -507,6 +575,22 @@ class TestWhatIsSeen:
         quotients = FIELD.multiply_complex(outputs, FIELD.invert_complex(point.vanishing))
         simulated = np.concatenate([columns, quotients, np.zeros((2, 1), np.uint64)], axis=1)
         assert (FIELD.subtract(simulated, own) == other).all()
+
+    def test_the_tally_cannot_try_all_votes_against_the_coordinators_binding(self) -> None:
+        """It knows its own share: only the blind keeps it from trying 2 x 961 small reports."""
+        field, digits = TINY.field, words(1, 0)
+        report = prove_digits(TINY, digits, context=CONTEXT, random_bytes=os.urandom)
+        first, second = opened(TINY, report)
+        own = np.concatenate([second.digits, second.masks.ravel()])
+        found = Counter[bool]()
+        for votes_tried in (words(1, 0), words(0, 1)):
+            for masks in product(range(31), repeat=2):
+                witness = field.subtract(np.concatenate([votes_tried, words(*masks)]), own)
+                sent = field.to_bytes(witness)
+                assert slow.hashed(b"binding A", CONTEXT, sent) != first.binding
+                with_blind = slow.hashed(b"binding A", CONTEXT, sent, report.coordinator[-32:])
+                found[with_blind == first.binding] += 1
+        assert found == {True: 1, False: 2 * 961 - 1}
 
     def test_shares_of_two_votes_are_uniform(self) -> None:
         counts = np.zeros((2, 31), dtype=int)
