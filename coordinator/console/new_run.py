@@ -56,7 +56,7 @@ _MECHANISMS: Final = {
 }
 
 _VOTERS: Final = {
-    "auto": "teachers, of the kind that each hospital chose",
+    "": "teachers, of the kind that each hospital chose",
     "neighbors": "patients, on the queries close to their records; hospitals must have set it",
 }
 

@@ -57,8 +57,7 @@ def add(
         },
         (
             f"{summary.file}: {summary.rows} rows of {summary.patients} patients.",
-            f"{plural(changed.settings.teachers, 'teacher')}, each with one vote: all hospitals "
-            "and the operator see this number.",
+            f"{_voters(changed)}: all hospitals and the operator see this number.",
             *(f"  {one.name:24} {one.role}" for one in summary.columns),
             "Rows of each class:",
             *(
@@ -76,6 +75,13 @@ def add(
             *(_refused_lines(changed, refused) if refused else ()),
         ),
     )
+
+
+def _voters(site: Site) -> str:
+    settings = site.settings
+    if settings.do_records_vote:
+        return f"{plural(settings.teachers, 'patient')} may vote"
+    return f"{plural(settings.teachers, 'teacher')}, each with one vote"
 
 
 def _refused_lines(site: Site, refused: Sequence[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from party.site.status_file import FederationStatus, Status, read_status
 from pate_fed.nodes import one_line
 from pate_fed.nodes.command_line import show
 from pate_fed.nodes.terminal import minute
+from pate_fed.wording import plural
 from protocols.fingerprint_words import spoken
 from protocols.membership_messages import Membership
 
@@ -114,7 +115,9 @@ def status(site: SiteOption = DEFAULT_SITE) -> None:
             f"This hospital   {words or 'it has no keys any more'}",
             *(line for one in federations for line in one.lines(several=several)),
             f"Data            {opened.data.file or 'none: see pate-party data add'}",
-            f"Teachers        {settings.teachers}, trained for {len(kept)} task(s)",
+            f"Teachers        none: {plural(settings.teachers, 'patient')} may vote"
+            if settings.do_records_vote
+            else f"Teachers        {settings.teachers}, trained for {len(kept)} task(s)",
             f"Checked peers   {'?' if checked is None else checked}",
             *(_node_lines(node, state) if not unread else (f"Node            {unread}",)),
             *(() if pause is None else (f"Paused          {_pause_words(*pause)}",)),

@@ -159,7 +159,9 @@ def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger, stated: FormalCost)
         delta=terms.delta,
         neighbors=neighbors_of(terms.unit)
         if terms.is_evaluation
-        else neighbors(terms.unit, terms.unit_votes_at(seat)),
+        else neighbors(
+            terms.unit, terms.unit_votes_at(seat), patient_votes=terms.caps.patient_votes
+        ),
         view=stated.holds_for,
         method=stated.method,
         used=ledger.used_share(),

@@ -168,6 +168,7 @@ class Pages:
             can_approve=not found.faults and approval.state is not ApprovalState.APPROVED,
             can_reject=approval.state is not ApprovalState.REJECTED,
             most_letters=MOST_REASON_LETTERS,
+            trains=not opened.site.settings.do_records_vote,
         )
 
     def pool(self, request: Request) -> Response:

@@ -108,6 +108,7 @@ def data_sets(opened: OpenSite) -> dict[str, Any]:
     return {
         "table": opened.site.data,
         "teachers": settings.teachers,
+        "records_vote": settings.do_records_vote,
         "held_out": percent(settings.held_out) if settings.held_out else "",
         "tasks": tasks,
         "evaluations": evaluations(opened),

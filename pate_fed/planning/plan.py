@@ -93,6 +93,8 @@ class PlanRequest:
         is_alone = teachers == 1 and not asked.do_records_vote
         unit = asked.unit or ("party" if is_alone else "record")
         settled = replace(asked, parties=parties, teachers=teachers, unit=unit)
+        if asked.do_records_vote:  # as many votes as patients, which nobody chooses
+            settled = replace(settled, teachers=None, party_teachers=(teachers,) * parties)
         settled = replace(settled, records_per_teacher=None)
         return cls(settled, data=given["data"], **others)
 

@@ -61,6 +61,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--confidence": ("--mechanism", "interactive-threshold", "--confidence", "2"),
     "--test-delta": ("--mechanism", "stable-gaussian", "--test-delta", "0.6"),
     "--sum": ("--sum", "plain"),
+    "--teacher": ("--teacher", "svm"),
+    "--votes-per-patient": ("--teacher", "neighbors", "--votes-per-patient", "0"),
     "--noise": ("--noise", "nobody"),
     "--suite": ("--suite", "rot13"),
     "--unit": ("--unit", "country"),

@@ -14,13 +14,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from coordinator.errors import PartyRefusedError
 from party.decision.own_votes import OwnVotes
-from party.errors import DataChangedError, ErasureError, SiteError
+from party.errors import DataChangedError, ErasureError, Reason, SiteError
+from party.owner import open_records
+from party.page import views
 from party.service import PartyService
 from party.site import erasure
 from party.site.held_out_patients import is_held_out
 from party.site.own_table import add
+from party.site.patient_tags import patient_tags
+from party.site.people_decisions import Subject
 from party.site.site import Site
+from party.site.tasks import fetch_task
 from party.site.training import (
     folder_of,
     load_teachers,
@@ -31,6 +37,8 @@ from party.site.training import (
 from party.storage.patient_votes import tags_by
 from party.storage.site_schema import PatientVotesRow
 from pate_fed.accounting import CappedGaussianMaxEvent
+from pate_fed.accounting.costs import neighbors
+from pate_fed.accounting.gaussian_dp import gdp_epsilon
 from pate_fed.data.csv_file import read_csv
 from pate_fed.data.task import LearningTask
 from pate_fed.teachers.neighbors_ensemble import NeighborsEnsemble
@@ -45,6 +53,7 @@ from tests.support.hospital_site import (
     public_task,
     write_own_table,
 )
+from tests.test_party.test_tasks import Door
 
 LEAVER, CAP, CLASSES = "p7", 2, 2
 LATER = (32, 35, 42)
@@ -182,6 +191,18 @@ def test_teachers_of_another_kind_are_not_trained_anew(site: Site, task: Learnin
         remove(voting(trained))
 
 
+def test_an_audit_of_overlaps_finds_each_patient_who_may_vote(
+    site: Site, task: LearningTask
+) -> None:
+    fetch_task(site, Door(task.to_bytes()), task.pool.digest)
+    found = patient_tags(site, name="North", key=bytes(32))["tasks"]
+
+    assert found.keys() == {task.digest.hex()}
+    shares = found[task.digest.hex()]
+    assert {len(one) for one in shares} == {1}
+    assert len({one for [one] in shares}) == PATIENTS
+
+
 # Three hospitals --------------------------------------------------------------------------------
 
 
@@ -300,3 +321,19 @@ def test_who_is_removed_and_comes_back_has_no_vote_in_a_run_that_has_begun(
     wanted = [np.bincount(column, minlength=CLASSES + 1) for column in capped.T]
     np.testing.assert_array_equal(rows[3:], wanted)
     assert (every[leaver, LATER] < CLASSES).any()
+
+
+def test_people_read_that_patients_vote_and_how_often(tmp_path: Path) -> None:
+    hospitals = make_hospitals(tmp_path, approval="each run")
+    hospitals.approve_all()
+    with ExitStack() as stack:
+        with pytest.raises(PartyRefusedError) as refused:
+            Running(hospitals, stack).set_up()
+        assert refused.value.cause == Reason.APPROVAL
+        opened = stack.enter_context(open_records(hospitals.sites[0].folder))
+        [asked] = [one for one in opened.approvals() if one.subject is Subject.RUN]
+        cost = opened.proposal(asked).cost
+        assert cost is not None
+        assert cost.neighbors == neighbors("record", 1, patient_votes=CAP)
+        assert cost.run_epsilon == pytest.approx(gdp_epsilon(np.sqrt(2 * CAP) / 4.0, 1e-5))
+        assert views.data_sets(opened)["records_vote"]
