@@ -156,13 +156,6 @@ class OpenRun(KnownAnswers):
         assert self._labeling is not None
         return self._labeling
 
-    @property
-    def rounds(self) -> CoordinatorRound:
-        """The protocol's end of a run over messages, as every deployed one is."""
-        found = self.labeling.round
-        assert found is not None
-        return found
-
     def be_labeled_by(self, labeling: Labeling) -> None:
         """Take a labeling that goes another way than messages, in a simulation."""
         self._labeling = labeling
@@ -278,7 +271,7 @@ class OpenRun(KnownAnswers):
     @property
     def silent(self) -> list[Member]:
         """The hospitals whose answers are missing."""
-        missing = () if self._labeling is None else self.rounds.missing
+        missing = () if self._labeling is None else rounds_of(self).missing
         return [one for one in self.members if one.identity.fingerprint in missing]
 
     @property
@@ -378,6 +371,13 @@ def earlier_answers(request: RunRequest, pool: QueryPool, database: Database) ->
         for index, digest in zip(request.queries, digests, strict=True)
         if digest in found and found[digest].run != request.name
     }
+
+
+def rounds_of(run: OpenRun) -> CoordinatorRound:
+    """Return the protocol's end of a run over messages, as every deployed one is."""
+    found = run.labeling.round
+    assert found is not None
+    return found
 
 
 def is_closed(run: OpenRun, sleep: Callable[[float], None]) -> bool:
