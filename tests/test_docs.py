@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -31,7 +33,9 @@ from pate_fed.planning import DEFAULTS
 from pate_fed.record import TABLES
 from pate_fed.students import Lesson, train_student
 from protocols.errors import ProtocolError
+from protocols.fields import Message
 from protocols.rounds import COORDINATOR_TRANSITIONS, PARTY_TRANSITIONS
+from protocols.verified import COORDINATOR_CHECKS, TALLY_CHECKS
 from protocols.wire import MESSAGE_TYPES
 from tests.support import record_tables
 from tests.support.markers import sampled
@@ -278,13 +282,17 @@ def drawn_transitions(block: str) -> set[tuple[str, str, str]]:
 
 def test_the_diagrams_draw_the_transitions_that_the_code_has() -> None:
     drawn = [drawn_transitions(block) for block in fenced(MESSAGES, "mermaid")]
+    tables: list[Mapping[Any, Mapping[type[Message], Any]]] = [
+        *(COORDINATOR_CHECKS, TALLY_CHECKS),
+        *(PARTY_TRANSITIONS, COORDINATOR_TRANSITIONS),
+    ]
     coded = [
         {
             (state.name, message.__name__, following.name)
             for state, row in table.items()
             for message, following in row.items()
         }
-        for table in (PARTY_TRANSITIONS, COORDINATOR_TRANSITIONS)
+        for table in tables
     ]
     assert drawn == coded
 

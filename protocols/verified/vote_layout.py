@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols.errors import InvalidVectorError
-from protocols.verified.prime_field import Elements, PrimeField
+from protocols.verified.prime_field import WIRE_TYPE, Elements, PrimeField
+from protocols.vote_messages import MAX_ANSWER_BYTES
 
 MOST_ROW_VOTES = 1000
 _MOST_OF_ONE_DIGIT = 31
@@ -68,7 +69,11 @@ class VoteLayout:
         fitting = math.sqrt(entries / (2 * (base - 1)))
         height = 2 ** round(math.log2(max(fitting, 1)))
         height = min(max(height, _FEWEST_ROWS), _MOST_ROWS)
-        return cls(queries, columns, votes, digits, base, height)
+        found = cls(queries, columns, votes, digits, base, height)
+        # Known before anybody votes: an aggregator could not tell its answer.
+        if 2 * WIRE_TYPE.itemsize * found.answer_length > MAX_ANSWER_BYTES:
+            raise InvalidVectorError("a batch must have fewer queries and columns", queries)
+        return found
 
     @property
     def entries(self) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -94,3 +97,32 @@ def test_a_fault_is_found_whatever_the_coin() -> None:
     for coin in (b"a" * 32, b"b" * 32):
         assert {found_in(row, coin) for row in invalid} == {"invalid"}
         assert {found_in(row, coin) for row in GOOD.values()} == {"accepted"}
+
+
+PRINTS_A_PROOF = """
+import hashlib
+import numpy as np
+from protocols.verified.vote_layout import VoteLayout
+from protocols.verified.vote_proof import prove
+layout = VoteLayout.of(queries=2000, columns=10, votes=25)
+rows = np.random.default_rng(0).multinomial(25, np.full(10, 0.1), size=2000)
+keys = iter((b"m" * 32, b"s" * 32, b"b" * 32))
+sent = prove(layout, rows, context=bytes(32), random_bytes=lambda _: next(keys))
+print(hashlib.sha256(sent.coordinator + sent.tally).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_a_proof_has_the_same_bytes_with_any_number_of_threads() -> None:
+    """Its floating-point products are whole numbers below 2^53: their order changes nothing."""
+    made = {
+        subprocess.run(
+            [sys.executable, "-c", PRINTS_A_PROOF],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "2", "7")
+    }
+    assert len(made) == 1
+    assert len(made.pop().strip()) == 64

@@ -25,6 +25,7 @@ from protocols.verified.vote_proof import (
     prove,
     prove_digits,
 )
+from protocols.vote_messages import MAX_ANSWER_BYTES
 from tests.support import reference_votes as slow
 from tests.support.markers import more
 
@@ -364,6 +365,7 @@ class TestPayloads:
             {"queries": 1, "columns": 2, "votes": 0},
             {"queries": 1, "columns": 2, "votes": 1001},
             {"queries": 1, "columns": 2**30, "votes": 3},
+            {"queries": 420_000, "columns": 10, "votes": 25},
         ],
     )
     def test_a_layout_that_cannot_be_is_refused(self, numbers: dict[str, int]) -> None:
@@ -387,6 +389,10 @@ def _require_rate(passed: int, trials: int, chance: float) -> None:
 
 
 class TestSoundness:
+    def test_an_aggregators_answer_about_a_large_batch_is_a_message(self) -> None:
+        layout = VoteLayout.of(queries=400_000, columns=10, votes=25)
+        assert 2 * 4 * layout.answer_length <= MAX_ANSWER_BYTES
+
     def test_of_a_layout_is_what_its_plan_says(self) -> None:
         layout = VoteLayout.of(queries=10_000, columns=10, votes=25)
         assert layout.offline_bits >= 120
@@ -517,40 +523,37 @@ class TestSoundness:
 # What an aggregator sees -------------------------------------------------------------------------
 
 
-def _at_point(masks: Elements, digits: Elements, place: Elements) -> tuple[int, ...]:
-    point = EvaluationPoint.at(TINY, place=place, sums=np.zeros((2, 1), np.uint64))
-    share = VoteShare(digits, masks, np.zeros((1, TINY.proof_points), np.uint64), b"")
-    return tuple(point.answer(share, takes_off_votes=False)[:, : TINY.width].ravel().tolist())
+ALL_MASKS = np.array(list(product(range(31), repeat=2)), dtype=np.uint64).T
+"""Every pair of masks modulo 31; shape (2, 961)."""
+
+
+def _at_point(masks: Elements, digits: Elements, place: Elements) -> set[tuple[int, int]]:
+    """Return w(t) for each pair of masks: of a grid whose columns all hold the same digits."""
+    pairs = masks.shape[1]
+    layout = replace(TINY, queries=pairs)
+    point = EvaluationPoint.at(layout, place=place, sums=np.zeros((2, pairs), np.uint64))
+    share = VoteShare(
+        np.repeat(digits, pairs), masks, np.zeros((1, layout.proof_points), np.uint64), b""
+    )
+    found = point.answer(share, takes_off_votes=False)[:, :pairs]
+    return set(zip(*found.tolist(), strict=True))
 
 
 class TestWhatIsSeen:
-    @pytest.mark.parametrize("place", [(0, 1), (1, 1), (17, 30), more((2, 5)), more((30, 16))])
-    def test_every_value_at_the_point_comes_from_one_pair_of_masks_whatever_the_votes(
-        self, place: tuple[int, int]
+    def test_every_value_at_every_point_comes_from_one_pair_of_masks_whatever_the_votes(
+        self,
     ) -> None:
-        at = np.array([[place[0]], [place[1]]], dtype=np.uint64)
-        for digits in (words(1, 0), words(0, 1)):
-            seen = Counter(
-                _at_point(np.array([[a], [b]], dtype=np.uint64), digits, at)
-                for a, b in product(range(31), repeat=2)
-            )
-            assert len(seen) == 961
-            assert set(seen.values()) == {1}
-
-    @pytest.mark.exhaustive
-    def test_so_it_is_at_every_point_outside_the_prime_field(self) -> None:
-        masks = [np.array([[a], [b]], np.uint64) for a, b in product(range(31), repeat=2)]
+        """All 930 points outside F_31, all 961 pairs of masks, all votes of a row of two."""
+        everything = set(product(range(31), repeat=2))
         for place in product(range(31), range(1, 31)):
             at = np.array([[place[0]], [place[1]]], dtype=np.uint64)
             for digits in (words(1, 0), words(0, 1)):
-                assert len({_at_point(pair, digits, at) for pair in masks}) == 961
+                assert _at_point(ALL_MASKS, digits, at) == everything
 
     def test_one_mask_would_tell_two_votes_apart(self) -> None:
         at = np.array([[3], [7]], dtype=np.uint64)
-        seen = [
-            {_at_point(np.array([[a], [0]], dtype=np.uint64), digits, at) for a in range(31)}
-            for digits in (words(1, 0), words(0, 1))
-        ]
+        one = ALL_MASKS[:, ALL_MASKS[1] == 0]
+        seen = [_at_point(one, digits, at) for digits in (words(1, 0), words(0, 1))]
         assert seen[0].isdisjoint(seen[1])
 
     def test_a_point_in_the_prime_field_is_refused(self) -> None:
