@@ -2,10 +2,9 @@
 
 The 30 histograms of the paper, 10,000 answers, five repeats. The paper's search is timed twice in
 the same run: with the integrals as its released code writes them (a loop over 12 sigma, gradient by
-differences), and with ours. CPU time, medians, actions in turns. Then what the defenses cost honest
-users: queries that the quota of near ones refuses; and canaries of 20 seeds beside true and false
-claims. Run from the repository root: ``python -m benchmarks.audit --data-dir DIR`` (two minutes;
-``--format json`` for other programs, ``--quick`` for a look).
+differences), and with ours. CPU time, medians, actions in turns. Then canaries of 20 seeds beside
+true and false claims. Run from the repository root: ``python -m benchmarks.audit --data-dir DIR``
+(two minutes; ``--format json`` for other programs, ``--quick`` for a look).
 """
 
 from __future__ import annotations
@@ -21,14 +20,11 @@ from benchmarks.bars import Bar, Figure, cpu_seconds, report
 from pate_fed.accounting.gaussian_dp import gdp_epsilon
 from pate_fed.audit import Answers, Noise, Target, normalized_error, rebuild_votes
 from pate_fed.audit.audit_case import price
-from pate_fed.data import DataSource, load_dataset
 from pate_fed.lab.canary import canary_audit, releases_of
 from pate_fed.lab.gradient_descent import descend
 from pate_fed.lab.mechanisms import ConfidentGaussianMax, ImmutableMax
 from pate_fed.mechanisms import GaussianMax, LaplaceMax, Mechanism, keyed_stream
-from pate_fed.queries import QueryPool
 from pate_fed.rule import Rule
-from pate_fed.students import apart, select_queries
 
 ANSWERS, TEACHERS, CLASSES = 10_000, 250, 10
 SEED = 2022
@@ -36,7 +32,6 @@ BARS = {("mnist", 40): 0.07, ("svhn", 40): 0.045, ("mnist", 60): 0.035, ("svhn",
 SIGMAS = (40, 60, 80, 100)
 MOST_MILLISECONDS = 5.0
 LEAST_RATIO = 100.0
-QUERIES, MOST_NEAR = 2_000, 1.0
 
 
 def histograms(folder: Path) -> dict[str, list[NDArray[np.int64]]]:
@@ -135,26 +130,6 @@ def speed(rows: dict[str, list[NDArray[np.int64]]], rounds: int) -> tuple[list[B
     ], [Figure("the paper's search with our integrals, a histogram", each * kept, "ms")]
 
 
-def refused(folder: Path, draws: int) -> list[Bar]:
-    """Choose queries at random, and count those that lie close to others: runs replace them."""
-    bars = []
-    for name, place in (("mnist", "mnist"), ("adult", "adult"), ("brfss", "brfss_diabetes")):
-        data = load_dataset(DataSource(name, folder / place), rng=np.random.default_rng(0))
-        pool = QueryPool(data.pool.features)
-        distinct = np.array(pool.distinct)
-        left = []
-        for seed in range(draws):
-            rng = np.random.default_rng([SEED, seed])
-            chosen = select_queries(pool.inputs[distinct], QUERIES, method="random", rng=rng)
-            asked = distinct[list(chosen)].tolist()
-            left.append(len(asked) - len(apart(pool, asked, len(asked))))
-        words = (
-            f"random queries near others, {name.upper()}, % of {QUERIES:,}, mean of {draws} draws"
-        )
-        bars.append(Bar(words, 100 * float(np.mean(left)) / QUERIES, MOST_NEAR, is_most=True))
-    return bars
-
-
 def canaries(seeds: int) -> list[Bar]:
     """Hold bounds on epsilon, at 99.99 %, against true claims and false ones."""
     bars = []
@@ -207,7 +182,6 @@ def main() -> None:
     rows = histograms(options.data_dir)
     bars, figures = errors(rows, 1 if options.quick else 5)
     more, others = speed(rows, 1 if options.quick else 7)
-    more += refused(options.data_dir, 1 if options.quick else 5)
     more += canaries(2 if options.quick else 20)
     report([*bars, *more], as_json=options.format == "json", figures=[*figures, *others])
 

@@ -156,7 +156,6 @@ class Deployment:
             site = Site.create(self.folder / name, invitation)
             policy = {
                 "least_checked_peers": 2,
-                "most_near_queries": QUERIES * len(tasks),
                 "most_queries": QUERIES * len(tasks),
                 "most_epsilon": 1000.0,
                 "forms": list(FORMS),

@@ -35,7 +35,6 @@ class Reason(StrEnum):
     STORAGE = "PF-326"  # its disk is full or may not be written
     EVALUATION = "PF-327"  # an evaluation that its owner's rules or records do not allow
     REJECTED = "PF-328"  # a person at the hospital rejected the run or its pool
-    NEAR_QUERIES = "PF-337"  # too many queries that lie close to others that it answered
     ROW = "PF-338"  # a row whose stream sums may not be asked
 
 

@@ -29,12 +29,6 @@ from party.site.site import Site
 from party.site.tasks import party_task
 from party.site.training import folder_of, ready_teachers, teachers_digest
 from party.storage import Journal, PartyDatabase
-from party.storage.query_journal import (
-    NearQueries,
-    QueryJournal,
-    SketchedQueries,
-)
-from pate_fed.query_sketches import LEAST_NEAR_DISTANCE
 from pate_fed.terms import NO_TASK
 from pate_fed.votes import TeacherWeights
 from protocols import transcript_verifier, wire
@@ -75,21 +69,16 @@ from tests.support.hostile import (
     Run,
     TakenOut,
     World,
-    without_any_bound,
-    without_near_bound,
 )
 from tests.support.markers import sampled
 
 ANY_RUN = {"came_here": True}
 PARTIES_CODE = "PF-310"
 QUERIES_CODE = "PF-317"
-NEAR_CODE = "PF-337"
 FORM_CODE = "PF-312"
 VERDICT_CODE = "PF-247"
 UNEXPECTED_CODE = "PF-225"
 TOO_FEW_CODE = "PF-241"
-NEAR_QUOTA = 10
-"""Near queries of a hospital's whole life, by the default policy."""
 VICTIM = 0
 OLD, NEW = b"old teachers".ljust(32), b"new teachers".ljust(32)
 """Digests of a hospital's teachers, before and after it trained new ones."""
@@ -597,7 +586,7 @@ def train_again(world: World, place: int) -> NDArray[np.int64]:
 
 
 def answered_batch(end: str) -> Run:
-    """A batch that the victim's old teachers answered, and that may be asked again, or nearly."""
+    """A batch that the victim's old teachers answered, and that may be asked again."""
     world = World(6, liars={5})
     for place in world.honest:
         set_task(world, place, teachers=OLD)
@@ -607,9 +596,6 @@ def answered_batch(end: str) -> Run:
     match end:
         case "refused":
             assert run.void(refused_by=run.liars) == {}
-        case "opened":
-            assert run.open(run.places) == {}
-            assert run.void(certificate=run.certificate(run.places)) == {}
         case "closed":
             certificate = run.close()
             assert certificate
@@ -617,26 +603,19 @@ def answered_batch(end: str) -> Run:
     return run
 
 
-def asked_again(first: Run, how: str, form: str) -> tuple[Run, list[int]]:
-    """A later run of the same hospitals, and the same queries or their near-duplicates."""
-    world = first.world
-    again = Run(world, first.places, form, colluders=1).set_up()
-    shift = world.queries if how == "near" else 0
-    return again, [index + shift for index in first.indices]
-
-
-AGAIN = [("refused", "the same"), ("refused", "near"), ("opened", "near")]
-"""How a batch ended that opened, and how its questions may be asked again."""
+def asked_again(first: Run, form: str) -> Run:
+    """A later run of the same hospitals."""
+    return Run(first.world, first.places, form, colluders=1).set_up()
 
 
 @sampled()
 @pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize(("end", "how"), [*AGAIN, ("closed", "the same"), ("closed", "near")])
-def test_new_teachers_answer_no_question_of_the_old_ones(end: str, how: str, form: str) -> None:
+@pytest.mark.parametrize("end", ["refused", "closed"])
+def test_new_teachers_answer_no_question_of_the_old_ones(end: str, form: str) -> None:
     first = answered_batch(end)
     assert train_again(first.world, VICTIM).any()
-    again, indices = asked_again(first, how, form)
-    assert_refused(again.ask(indices), [VICTIM], QUERIES_CODE)
+    again = asked_again(first, form)
+    assert_refused(again.ask(first.indices), [VICTIM], QUERIES_CODE)
     if form == "masked":
         again.open(again.places[1:])
     assert not [parties for parties, _ in again.loot.sums() if VICTIM in parties]
@@ -646,15 +625,12 @@ def test_new_teachers_answer_no_question_of_the_old_ones(end: str, how: str, for
 
 @sampled()
 @pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize(("end", "how"), AGAIN)
-def test_the_same_teachers_answer_again_what_may_be_asked_again(
-    end: str, how: str, form: str
-) -> None:
-    first = answered_batch(end)
+def test_the_same_teachers_answer_again_what_may_be_asked_again(form: str) -> None:
+    first = answered_batch("refused")
     first.world.restart(VICTIM)
     set_task(first.world, VICTIM, teachers=OLD)
-    again, indices = asked_again(first, how, form)
-    assert again.ask(indices) == {}
+    again = asked_again(first, form)
+    assert again.ask(first.indices) == {}
 
 
 def test_new_teachers_answer_what_was_asked_but_never_answered() -> None:
@@ -664,21 +640,19 @@ def test_new_teachers_answer_what_was_asked_but_never_answered() -> None:
     first.plan(range(world.queries))
     train_again(world, VICTIM)
     assert first.ask(first.indices, of=[VICTIM]) == {VICTIM: ["PF-242"]}  # the run's keys are gone
-    again, indices = asked_again(first, "the same", "additive")
-    assert again.ask(indices) == {}
+    assert asked_again(first, "additive").ask(first.indices) == {}
 
 
 @sampled()
 @pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize(("end", "how"), AGAIN)
 def test_without_its_rule_new_teachers_show_how_one_hospitals_votes_changed(
-    monkeypatch: Patch, end: str, how: str, form: str
+    monkeypatch: Patch, form: str
 ) -> None:
     without_same_teachers(monkeypatch)
-    first = answered_batch(end)
+    first = answered_batch("refused")
     change = train_again(first.world, VICTIM)
-    again, indices = asked_again(first, how, form)
-    assert again.ask(indices) == {}
+    again = asked_again(first, form)
+    assert again.ask(first.indices) == {}
     if form == "masked":
         assert again.open(again.places) == {}
     [(parties, rows)], [(later, new_rows)] = first.loot.sums(), again.loot.sums()
@@ -694,12 +668,10 @@ SEATS = tuple(bytes([number]) * 32 for number in range(1, 6))
 def reopened() -> Callable[[], Journal]:
     """One journal, as a new process of the hospital finds it."""
     database = PartyDatabase.in_memory()
-    return lambda: Journal(database, sketch_key=b"")
+    return lambda: Journal(database)
 
 
-def one_query(name: bytes = b"a query") -> SketchedQueries:
-    near = np.zeros(1, dtype=np.bool_)
-    return SketchedQueries((name.ljust(32),), np.ones((1, 33), dtype=np.float32), near)
+QUERY = (b"a query".ljust(32),)
 
 
 PROVEN = {
@@ -714,23 +686,21 @@ PROVEN = {
 def test_a_journal_keeps_which_teachers_answered_a_plan(
     reopened: Callable[[], Journal], survives_dropouts: bool, proven: PlanClaim
 ) -> None:
-    batch = one_query()
     sent = PlanClaim.sent(SEATS, survives_dropouts=survives_dropouts, teachers=OLD)
     assert sent.teachers == OLD
-    reopened().queries.claim(batch, plan_digest=PLAN, claim=sent)
-    assert reopened().queries.claims_of(batch.queries) == [sent]
+    reopened().queries.claim(QUERY, plan_digest=PLAN, claim=sent)
+    assert reopened().queries.claims_of(QUERY) == [sent]
     reopened().resolve(PLAN, proven)
-    assert reopened().queries.claims_of(batch.queries) == [replace(proven, teachers=OLD)]
+    assert reopened().queries.claims_of(QUERY) == [replace(proven, teachers=OLD)]
 
 
 def test_two_plans_that_differ_in_their_teachers_alone_are_two_claims(
     reopened: Callable[[], Journal],
 ) -> None:
-    batch = one_query()
     for plan, teachers in ((PLAN, OLD), (SEATS[0], NEW)):
         claim = PlanClaim(SetBound.exactly(SEATS), is_free=True, teachers=teachers)
-        reopened().queries.claim(batch, plan_digest=plan, claim=claim)
-    assert {claim.teachers for claim in reopened().queries.claims_of(batch.queries)} == {OLD, NEW}
+        reopened().queries.claim(QUERY, plan_digest=plan, claim=claim)
+    assert {claim.teachers for claim in reopened().queries.claims_of(QUERY)} == {OLD, NEW}
 
 
 class TestKeptTeachers:
@@ -759,11 +729,11 @@ class TestKeptTeachers:
             weights=TeacherWeights.equal(4),
             checked_peers={},
         )
-        sketched, _ = guard.review_queries(
+        guard.review_queries(
             batch, queries=journal.queries, seats=SEATS, threshold=5, teachers=task.teachers
         )
         sent = PlanClaim.sent(SEATS, survives_dropouts=False, teachers=task.teachers)
-        journal.queries.claim(sketched, plan_digest=plan, claim=sent)
+        journal.queries.claim(batch.digests, plan_digest=plan, claim=sent)
         journal.resolve(plan, PlanClaim.abandoned_by(SEATS[:1], seats=SEATS))
 
     def test_teachers_that_are_trained_anew_are_others(
@@ -807,105 +777,7 @@ def remove(folder: Path) -> None:
     folder.rmdir()
 
 
-# 6: hospitals that do not look for near queries ---------------------------------------------------
-
-CARELESS = [
-    pytest.param({"most_near_queries": None}, id="any number"),
-    pytest.param({"near_distance": 0.0}, id="no distance"),
-    pytest.param({"near_distance": -1.0}, id="less than no distance"),
-    pytest.param({"near_distance": 1e-9, "most_near_queries": None}, id="both"),
-]
-
-
-def without_bound_of_any_number(patch: Patch) -> None:
-    """Who allows any number of near queries does not look for them."""
-    find = QueryJournal.near_to
-
-    def look(
-        self: QueryJournal, queries: Any, sketches: Any, *, distance: float, most: int | None
-    ) -> NearQueries:
-        if most is not None:
-            return find(self, queries, sketches, distance=distance, most=most)
-        none = np.zeros(len(queries), dtype=np.bool_)
-        return NearQueries(SketchedQueries(tuple(queries), sketches, none), frozenset(), 0)
-
-    patch.setattr(QueryJournal, "near_to", look)
-
-
-def without_least_distance(patch: Patch) -> None:
-    """A policy's distance holds however small it is."""
-    patch.setattr(guard_module, "LEAST_NEAR_DISTANCE", 0.0)
-
-
-def batch_among_careless(policy: dict[str, Any], *, queries: int = 4) -> Run:
-    """A batch that opens. All hospitals but the victim look for near queries as `policy` says."""
-    world = World(6, liars={5}, queries=queries)
-    for place in world.honest:
-        if place != VICTIM:
-            set_rules(world, place, **policy)
-    run = Run(world, range(6), "additive", colluders=1).set_up()
-    assert run.ask(range(queries)) == {}
-    return run
-
-
-def near(first: Run) -> list[int]:
-    """A near-duplicate of each query."""
-    return [index + first.world.queries for index in first.indices]
-
-
-@sampled()
-@pytest.mark.parametrize("form", ["additive", "masked"])
-@pytest.mark.parametrize("policy", CARELESS)
-def test_a_careless_hospital_does_not_help_to_read_another(
-    policy: dict[str, Any], form: str
-) -> None:
-    first = batch_among_careless(policy)
-    second = Run(first.world, first.places[1:], form, colluders=1).set_up()
-    assert_refused(second.ask(near(first)), second.honest, NEAR_CODE)
-    first.world.assert_nothing_is_read()
-
-
-def test_any_number_of_near_queries_is_served_for_the_same_parties() -> None:
-    first = batch_among_careless({"most_near_queries": None}, queries=NEAR_QUOTA + 2)
-    second = Run(first.world, first.places, "additive", colluders=1).set_up()
-    assert_refused(second.ask(near(first)), [VICTIM], NEAR_CODE)  # its owner allows 10
-    set_rules(first.world, VICTIM, most_near_queries=None)
-    third = Run(first.world, first.places, "additive", colluders=1).set_up()
-    assert third.ask(near(first), of=[VICTIM]) == {}
-    first.world.assert_nothing_is_read()
-
-
-@sampled("distance")
-@pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9, LEAST_NEAR_DISTANCE])
-def test_a_distance_below_the_least_one_counts_as_that(distance: float) -> None:
-    policy = {"near_distance": distance}
-    first = batch_among_careless(policy, queries=NEAR_QUOTA + 1)
-    second = Run(first.world, first.places, "additive", colluders=1).set_up()
-    assert_refused(second.ask(near(first)), second.honest, NEAR_CODE)
-
-
-@sampled()
-@pytest.mark.parametrize(
-    ("take_out", "policy"),
-    [
-        (without_bound_of_any_number, {"most_near_queries": None}),
-        (without_least_distance, {"near_distance": 0.0}),
-        (without_near_bound, {"most_near_queries": None}),
-        (without_near_bound, {"near_distance": 0.0}),
-        (without_any_bound, {"most_near_queries": None}),
-    ],
-)
-def test_without_its_rule_careless_hospitals_help_to_read_another(
-    monkeypatch: Patch, take_out: TakenOut, policy: dict[str, Any]
-) -> None:
-    take_out(monkeypatch)
-    first = batch_among_careless(policy)
-    second = Run(first.world, first.places[1:], "additive", colluders=1).set_up()
-    assert second.ask(near(first)) == {}
-    assert first.world.is_read(VICTIM)
-
-
-# 7: blame by a statement that was held back -------------------------------------------------------
+# 6: blame by a statement that was held back -------------------------------------------------------
 
 
 def error_at_stale_statement() -> tuple[Run, HistoryError]:
@@ -944,7 +816,7 @@ def test_without_its_rule_a_statement_that_was_held_back_names_an_honest_hospita
     assert error.pair != (run.fingerprint(1).hex(), "coordinator")
 
 
-# 8: a run whose parties prove nothing about another run's plan ------------------------------------
+# 7: a run whose parties prove nothing about another run's plan ------------------------------------
 
 
 def with_foreign_proof_of_unbegun(patch: Patch) -> None:
@@ -996,8 +868,8 @@ def test_another_runs_parties_free_no_query(federation: int, form: str) -> None:
     before = [claims_of(first, place) for place in first.honest]
     settle_in_another_run(first, federation=federation)
     assert [claims_of(first, place) for place in first.honest] == before
-    again, indices = asked_again(first, "the same", form)
-    assert_refused(again.ask(indices), again.honest, QUERIES_CODE)
+    again = asked_again(first, form)
+    assert_refused(again.ask(first.indices), again.honest, QUERIES_CODE)
     first.world.assert_nothing_is_read()
 
 
@@ -1009,8 +881,7 @@ def test_without_its_rule_another_runs_parties_free_what_was_opened(
     without_run_of_settlement(monkeypatch)
     first = opened_without_victim()
     settle_in_another_run(first, federation=federation)
-    again, indices = asked_again(first, "the same", "additive")
-    assert again.ask(indices) == {}
+    assert asked_again(first, "additive").ask(first.indices) == {}
     assert first.world.is_read(VICTIM)
 
 
@@ -1042,8 +913,8 @@ def test_another_runs_parties_prove_nothing_about_a_plan_that_was_never_begun(
     first = claimed_but_never_begun()
     settle_in_another_run(first, federation=federation)
     assert claims_of(first, VICTIM) == [PlanClaim(None, task=NO_TASK)]
-    again, indices = asked_again(first, "the same", "additive")
-    assert_refused(again.ask(indices, of=[VICTIM]), [VICTIM], QUERIES_CODE)
+    again = asked_again(first, "additive")
+    assert_refused(again.ask(first.indices, of=[VICTIM]), [VICTIM], QUERIES_CODE)
 
 
 @sampled()
@@ -1056,11 +927,10 @@ def test_without_its_rule_another_runs_parties_free_a_plan_that_was_never_begun(
     settle_in_another_run(first, federation=federation)
     [claim] = claims_of(first, VICTIM)
     assert claim.is_free
-    again, indices = asked_again(first, "the same", "additive")
-    assert again.ask(indices, of=[VICTIM]) == {}
+    assert asked_again(first, "additive").ask(first.indices, of=[VICTIM]) == {}
 
 
-# 9: one body with many seats ----------------------------------------------------------------------
+# 8: one body with many seats ----------------------------------------------------------------------
 
 
 def chain_of(world: World, places: Places) -> None:

@@ -24,7 +24,6 @@ from party.site import document_child, limited_child
 from party.site.document_child import require_readable
 from party.site.limited_child import run_limited
 from party.site.tasks import fetch_task
-from party.storage.query_journal import SketchedQueries
 from pate_fed.cells import Cell
 from pate_fed.data import task_schema
 from pate_fed.data.csv_file import CsvTable, read_csv
@@ -34,10 +33,7 @@ from pate_fed.data.task import MAGIC, MAX_TASK_BYTES, LearningTask
 from pate_fed.data.task_schema import MOST_ROWS, TaskSchema, canonical_json, encoder_of
 from pate_fed.errors import InvalidTaskError
 from pate_fed.public_rows import PublicRows
-from pate_fed.query_sketches import sketch
-from protocols.rounds import PlanClaim
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
-from tests.support.stores import journal_in_memory
 
 Rows = list[tuple[Cell, ...]]
 
@@ -186,34 +182,6 @@ class _Door:
 
     def fetch_pool(self, digest: bytes) -> bytes:
         return self.content
-
-
-class TestInquiriesThatCostMemory:
-    def test_a_thousand_queries_close_to_one_another_take_little_memory(self) -> None:
-        """Once each was held with all those close to it: a square of bytes."""
-        queries = 1000
-        values = 50.0 + np.arange(queries) / 1e6
-        rows = PublicRows(("age",), tuple((float(one),) for one in values))
-        sketches = sketch(values[:, None], rows)
-        journal, known = journal_in_memory(), queries // 2
-        claim = PlanClaim.sent((bytes(32),), survives_dropouts=False)
-        journal.queries.claim(
-            SketchedQueries(
-                rows.digests[:known], sketches[:known], np.zeros(known, dtype=np.bool_)
-            ),
-            plan_digest=bytes(32),
-            claim=claim,
-        )
-        tracemalloc.start()
-        try:
-            found, _ = journal.queries.neighbors_of(rows.digests, sketches, distance=0.02)
-            counted = [(one.known, len(one.earlier), one.claims) for one in found]
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert counted[-1] == (known, queries - 1, (claim,))
-        assert counted[0] == (known - 1, 0, (claim,))
-        assert peak < 2**24
 
 
 # The encoder -------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ class Services:
             invitation = coordinator.invite(name)
             self.tokens[f"token of {name}"] = invitation.token
             site = Site.create(self.folder / name, invitation)
-            policy = {"least_checked_peers": 2, "most_epsilon": 1000.0, "most_near_queries": 1000}
+            policy = {"least_checked_peers": 2, "most_epsilon": 1000.0}
             settings = replace(
                 site.settings.with_port(site.membership().name, port),
                 approval="pool",

@@ -56,7 +56,6 @@ def released(first: int, **terms: Any) -> NDArray[np.float64]:
         terms={"classes": 2, "sigma2": SIGMA, "max_asks": QUERIES, **terms},
         policy={
             **{"most_epsilon": 1e6, "least_sigma2": 0.0},
-            "most_near_queries": None,  # which are looked for in vain, among thousands of rows
         },
         budgets=dict.fromkeys(range(PARTIES), 1e6),
         budget=1e6,

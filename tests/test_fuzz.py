@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from party.errors import PartyError
 from pate_fed.errors import PateFedError
-from pate_fed.query_sketches import SKETCH_BYTES, from_bytes, sketch, to_bytes
 from pate_fed.releases import NoisyRelease
 from pate_fed.terms import BatchTerms, RunTerms
 from protocols import wire
@@ -73,7 +72,6 @@ QUOTAS = {
     "a node": 2_000,
     "row requests": 2_000,
     "statements": 2_000,
-    "sketches": 1_000,
     "transcripts": 3_000,
 }
 """Inputs for each door."""
@@ -685,15 +683,6 @@ def test_statements_about_a_row() -> None:
     # Whatever came: the honest are not named alone, and every pair has the liar in it.
     assert set(blame.parties) <= {seat}
     assert all(seat in pair for pair in blame.pairs)
-
-
-def test_sketches() -> None:
-    good = b"".join(to_bytes(sketch(np.arange(12.0).reshape(4, 3))))
-
-    def door(data: bytes) -> None:
-        assert b"".join(to_bytes(from_bytes(data))) == data
-
-    fuzz("sketches", door, lambda chance: mutated(chance, [good, good[:SKETCH_BYTES]]))
 
 
 # Files -----------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ hospital what it likes, in up to two federations. Honest hospitals are restarted
 
 After each schedule it must hold that an honest coordinator opened no wrong sum, that no plan had
 two opened sums or two certificates, and that every error had a code. No sum may hold fewer honest
-hospitals than its run promises. Two sums over one question, or over one and a near-duplicate of it,
-hold the same honest hospitals, or none in common. Without a rule some of these schedules open more.
+hospitals than its run promises. Two sums over one question hold the same honest hospitals, or none
+in common. Without a rule some of these schedules open more.
 
 No charge is cancelled for a sum that was opened. One may be returned, by the word of liars: a look
 for nothing. Each hospital bounds these over its life (decision 16); here it allows the first alone.
@@ -49,8 +49,6 @@ from tests.support.hostile import (
     without_bound_in_verdicts,
     without_bound_on_seats,
     without_bound_on_sets,
-    without_near_bound,
-    without_neighbors,
     without_one_verdict,
     without_proof_of_closing,
     without_refusers_bound,
@@ -448,10 +446,8 @@ def play_lying_hospital(seed: int, seen: Seen) -> World:
 
 
 def some_queries(chance: Chance) -> list[int]:
-    """Some questions, most often all of them, or near-duplicates of some."""
-    questions = chance.subset(range(QUESTIONS), least=chance.choice((1, QUESTIONS, QUESTIONS)))
-    is_near = chance.is_so(0.3)
-    return [question + QUESTIONS * is_near for question in questions]
+    """Some questions, most often all of them."""
+    return chance.subset(range(QUESTIONS), least=chance.choice((1, QUESTIONS, QUESTIONS)))
 
 
 # A lying coordinator ------------------------------------------------------------------------------
@@ -793,11 +789,9 @@ def test_without_its_bound_a_hospital_is_looked_at_for_nothing_more_than_once(
 @pytest.mark.parametrize(
     ("take_out", "most"),
     [
-        (with_void_as_proof, 50),
+        (with_void_as_proof, 300),
         (without_any_bound, 50),
-        (without_bound_on_seats, 50),
-        (without_near_bound, 50),
-        (without_neighbors, 50),
+        (without_bound_on_seats, 150),
         (without_refusers_bound, 300),
         more(without_bound_on_sets, 1_000),
         more(without_bound_in_verdicts, 1_000),

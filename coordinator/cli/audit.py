@@ -93,7 +93,7 @@ def audit(  # noqa: PLR0917 - one argument per option
     answers: Annotated[
         int | None,
         typer.Option(
-            help="Repetitions of the attacker whom nothing stops. "
+            help="Repetitions of the attacker. "
             "[default: as --epsilon affords, otherwise 10000; --run: its cap; --canary: 4; "
             "--membership: 200 labels]"
         ),
@@ -101,9 +101,6 @@ def audit(  # noqa: PLR0917 - one argument per option
     epsilon: Annotated[
         float | None, typer.Option(help="Privacy budget that pays for the repetitions.")
     ] = None,
-    near_queries: Annotated[
-        int, typer.Option(help="Close queries that hospitals allow.", min=0)
-    ] = 10,
     error: Annotated[float, typer.Option(help="Error that counts as a leak, in (0, 1).")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of the simulated answers.", min=0)] = 0,
     out: Annotated[
@@ -157,11 +154,11 @@ def audit(  # noqa: PLR0917 - one argument per option
     means = {"answers": answers, "epsilon": epsilon, "delta": delta}
     if run is None:
         assert votes is not None
-        leak = _of_votes(votes, rule, means, near=near_queries, error=error, seed=seed)
+        leak = _of_votes(votes, rule, means, error=error, seed=seed)
     else:
         if rule != Rule(rule.mechanism) or epsilon is not None:
             raise UsageError("--run must come without noise options and --epsilon")
-        leak = _of_run(run, votes, answers, near=near_queries, error=error, seed=seed)
+        leak = _of_run(run, votes, answers, error=error, seed=seed)
         if votes is None:
             _keep(run, leak)
     if out is not None:
@@ -250,7 +247,7 @@ def _write(out: Path, found: Audit) -> None:
 
 
 def _of_votes(
-    path: Path, rule: Rule, means: Mapping[str, Any], *, near: int, error: float, seed: int
+    path: Path, rule: Rule, means: Mapping[str, Any], *, error: float, seed: int
 ) -> Audit:
     import numpy as np  # noqa: PLC0415 - keeps --help fast
 
@@ -264,9 +261,7 @@ def _of_votes(
     if asks is None and means["epsilon"] is not None:
         paid = audit_case.asks_within(mechanism, epsilon=means["epsilon"], delta=means["delta"])
         asks = max(paid, 1)
-    case = audit_case.AuditCase(
-        rows, target, 10_000 if asks is None else asks, neighbors=near, error=error
-    )
+    case = audit_case.AuditCase(rows, target, 10_000 if asks is None else asks, error=error)
     found = audit_case.find(case, np.random.default_rng(seed))
     return found.changed(
         ways=tuple(
@@ -277,14 +272,14 @@ def _of_votes(
 
 
 def _of_run(
-    path: Path, votes: Path | None, answers: int | None, *, near: int, error: float, seed: int
+    path: Path, votes: Path | None, answers: int | None, *, error: float, seed: int
 ) -> Audit:
     from coordinator.runs.run_leak import leak_of_run  # noqa: PLC0415 - keeps --help fast
     from pate_fed.data.vote_file import load_vote_counts  # noqa: PLC0415 - the same
 
     counts = None if votes is None else load_vote_counts(votes)
     try:
-        return leak_of_run(path, counts, asks=answers, near=near, error=error, seed=seed)
+        return leak_of_run(path, counts, asks=answers, error=error, seed=seed)
     except RunDirectoryError as wrong:
         LINE.fail(wrong, EXIT_INPUT)
 

@@ -172,10 +172,10 @@ class RunRequest:
         if select == "all":
             chosen: tuple[int, ...] = distinct[:count]
         else:
-            from pate_fed.students import select_apart  # noqa: PLC0415 - takes seconds
+            from pate_fed.students import choose_queries  # noqa: PLC0415 - takes seconds
 
             rng = np.random.default_rng(seed)
-            chosen = select_apart(
+            chosen = choose_queries(
                 pool, distinct, count, method=select, rng=rng, calibrates=calibrates
             )
         request = cls(

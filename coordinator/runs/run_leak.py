@@ -14,9 +14,6 @@ from pate_fed.audit.disjointness import check_manifest
 from pate_fed.record import Audit
 from pate_fed.report import read_run
 
-NEAR: Final = 10
-"""Close queries that hospitals allow by default."""
-
 LEAK: Final = 0.1
 """Error that counts as a leak."""
 
@@ -26,15 +23,14 @@ def leak_of_run(
     votes: NDArray[np.int64] | None = None,
     *,
     asks: int | None = None,
-    near: int = NEAR,
     error: float = LEAK,
     seed: int = 0,
 ) -> Audit:
     """Attack votes under a run's mechanism, after a check of its transcript.
 
     Without votes, made-up rows are attacked: a run directory holds none, and then nothing of the
-    findings is private. `asks` are the repetitions of the attacker whom nothing stops, by default
-    the run's cap; `near` the close queries that hospitals allow; `error` counts as a leak.
+    findings is private. `asks` are the attacker's repetitions, by default the run's cap; `error`
+    counts as a leak.
 
     Raises:
         RunDirectoryError: the run cannot be read, or has nothing to attack.
@@ -51,7 +47,7 @@ def leak_of_run(
     rule = record.privacy.mechanism
     cap = min(max(rule.max_asks, 1), MOST_ASKS)
     case = audit_case.AuditCase(
-        rows, Target.of(rule.as_json()), cap if asks is None else asks, neighbors=near, error=error
+        rows, Target.of(rule.as_json()), cap if asks is None else asks, error=error
     )
     found = audit_case.find(case, np.random.default_rng(seed))
     *others, last = found.ways

@@ -75,10 +75,6 @@ class Before:
     answers: Mapping[int, Answer] = field(default_factory=dict)
     reinforced: Mapping[int, int] = field(default_factory=dict)
 
-    def asking(self, queries: int) -> Self:
-        """Return the same for a run of so many queries."""
-        return replace(self, settings=self.settings.changed({"queries": queries}))
-
     def resolved(self, dataset: Dataset, *, rng: np.random.Generator) -> RunSettings:
         """Fill in all open settings; no query is asked again.
 

@@ -37,13 +37,8 @@ from pate_fed.queries import QueryPool
 from pate_fed.record.manifest import PartitionProof
 from pate_fed.record.metrics import Data
 from pate_fed.report.data_words import data_lines, data_table
-from pate_fed.students import LabelFacts, apart, cluster_cores, least_confident, select_apart
+from pate_fed.students import LabelFacts, choose_queries, cluster_cores, least_confident
 from pate_fed.terms import NO_TASK
-
-_FEW_APART = (
-    "Only {} queries are asked: other rows of the pool lie close to these, and a hospital answers "
-    "few questions that are nearly the same."
-)
 
 
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
@@ -90,10 +85,6 @@ class SimulatedFederation:
             before = earlier.joined(asked, pool, dataset.class_names)
             settings = before.resolved(dataset, rng=chance.of("partition"))
             queries = _first_queries(settings, pool, before.answers, rng=chance.of("queries"))
-            fewer = len(queries) < (settings.caps.max_asks or 0) and not settings.asks_by_student
-            if fewer:  # the price is that of the questions that can be asked
-                before = before.asking(len(queries))
-                settings = before.resolved(dataset, rng=chance.of("partition"))
             require_chargeable(
                 settings,
                 kind=dataset.kind,
@@ -127,7 +118,6 @@ class SimulatedFederation:
                 notes=[
                     *dataset.notes,
                     *unit_notes(before.settings, settings),
-                    *([_FEW_APART.format(len(queries))] if fewer else []),
                 ],
             )
             earlier.require_same_numbers(made.manifest)
@@ -194,7 +184,7 @@ class SimulatedFederation:
             ranked = self.chance.of(f"queries after {asked}").permutation(len(fresh))
         else:
             ranked = least_confident(chances, len(fresh))
-        return apart(self.pool, [fresh[place] for place in ranked], count, earlier=done)
+        return tuple(fresh[place] for place in ranked[:count])
 
 
 def _first_queries(
@@ -213,13 +203,12 @@ def _first_queries(
     # One question of each input stands for all of its labels.
     labels = settings.caps.labels or 1
     fresh = [place for place in _fresh(pool, earlier) if place % labels == 0]
-    chosen = select_apart(
+    chosen = choose_queries(
         pool,
         fresh,
         count // labels,
         method=method,
         rng=rng,
-        earlier=tuple(earlier),
         calibrates=settings.coverage is not None,
     )
     return tuple(first + label for first in chosen for label in range(labels))

@@ -155,7 +155,7 @@ class HospitalsBlueprint:
                 guard=Guard(policy=policy, weights=hospital.weights, checked_peers=bodies),
                 tasks=tasks_of(self._task_of(hospital)),
                 forms={name: form(keystream=KEYSTREAM) for name, form in SUMS.items()},
-                journal=Journal(database, sketch_key=b""),  # the same signs, so that it repeats
+                journal=Journal(database),
                 ledger=LedgerStore(database, budget=life_of(self.terms, seat)),
                 random_bytes=secrets.token_bytes,
                 clock=time.time,

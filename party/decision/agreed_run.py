@@ -12,7 +12,6 @@ from party.errors import Reason, RefusalError, StorageError
 from party.site.party_task import PartyTask, task_for
 from party.storage.journal import Journal
 from party.storage.ledger_store import LedgerStore
-from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import Outcomes
 from pate_fed.queries import QueryBatch
 from pate_fed.terms import MOST_ASKED, RunTerms
@@ -132,7 +131,7 @@ class AgreedRun:
             run_ledger=self.account.ledger,
         )
 
-    def review_queries(self, guard: Guard, batch: QueryBatch) -> tuple[SketchedQueries, SetBound]:
+    def review_queries(self, guard: Guard, batch: QueryBatch) -> SetBound:
         """Hold a plan's queries against all that were ever answered; see the guard's."""
         return guard.review_queries(batch, **self._answering)
 

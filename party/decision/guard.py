@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
-
-import numpy as np
 
 from party.errors import Reason, RefusalError
 from party.site.party_task import Evaluation
 from party.site.policy import Policy, compared_body, is_small
-from party.storage.query_journal import QueryJournal, SketchedQueries
+from party.storage.query_journal import QueryJournal
 from pate_fed.accounting import (
     DistributedCountsEvent,
     Outcomes,
@@ -37,7 +34,6 @@ from pate_fed.errors import (
 from pate_fed.mechanisms import DEPLOYED_MECHANISMS
 from pate_fed.prices import charged_price, is_within_budget
 from pate_fed.queries import QueryBatch, QueryPool
-from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.terms import MOST_VOID_BATCHES, BatchTerms, RunTerms
 from pate_fed.votes import TeacherWeights
 from protocols.errors import KeyReuseError, MalformedMessageError
@@ -215,39 +211,32 @@ class Guard:
         threshold: int,
         task: bytes = b"",
         teachers: bytes = b"",
-    ) -> tuple[SketchedQueries, SetBound]:
+    ) -> SetBound:
         """Refuse a batch whose queries repeat answered ones more than rule R3 allows.
 
-        The bound of near queries holds however many the policy allows: it protects the hospitals of
-        the earlier sum, even those that are absent here. With other teachers than in an earlier
-        plan for the same task, the difference of two sums would show how their votes differ.
+        With other teachers than in an earlier plan for the same task, the difference of two sums
+        would show how their votes differ.
 
         `threshold` is the fewest parties whose sum opens, all of them in the additive form; `task`
-        and `teachers` are digests. Returns the journal's entries for the batch, and the bound on
-        the set that may open.
+        and `teachers` are digests. Returns the bound on the set that may open.
         """
-        policy, asked = self.policy, sketch(batch.inputs, batch.rows, key=queries.sketch_key)
-        near = queries.near_to(
-            batch.digests,
-            asked,
-            distance=max(policy.near_distance, LEAST_NEAR_DISTANCE),
-            most=policy.most_near_queries,
-        )
-        if policy.most_near_queries is not None and near.total > policy.most_near_queries:
-            raise RefusalError(
-                Reason.NEAR_QUERIES,
-                f"at most {policy.most_near_queries} queries near others",
-                "more",
-            )
-        earlier = queries.claims_of([*batch.digests, *near.known])
+        earlier = queries.claims_of(batch.digests)
         if any(claim.task == task and claim.teachers != teachers for claim in earlier):
             raise RefusalError(
                 Reason.QUERIES, "the teachers of an earlier plan must answer again", "others"
             )
-        bound = _bound(queries, batch, seats=seats, threshold=threshold)
-        if near.known:
-            bound = _bound(queries, batch, seats=seats, threshold=threshold, near=near.known)
-        return near.batch, bound
+        try:
+            bound = queries.bound_on(batch.digests)
+        except KeyReuseError as error:
+            raise RefusalError(Reason.QUERIES, error.must, error.got) from error
+        if not bound.leaves_room(seats, threshold=threshold):
+            raise RefusalError(
+                Reason.QUERIES,
+                "an earlier plan with one of these queries must leave a set of this run that may "
+                "open",
+                "none",
+            )
+        return bound
 
     def refused_alone(
         self,
@@ -263,31 +252,27 @@ class Guard:
 
         Each is looked at once, in order: journals are large. The arguments are the same.
         """
-        every = batch.digests
-        same = queries.claims_of_each(every)
-        places = [at for at, claims in enumerate(same) if all(one.is_free for one in claims)]
-        digests = [every[place] for place in places]
-        asked = sketch(batch.inputs, batch.rows, key=queries.sketch_key)[places]
-        distance = max(self.policy.near_distance, LEAST_NEAR_DISTANCE)
-        found, near = queries.neighbors_of(digests, asked, distance=distance)
-        most = self.policy.most_near_queries
-        is_served, seen = np.zeros(len(places), dtype=np.bool_), set[bytes]()
-        bound = ANY_SET
-        for at, (query, others) in enumerate(zip(digests, found, strict=True)):
-            is_near = others.is_new and bool(others.known or is_served[others.earlier].any())
-            if query in seen or (most is not None and near + is_near > most):
-                continue
-            own, close = same[places[at]], others.claims
-            if any(one.task == task and one.teachers != teachers for one in (*own, *close)):
-                continue
-            with suppress(KeyReuseError):
-                narrower = bound & bound_on(own, close)
-                if narrower.leaves_room(seats, threshold=threshold):
-                    bound, near = narrower, near + is_near
-                    is_served[at] = True
-                    seen.add(query)
-        kept = {places[at] for at in np.flatnonzero(is_served)}
-        return [place for place in range(len(batch)) if place not in kept]
+        digests = batch.digests
+        refused, seen, bound = list[int](), set[bytes](), ANY_SET
+        for place, (query, claims) in enumerate(
+            zip(digests, queries.claims_of_each(digests), strict=True)
+        ):
+            is_served = query not in seen and not any(
+                claim.task == task and claim.teachers != teachers for claim in claims
+            )
+            if is_served:
+                try:
+                    narrower = bound & bound_on(claims)
+                except KeyReuseError:
+                    is_served = False
+                else:
+                    is_served = narrower.leaves_room(seats, threshold=threshold)
+            if is_served:
+                bound = narrower
+                seen.add(query)
+            else:
+                refused.append(place)
+        return refused
 
     def _review_parties(
         self, record: RunRecord | RunInquiry, *, seats: tuple[bytes, ...], me: bytes
@@ -416,30 +401,6 @@ def _most_seats(seats_of: Mapping[str, int]) -> int:
     """Return the seats of the largest body that has several; 0 if none has."""
     most = max(seats_of.values(), default=0)
     return most if most > 1 else 0
-
-
-def _bound(
-    queries: QueryJournal,
-    batch: QueryBatch,
-    *,
-    seats: Collection[bytes],
-    threshold: int,
-    near: frozenset[bytes] = frozenset(),
-) -> SetBound:
-    """Return the bound on the set that may open; refuse where no set of the run is within it."""
-    reason = Reason.NEAR_QUERIES if near else Reason.QUERIES
-    try:
-        bound = queries.bound_on(batch.digests, near=near)
-    except KeyReuseError as error:
-        raise RefusalError(reason, error.must, error.got) from error
-    if not bound.leaves_room(seats, threshold=threshold):
-        raise RefusalError(
-            reason,
-            "an earlier plan with one of these queries, or one close to it, must leave a set of "
-            "this run that may open",
-            "none",
-        )
-    return bound
 
 
 def _ask(pool: QueryPool, terms: BatchTerms) -> QueryBatch:

@@ -302,14 +302,14 @@ class PartyNode:
         try:
             batch, worst = run.review_batch(self._guard, plan.terms, words=plan.words)
             run.require_new(plan_digest)
-            sketched, bound = run.review_queries(self._guard, batch)
+            bound = run.review_queries(self._guard, batch)
         except Exception as error:
             return self._refuse(BatchRefused(plan_digest, self._faults.reason_of(error, run.scope)))
         # A failure from here on still comes before any vote, so it may be told (rule R12). A charge
         # stays. Where it cannot be stored the plan may come once more.
         if run.account.state_of(asked.entry_id) is None:
             run.account.reserve(asked.entry_id, worst)
-        self._journal.queries.claim(sketched, plan_digest=plan_digest, claim=run.claim)
+        self._journal.queries.claim(batch.digests, plan_digest=plan_digest, claim=run.claim)
         run.asked = asked = replace(asked, batch=batch, bound=bound)
         try:
             self._tell(BatchAccepted(run.run_id, run.scope, plan_digest, len(batch)))

@@ -50,11 +50,6 @@ class Rules:
         least_sigma1: Least noise of a test of stability, in changes of one unit.
         least_sigma2: Least noise of each count, votes per vote of one patient.
         most_queries: Most queries that we ever answer, over all runs.
-        near_distance: Up to which part of their length two queries may differ and be near. Rule R3;
-            see `pate_fed.query_sketches`: `LEAST_NEAR_DISTANCE` replaces smaller values.
-        most_near_queries: Most queries near to one answered before, over all runs. An earlier query
-            of their batch counts too. Each of them is served only by a run that opens the same
-            parties. None for any number.
         most_epsilon: Largest epsilon that one run may cost. The ledger bounds all runs together.
         most_delta: Largest delta of a run.
         most_forfeited: Largest part of the lifetime budget that one run may use up for ever without
@@ -84,8 +79,6 @@ class Rules:
     least_sigma1: float = field(default=1.0, metadata=_NOISE)
     least_sigma2: float = field(default=1.0, metadata=_NOISE)
     most_queries: int = field(default=10_000, metadata=_COUNT)
-    near_distance: float = field(default=0.02, metadata={"ge": 0, "le": 0.5})
-    most_near_queries: int | None = field(default=10, metadata=_COUNT)
     most_epsilon: float = field(default=5.0, metadata=RANGES["epsilon"].metadata | {"ge": 0})
     most_delta: float = field(default=1e-5, metadata={"ge": 0, "le": 1})
     most_forfeited: float = field(default=SMALL_BATCH, metadata={"ge": 0, "le": 1})

@@ -13,7 +13,6 @@ memory alone.
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -51,7 +50,7 @@ from protocols.errors import KeyReuseError
 from protocols.rounds import PlanClaim, RoundJournal, RunNote
 from protocols.rounds.round_journal import MOST_UNSERVED
 
-_KEY_BYTES = _SKETCH_KEY_BYTES = 32
+_KEY_BYTES = 32
 
 _NEW_JOURNAL = upsert(JournalRow).values(number=1, counter=0, halted_at=0).on_conflict_do_nothing()
 _HALT = update(JournalRow).values(halted_at=bindparam("shown"))
@@ -86,20 +85,16 @@ _WITNESSED = select(WitnessRow.peer, WitnessRow.counter)
 
 
 class Journal(RoundJournal):
-    """A party's journal, in its database. One process at a time may have it open: the site's node.
+    """A party's journal, in its database. One process at a time has it open: the site's node."""
 
-    `sketch_key` is for a simulation that can be repeated; None to draw it afresh.
-    """
-
-    def __init__(self, database: PartyDatabase, *, sketch_key: bytes | None = None) -> None:
+    def __init__(self, database: PartyDatabase) -> None:
         self.queries = QueryJournal(database)
         self.patient_votes = PatientVotes(database)
         self._database = database
         with as_journal():
             database.become_node()
         with self._transaction() as connection:
-            key = secrets.token_bytes(_SKETCH_KEY_BYTES) if sketch_key is None else sketch_key
-            connection.execute(_NEW_JOURNAL, {"sketch_key": key})
+            connection.execute(_NEW_JOURNAL)
         self._forget_erased()
 
     @property

@@ -16,7 +16,7 @@ from protocols.errors import RestoredJournalError
 from protocols.rounds import PlanClaim, SetBound
 from protocols.values import decode_value, encode_value
 
-_THE_JOURNAL = select(JournalRow.counter, JournalRow.halted_at, JournalRow.sketch_key)
+_THE_JOURNAL = select(JournalRow.counter, JournalRow.halted_at)
 _PLAN = select(JournalRow.counter, JournalRow.halted_at, *PlanRow.__table__.columns).select_from(
     outerjoin(JournalRow, PlanRow, PlanRow.plan_digest == bindparam("plan"))
 )

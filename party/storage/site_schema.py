@@ -18,7 +18,7 @@ class SiteRow(DeclarativeBase):
 
 
 class JournalRow(SiteRow):
-    """The one row of the journal as a whole: how often it was written to, and the key of sketches.
+    """The one row of the journal as a whole: how often it was written to.
 
     `halted_at` is the counter that was signed and never reached; 0 if there is none.
     """
@@ -28,7 +28,6 @@ class JournalRow(SiteRow):
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     counter: Mapped[int]
     halted_at: Mapped[int]
-    sketch_key: Mapped[bytes]
 
 
 class PartyRunRow(SiteRow):
@@ -92,17 +91,6 @@ class ClaimRow(SiteRow):
     plan_digest: Mapped[bytes] = mapped_column(
         ForeignKey("plans.plan_digest"), primary_key=True, index=True
     )
-
-
-class SketchRow(SiteRow):
-    """The sketch of a query, and whether it lay close to one of those noted before it."""
-
-    __tablename__ = "sketches"
-
-    number: Mapped[int] = mapped_column(primary_key=True)
-    query: Mapped[bytes] = mapped_column(Digest, unique=True)
-    sketch: Mapped[bytes] = mapped_column(LargeBinary)
-    is_near: Mapped[bool]
 
 
 class WitnessRow(SiteRow):

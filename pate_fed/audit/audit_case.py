@@ -1,11 +1,10 @@
 """The findings of an audit: what an attacker learns with and without a deployment's defenses.
 
-Three attackers ask about the same query.
+Two attackers ask about the same query.
 
 - *One answer*: the query is answered once, and the coordinator's store gives that answer for ever.
-- *Neighbors*: beside it the attacker asks all queries close to it that hospitals allow. Their votes
-  count as equal, which is the worst case.
-- *Repetition*: nothing stops the attacker but the caps, or the number that it was given.
+- *Repetition*: the attacker asks variants of it, as many as the caps, or the number that it was
+  given, allow. Their votes count as equal, which is the worst case.
 """
 
 from __future__ import annotations
@@ -34,9 +33,6 @@ from pate_fed.record import SCHEMA_VERSION, Audit, Metrics, Privacy
 from pate_fed.record.audit import Step, Way
 from pate_fed.wording import plural
 
-USUAL_NEIGHBORS: Final = 10
-"""Queries close to an answered one that a hospital's policy allows by default."""
-
 AGREEMENTS: Final = (0.4, 0.6, 0.8, 0.95)
 """Shares of votes for the top class in made-up rows."""
 
@@ -49,22 +45,19 @@ class AuditCase:
     """The attacked votes, and the attackers' means.
 
     Attributes:
-        asks: How often the attacker without obstacles asks.
-        neighbors: Close queries that hospitals allow.
+        asks: How often the attacker asks.
         error: Normalized error that counts as a leak.
     """
 
     votes: NDArray[np.int64]
     target: Target
     asks: int
-    neighbors: int = USUAL_NEIGHBORS
     error: float = 0.1
     repeats: int = 5
 
     def __post_init__(self) -> None:
         if whole("asks", self.asks) < 1 or self.asks > MOST_ASKS:
             raise InvalidParameterError(f"--answers must be in 1..{MOST_ASKS}", self.asks)
-        whole("neighbors", self.neighbors)
         if not 0 < self.error < 1:
             raise InvalidParameterError("--error must be in (0, 1)", self.error)
         if not self.votes.sum(axis=1).all():
@@ -119,7 +112,7 @@ def find(case: AuditCase, rng: np.random.Generator) -> Audit:
 
     Its numbers of asks are null beyond a million.
     """
-    asked = {"one answer": 1, "neighbors": 1 + case.neighbors, "repetition": case.asks}
+    asked = {"one answer": 1, "repetition": case.asks}
     ways = tuple(
         Way(way=way, asks=asks, mean_error=float(np.mean(_errors(case, asks, rng))))
         for way, asks in asked.items()

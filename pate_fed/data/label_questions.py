@@ -16,8 +16,8 @@ from pate_fed.data.dataset import Records
 from pate_fed.inputs import Inputs
 
 _MARK: Final = 0.25
-"""Size of a label's feature, for the length of a record: questions of different labels must not lie
-close (`query_sketches`), and those of different records hardly closer than these.
+"""Size of a label's feature, for the length of a record: questions about one record differ, and
+hardly less than those about different records.
 """
 
 

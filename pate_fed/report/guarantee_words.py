@@ -142,8 +142,9 @@ def trust_sentence(noise_place: NoisePlace) -> str:
     if noise_place != "coordinator":
         raise InvalidParameterError('noise place must be "coordinator" or "parties"', noise_place)
     return (
-        "Every hospital trusts the coordinator to add the declared noise, and to keep the exact "
-        "sum of all votes secret. The coordinator holds it in memory until the batch is released. "
+        "Every hospital trusts the coordinator to add the declared noise, to keep the exact sum of "
+        "all votes secret, and not to choose questions against one hospital. The coordinator holds "
+        "the sum in memory until the batch is released. "
         "There is no differential privacy against the coordinator. If all teachers agree on a "
         "query, the exact sum shows each vote."
     )

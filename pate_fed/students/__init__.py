@@ -6,10 +6,9 @@ from pate_fed.students.label_sets import LabelSets
 from pate_fed.students.propagation import propagate_labels
 from pate_fed.students.query_selection import (
     SELECTION_METHODS,
-    apart,
+    choose_queries,
     cluster_cores,
     least_confident,
-    select_apart,
     select_queries,
 )
 from pate_fed.students.student import Lesson, Student
@@ -36,7 +35,7 @@ __all__ = [
     "Student",
     "TrainedStudent",
     "TrainedStudents",
-    "apart",
+    "choose_queries",
     "choose_student",
     "cluster_cores",
     "interim_chances",
@@ -47,7 +46,6 @@ __all__ = [
     "propagate_labels",
     "read_student",
     "require_student",
-    "select_apart",
     "select_queries",
     "students_for",
     "train_student",

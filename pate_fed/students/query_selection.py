@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from pate_fed.errors import InvalidParameterError
 from pate_fed.one_thread import one_thread
 from pate_fed.queries import QueryPool
-from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, Sketches, near_queries, sketch
 from pate_fed.students.label_sets import CALIBRATING_PART, calibrating_rows
 from pate_fed.students.propagation import neighbor_graph
 
@@ -58,20 +57,18 @@ def select_queries(
     )
 
 
-def select_apart(
+def choose_queries(
     pool: QueryPool,
     candidates: Sequence[int],
     count: int,
     *,
     method: str,
     rng: np.random.Generator,
-    earlier: Sequence[int] = (),
     calibrates: bool = False,
 ) -> tuple[int, ...]:
-    """Choose queries as `select_queries` does, and others for those that lie close to one.
+    """Choose the queries of a run as `select_queries` does.
 
-    A hospital answers few questions that are nearly an answered one (`query_sketches`). To
-    calibrate, a fifth of the queries is drawn at random from rows that do nothing else
+    To calibrate, a fifth of them is drawn at random from rows that do nothing else
     (`calibrating_rows`), and spread evenly among the others.
 
     Args:
@@ -80,55 +77,28 @@ def select_apart(
         count: How many.
         method: One of `SELECTION_METHODS`.
         rng: Seeds the choice.
-        earlier: Positions asked before.
         calibrates: Whether sets of classes are wanted.
 
     Returns:
-        Positions in the pool, `count` of them or as many as lie apart.
+        Positions in the pool.
     """
     if calibrates:
-        reserved = calibrating_rows(pool)
-        drawn = [place for place in reserved if place in set(candidates)]
-        others = sorted(set(candidates).difference(reserved))
+        reserved, allowed = calibrating_rows(pool), set(candidates)
+        others = sorted(allowed.difference(reserved))
         wanted = max(count // CALIBRATING_PART, count - len(others))
-        held = apart(pool, drawn, wanted, earlier=earlier)
-        taught = min(count - len(held), len(others))
-        chosen = select_apart(
-            pool, others, taught, method=method, rng=rng, earlier=(*earlier, *held)
+        held = [place for place in reserved if place in allowed][:wanted]
+        taught = choose_queries(
+            pool, others, min(count - len(held), len(others)), method=method, rng=rng
         )
-        return _spread(held, chosen)
-    first = select_queries(pool.inputs[list(candidates)], count, method=method, rng=rng)
-    rest = np.setdiff1d(np.arange(len(candidates)), first)
-    ranked = [candidates[place] for place in (*first, *rng.permutation(rest))]
-    return apart(pool, ranked, count, earlier=earlier)
-
-
-def apart(
-    pool: QueryPool, ranked: Sequence[int], count: int, *, earlier: Sequence[int] = ()
-) -> tuple[int, ...]:
-    """Return the first `count` positions that lie close to no earlier one, nor to each other."""
-    kept = list[int]()
-    seen = _sketches(pool, earlier)
-    for start in range(0, len(ranked), max(count, 1)):
-        block = list(ranked[start : start + count])
-        sketches = _sketches(pool, block)
-        free = ~near_queries(sketches, seen, distance=LEAST_NEAR_DISTANCE)
-        kept += [place for place, is_free in zip(block, free, strict=True) if is_free]
-        if len(kept) >= count:
-            break
-        seen = np.concatenate([seen, sketches[free]])
-    return tuple(kept[:count])
+        return _spread(held, taught)
+    chosen = select_queries(pool.inputs[list(candidates)], count, method=method, rng=rng)
+    return tuple(candidates[place] for place in chosen)
 
 
 def _spread(few: Sequence[int], many: Sequence[int]) -> tuple[int, ...]:
     """Merge two lists in their orders, both evenly: a run that ends early has asked of both."""
     places = [((at + 0.5) / len(part), row) for part in (few, many) for at, row in enumerate(part)]
     return tuple(row for _, row in sorted(places))
-
-
-def _sketches(pool: QueryPool, places: Sequence[int]) -> Sketches:
-    rows = None if pool.rows is None else pool.rows.pick(places)
-    return sketch(pool.inputs[list(places)], rows)
 
 
 def least_confident(chances: NDArray[np.float64], count: int) -> NDArray[np.int64]:

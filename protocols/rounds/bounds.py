@@ -1,13 +1,12 @@
 """Which sets of parties may be opened for a query that was asked before (rule R3).
 
-Any two sums that can be opened over one query, or over queries that lie close to each other, must
-hold the same honest parties, over all runs, forms and federations. A party cannot tell who is
-honest. It keeps, of every plan that it sent its y for, its knowledge of the sets that may open
-(`PlanClaim`), and serves the query again only within all of them (`bound_on`). The proof of both
-checks is in docs/decisions/0014-asking-again.md.
+Any two sums that can be opened over one query must hold the same honest parties, over all runs,
+forms and federations. A party cannot tell who is honest. It keeps, of every plan that it sent its y
+for, its knowledge of the sets that may open (`PlanClaim`), and serves the query again only within
+all of them (`bound_on`). The proof of both checks is in docs/decisions/0014-asking-again.md.
 
-The teachers of a party for one task must be the same for a query and its neighbors: the difference
-of two sums over the same parties would show how the votes of new ones differ. For another task all
+The teachers of a party for one task must be the same whenever it serves a query: the difference of
+two sums over the same parties would show how the votes of new ones differ. For another task all
 parties have other teachers.
 """
 
@@ -132,19 +131,14 @@ class PlanClaim:
         return cls(ANY_SET, is_free=True)
 
 
-def bound_on(same: Iterable[PlanClaim], near: Iterable[PlanClaim]) -> SetBound:
+def bound_on(earlier: Iterable[PlanClaim]) -> SetBound:
     """Return the bound on the set that a new plan may open, or raise `KeyReuseError`.
 
-    `same` are the claims of all earlier plans that asked one of its queries, which must be free,
-    `near` of those that asked a query close to one of its own.
+    `earlier` are the claims of all plans that asked one of its queries; each must be free.
     """
     bound = ANY_SET
-    for claim in same:
+    for claim in earlier:
         if not claim.is_free or claim.openable is None:
             raise KeyReuseError("no query may be answered twice")
-        bound &= claim.openable
-    for claim in near:
-        if claim.openable is None:
-            raise KeyReuseError("a query close to an earlier one must wait until that is settled")
         bound &= claim.openable
     return bound

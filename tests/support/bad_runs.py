@@ -108,7 +108,7 @@ class BadRuns:
         self.pool = QueryPool(np.arange(2.0 * POOL).reshape(POOL, 2))
         self.teachers = [Teachers(node) for node in range(course.parties)]
         databases = [CopiedPartyDatabase.in_memory() for _ in self.teachers]
-        self.journals = [Journal(database, sketch_key=b"") for database in databases]
+        self.journals = [Journal(database) for database in databases]
         self.ledgers = [
             LedgerStore(database, budget=PrivacyLedger.for_life(5.0, 1e-5))
             for database in databases

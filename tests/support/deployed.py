@@ -119,7 +119,6 @@ class Hospital:
             "least_checked_peers": 2,
             "forms": frozenset({"additive", "masked"}),
             "mechanisms": frozenset(DEPLOYED_MECHANISMS),
-            "most_near_queries": None,
             "most_epsilon": 1000.0,
         }
         rules = Policy(approved_pools=pools, **{**allowed, **policy})

@@ -20,7 +20,7 @@ from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
 from party.storage import Journal, LedgerStore, PartyDatabase
 from party.storage.ledger_store import RunCharges
-from party.storage.query_journal import QueryJournal, SketchedQueries
+from party.storage.query_journal import QueryJournal
 from pate_fed.accounting import OutcomeEntry, PrivacyLedger, order_for_life
 from pate_fed.charges import RunLedger
 from pate_fed.lab.per_instance import PerInstanceMeter
@@ -195,16 +195,16 @@ class RecordingQueries(QueryJournal):
         super().__init__(database)
         self.steps = steps
 
-    def claim(self, batch: SketchedQueries, **fields: Any) -> None:
+    def claim(self, queries: Sequence[bytes], **fields: Any) -> None:
         self.steps.append("claim")
-        super().claim(batch, **fields)
+        super().claim(queries, **fields)
 
 
 class RecordingJournal(Journal):
     """A party's journal that notes each write."""
 
     def __init__(self, database: PartyDatabase, steps: list[str]) -> None:
-        super().__init__(database, sketch_key=b"")
+        super().__init__(database)
         self.queries = RecordingQueries(database, steps)
         self.steps = steps
 
@@ -314,8 +314,6 @@ class Federation:
             "least_checked_peers": 2,
             "forms": frozenset({form}),
             "simulated": True,
-            # Inputs that are made up for their number alone lie on a line, one beside the other.
-            **({"most_near_queries": None} if pool_inputs is None else {}),
             **(policy or {}),
         }
         self.weights = [

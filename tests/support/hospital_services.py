@@ -221,7 +221,6 @@ def make_hospitals(
                 approval=approval,
                 policy={
                     "least_checked_peers": 2,
-                    "most_near_queries": 1000,
                     "most_forfeited": 1.0,  # with small budgets one batch is a large part
                     **(policy or {}),
                 },

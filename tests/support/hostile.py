@@ -17,7 +17,7 @@ import copy
 import hmac
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -31,7 +31,7 @@ from party.errors import Reason
 from party.site.party_task import PartyTask, tasks_of
 from party.site.policy import Policy
 from party.storage import Journal, LedgerStore, PartyDatabase
-from party.storage.query_journal import NearQueries, QueryJournal, SketchedQueries
+from party.storage.query_journal import QueryJournal
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.queries import QueryBatch, QueryPool
 from pate_fed.terms import NO_TASK, BatchTerms, RunTerms
@@ -90,7 +90,7 @@ Places = Collection[int]
 class ForgetfulQueries(QueryJournal):
     """A liar's queries: none that it answered binds it later."""
 
-    def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
+    def claim(self, queries: Sequence[bytes], *, plan_digest: bytes, claim: PlanClaim) -> None:
         """Note nothing."""
 
 
@@ -114,8 +114,8 @@ class World:
     Args:
         hospitals: How many there are.
         liars: Places of those that help the attacker.
-        queries: Number of questions. The pool has them twice: query `index + queries` differs from
-            query `index` by a millionth, and gets the same votes.
+        queries: Number of questions. The pool has as many others, to which teachers happen to
+            say the same: query `index + queries` gets the votes of query `index`.
         federations: How many federations every hospital is in.
         policy: What the owners of all hospitals allow, beside the defaults.
         seed: Of votes and queries.
@@ -132,10 +132,8 @@ class World:
         seed: int = 1,
     ) -> None:
         rng = np.random.default_rng(seed)
-        asked = rng.normal(size=(queries, 8)) * 10
-        near = asked + 1e-6 * rng.normal(size=asked.shape)
         self.queries = queries
-        self.pool = QueryPool(np.vstack([asked, near]))
+        self.pool = QueryPool(rng.normal(size=(2 * queries, 8)) * 10)
         self.liars = frozenset(liars)
         self.now = 1_000.0
         self.coordinators = [SigningIdentity.generate() for _ in range(federations)]
@@ -158,7 +156,7 @@ class World:
             votes = np.tile(rng.integers(0, CLASSES, size=(TEACHERS, queries)), 2)
             budget = PrivacyLedger(EPSILON, 1e-5, order=ORDER)
             database = PartyDatabase.in_memory()
-            journal = Journal(database, sketch_key=b"")
+            journal = Journal(database)
             if place in self.liars:
                 journal.queries = ForgetfulQueries(database)
             ledger = LedgerStore(database, budget=budget)
@@ -796,7 +794,7 @@ def without_bound_on_seats(patch: Patch) -> None:
 
 def without_any_bound(patch: Patch) -> None:
     """Earlier plans bind nothing."""
-    patch.setattr("party.storage.query_journal.bound_on", lambda same, near: ANY_SET)
+    patch.setattr("party.storage.query_journal.bound_on", lambda earlier: ANY_SET)
 
 
 def without_bound_in_verdicts(patch: Patch) -> None:
@@ -840,38 +838,3 @@ def without_proof_of_opening(patch: Patch) -> None:
 def without_one_verdict(patch: Patch) -> None:
     """A party forgets its verdict on a plan."""
     patch.setattr(Journal, "decide", lambda self, plan, verdict, *, run_id: None)
-
-
-def without_neighbors(patch: Patch) -> None:
-    """No query lies close to another."""
-
-    def find(
-        self: QueryJournal, queries: Any, sketches: Any, *, distance: float, most: int
-    ) -> NearQueries:
-        none = np.zeros(len(queries), dtype=np.bool_)
-        return NearQueries(SketchedQueries(tuple(queries), sketches, none), frozenset(), 0)
-
-    patch.setattr(QueryJournal, "near_to", find)
-
-
-def without_near_bound(patch: Patch) -> None:
-    """Near queries count, but bind nothing."""
-    bind = QueryJournal.bound_on
-
-    def bind_exact(self: QueryJournal, queries: Any, *, near: Any = (), **more: Any) -> SetBound:
-        return bind(self, queries, **more)
-
-    patch.setattr(QueryJournal, "bound_on", bind_exact)
-
-
-def without_quota(patch: Patch) -> None:
-    """As many near queries as the attacker likes, for any set."""
-    without_near_bound(patch)
-    find = QueryJournal.near_to
-    patch.setattr(
-        QueryJournal,
-        "near_to",
-        lambda self, queries, sketches, *, distance, most: replace(
-            find(self, queries, sketches, distance=distance, most=10**6), total=0
-        ),
-    )

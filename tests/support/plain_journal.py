@@ -11,8 +11,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from party.storage.query_journal import KnownSketches, QueryJournal, SketchedQueries
-from pate_fed.query_sketches import from_bytes, to_bytes
+from party.storage.query_journal import QueryJournal
 from protocols.errors import KeyReuseError
 from protocols.rounds import PlanClaim
 from protocols.rounds.round_journal import MOST_UNSERVED
@@ -37,22 +36,18 @@ class PlainQueries(QueryJournal):
 
     def __init__(self) -> None:
         self.plans: dict[bytes, PlainPlan] = {}
-        self.sketches: dict[bytes, tuple[bytes, bool]] = {}
 
     def claims_of(self, queries: Collection[bytes]) -> list[PlanClaim]:
         asked = set(queries)
         held = {plan.claim for plan in self.plans.values() if asked & {*plan.queries}}
         return [claim for claim in held if claim is not None]
 
-    def claim(self, batch: SketchedQueries, *, plan_digest: bytes, claim: PlanClaim) -> None:
+    def claim(self, queries: Sequence[bytes], *, plan_digest: bytes, claim: PlanClaim) -> None:
         plan = self.plans.get(plan_digest, PlainPlan())
         if plan.claim is not None or plan.is_abandoned or plan.verdict:
             raise KeyReuseError("a plan must ask its queries once", "one that did")
-        self.bound_on(batch.queries)
-        known = self.claimed
-        items = zip(batch.queries, to_bytes(batch.sketches), batch.near.tolist(), strict=True)
-        self.sketches |= {query: (data, near) for query, data, near in items if query not in known}
-        self.plans[plan_digest] = replace(plan, claim=claim, queries=batch.queries)
+        self.bound_on(queries)
+        self.plans[plan_digest] = replace(plan, claim=claim, queries=tuple(queries))
 
     @property
     def claimed(self) -> set[bytes]:
@@ -64,12 +59,6 @@ class PlainQueries(QueryJournal):
 
     def count_new(self, queries: Sequence[bytes]) -> int:
         return len(set(queries) - self.claimed)
-
-    def known_sketches(self) -> KnownSketches:
-        known = self.claimed
-        kept = [query for query in self.sketches if query in known]
-        sketches = from_bytes(b"".join(self.sketches[query][0] for query in kept))
-        return KnownSketches(tuple(kept), sketches, sum(self.sketches[query][1] for query in kept))
 
 
 class PlainJournal:
@@ -83,14 +72,12 @@ class PlainJournal:
         other = copy.copy(self)
         other.queries = copy.copy(self.queries)
         other.queries.plans = dict(self.queries.plans)
-        other.queries.sketches = dict(self.queries.sketches)
         return other
 
     @property
     def content(self) -> Hashable:
         """All that it holds, in no order."""
-        queries = self.queries
-        return frozenset(queries.plans.items()), frozenset(queries.sketches.items())
+        return frozenset(self.queries.plans.items())
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:
         plan = self._plan(plan_digest)

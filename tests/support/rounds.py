@@ -27,7 +27,7 @@ class ListJournal(Journal):
     """A journal in memory that keeps the order of what was written."""
 
     def __init__(self) -> None:
-        super().__init__(PartyDatabase.in_memory(), sketch_key=b"")
+        super().__init__(PartyDatabase.in_memory())
         self.steps: list[str] = []
 
     def begin(self, *, run_id: bytes, epoch: int, plan_digest: bytes) -> None:

@@ -12,13 +12,9 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-import numpy as np
-
 from party.errors import JournalError, PartyError
 from party.storage import Journal, LedgerStore, PartyDatabase
-from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import GaussianMaxEvent, PrivacyLedger
-from pate_fed.query_sketches import sketch
 from protocols.rounds import PlanClaim
 
 RUN = b"r" * 32
@@ -39,12 +35,6 @@ def acknowledging(path: Path) -> Callable[[str], None]:
     return tell
 
 
-def questions(*queries: bytes) -> SketchedQueries:
-    """Queries by their digests, none close to another."""
-    inputs = np.arange(1.0, 2.0 * len(queries) + 1).reshape(-1, 2)
-    return SketchedQueries(queries, sketch(inputs), np.zeros(len(queries), dtype=np.bool_))
-
-
 def plan_of(number: int) -> bytes:
     return hashlib.sha256(number.to_bytes(4, "big")).digest()
 
@@ -62,7 +52,7 @@ def charge_for_ever(folder: Path) -> None:
             plan = plan_of(number)
             ledger.save(ledger.load().reserve(plan.hex(), CHARGE))
             say(f"charged {number}")
-            journal.queries.claim(questions(plan), plan_digest=plan, claim=SENT)
+            journal.queries.claim((plan,), plan_digest=plan, claim=SENT)
             journal.begin(run_id=RUN, epoch=number, plan_digest=plan)
             say(f"begun {number}")
             journal.keep(plan, (y_of(number),), expires_at=10_000)

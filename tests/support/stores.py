@@ -24,8 +24,8 @@ def run_in_memory(database: Database | None = None) -> RunAttempt:
 
 
 def journal_in_memory() -> Journal:
-    """A hospital's new journal; its sketches are the same in every test."""
-    return Journal(PartyDatabase.in_memory(), sketch_key=b"")
+    """A hospital's new journal."""
+    return Journal(PartyDatabase.in_memory())
 
 
 def plans_in(journal: Journal) -> list[bytes]:

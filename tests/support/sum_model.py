@@ -43,11 +43,6 @@ from enum import Enum
 from functools import cache, cached_property, partial
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from party.storage.query_journal import SketchedQueries
-from pate_fed.query_sketches import sketch
 from protocols.additive import AdditiveSum
 from protocols.errors import (
     FalseCertificateError,
@@ -65,8 +60,6 @@ from tests.support.plain_journal import PlainJournal
 
 CLOSED: Final = 0
 """The verdict that no set opens: the set without parties."""
-
-_DISTANCE = 0.02
 
 Parties = int
 """A set of hospitals: bit i stands for hospital i."""
@@ -103,8 +96,7 @@ class Relation(Enum):
     """How the queries of two plans relate."""
 
     NONE = 0
-    NEAR = 1
-    SAME = 2
+    SAME = 1
 
 
 @dataclass(frozen=True)
@@ -166,28 +158,13 @@ class Scenario:
         return {pair: relation for pair, relation in relations if relation is not Relation.NONE}
 
     @cached_property
-    def batches(self) -> tuple[SketchedQueries, ...]:
+    def batches(self) -> tuple[tuple[bytes, ...], ...]:
         """What each plan asks: one query of its own, and for each relation one that it shares."""
-        place, inputs, asked = 0, {}, [[f"own {plan}"] for plan in range(len(self.plans))]
-        for (one, other), relation in self.related.items():
-            first = second = f"shared {one} {other}"
-            if relation is Relation.NEAR:
-                first, second = f"{one} near {other}", f"{other} near {one}"
-            asked[one].append(first)
-            asked[other].append(second)
-            inputs[first] = inputs[second] = _far_point(place := place + 1)
-            if first != second:
-                inputs[second] = inputs[first] * (1 + 1e-6)
-        for own in (queries[0] for queries in asked):
-            inputs[own] = _far_point(place := place + 1)
-        return tuple(
-            SketchedQueries(
-                tuple(query.encode() for query in queries),
-                sketch(np.array([inputs[query] for query in queries])),
-                np.zeros(len(queries), dtype=np.bool_),
-            )
-            for queries in asked
-        )
+        asked = [[f"own {plan}".encode()] for plan in range(len(self.plans))]
+        for one, other in self.related:
+            for plan in (one, other):
+                asked[plan].append(f"shared {one} {other}".encode())
+        return tuple(map(tuple, asked))
 
     @property
     def withstands_its_liars(self) -> bool:
@@ -205,12 +182,6 @@ class Scenario:
         )
         plans = "; ".join(f"{place}: {plan}" for place, plan in enumerate(self.plans))
         return f"liars {members(self.lying)}; plans {plans}; {related}"
-
-
-def _far_point(place: int) -> NDArray[np.float64]:
-    point = np.zeros(32)
-    point[place] = 10
-    return point
 
 
 def scenarios(
@@ -296,16 +267,8 @@ def _hangs_together(scenario: Scenario) -> bool:
 # The rules ----------------------------------------------------------------------------------------
 
 
-def _product_bound(
-    journal: PlainJournal, queries: Sequence[bytes], near: frozenset[bytes]
-) -> SetBound:
-    return journal.queries.bound_on(queries, near=near)
-
-
-def _near_queries(journal: PlainJournal, batch: SketchedQueries) -> frozenset[bytes]:
-    """Return the known queries close to a batch, as the guard finds them, without a quota."""
-    found = journal.queries.near_to(batch.queries, batch.sketches, distance=_DISTANCE, most=None)
-    return found.known
+def _product_bound(journal: PlainJournal, queries: Sequence[bytes]) -> SetBound:
+    return journal.queries.bound_on(queries)
 
 
 def _product_resolve(
@@ -320,7 +283,7 @@ class Rules:
     """The rules that a party follows: the product's functions, unless a test replaces one.
 
     Attributes:
-        bound_on: What a party's journal allows for a plan's queries and those close to them.
+        bound_on: What a party's journal allows for a plan's queries.
         leaves_room: Whether a plan may be served: bound, seats, threshold.
         require_open_set: Whether a party signs a set.
         require_signers: Whether verdicts make a certificate.
@@ -334,7 +297,7 @@ class Rules:
             gets whether this party gave a verdict on it.
     """
 
-    bound_on: Callable[[PlainJournal, Sequence[bytes], frozenset[bytes]], SetBound] = _product_bound
+    bound_on: Callable[[PlainJournal, Sequence[bytes]], SetBound] = _product_bound
     leaves_room: Callable[..., bool] = SetBound.leaves_room
     require_open_set: Callable[..., None] = require_open_set
     require_signers: Callable[..., None] = require_signers
@@ -483,7 +446,6 @@ class Search:
         self._plans = scenario.plans
         self._parties: list[Party] = []
         self._numbers: dict[Any, int] = {}
-        self._near: dict[Any, frozenset[bytes]] = {}
         self._own: dict[int, tuple[tuple[Event, int], ...]] = {}
         self._symmetries = _Symmetries(self)
         self._enough: dict[Any, bool] = {}
@@ -770,17 +732,9 @@ class Search:
         return Part(Stage.SENT, bound)
 
     def _review(self, journal: PlainJournal, plan: int) -> SetBound | None:
-        spec, batch = self._plans[plan], self._scenario.batches[plan]
-        claimed = tuple(
-            query
-            for other in self._scenario.batches
-            for query in other.queries
-            if journal.queries.claims_of((query,))
-        )
-        if (plan, claimed) not in self._near:
-            self._near[plan, claimed] = _near_queries(journal, batch)
+        spec = self._plans[plan]
         try:
-            bound = self._rules.bound_on(journal, batch.queries, self._near[plan, claimed])
+            bound = self._rules.bound_on(journal, self._scenario.batches[plan])
         except KeyReuseError:
             return None
         has_room = self._rules.leaves_room(bound, spec.fingerprints, threshold=spec.threshold)

@@ -476,7 +476,6 @@ def enroll(made: WholeFederation) -> None:
                 policy={
                     "least_checked_peers": 2,
                     "most_epsilon": 1000.0,
-                    "most_near_queries": 1000,
                 },
             )
         )

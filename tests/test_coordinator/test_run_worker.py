@@ -41,12 +41,10 @@ from coordinator.runs.transcripts import check_transcript
 from coordinator.runs.transport import Silence
 from coordinator.runs.worker import MOST_FRUITLESS, MOST_LOST, OFFER_AGAIN_S
 from party.decision.guard import Consent
-from party.storage.query_journal import SketchedQueries
 from pate_fed.accounting import EntryState
 from pate_fed.data.new_task import make_task
 from pate_fed.errors import InvalidTermsError
 from pate_fed.mechanisms import DEPLOYED_MECHANISMS, SPECS
-from pate_fed.query_sketches import sketch
 from pate_fed.report import read_run, render_summary
 from pate_fed.run_folder import EARLIER
 from pate_fed.students import Lesson, Student, train_student
@@ -1314,14 +1312,8 @@ def answer_elsewhere(federation: Worked, place: int, indices: tuple[int, ...]) -
     journal = federation.hospitals[place].journal
     batch = federation.task.pool.ask(indices)
     seats = [one.site.identity.fingerprint for one in federation.hospitals.values()]
-    claimed = SketchedQueries(
-        batch.digests,
-        sketch(batch.inputs, key=journal.queries.sketch_key),
-        np.zeros(len(batch), bool),
-    )
-    journal.queries.claim(
-        claimed, plan_digest=bytes([7]) * 32, claim=PlanClaim.sent(seats, survives_dropouts=False)
-    )
+    claim = PlanClaim.sent(seats, survives_dropouts=False)
+    journal.queries.claim(batch.digests, plan_digest=bytes([7]) * 32, claim=claim)
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ class TestSet:
             ("least_sigma2", "2.5", 2.5),
             ("operator_body", "University", "University"),
             ("forms", "masked, additive", frozenset({"additive", "masked"})),
-            ("most_near_queries", "0", 0),
+            ("most_queries", "0", 0),
             ("most_epsilon", "2", 2.0),
         ],
     )
@@ -143,7 +143,7 @@ class TestSet:
             pytest.param("least_parties", "3.5", id="no whole number"),
             pytest.param("least_parties", "2", id="below what no policy goes below"),
             pytest.param("least_checked_peers", "1", id="fewer than two others"),
-            pytest.param("near_distance", "0.6", id="more than half"),
+            pytest.param("most_forfeited", "1.1", id="more than all"),
             pytest.param("most_epsilon", "nan", id="not a number"),
             pytest.param("most_epsilon", "inf", id="no bound"),
             pytest.param("least_sigma1", "-1", id="negative noise"),

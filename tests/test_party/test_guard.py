@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
 from party.decision.guard import Guard
@@ -18,14 +17,12 @@ from party.errors import Reason, RefusalError
 from party.site.party_task import tasks_of
 from party.site.policy import Policy
 from party.storage import Journal
-from party.storage.query_journal import KnownSketches
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.accounting.costs import NoisePlace
 from pate_fed.accounting.gaussian_dp import gdp_epsilon
 from pate_fed.errors import OutcomeCapError
 from pate_fed.mechanisms import SPECS
 from pate_fed.queries import QueryPool
-from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, sketch
 from pate_fed.terms import BatchTerms
 from pate_fed.votes import TeacherWeights
 from protocols import wire
@@ -517,11 +514,11 @@ class TestBatch:
         federation = self.ready()
         node, asked = federation.nodes[place], federation.pool.ask((5,))
         seats = federation.run.round.seats
-        batch, _ = node._guard.review_queries(
+        node._guard.review_queries(
             asked, queries=node._journal.queries, seats=seats, threshold=len(seats)
         )
         claim = PlanClaim.sent(seats, survives_dropouts=False)
-        node._journal.queries.claim(batch, plan_digest=bytes(32), claim=claim)
+        node._journal.queries.claim(asked.digests, plan_digest=bytes(32), claim=claim)
         with pytest.raises(VoidBatchError, match=federation.names[place]) as void:
             federation.ask(4, 5)
         assert void.value.reservation == "cancelled"
@@ -734,107 +731,11 @@ class TestVoidBatches:
         assert federation.steps[0].count("vote") == 2
 
 
-class TestNearQueries:
-    """Next to the same question, asked many times (rule R3)."""
-
-    RECORD = np.array([3.0, -1.0, 0.5, 2.0, 1.0, -2.0])
-
-    def federation(self, inputs: NDArray[np.float64], **policy: Any) -> Federation:
-        return ready_federation(pool_inputs=inputs, policy=policy)
-
-    def variants(self, count: int, *, by: float) -> NDArray[np.float64]:
-        """One record, moved a little, as often as asked; each is a query of its own."""
-        chance = np.random.default_rng(3)
-        steps = chance.normal(size=(count, 6))
-        steps *= by * np.linalg.norm(self.RECORD) / np.linalg.norm(steps, axis=1)[:, None]
-        return self.RECORD + steps
-
-    def others(self, count: int) -> NDArray[np.float64]:
-        return np.random.default_rng(4).normal(size=(count, 6)) * 2
-
-    def test_fifty_variants_of_a_record_in_one_batch_are_refused(self) -> None:
-        federation = self.federation(self.variants(50, by=0.001))
-        with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES) as void:
-            federation.ask(*range(50))
-        assert void.value.reservation == "cancelled"
-        assert no_party_acted(federation)
-
-    def test_fifty_variants_in_fifty_batches_are_refused_after_those_that_are_allowed(self) -> None:
-        federation = self.federation(self.variants(50, by=0.001))
-        for index in range(11):  # the record itself, and ten that are near
-            assert federation.ask(index).answered == 1
-        with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
-            federation.ask(11)
-        assert federation.nodes[0]._journal.queries.count() == 11
-
-    def test_variants_of_a_record_of_an_earlier_run_are_refused(self) -> None:
-        """Another federation, other parties, another pool: the journal is the same."""
-        first = self.federation(self.RECORD[None, :])
-        first.ask(0)
-        second = self.federation(self.variants(1, by=0.001), most_near_queries=0)
-        node = second.nodes[0]
-        node._journal = node._agreed_run.journal = first.nodes[0]._journal
-        with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
-            second.ask(0)
-
-    def test_what_differs_enough_is_answered(self) -> None:
-        federation = self.federation(self.others(60), most_near_queries=0)
-        assert len(federation.ask(*range(60))) == 60
-
-    def test_a_policy_may_allow_as_many_as_it_likes(self) -> None:
-        federation = self.federation(self.variants(50, by=0.001), most_near_queries=49)
-        assert len(federation.ask(*range(50))) == 50
-
-    def test_a_policy_without_a_number_counts_for_one_with_a_number(self) -> None:
-        federation = self.federation(self.variants(50, by=0.001), most_near_queries=None)
-        assert len(federation.ask(*range(40))) == 40
-        node = federation.nodes[0]
-        assert node._journal.queries.known_sketches().near == 39
-        node._guard = replace(node._guard, policy=replace(node._guard.policy, most_near_queries=0))
-        with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
-            federation.ask(40)
-
-    def test_a_policys_distance_counts(self) -> None:
-        inputs = self.variants(2, by=0.1)
-        assert len(self.federation(inputs, most_near_queries=0).ask(0, 1)) == 2
-        wide = self.federation(inputs, most_near_queries=0, near_distance=0.5)
-        with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
-            wide.ask(0, 1)
-
-    @sampled("distance")
-    @pytest.mark.parametrize("distance", [-1.0, 0.0, 1e-9])
-    def test_a_distance_below_the_least_counts_as_the_least(self, distance: float) -> None:
-        policy = {"most_near_queries": 0, "near_distance": distance}
-        with pytest.raises(VoidBatchError, match=Reason.NEAR_QUERIES):
-            self.federation(self.variants(2, by=LEAST_NEAR_DISTANCE / 4), **policy).ask(0, 1)
-        far = self.variants(2, by=3 * LEAST_NEAR_DISTANCE)
-        assert len(self.federation(far, **policy).ask(0, 1)) == 2
-
-    @pytest.mark.parametrize("distance", [0.51, float("inf")])
-    def test_a_distance_that_makes_no_sense_is_a_refusal(self, distance: float) -> None:
-        federation = self.federation(self.others(2), near_distance=distance)
-        with pytest.raises(VoidBatchError, match=Reason.FAULT):
-            federation.ask(0)
-
-    def test_a_refused_batch_leaves_no_sketch(self) -> None:
-        federation = self.federation(self.variants(3, by=0.001), most_near_queries=0)
-        with pytest.raises(VoidBatchError):
-            federation.ask(0, 1)
-        assert federation.nodes[0]._journal.queries.known_sketches().queries == ()
-        assert federation.ask(2).answered == 1
-
-
 class TestEarlierPlans:
-    """Which set may open for a query that was asked before, or for one close to it (rule R3)."""
-
-    RECORD = TestNearQueries.RECORD
-    INPUTS = np.array([RECORD, RECORD * 1.001, RECORD[::-1] * 2])
-    """Two that are close to each other, and another."""
+    """Which set may open for a query that was asked before (rule R3)."""
 
     def ready(self, **policy: Any) -> tuple[Guard, Journal, Federation]:
-        federation = ready_federation(
-            parties=6, form="masked", pool_inputs=self.INPUTS, policy=policy
-        )
+        federation = ready_federation(parties=6, form="masked", policy=policy)
         return federation.nodes[0]._guard, journal_in_memory(), federation
 
     def asked_before(
@@ -842,10 +743,9 @@ class TestEarlierPlans:
     ) -> None:
         """Note a plan of another run for one query, and what is known of it since."""
         batch = federation.pool.ask((index,))
-        known = journal.queries.near_to(batch.digests, sketch(batch.inputs), distance=0.02, most=10)
         plan = bytes([index]) * 32
         sent = PlanClaim.sent(federation.run.round.seats, survives_dropouts=claim.openable is None)
-        journal.queries.claim(known.batch, plan_digest=plan, claim=sent)
+        journal.queries.claim(batch.digests, plan_digest=plan, claim=sent)
         journal.resolve(plan, claim)
 
     def review(
@@ -853,91 +753,52 @@ class TestEarlierPlans:
     ) -> SetBound:
         seats, batch = federation.run.round.seats, federation.pool.ask(indices)
         before = journal.counter
-        _, bound = guard.review_queries(batch, queries=journal.queries, seats=seats, threshold=5)
+        bound = guard.review_queries(batch, queries=journal.queries, seats=seats, threshold=5)
         assert journal.counter == before
         return bound
 
-    @pytest.mark.parametrize(
-        ("index", "reason"),
-        [
-            pytest.param(0, Reason.QUERIES, id="the same query"),
-            pytest.param(1, Reason.NEAR_QUERIES, id="a near query"),
-        ],
-    )
-    def test_a_query_whose_earlier_set_leaves_no_room_is_refused(
-        self, index: int, reason: Reason
-    ) -> None:
+    def test_a_query_whose_earlier_set_leaves_no_room_is_refused(self) -> None:
         guard, journal, federation = self.ready()
         seats = federation.run.round.seats
         gone = PlanClaim.abandoned_by((seats[1], seats[2]), seats=seats[:4])
         self.asked_before(journal, federation, 0, gone)  # at most 4 may open, this needs 5
-        with refused(reason):
-            self.review(guard, journal, federation, 2, index)
+        with refused(Reason.QUERIES):
+            self.review(guard, journal, federation, 2, 0)
         assert self.review(guard, journal, federation, 2) == ANY_SET
 
-    @sampled()
     @pytest.mark.parametrize(
-        ("claim", "index", "reason"),
+        "claim",
         [
-            pytest.param(PlanClaim(None), 0, Reason.QUERIES, id="the same, open"),
-            pytest.param(PlanClaim(None), 1, Reason.NEAR_QUERIES, id="near, open"),
-            pytest.param(
-                PlanClaim.certified((b"a" * 32,)), 0, Reason.QUERIES, id="the same, a set opens"
-            ),
-            pytest.param(
-                PlanClaim.certified((b"a" * 32,)), 1, Reason.NEAR_QUERIES, id="near, others' set"
-            ),
+            pytest.param(PlanClaim(None), id="open"),
+            pytest.param(PlanClaim.certified((b"a" * 32,)), id="a set opens"),
         ],
     )
-    def test_a_query_that_may_be_open_to_others_is_refused(
-        self, claim: PlanClaim, index: int, reason: Reason
-    ) -> None:
+    def test_a_query_that_may_be_open_to_others_is_refused(self, claim: PlanClaim) -> None:
         guard, journal, federation = self.ready()
         self.asked_before(journal, federation, 0, claim)
-        with refused(reason):
-            self.review(guard, journal, federation, index)
+        with refused(Reason.QUERIES):
+            self.review(guard, journal, federation, 0)
 
-    def test_near_queries_are_bound_to_the_set_of_their_neighbor(self) -> None:
-        guard, journal, federation = self.ready()
-        seats = federation.run.round.seats
-        self.asked_before(journal, federation, 0, PlanClaim.certified(seats[:5]))
-        assert self.review(guard, journal, federation, 1, 2) == SetBound.exactly(seats[:5])
-        assert self.review(guard, journal, federation, 2) == ANY_SET
-
-    def test_a_closed_plan_binds_neither_its_queries_nor_near_ones(self) -> None:
+    def test_a_closed_plan_does_not_bind_its_queries(self) -> None:
         guard, journal, federation = self.ready()
         self.asked_before(journal, federation, 0, PlanClaim.certified(()))
-        for index in (0, 1):
-            assert self.review(guard, journal, federation, index) == ANY_SET
+        assert self.review(guard, journal, federation, 0) == ANY_SET
 
-    @pytest.mark.parametrize(
-        "policy", [{"most_near_queries": None}, {"near_distance": 0.0}], ids=["number", "distance"]
-    )
-    def test_no_policy_takes_the_bound_off_near_queries(self, policy: dict[str, Any]) -> None:
-        guard, journal, federation = self.ready(**policy)
-        self.asked_before(journal, federation, 0, PlanClaim.certified((b"a" * 32,)))
-        for index, reason in ((0, Reason.QUERIES), (1, Reason.NEAR_QUERIES)):
-            with refused(reason):
-                self.review(guard, journal, federation, index)
-        assert self.review(guard, journal, federation, 2) == ANY_SET
-
-    @pytest.mark.parametrize("index", [0, 1], ids=["the same query", "a near query"])
-    def test_other_teachers_answer_no_earlier_query(self, index: int) -> None:
+    def test_other_teachers_answer_no_earlier_query(self) -> None:
         guard, journal, federation = self.ready()
         self.asked_before(journal, federation, 0, PlanClaim.certified(()))
-        seats, batch = federation.run.round.seats, federation.pool.ask((index,))
+        seats, batch = federation.run.round.seats, federation.pool.ask((0,))
         with refused(Reason.QUERIES):
             guard.review_queries(
                 batch, queries=journal.queries, seats=seats, threshold=5, teachers=b"others"
             )
-        assert self.review(guard, journal, federation, index) == ANY_SET
+        assert self.review(guard, journal, federation, 0) == ANY_SET
 
     def test_asking_again_what_was_freed_spends_no_quota(self) -> None:
         """Else a batch that was void twice would be refused though nothing new is asked."""
-        guard, journal, federation = self.ready(most_near_queries=1, most_queries=2)
+        guard, journal, federation = self.ready(most_queries=2)
         self.asked_before(journal, federation, 0, PlanClaim.certified(()))
         self.asked_before(journal, federation, 1, PlanClaim.certified(()))
-        assert journal.queries.known_sketches().near == 1
         assert self.review(guard, journal, federation, 0, 1) == ANY_SET
         assert (
             journal.queries.count(),
@@ -946,16 +807,11 @@ class TestEarlierPlans:
 
     @sampled("seed")
     @pytest.mark.parametrize("seed", range(8))
-    @pytest.mark.parametrize("most", [0, 3, None])
     def test_what_is_refused_alone_is_what_a_review_one_by_one_refuses(
-        self, seed: int, most: int | None, monkeypatch: pytest.MonkeyPatch
+        self, seed: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         chance = np.random.default_rng(seed)
-        around = np.repeat(TestNearQueries().others(8), 3, axis=0)
-        inputs = around + chance.normal(size=around.shape) * chance.choice([1e-4, 1.0], (24, 1))
-        federation = ready_federation(
-            parties=5, pool_inputs=inputs, policy={"most_near_queries": most}
-        )
+        federation = ready_federation(parties=5, pool_inputs=chance.normal(size=(24, 6)))
         journal, seats = journal_in_memory(), federation.run.round.seats
         guard = federation.nodes[0]._guard
         claims = (
@@ -977,16 +833,16 @@ class TestEarlierPlans:
                 guard.review_queries(federation.pool.ask((*served, index)), **terms)
                 served.append(index)
         looks = 0
-        known = journal.queries.known_sketches
+        claims_of_each = journal.queries.claims_of_each
 
-        def look() -> KnownSketches:
+        def look(queries: tuple[bytes, ...]) -> list[frozenset[PlanClaim]]:
             nonlocal looks
             looks += 1
-            return known()
+            return claims_of_each(queries)
 
-        monkeypatch.setattr(journal.queries, "known_sketches", look)
+        monkeypatch.setattr(journal.queries, "claims_of_each", look)
         refused = guard.refused_alone(federation.pool.ask(asked), **terms)
         assert [asked[place] for place in refused] == [one for one in asked if one not in served]
         assert refused
-        assert len(refused) < 24 or most == 0
+        assert len(refused) < 24
         assert looks == 1  # else one large inquiry keeps a site busy for minutes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from party.storage import Journal, PartyDatabase
-from party.storage.query_journal import NearQueries, SketchedQueries
 from pate_fed.queries import QueryPool
-from pate_fed.query_sketches import sketch, to_bytes
 from protocols.errors import KeyReuseError, ProtocolError, RestoredJournalError
 from protocols.forms import Additive, Masked
 from protocols.identity import SigningIdentity
@@ -27,14 +25,6 @@ PLAN, OTHER_PLAN, THIRD_PLAN = b"1" * 32, b"2" * 32, b"3" * 32
 VERDICT, OTHER_VERDICT = b"v" * 32, b"w" * 32
 
 ONE, TWO, THREE, FAR = b"1" * 32, b"2" * 32, b"3" * 32, b"9" * 32
-INPUTS: Mapping[bytes, Sequence[float]] = {
-    ONE: (3.0, -1.0, 0.5, 2.0),
-    TWO: (3.002, -1.0, 0.5, 2.0),
-    THREE: (3.0, -1.002, 0.5, 2.0),
-    FAR: (-2.0, 4.0, 1.0, -3.0),
-}
-"""All but the last lie close to each other."""
-
 A, B, C, D, E = (name.encode() * 32 for name in "abcde")
 SEATS = frozenset({A, B, C, D, E})
 SENT = PlanClaim.sent(SEATS, survives_dropouts=False)
@@ -47,24 +37,9 @@ def refused_by(*refusers: bytes) -> PlanClaim:
     return PlanClaim.abandoned_by(refusers, seats=SEATS)
 
 
-def sketched(*queries: bytes, near: tuple[bool, ...] = ()) -> SketchedQueries:
-    inputs = np.array([INPUTS[query] for query in queries]).reshape(-1, 4)
-    marked = np.array(near or (False,) * len(queries), dtype=np.bool_)
-    return SketchedQueries(queries, sketch(inputs), marked)
-
-
-def look(journal: Journal, *queries: bytes, most: int = 10) -> NearQueries:
-    """What the guard asks before a batch is served."""
-    return journal.queries.near_to(queries, sketched(*queries).sketches, distance=0.02, most=most)
-
-
-def ask(
-    journal: Journal, *queries: bytes, plan: bytes = PLAN, claim: PlanClaim = SENT
-) -> NearQueries:
-    """Look at a batch and claim it, as a node does."""
-    near = look(journal, *queries)
-    journal.queries.claim(near.batch, plan_digest=plan, claim=claim)
-    return near
+def ask(journal: Journal, *queries: bytes, plan: bytes = PLAN, claim: PlanClaim = SENT) -> None:
+    """Claim a batch, as a node does."""
+    journal.queries.claim(queries, plan_digest=plan, claim=claim)
 
 
 def serve(journal: Journal, *, plan: bytes = PLAN, epoch: int = 1) -> None:
@@ -107,8 +82,7 @@ class JournalContract:
     ) -> None:
         here = QueryPool(np.array([[0.0, 1.0], [2.0, 3.0]])).ask((0, 1))
         there = QueryPool(np.array([[9.0, 9.0], [8.0, 8.0], [2.0, 3.0]]))
-        batch = SketchedQueries(here.digests, sketch(here.inputs), np.zeros(2, dtype=np.bool_))
-        journal.queries.claim(batch, plan_digest=PLAN, claim=SENT)
+        journal.queries.claim(here.digests, plan_digest=PLAN, claim=SENT)
         with pytest.raises(KeyReuseError):
             journal.queries.bound_on(there.ask((2,)).digests)
         assert journal.queries.bound_on(there.ask((0, 1)).digests) == ANY_SET
@@ -251,112 +225,6 @@ class JournalContract:
         assert journal.queries.count() == 0
         assert journal.run(RUN) is None
 
-    # Near queries -----------------------------------------------------------------------------
-
-    def test_a_query_close_to_an_earlier_one_is_counted_and_the_earlier_one_named(
-        self, journal: Journal
-    ) -> None:
-        ask(journal, ONE, FAR)
-        near = look(journal, TWO)
-        assert (near.known, near.total) == (frozenset({ONE}), 1)
-        assert near.batch.near.tolist() == [True]
-        assert journal.queries.known_sketches().near == 0  # looking notes nothing
-        ask(journal, TWO, plan=OTHER_PLAN)
-        near = look(journal, THREE)
-        assert (near.known, near.total) == (frozenset({ONE, TWO}), 2)
-
-    def test_neighbors_in_one_batch_are_counted_and_bind_nothing(self, journal: Journal) -> None:
-        near = look(journal, ONE, TWO, FAR, THREE)
-        assert near.batch.near.tolist() == [False, True, False, True]
-        assert (near.known, near.total) == (frozenset(), 2)
-
-    def test_beyond_the_quota_no_neighbor_is_named(self, journal: Journal) -> None:
-        ask(journal, ONE)
-        near = look(journal, TWO, most=0)
-        assert (near.known, near.total) == (frozenset(), 1)
-
-    @pytest.mark.parametrize(
-        "freed",
-        [
-            pytest.param(None, id="answered"),
-            pytest.param(CLOSED, id="closed"),
-            pytest.param(refused_by(C), id="refused"),
-        ],
-    )
-    def test_a_neighbor_counts_once_and_for_ever_also_when_it_is_freed(
-        self, journal: Journal, freed: PlanClaim | None
-    ) -> None:
-        ask(journal, ONE)
-        ask(journal, TWO, plan=OTHER_PLAN)
-        for plan in (PLAN, OTHER_PLAN):
-            if freed is not None:
-                journal.resolve(plan, freed)
-        assert journal.queries.known_sketches().near == 1
-        assert look(journal, FAR).total == 1
-        assert look(journal, THREE).total == 2
-
-    def test_a_query_that_is_asked_again_is_no_new_neighbor(self, journal: Journal) -> None:
-        ask(journal, ONE, TWO)
-        journal.resolve(PLAN, CLOSED)
-        again = ask(journal, TWO, ONE, plan=OTHER_PLAN)
-        assert again.batch.near.tolist() == [False, False]
-        assert (again.known, again.total) == (frozenset(), 1)
-        kept = journal.queries.known_sketches()
-        assert (kept.queries, kept.near) == ((ONE, TWO), 1)  # what was noted first stays
-
-    def test_a_query_that_is_asked_again_is_bound_by_its_neighbors(self, journal: Journal) -> None:
-        ask(journal, ONE, claim=SENT_MASKED)
-        ask(journal, TWO, plan=OTHER_PLAN)
-        journal.resolve(PLAN, CLOSED)
-        again = look(journal, ONE)
-        assert (again.known, again.total) == (frozenset({TWO}), 1)
-        assert journal.queries.bound_on([ONE], near=again.known) == SetBound.exactly(SEATS)
-
-    @pytest.mark.parametrize(
-        ("claim", "proven", "bound"),
-        [
-            pytest.param(SENT, None, SetBound.exactly(SEATS), id="additive, sent"),
-            pytest.param(
-                SENT, refused_by(C), SetBound(SEATS - {C}, SEATS), id="additive, refused by one"
-            ),
-            pytest.param(
-                SENT_MASKED, OPENED, SetBound.exactly((A, B, C, D)), id="masked, a set opens"
-            ),
-            pytest.param(SENT_MASKED, CLOSED, ANY_SET, id="masked, closed"),
-        ],
-    )
-    def test_a_near_query_is_bound_to_the_set_of_the_query_that_it_lies_close_to(
-        self, journal: Journal, claim: PlanClaim, proven: PlanClaim | None, bound: SetBound
-    ) -> None:
-        ask(journal, ONE, claim=claim)
-        if proven is not None:
-            journal.resolve(PLAN, proven)
-        assert journal.queries.bound_on([TWO], near=look(journal, TWO).known) == bound
-
-    def test_a_near_query_waits_while_nobody_knows_what_opens(self, journal: Journal) -> None:
-        ask(journal, ONE, claim=SENT_MASKED)
-        with pytest.raises(KeyReuseError):
-            journal.queries.bound_on([TWO], near=look(journal, TWO).known)
-        assert journal.queries.bound_on([FAR], near=look(journal, FAR).known) == ANY_SET
-
-    def test_same_and_near_queries_bind_together(self, journal: Journal) -> None:
-        ask(journal, FAR)
-        journal.resolve(PLAN, refused_by(E))
-        ask(journal, ONE, plan=OTHER_PLAN, claim=SENT_MASKED)
-        journal.resolve(OTHER_PLAN, OPENED)
-        near = look(journal, FAR, TWO)
-        assert near.known == {ONE}
-        bound = journal.queries.bound_on([FAR, TWO], near=near.known)
-        assert bound == SetBound.exactly((A, B, C, D))
-
-    def test_sketches_come_back_as_they_were_noted(self, journal: Journal) -> None:
-        first, second = sketched(TWO, ONE, near=(False, True)), sketched(FAR)
-        journal.queries.claim(first, plan_digest=PLAN, claim=SENT)
-        journal.queries.claim(second, plan_digest=OTHER_PLAN, claim=SENT)
-        kept = journal.queries.known_sketches()
-        assert (kept.queries, kept.near) == ((TWO, ONE, FAR), 1)
-        assert to_bytes(kept.sketches) == to_bytes(first.sketches) + to_bytes(second.sketches)
-
     # Plans ------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize(
@@ -444,20 +312,16 @@ class JournalContract:
             journal.abandon(PLAN, run_id=RUN)
         assert (journal.counter, journal.queries.count()) == (counter, 1)
 
-    def test_an_abandoned_plan_leaves_its_queries_and_sketches_as_if_never_asked(
-        self, journal: Journal
-    ) -> None:
+    def test_an_abandoned_plan_leaves_its_queries_as_if_never_asked(self, journal: Journal) -> None:
         """Only this party could have answered them, and it did not."""
         ask(journal, ONE, TWO)
         journal.abandon(PLAN, run_id=RUN)
-        assert journal.queries.count() == journal.queries.known_sketches().near == 0
+        assert journal.queries.count() == 0
         assert journal.queries.bound_on([ONE, TWO]) == ANY_SET
-        assert look(journal, THREE).total == 0
         with pytest.raises(KeyReuseError):
             ask(journal, FAR)  # the plan itself is over
         ask(journal, TWO, plan=OTHER_PLAN)
-        kept = journal.queries.known_sketches()
-        assert (kept.queries, kept.near) == ((TWO,), 0)
+        assert journal.queries.count() == 1
 
     def test_an_abandoned_plan_takes_no_other_plans_claim_along(self, journal: Journal) -> None:
         ask(journal, ONE)
@@ -580,7 +444,6 @@ class JournalContract:
         journal.run(RUN)
         journal.verdict_on(PLAN)
         journal.queries.bound_on([FAR])
-        look(journal, TWO)
         assert journal.counter == 10
 
     def test_the_highest_counter_of_a_peer_is_kept(self, journal: Journal) -> None:
@@ -610,7 +473,7 @@ class Reopened:
         self.database = PartyDatabase.in_memory()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(Journal(self.database, sketch_key=b""), name)
+        return getattr(Journal(self.database), name)
 
 
 class TestJournal(JournalContract):
@@ -619,26 +482,11 @@ class TestJournal(JournalContract):
         return Reopened()  # type: ignore[return-value]
 
     @pytest.mark.slow
-    def test_many_queries_and_their_sketches_fit_it(self, journal: Journal) -> None:
+    def test_many_queries_fit_it(self, journal: Journal) -> None:
         queries = tuple(place.to_bytes(32, "big") for place in range(25_000))
-        batch = SketchedQueries(
-            queries, sketch(np.arange(50_000.0).reshape(-1, 2)), np.zeros(25_000, dtype=np.bool_)
-        )
-        journal.queries.claim(batch, plan_digest=PLAN, claim=SENT_MASKED)
-        kept = journal.queries.known_sketches()
-        assert kept.queries == queries
-        assert np.array_equal(kept.sketches, batch.sketches)
+        journal.queries.claim(queries, plan_digest=PLAN, claim=SENT_MASKED)
         assert journal.queries.claims_of(queries) == [SENT_MASKED]
         assert (journal.queries.count(), journal.queries.count_new(queries)) == (25_000, 0)
-
-    def test_its_sketches_have_a_key_of_their_own_unless_one_is_given(self) -> None:
-        one, other = Journal(PartyDatabase.in_memory()), Journal(PartyDatabase.in_memory())
-        assert len(one.queries.sketch_key) == 32
-        assert one.queries.sketch_key != other.queries.sketch_key
-        again = Journal(one._database, sketch_key=b"another")
-        assert again.queries.sketch_key == one.queries.sketch_key
-        given = Journal(PartyDatabase.in_memory(), sketch_key=b"given")
-        assert given.queries.sketch_key == b"given"
 
     def test_it_prints_no_frame(self) -> None:
         journal = Journal(PartyDatabase.in_memory())
@@ -646,16 +494,12 @@ class TestJournal(JournalContract):
         assert repr(journal) == "Journal(PartyDatabase(in memory))"
 
 
-# Minus zero, sketches, and the law that the model's plain journal is this one ------------------
+# Minus zero, and the law that the model's plain journal is this one -----------------------------
 
 
 def test_minus_zero_is_zero() -> None:
     plus, minus = QueryPool(np.array([[0.0]])), QueryPool(np.array([[-0.0]]))
     assert plus.ask((0,)).digests == minus.ask((0,)).digests
-
-
-def test_sketches_print_no_input() -> None:
-    assert repr(sketched(ONE)) == "SketchedQueries(queries=1)"
 
 
 _name = st.sampled_from([PLAN, OTHER_PLAN, THIRD_PLAN, FAR])
@@ -678,9 +522,7 @@ _calls = st.one_of(
     st.tuples(st.just("claim"), _queries, _name, _claims),
     st.tuples(st.just("resolve"), _name, _claims),
     st.tuples(st.just("claims_of"), _queries),
-    st.tuples(st.just("bound_on"), _queries, _queries),
-    st.tuples(st.just("near_to"), _queries, st.integers(0, 3)),
-    st.tuples(st.just("known_sketches")),
+    st.tuples(st.just("bound_on"), _queries),
     st.tuples(st.just("count")),
     st.tuples(st.just("count_new"), st.lists(_name, max_size=3, unique=True)),
 )
@@ -702,14 +544,8 @@ def value_of(journal: Journal | PlainJournal, name: str, arguments: Sequence[Any
             return None
         case "claims_of", (queries,):
             return frozenset(journal.queries.claims_of(queries))
-        case "bound_on", (queries, near):
-            return journal.queries.bound_on(queries, near=near)
-        case "near_to", (queries, most):
-            near = look(journal, *queries, most=most)
-            return near.batch.near.tolist(), near.known, near.total
-        case "known_sketches", ():
-            kept = journal.queries.known_sketches()
-            return kept.queries, to_bytes(kept.sketches), kept.near
+        case "bound_on", (queries,):
+            return journal.queries.bound_on(queries)
         case (("count" | "count_new"), _):
             return getattr(journal.queries, name)(*arguments)
         case _:

@@ -24,10 +24,7 @@ from party.site.people_decisions import Subject
 from party.site.site import IDENTITY_KEY, SETTINGS_FILE, Site
 from party.storage.site_audit_log import sign_head
 from pate_fed.data.new_task import make_task
-from pate_fed.data.table_features import CategoryEncoder
-from pate_fed.data.task import LearningTask
 from pate_fed.nodes import owner_files
-from pate_fed.public_rows import PublicRows
 from protocols import wire
 from protocols.identity import SigningIdentity
 from tests.support.changed_pool import rewrite
@@ -203,37 +200,6 @@ class TestOneHospital:
             other.ask((4, 5))
         assert len(ledger_of(both.sites[0]).entries) == 1
         assert other.ask((6,)).labels.tolist() == [MARKER]
-
-    def test_next_to_an_answered_row_is_near_for_a_federation_with_other_encoders(
-        self, tmp_path: Path, stack: ExitStack
-    ) -> None:
-        """Ages differ by a thousandth; the other coordinator made a unit of a thousandth."""
-        both = Both(tmp_path, stack)
-        lung = both.lung.task
-        age, sex = lung.rows.cells[7]
-        assert isinstance(age, float)
-        assert isinstance(lung.encoder.encoders[1], CategoryEncoder)
-        schema = replace(
-            lung.schema,
-            name="stretched",
-            first=PublicRows(
-                lung.columns,
-                tuple(
-                    (age * (1 + side / 1000), one)
-                    for side in (-1, 1)
-                    for one in lung.encoder.encoders[1].categories
-                ),
-            ),
-        )
-        near = PublicRows(lung.columns, ((age * 1.001, sex), (age * 1.5, sex)))
-        both.heart.task = LearningTask(schema, near)
-        both.approve()
-        both.open()
-        run = both.set_up(both.lung)
-        run.ask((7,))
-        run.close()
-        both.set_up(both.heart).ask((0, 1))
-        assert both.services[0]._journal.queries.known_sketches().near == 1
 
     def test_a_pause_pauses_both(self, both: Both) -> None:
         runs = both.set_up(both.lung), both.set_up(both.heart)

@@ -145,17 +145,6 @@ class TestInquiry:
         }
         assert federation.ask(0, 3, 5).answered == 3
 
-    @pytest.mark.parametrize("most", [0, 1, 2])
-    def test_no_more_near_queries_are_served_than_the_quota_leaves(self, most: int) -> None:
-        inputs = np.array([[0.0, 9.0], [5.0, 0.0], [5.0, 1e-9], [5.0, 2e-9], [9.0, 9.0]])
-        federation = ready(pool_inputs=inputs, policy={"most_near_queries": most})
-        said = self.answer(federation, 0, 1, 2, 3, 4)
-        assert isinstance(said, Readiness)
-        kept = [place for place in range(5) if place not in said.refused]
-        assert len(kept) == 3 + most
-        assert {0, 1, 4} <= set(kept)
-        assert federation.ask(*kept).asked == len(kept)
-
     def test_the_same_inquiry_again_is_answered_without_another_look(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

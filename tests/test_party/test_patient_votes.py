@@ -270,7 +270,7 @@ def test_a_full_disk_uses_votes_up_once(
 
 def opened(path: Path) -> tuple[PartyDatabase, PatientVotes]:
     database = PartyDatabase.at(path) if path.exists() else PartyDatabase.create(path)
-    return database, Journal(database, sketch_key=b"").patient_votes
+    return database, Journal(database).patient_votes
 
 
 def tags(*patients: str, scope: bytes = RUN) -> list[bytes]:

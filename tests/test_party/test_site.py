@@ -99,10 +99,10 @@ def test_two_memberships_have_two_ports(site: Site) -> None:
 
 
 def test_whole_numbers_and_lists_are_what_the_policy_takes(site: Site) -> None:
-    rewrite(site, "policy", value={"most_epsilon": 3, "forms": ["masked"], "most_near_queries": 2})
+    rewrite(site, "policy", value={"most_epsilon": 3, "forms": ["masked"], "most_queries": 2})
     policy = Site.open(site.folder).settings.policy_for(frozenset())
     assert (policy.most_epsilon, policy.forms) == (3.0, frozenset({"masked"}))
-    assert policy.most_near_queries == 2
+    assert policy.most_queries == 2
 
 
 def test_what_was_read_is_written_as_it_was(site: Site) -> None:

@@ -43,7 +43,6 @@ from tests.support.storage_victim import (
     charge_for_ever,
     open_without_rights,
     plan_of,
-    questions,
     run_out_of_disk,
     y_of,
 )
@@ -176,7 +175,7 @@ class TestOpening:
     def test_damage_is_found_when_it_is_opened(self, path: Path) -> None:
         with PartyDatabase.create(path) as opened:
             Journal(opened).queries.claim(
-                questions(*(plan_of(n) for n in range(2_000))), plan_digest=PLAN, claim=SENT
+                tuple(plan_of(n) for n in range(2_000)), plan_digest=PLAN, claim=SENT
             )
         content = bytearray(path.read_bytes())
         middle = len(content) // 2 // 4096 * 4096

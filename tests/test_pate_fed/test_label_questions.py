@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pate_fed.data import Dataset, DataSource, Records, load_dataset
-from pate_fed.data.label_questions import apart_by_label, asked_labels, of_label, questions_of
+from pate_fed.data import Dataset, DataSource, load_dataset
+from pate_fed.data.label_questions import apart_by_label, asked_labels, of_label
 from pate_fed.errors import InvalidCellError, InvalidDataError, InvalidParameterError
-from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, near_queries, sketch
 
 LABELS = ("ill", "frail", "smokes")
 
@@ -113,22 +112,6 @@ def test_positive_names_yes_in_columns_that_differ(tmp_path: Path) -> None:
     assert lines.row_names is not None
     wanted = [int((int(line) - 2) % 3 == 0) for line in lines.row_names]
     assert lines.labels.tolist() == wanted
-
-
-def test_questions_about_one_record_do_not_lie_close_but_those_about_close_records_do() -> None:
-    rng = np.random.default_rng(1)
-    features = rng.normal(size=(40, 6)) * np.geomspace(1e-3, 1e3, 40)[:, np.newaxis]
-    records = Records(features, np.zeros(40, dtype=np.int64), tuple(map(str, range(40))))
-    asked = questions_of(records, np.zeros((40, 5), dtype=np.int64))
-    none = sketch(asked.features[:0])
-    for row in range(40):
-        of_one = sketch(asked.features[5 * row : 5 * row + 5])
-        assert not near_queries(of_one, none, distance=LEAST_NEAR_DISTANCE).any()
-    twin = Records(features * 1.001, records.labels, records.unit_ids)
-    again = questions_of(twin, np.zeros((40, 5), dtype=np.int64))
-    big = slice(100, None)
-    first, other = sketch(asked.features[big]), sketch(again.features[big])
-    assert near_queries(other, first, distance=LEAST_NEAR_DISTANCE).all()
 
 
 def test_columns_of_a_labels_own_make_one_linear_model_of_all(dataset: Dataset) -> None:

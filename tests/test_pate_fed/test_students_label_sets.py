@@ -22,7 +22,7 @@ from pate_fed.planning.resolving import resolve_for
 from pate_fed.queries import QueryPool
 from pate_fed.students import LabelFacts, LabelSets, Lesson, read_student, train_student
 from pate_fed.students.label_sets import CALIBRATING_PART, calibrating_rows, labels_needed
-from pate_fed.students.query_selection import SELECTION_METHODS, select_apart
+from pate_fed.students.query_selection import SELECTION_METHODS, choose_queries
 from protocols.forms import FORMS
 from protocols.suites import DEFAULT_SUITE
 from tests.support.rules import run_settings
@@ -122,13 +122,13 @@ def one_run(seed: int, *, method: str, is_drawn: bool) -> float:
     pool = QueryPool(rows)
     everything = range(len(rows))
     if is_drawn:
-        asked = select_apart(pool, everything, 200, method=method, rng=rng, calibrates=True)
+        asked = choose_queries(pool, everything, 200, method=method, rng=rng, calibrates=True)
         known = {row: int(labels[row]) for row in asked}
         lesson = Lesson.of(pool, known, classes=2, facts=LabelFacts(), coverage=0.9)
         student = train_student("logistic", "table", lesson, rng=rng)
         sets = student.sets
     else:  # a fifth of the chosen ones, as a careless program would
-        asked = select_apart(pool, everything, 200, method=method, rng=rng)
+        asked = choose_queries(pool, everything, 200, method=method, rng=rng)
         known = {row: int(labels[row]) for row in asked[:40]}
         taught = np.array(asked[40:])
         lesson = Lesson(Inputs(rows), taught, labels[taught], 2)
@@ -215,7 +215,7 @@ def test_which_rows_calibrate_depends_on_each_row_alone() -> None:
 @pytest.mark.parametrize("method", SELECTION_METHODS)
 def test_a_fifth_of_the_queries_calibrates_evenly_from_the_first_on(method: str) -> None:
     pool = QueryPool(np.random.default_rng(1).normal(size=(400, 3)))
-    asked = select_apart(
+    asked = choose_queries(
         pool, range(400), 100, method=method, rng=np.random.default_rng(2), calibrates=True
     )
     reserved = set(calibrating_rows(pool))
@@ -226,7 +226,7 @@ def test_a_fifth_of_the_queries_calibrates_evenly_from_the_first_on(method: str)
 
 def test_a_whole_pool_may_be_asked() -> None:
     pool = QueryPool(np.random.default_rng(1).normal(size=(60, 8)))
-    asked = select_apart(
+    asked = choose_queries(
         pool, range(60), 60, method="random", rng=np.random.default_rng(2), calibrates=True
     )
     assert sorted(asked) == list(range(60))

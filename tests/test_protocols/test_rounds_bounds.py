@@ -39,16 +39,13 @@ def test_a_charge_comes_back_only_for_a_sum_that_never_opens(
 @pytest.mark.parametrize("claim", [UNKNOWN, SENT, OPENED])
 def test_no_query_of_an_answered_plan_is_asked_again(claim: PlanClaim) -> None:
     with pytest.raises(KeyReuseError):
-        bound_on([CLOSED, claim], [])
+        bound_on([CLOSED, claim])
 
 
-def test_a_near_query_waits_for_an_unsettled_plan_and_keeps_to_the_set_of_another() -> None:
-    with pytest.raises(KeyReuseError):
-        bound_on([], [OPENED, UNKNOWN])
-    assert bound_on([], [OPENED]) == SetBound.exactly((A, B))
-    assert bound_on([], [SENT]) == SetBound.exactly(ALL)
-    assert bound_on([ABANDONED], [CLOSED]) == SetBound(frozenset((A, B)), frozenset(ALL))
-    assert bound_on([], []) == ANY_SET
+def test_a_query_of_freed_plans_is_bound_by_all_of_them_together() -> None:
+    assert bound_on([ABANDONED, CLOSED]) == SetBound(frozenset((A, B)), frozenset(ALL))
+    assert bound_on([CLOSED]) == ANY_SET
+    assert bound_on([]) == ANY_SET
 
 
 def test_two_bounds_need_what_either_needs_and_allow_what_both_allow() -> None:

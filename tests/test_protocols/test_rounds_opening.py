@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.storage.query_journal import SketchedQueries
-from pate_fed.query_sketches import sketch
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.errors import (
@@ -517,9 +515,7 @@ QUERIES = (b"q" * 32, b"r" * 32)
 
 def claimed(journal: Any, plan: bytes, claim: PlanClaim) -> None:
     """Note two queries of a plan, as a node does before it votes."""
-    sketches = sketch(np.arange(12.0).reshape(2, 6))
-    near = np.zeros(2, dtype=np.bool_)
-    journal.queries.claim(SketchedQueries(QUERIES, sketches, near), plan_digest=plan, claim=claim)
+    journal.queries.claim(QUERIES, plan_digest=plan, claim=claim)
 
 
 def is_closed_for_ever(journal: Any) -> bool:
@@ -589,9 +585,8 @@ def test_a_set_that_was_certified_keeps_its_queries_closed(released: bool) -> No
     seats = run.coordinator.seats
     for journal in journals(run, absent=(3,)):
         assert is_closed_for_ever(journal)
-        # A query close to them may be asked of the same set alone.
-        exactly = SetBound.exactly((*seats[:3], seats[4]))
-        assert journal.queries.bound_on([b"n" * 32], near=QUERIES) == exactly
+        [claim] = journal.queries.claims_of(QUERIES)
+        assert claim.openable == SetBound.exactly((*seats[:3], seats[4]))
 
 
 def test_too_few_to_close_a_plan_keep_its_queries_closed() -> None:
@@ -774,7 +769,8 @@ def test_parties_of_another_run_free_no_plan_that_they_never_saw(restarted: bool
     party.receive(frame, now=NOW)
     assert is_closed_for_ever(run.journals[me])
     exactly = SetBound.exactly(run.coordinator.seats)
-    assert run.journals[me].queries.bound_on([b"n" * 32], near=QUERIES) == exactly
+    [claim] = run.journals[me].queries.claims_of(QUERIES)
+    assert claim.openable == exactly
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["live", "restarted"])
@@ -841,7 +837,8 @@ def test_a_restarted_party_learns_from_a_settlement(was_closed: bool) -> None:
         assert is_closed_for_ever(journal) != was_closed
     if not was_closed:
         exactly = SetBound.exactly(run.coordinator.seats)
-        assert journal.queries.bound_on([b"n" * 32], near=QUERIES) == exactly
+        [claim] = journal.queries.claims_of(QUERIES)
+        assert claim.openable == exactly
     assert journal.find(run.coordinator.settled[-1].plan_digest) is None  # nobody needs its y
 
 

@@ -27,7 +27,6 @@ from pate_fed.lab.experiments.experiment import Result, Row, Tell, counted, epsi
 from pate_fed.lab.gradient_descent import descend
 from pate_fed.lab.mechanisms import ConfidentGaussianMax
 from pate_fed.mechanisms import GaussianMax
-from pate_fed.query_sketches import LEAST_NEAR_DISTANCE, SHORTEST
 from pate_fed.regular_files import open_regular
 from pate_fed.rule import Rule
 from pate_fed.teachers import TeacherEnsemble, make_ensemble
@@ -164,7 +163,7 @@ def _correlation(here: NDArray[np.float64], there: NDArray[np.float64]) -> float
 
 
 def _perturbed(data: Dataset, seeds: Sequence[int], tell: Tell) -> Iterator[Result]:
-    """An attacker moves a query further than the limit, so that each copy gets its own answer."""
+    """An attacker moves a query a little, so that each copy gets its own answer."""
     found: dict[tuple[float, int], list[float]] = {}
     for seed in seeds:
         rng = np.random.default_rng(seed)
@@ -175,7 +174,6 @@ def _perturbed(data: Dataset, seeds: Sequence[int], tell: Tell) -> Iterator[Resu
         queries = data.pool.features[rng.choice(len(data.pool), _TARGETS, replace=False)]
         true = _votes_on(teachers, queries)
         for step in _STEPS:
-            assert step > LEAST_NEAR_DISTANCE
             errors: dict[int, list[float]] = {count: [] for count in _VARIANTS}
             for query, votes in zip(queries, true, strict=True):
                 copies = _variants(query, step, max(_VARIANTS), rng)
@@ -203,7 +201,7 @@ def _variants(
     """Return copies moved by this part of the query's length, each into a direction of its own."""
     ways = rng.normal(size=(count, len(query)))
     ways /= np.linalg.norm(ways, axis=1, keepdims=True)
-    return np.asarray(query + step * max(float(np.linalg.norm(query)), SHORTEST) * ways)
+    return np.asarray(query + step * max(float(np.linalg.norm(query)), 1.0) * ways)
 
 
 def _votes_on(teachers: TeacherEnsemble, features: NDArray[np.float64]) -> NDArray[np.int64]:
