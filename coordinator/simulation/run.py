@@ -56,6 +56,8 @@ def simulate(
     settings.check(FORMS)
     if after is not None and settings.caps.labels is not None:
         raise InvalidSettingError("--after is for one label", f"{settings.caps.labels} labels")
+    if FORMS[settings.form].adds_noise:
+        _require_plain_ways(settings, after)
     require_engine(settings.engine)
     refuse_existing(out)
     kind: DatasetKind = "table" if settings.data.is_table else "image"
@@ -69,6 +71,15 @@ def simulate(
     if not run.store.releases() and run.stopped_by is not None:
         raise run.stopped_by
     return _written(federation, run, tell, stages)
+
+
+def _require_plain_ways(settings: RunSettings, after: Path | None) -> None:
+    """Refuse what needs messages of rounds, or their transcript."""
+    kind = f"--sum {settings.form} must be"
+    if after is not None:
+        raise InvalidSettingError(f"{kind} without --after: it has no transcript", "an earlier run")
+    if settings.engine != "local":
+        raise InvalidSettingError(f"{kind} with --engine local", settings.engine)
 
 
 def _written(

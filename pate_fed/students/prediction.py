@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.cells import csv_line
+from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.images import read_images
 from pate_fed.data.sources import read_table
 from pate_fed.data.stored_preprocessing import ImagePreprocessing
 from pate_fed.errors import InvalidDataError
-from pate_fed.students.students_of_labels import folder_of_label
 from pate_fed.students.trained import TrainedStudent, load_student
-from pate_fed.students.trained_for_labels import labels_in
+from pate_fed.students.trained_for_labels import labels_in, load_students
 from pate_fed.wording import sets_promise
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,52 +133,60 @@ def predict_file(
     Rows are a CSV or Parquet file; for images a file, a folder or a .npz archive. `keep` names
     columns of a table that go along, such as a patient's id.
     """
-    labels = labels_in(directory)
-    if not labels:
-        return _predicted(directory, rows, separator, decimal, keep)
-    found = (
-        _predicted(folder_of_label(directory, place), rows, separator, decimal, keep)
-        for place in range(len(labels))
+    if not labels_in(directory):
+        student = load_student(directory)
+        read = _read(student, rows, separator, decimal, keep)
+        return _predicted(student, read, *_noting(student.predict_proba, read.raw))
+    students = load_students(directory)
+    read = _read(students.by_label[students.labels[0]], rows, separator, decimal, keep)
+    chances, notes = _noting(students.predict_proba, read.raw)
+    each = zip(students.by_label.items(), chances, strict=True)
+    return PredictedAnswers(
+        {label: _predicted(student, read, found, notes) for (label, student), found in each}
     )
-    return PredictedAnswers(dict(zip(labels, found, strict=True)))
 
 
-def _predicted(
-    directory: Path, rows: Path, separator: str, decimal: str, keep: Sequence[str]
-) -> PredictedLabels:
-    student = load_student(directory)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """Rows of a file, as a student takes them, with their names and the columns that go along."""
+
+    names: tuple[str, ...]
+    raw: CsvTable | NDArray[np.uint8]
+    kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def _read(
+    student: TrainedStudent, rows: Path, separator: str, decimal: str, keep: Sequence[str]
+) -> _Rows:
     if isinstance(student.preprocessing, ImagePreprocessing):
         if keep:
             raise InvalidDataError("--keep must be for a student of tables", "images")
-        names, images = read_images(rows, student.preprocessing.encoder.shape)
-        return _labels_of(student, names, student.predict_proba(images))
+        return _Rows(*read_images(rows, student.preprocessing.encoder.shape))
     table = read_table(rows, separator, decimal)
     kept = {name: table.column(name) for name in keep}
+    return _Rows(tuple(str(line) for line in table.lines), table, kept)
+
+
+def _noting(predict: Callable[[Any], Found], raw: Any) -> tuple[Found, tuple[str, ...]]:
+    """Return what is predicted, and what it warned of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        chances = student.predict_proba(table)
-    names = tuple(str(line) for line in table.lines)
-    notes = tuple(str(one.message) for one in caught)
-    return _labels_of(student, names, chances, kept=kept, notes=notes)
+        found = predict(raw)
+    return found, tuple(str(one.message) for one in caught)
 
 
-def _labels_of(
-    student: TrainedStudent,
-    names: tuple[str, ...],
-    chances: NDArray[np.float64],
-    *,
-    kept: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
-    notes: tuple[str, ...] = (),
+def _predicted(
+    student: TrainedStudent, rows: _Rows, chances: NDArray[np.float64], notes: tuple[str, ...]
 ) -> PredictedLabels:
     sets = student.student.sets
     if sets is not None:
         promise = sets_promise(sets.coverage, labels=sets.labels, labels_needed=sets.labels_needed)
         notes = (*notes, f"Sets: {promise}.")
     return PredictedLabels(
-        names=names,
+        names=rows.names,
         class_names=student.class_names,
         chances=chances,
         in_set=student.student.sets_from(chances),
-        kept=kept,
+        kept=rows.kept,
         notes=notes,
     )

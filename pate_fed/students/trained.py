@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from pate_fed.data.preprocessing import Preprocessing, TablePreprocessing, table_of
 from pate_fed.data.stored_preprocessing import read_preprocessing
 from pate_fed.errors import InvalidParameterError, RunDirectoryError
-from pate_fed.inputs import DatasetKind
+from pate_fed.inputs import DatasetKind, Inputs
 from pate_fed.students.student import Student
 from pate_fed.students.student_choice import read_student
 
@@ -71,11 +72,15 @@ class TrainedStudent:
         Warns:
             UserWarning: cells of a category that the public pool did not have.
         """
+        return self.student.chances(self.inputs_of(rows))
+
+    def inputs_of(self, rows: Any) -> Inputs:
+        """Return raw rows as the student's inputs; rows and warnings as in `predict_proba`."""
         if isinstance(self.preprocessing, TablePreprocessing):
             rows = table_of(rows)
             for said in self.preprocessing.unseen(rows):
-                warnings.warn(said, stacklevel=2)
-        return self.student.chances(self.preprocessing.inputs_of(rows))
+                warnings.warn(said, stacklevel=3)
+        return self.preprocessing.inputs_of(rows)
 
     def predict(self, rows: Any) -> NDArray[Any]:
         """Return the likeliest of `classes_` for each row; errors as in `predict_proba`."""
@@ -98,8 +103,45 @@ class TrainedStudent:
         return self.student.sets.of(self.predict_proba(rows))
 
     def score(self, rows: Any, labels: Any) -> float:
-        """Return how often the likeliest class is the label."""
-        return float(np.mean(self.predict(rows) == np.asarray(labels)))
+        """Return how often the likeliest class is the label.
+
+        Raises:
+            InvalidParameterError: not a label for each row, or none that is one of `classes_`.
+            Others as in `predict_proba`.
+        """
+        found = self.predict(rows)
+        return float(np.mean(found == labels_like(found, labels, [self.classes_])))
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that it is a classifier, for scikit-learn's scorers and displays."""
+        from sklearn.utils import ClassifierTags, Tags, TargetTags  # noqa: PLC0415 - takes a second
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(multi_class=len(self.class_names) > 2),
+        )
+
+
+def labels_like(found: NDArray[Any], labels: Any, classes: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return labels to compare with those that were found; a column for each of several labels.
+
+    Refuses, as an InvalidParameterError, another shape, and columns without a label of its
+    classes: 0 and 1 beside names, for example, of which every one would count as wrong.
+    """
+    given = np.asarray(labels)
+    if given.shape != found.shape:
+        raise InvalidParameterError(
+            f"labels must be of shape {found.shape}, one for each that is predicted",
+            str(given.shape),
+        )
+    columns = given.T if given.ndim > 1 else [given]
+    for column, known in zip(columns, classes, strict=True):
+        if len(column) and not set(column.tolist()) & set(known.tolist()):
+            raise InvalidParameterError(
+                f"labels must be some of {', '.join(map(repr, known.tolist()))}", "none of them"
+            )
+    return given
 
 
 def load_student(directory: Path | str) -> TrainedStudent:

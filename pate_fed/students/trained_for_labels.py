@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.array_models import DESCRIPTION_FILE
-from pate_fed.data.preprocessing import table_of
 from pate_fed.errors import RunDirectoryError
 from pate_fed.students.model import read_description
 from pate_fed.students.students_of_labels import ONE_PER_LABEL, folder_of_label
-from pate_fed.students.trained import TrainedStudent, load_student
+from pate_fed.students.trained import TrainedStudent, labels_like, load_student
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,8 @@ class TrainedStudents:
 
         Rows and warnings are as for one student.
         """
-        table = table_of(rows)
-        return [one.predict_proba(table) for one in self.by_label.values()]
+        inputs = next(iter(self.by_label.values())).inputs_of(rows)
+        return [one.student.chances(inputs) for one in self.by_label.values()]
 
     def predict(self, rows: Any) -> NDArray[Any]:
         """Return the likelier class of each label; shape (n, labels)."""
@@ -65,7 +64,9 @@ class TrainedStudents:
 
     def score(self, rows: Any, labels: Any) -> float:
         """Return how often all labels of a row are right; `labels` as `predict` returns them."""
-        return float(np.mean((self.predict(rows) == np.asarray(labels)).all(axis=1)))
+        found = self.predict(rows)
+        given = labels_like(found, labels, self.classes_)
+        return float(np.mean((found == given).all(axis=1)))
 
 
 def load_students(directory: Path | str) -> TrainedStudents:
@@ -74,7 +75,9 @@ def load_students(directory: Path | str) -> TrainedStudents:
     labels = labels_in(folder)
     if not labels:
         raise RunDirectoryError("load_students must read students of several labels", "of one")
-    found = (load_student(folder_of_label(folder, place)) for place in range(len(labels)))
+    found = [load_student(folder_of_label(folder, place)) for place in range(len(labels))]
+    if any(one.preprocessing != found[0].preprocessing for one in found):
+        raise RunDirectoryError("the students of several labels must read rows alike")
     return TrainedStudents(dict(zip(labels, found, strict=True)))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,8 +16,10 @@ import pytest
 import pate_fed as library
 from coordinator.runs.transcripts import check_transcript
 from pate_fed.accounting.composition import labels_epsilon
-from pate_fed.errors import RunDirectoryError
+from pate_fed.data.sources import read_table
+from pate_fed.errors import InvalidParameterError, RunDirectoryError
 from pate_fed.report import read_run
+from pate_fed.students import prediction
 from tests.support.command import Command, Ended, exit_code_of, leftovers, pate_fed
 from tests.test_docs import ROOT, fenced
 
@@ -138,6 +142,27 @@ def test_students_answer_as_scikit_learns_classifiers_of_several_outputs(runs: P
     assert [one.tolist() for one in students.classes_] == [["no", "yes"]] * 5
     alone = library.load_student(runs / "free" / "student" / "label-4")
     assert (alone.predict(rows) == said[:, 3]).all()
+    for labels in (said[:, 0], said[:, :4], np.zeros(said.shape, dtype=int)):
+        with pytest.raises(InvalidParameterError):
+            students.score(rows, labels)
+
+
+def test_students_of_several_labels_read_rows_alike(runs: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(runs / "free" / "student", tmp_path / "student")
+    for path in sorted((folder / "label-2").glob("*.json")):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace('"weight"', '"height"'), encoding="utf-8")
+    assert library.load_student(folder / "label-2").feature_names_in_.tolist() == ["age", "height"]
+    with pytest.raises(RunDirectoryError):
+        library.load_students(folder)
+
+
+def test_a_table_is_read_once_for_all_labels(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Mock(side_effect=read_table)
+    monkeypatch.setattr(prediction, "read_table", read)
+    found = prediction.predict_file(runs / "free" / "student", runs / "table.csv")
+    assert isinstance(found, prediction.PredictedAnswers)
+    assert (len(found.by_label), read.call_count) == (5, 1)
 
 
 def test_folders_of_one_and_of_several_labels_are_told_apart(runs: Path) -> None:

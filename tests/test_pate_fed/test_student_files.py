@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import is_classifier
+from sklearn.metrics import get_scorer, roc_auc_score
 from typer.testing import CliRunner
 
 import pate_fed
@@ -18,6 +20,7 @@ from pate_fed.data.stored_preprocessing import read_preprocessing, write_preproc
 from pate_fed.errors import (
     InvalidCellError,
     InvalidDataError,
+    InvalidParameterError,
     MissingColumnError,
     RunDirectoryError,
 )
@@ -143,6 +146,24 @@ class TestTable:
         assert numbered.classes_.dtype == np.int64
         assert numbered.predict(columns).dtype == np.int64
         assert replace(student, class_names=("01", "1")).classes_.tolist() == ["01", "1"]
+        chances = student.predict_proba(columns)[:, 1]
+        assert is_classifier(student)
+        assert get_scorer("accuracy")(student, columns, outcomes) == right
+        area = get_scorer("roc_auc")(student, columns, outcomes)
+        assert area == roc_auc_score([said == "well" for said in outcomes], chances)
+
+    def test_a_score_is_of_a_label_for_each_row_and_of_its_own_classes(
+        self, tmp_path: Path, table: Path
+    ) -> None:
+        student = pate_fed.load_student(saved(tmp_path / "student", load(table)))
+        with table.open() as file:
+            rows = list(csv.DictReader(file))
+        columns = {name: [row[name] for row in rows] for name in HEAD}
+        for labels in ([0] * len(rows), ["ill"] * (len(rows) - 1), "ill"):
+            with pytest.raises(InvalidParameterError):
+                student.score(columns, labels)
+        some = ["ill", *["never seen"] * (len(rows) - 1)]
+        assert student.score(columns, some) <= 1 / len(rows)
 
     def test_columns_go_along_and_unseen_categories_are_counted(
         self, tmp_path: Path, table: Path
