@@ -196,4 +196,4 @@ def _measures(run: FinishedRun) -> str:
 def _quality(run: FinishedRun) -> str:
     if run.metrics.scores.student is None:
         return "nothing: its accuracy was not measured"
-    return f"accuracy {quality_words.accuracy_text(run.metrics)}"
+    return f"the student on test inputs: {quality_words.accuracy_text(run.metrics)}"

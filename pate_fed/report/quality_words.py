@@ -131,17 +131,18 @@ def public_alarms(metrics: Metrics) -> Iterator[str]:
 
 
 def accuracy_text(metrics: Metrics) -> str:
-    """Write the student's accuracy, interval and ranking, and the accuracy of a constant."""
+    """Write the student's accuracy and ranking, what says more first, and a constant's accuracy."""
     scores = metrics.scores.student
     if metrics.student is None:
         return "none"
     if scores is None:
         return wording.percent(None)
-    return (
-        f"{wording.percent(scores.accuracy)} (95 %: {interval_text(scores)}), "
-        f"{ranking_text(scores)}; always guessing the most common class "
-        f"{wording.percent(scores.majority)}"
-    )
+    hits = f"{wording.percent(scores.accuracy)} (95 %: {interval_text(scores)})"
+    constant = f"always guessing the most common class {wording.percent(scores.majority)}"
+    if is_uneven(metrics):
+        balanced = wording.percent(scores.balanced_accuracy)
+        return f"{score_text(metrics, 'student')}, balanced {balanced}; right on {hits}; {constant}"
+    return f"{hits}, {ranking_text(scores)}; {constant}"
 
 
 def sets_text(metrics: Metrics) -> str:
