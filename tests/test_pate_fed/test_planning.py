@@ -305,39 +305,59 @@ class TestNoiseAtTheParties:
             plan(request(noise="parties", **changed))
 
 
-AGREEING = [
-    pytest.param(
-        {
-            "data": str(rng.choice(["digits", "mnist"])),
-            "parties": int(rng.integers(3, 40)),
-            "teachers": int(rng.integers(1, 30)),
-            "epsilon": float(rng.uniform(1, 8)),
-            "delta": float(10.0 ** -rng.integers(4, 7)),
-            "mechanism": [None, "threshold", "gnmax"][int(rng.integers(3))],
-            "unit": [None, "record", "party"][int(rng.integers(3))],
-            "queries": [None, 7][int(rng.integers(2))],
-            "noise": str(rng.choice(["coordinator", "parties"])),
-            "classes": int(rng.choice([2, 3, 10])),
-        },
-        id=f"{case}",
-    )
-    for case, rng in enumerate(map(np.random.default_rng, range(14)))
-] + [
-    pytest.param(
-        {
-            "data": "csv",
-            "parties": 4,
-            "records": int(rng.integers(8, 300)),
-            "epsilon": 2.0,
-            "sigma2": float(rng.uniform(20, 60)),
-            **({"records_per_teacher": int(rng.integers(2, 20))} if case % 2 else {}),
-            "queries": [None, 40][int(rng.integers(2))],
-            "classes": 2,
-        },
-        id=f"table {case}",
-    )
-    for case, rng in enumerate(map(np.random.default_rng, range(20, 26)))
-]
+AGREEING = (
+    [
+        pytest.param(
+            {
+                "data": str(rng.choice(["digits", "mnist"])),
+                "parties": int(rng.integers(3, 40)),
+                "teachers": int(rng.integers(1, 30)),
+                "epsilon": float(rng.uniform(1, 8)),
+                "delta": float(10.0 ** -rng.integers(4, 7)),
+                "mechanism": [None, "threshold", "gnmax"][int(rng.integers(3))],
+                "unit": [None, "record", "party"][int(rng.integers(3))],
+                "queries": [None, 7][int(rng.integers(2))],
+                "noise": str(rng.choice(["coordinator", "parties"])),
+                "classes": int(rng.choice([2, 3, 10])),
+            },
+            id=f"{case}",
+        )
+        for case, rng in enumerate(map(np.random.default_rng, range(14)))
+    ]
+    + [
+        pytest.param(
+            {
+                "data": "csv",
+                "parties": 4,
+                "records": int(rng.integers(8, 300)),
+                "epsilon": 2.0,
+                "sigma2": float(rng.uniform(20, 60)),
+                **({"records_per_teacher": int(rng.integers(2, 20))} if case % 2 else {}),
+                "queries": [None, 40][int(rng.integers(2))],
+                "classes": 2,
+            },
+            id=f"table {case}",
+        )
+        for case, rng in enumerate(map(np.random.default_rng, range(20, 26)))
+    ]
+    + [
+        pytest.param(
+            {
+                "data": str(rng.choice(["csv", "mnist"])),
+                "teacher": "neighbors",
+                "parties": int(rng.integers(3, 12)),
+                "records": int(rng.integers(3, 90)),
+                "epsilon": float(rng.uniform(0.3, 4)),
+                "patient_votes": [None, int(rng.integers(1, 30))][case % 2],
+                "queries": [None, 90][int(rng.integers(2))],
+                "mechanism": [None, "gnmax"][int(rng.integers(2))],
+                "classes": int(rng.choice([2, 4])),
+            },
+            id=f"records that vote {case}",
+        )
+        for case, rng in enumerate(map(np.random.default_rng, range(30, 36)))
+    ]
+)
 
 
 @pytest.mark.slow
@@ -374,7 +394,7 @@ def test_a_plan_and_a_simulation_choose_the_same(given: dict[str, Any]) -> None:
             resolved, epsilon = make()
         except PateFedError as error:
             return type(error)
-        return resolved.rule, resolved.caps.max_asks, resolved.unit, resolved.votes, epsilon
+        return resolved.rule, resolved.caps, resolved.unit, resolved.votes, epsilon
 
     def simulated() -> tuple[RunSettings, float]:
         resolved = resolve(asked, found, sums=DEPLOYED_FORMS, rng=np.random.default_rng(0))
