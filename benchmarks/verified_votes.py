@@ -192,14 +192,11 @@ def forms(parties: int, queries: int) -> tuple[list[Bar], list[Figure]]:
             Figure(f"{name}: of which to the tally; {what}", taken.to_tally / 1e3, "kB"),
             Figure(f"{name}: between both aggregators; {what}", taken.between / 1e6, "MB"),
         ]
-        if queries == 10_000:
-            slowest = max(taken.coordinator, taken.tally) / parties
-            bars.append(
-                most(f"ms of an aggregator for a hospital, {name}; {what}", 1e3 * slowest, 10)
-            )
-            if parties == 100:
-                both = taken.coordinator + taken.tally
-                bars.append(most(f"CPU seconds of both, {name}; {what}", both, 3))
+        if parties == MOST_WITH_PAIRS:  # with fewer, what is made once for a batch counts more
+            slowest, both = max(taken.coordinator, taken.tally), taken.coordinator + taken.tally
+            each = 1e3 * slowest / parties
+            bars.append(most(f"ms of an aggregator for a hospital, {name}; {what}", each, 10))
+            bars.append(most(f"CPU seconds of both, {name}; {what}", both, 3))
     for form in (AdditiveSum, MaskedSum) if parties <= MOST_WITH_PAIRS else ():
         seconds, federation = timed(partial(Federation, parties, form))
         vector = np.zeros(queries * COLUMNS, dtype=np.int64)

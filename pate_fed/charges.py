@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pate_fed.accounting import (
     CappedGaussianMaxEvent,
@@ -30,10 +30,14 @@ from pate_fed.accounting import (
     Outcomes,
     PrivacyEvent,
 )
+from pate_fed.accounting.ranges import RANGES
 from pate_fed.errors import LedgerError
 from pate_fed.mechanisms import DistributedNoise, Mechanism, make_mechanism
 from pate_fed.releases import NoisyRelease
 from pate_fed.terms import RunTerms
+
+_ANY: Final = Outcomes(int(RANGES["max_asks"].most), int(RANGES["max_asks"].most))
+"""As many as terms can have."""
 
 
 def mechanism_of(terms: RunTerms) -> Mechanism:
@@ -82,7 +86,7 @@ class RunLedger:
     Attributes:
         outcomes: Counts against the caps, the same for all who keep them: from public evidence.
         own: What this party's own votes went into, within the same caps, so that its units never
-            cost more than the run. None at the coordinator, whose counts are everybody's.
+            cost more than the run; see `of`. None at the coordinator, whose counts are everybody's.
     """
 
     terms: RunTerms
@@ -91,9 +95,14 @@ class RunLedger:
 
     @classmethod
     def of(cls, terms: RunTerms, *, at_party: bool = False) -> Self:
-        """Open the ledger of a run, with nothing spent."""
+        """Open the ledger of a run, with nothing spent.
+
+        Where records vote, a unit's cost is that of its votes, whatever is asked: a party's own
+        counts have no cap, so that queries of a void batch, which stays charged, can be asked anew.
+        """
         empty = OutcomeLedger(terms.caps.most)
-        return cls(terms, empty, empty if at_party else None)
+        own = OutcomeLedger(_ANY) if terms.do_records_vote else empty
+        return cls(terms, empty, own if at_party else None)
 
     @property
     def states(self) -> tuple[EntryState, ...]:

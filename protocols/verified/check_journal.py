@@ -1,8 +1,9 @@
 """An aggregator's memory of one batch, by which a report meets one coin for ever (rule V1).
 
 A step is written durably before the bytes that follow from it leave. After a crash the same bytes
-go out again, and nothing else ever does. There is one journal for each plan, and it is never begun
-anew. It holds no vote and no exact sum: sealed parts, what both ends told, and this end's secrets.
+go out again, and nothing else ever does. There is one journal for each plan. It is never begun
+anew, nor is an older copy put in its place: a second coin tells the other end something of votes.
+It holds no vote and no exact sum: sealed parts, what both ends told, and this end's secrets.
 """
 
 from __future__ import annotations

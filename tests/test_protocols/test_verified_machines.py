@@ -381,7 +381,12 @@ class TestTheOtherEnd:
     ) -> None:
         frame = check.until(place, VoteAnswers)
         answers = said(frame).answers
-        check.machine(place).receive(deviated(check, place, frame, answers=(b"", *answers[1:])))
+        lying = deviated(check, place, frame, answers=(b"", *answers[1:]))
+        answer = said(check.machine(place).receive(lying))
+        if place == 1:  # whatever it was told, it says the same
+            side, history = check.tally._side, check.tally._history
+            assert answer == side.answers(history.listed, check.tally._coin)
+            assert all(answer.answers)
         decision = check.machine(place).decision
         assert decision is not None
         assert list(decision.rejected) == [check.hospitals[0].fingerprint]
