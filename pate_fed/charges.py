@@ -51,7 +51,7 @@ def mechanism_of(terms: RunTerms) -> Mechanism:
 
 
 def noise_of(terms: RunTerms) -> DistributedNoise:
-    """Say how the noise is divided among the parties that add it."""
+    """Say how the noise is divided among those who add it: parties, or both aggregators."""
     return DistributedNoise.of(terms.rule, len(terms.weights))
 
 

@@ -190,7 +190,7 @@ _ROWS: Final = (
         ),
         Option(
             "evaluate_by",
-            "With --evaluate private: score the groups of a column, too; repeatable.",
+            "Score the groups of a column, too; repeatable.",
             list[str],
             metavar="COLUMN",
             series="free",
@@ -257,8 +257,9 @@ _ROWS: Final = (
         ),
         Option(
             "form",
-            "How votes are summed: additive needs every hospital, masked survives lost ones; "
-            "plain hides nothing, for comparison only.",
+            "How votes are summed: additive needs every hospital, masked survives lost ones; in "
+            "verified two organisations check all votes, and neither sees a sum without noise "
+            "(simulations only, so far); plain hides nothing, for comparison only.",
             usual="additive",
             spelled="--sum",
         ),
@@ -317,9 +318,9 @@ _ROWS: Final = (
         ),
         Option(
             "noise",
-            "Who adds the noise; with parties the coordinator sees noisy counts only.",
-            usual="coordinator",
-            choices=("coordinator", "parties"),
+            "Who adds the noise; with parties the coordinator sees noisy counts only. "
+            "[default: coordinator; aggregators with --sum verified, each the full amount]",
+            choices=("coordinator", "parties", "aggregators"),
             field="noise_place",
             series="same",
         ),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from pate_fed.accounting import FormalCost, GaussianMaxEvent
-from pate_fed.accounting.costs import PrivacyUnit
+from pate_fed.accounting import FormalCost, GaussianMaxEvent, PrivacyEvent
+from pate_fed.accounting.costs import AGGREGATOR_VIEW, PUBLIC_VIEW, PrivacyUnit
+from pate_fed.accounting.events import DistributedGaussianMaxEvent
 from pate_fed.accounting.formal_cost import counts_cost, gdp_cost, labels_cost
-from pate_fed.charges import charge_of
+from pate_fed.charges import charge_of, noise_of
 from pate_fed.terms import RunTerms
 
 
@@ -16,20 +17,22 @@ def charged_price(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None
     """Return a run's largest cost for one party's units, in the view that budgets are for.
 
     That is the view of whoever receives the party's messages (rule R13): the public's with noise at
-    the coordinator, which is trusted; the coordinator's with noise at the parties.
+    the coordinator, which is trusted; the coordinator's with noise at the parties. With noise at
+    the aggregators it is that of either of them, the coordinator or the tally.
 
     Args:
         seat: Place of the party among all, from 0.
         unit: The privacy unit to protect; None for the run's own.
     """
-    shown = are_counts_seen(terms, at_coordinator=True)
-    return _cost(terms, seat, unit=unit, shows_counts=shown)
+    cost = _cost(terms, seat, unit=unit, at_coordinator=True)
+    return replace(cost, holds_for=AGGREGATOR_VIEW) if terms.rule.at_aggregators else cost
 
 
 def public_price(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None) -> FormalCost:
     """Return a run's largest cost for one party's units, seen by readers of its outcomes only."""
-    shown = are_counts_seen(terms, at_coordinator=False)
-    return _cost(terms, seat, unit=unit, shows_counts=shown)
+    if terms.rule.at_aggregators:
+        return replace(_cost(terms, seat, unit=unit, at_coordinator=False), holds_for=PUBLIC_VIEW)
+    return _cost(terms, seat, unit=unit, at_coordinator=False)
 
 
 def are_counts_seen(terms: RunTerms, *, at_coordinator: bool) -> bool:
@@ -37,12 +40,13 @@ def are_counts_seen(terms: RunTerms, *, at_coordinator: bool) -> bool:
 
     `at_coordinator` asks for the view of the messages' receiver, otherwise for the public's.
     """
-    if at_coordinator and terms.rule.at_parties:
+    if at_coordinator and terms.rule.opens_noisy:
         return True
     # The counts of an evaluation are published: everybody sees what the coordinator sees.
     # Everybody sees whether a batch is void. A hospital can lie about its row sums, so that the
-    # noise decides it; no proof covers that and a threshold together for less than the row.
-    decided = terms.rule.at_parties and terms.spec.may_refuse
+    # noise decides it; no proof covers that and a threshold together for less than the row. Nor
+    # does one cover a threshold and whole noise of two aggregators.
+    decided = terms.rule.opens_noisy and terms.spec.may_refuse
     return terms.is_evaluation or terms.spec.shows_counts or decided
 
 
@@ -69,12 +73,29 @@ def removal_price(terms: RunTerms, seat: int) -> FormalCost | None:
     return labels_cost(bit, options=2, delta=terms.delta)
 
 
-def _cost(
-    terms: RunTerms, seat: int, *, unit: PrivacyUnit | None, shows_counts: bool
-) -> FormalCost:
+def event_seen(
+    terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None, at_coordinator: bool
+) -> PrivacyEvent:
+    """Return a run's event at its caps, with the noise that a view does not know.
+
+    An aggregator knows its own noise, and readers of labels that of neither.
+    """
     weight = replace(terms, unit=unit or terms.unit).unit_votes_at(seat)
     event = charge_of(terms, terms.caps.most, weight=weight)
-    if shows_counts:
+    if at_coordinator or not terms.rule.at_aggregators:
+        return event
+    assert isinstance(event, DistributedGaussianMaxEvent), "checked by the terms"
+    noise = noise_of(terms)
+    # Rounded down, but to no less than what can be shared.
+    both = max(noise.sum_sigma(noise.parties) * (1 - 1e-15), math.sqrt(noise.parties))
+    return replace(event, sigma=both, shares=noise.parties)
+
+
+def _cost(
+    terms: RunTerms, seat: int, *, unit: PrivacyUnit | None, at_coordinator: bool
+) -> FormalCost:
+    event = event_seen(terms, seat, unit=unit, at_coordinator=at_coordinator)
+    if are_counts_seen(terms, at_coordinator=at_coordinator):
         return counts_cost(event, delta=terms.delta)
     options = terms.classes + terms.spec.may_refuse
     return labels_cost(event, options=options, delta=terms.delta)

@@ -18,6 +18,8 @@ from pate_fed.errors import InvalidParameterError
 PARAMETERS: Final = ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta")
 """Fields of `Rule` that some mechanisms have: each says which, in its `Spec`."""
 
+AGGREGATORS: Final = 2
+"""Those who add noise in a verified sum. Each knows its own: the other's alone protects."""
 
 RECORDS_VOTE: Final = "neighbors"
 """The kind of teacher that is none: each patient's own records vote, close to a query."""
@@ -33,7 +35,7 @@ class Rule:
         sigma1: Standard deviation of the noise of a check of its own, in votes; of a test of
             stability, in changes of one privacy unit.
         sigma2: Standard deviation of the total noise of each count, in votes; with noise at the
-            parties, of the honest parties' part.
+            parties, of the honest parties' part; with noise at the aggregators, of each one's.
         confidence: Chance from which the label of a student that learns meanwhile is kept.
         test_delta: Chance that one test of stability passes although nothing is stable.
         noise_place: Who adds the noise.
@@ -57,8 +59,20 @@ class Rule:
         """Whether the parties add the noise."""
         return self.noise_place == "parties"
 
+    @property
+    def at_aggregators(self) -> bool:
+        """Whether both aggregators add it, each the full amount."""
+        return self.noise_place == "aggregators"
+
+    @property
+    def opens_noisy(self) -> bool:
+        """Whether sums open with the noise in them, so that nobody sees an exact one."""
+        return self.noise_place != "coordinator"
+
     def shares(self, parties: int) -> int | None:
         """Return the honest noise shares that have to suffice; None with a coordinator's noise."""
+        if self.at_aggregators:
+            return AGGREGATORS - 1
         if not self.at_parties:
             return None
         return honest_shares(parties, colluders=self.colluders or 0, dropouts=self.dropouts or 0)

@@ -18,8 +18,7 @@ from pate_fed.accounting.curves import event_public_rdp, event_rdp
 from pate_fed.accounting.formal_cost import ROUNDING_ROOM
 from pate_fed.accounting.gaussian_dp import gdp_epsilon, gdp_mu
 from pate_fed.accounting.privacy_ledger import order_for_life
-from pate_fed.charges import charge_of
-from pate_fed.prices import are_counts_seen, charged_price, public_price
+from pate_fed.prices import are_counts_seen, charged_price, event_seen, public_price
 from pate_fed.terms import RunTerms
 
 _LARGEST_FIRST: Final = 500.0
@@ -104,10 +103,10 @@ def _divergence_of_series(
         return FormalCost(math.inf, SERIES_METHOD, holds_for)
     parts = []
     for terms in runs:
-        weight = replace(terms, unit=unit).unit_votes_at(seat)
         seen = are_counts_seen(terms, at_coordinator=at_coordinator)
         bound = event_rdp if seen else event_public_rdp
-        parts.append(float(bound(charge_of(terms, terms.caps.most, weight=weight), [order])[0]))
+        event = event_seen(terms, seat, unit=unit, at_coordinator=at_coordinator)
+        parts.append(float(bound(event, [order])[0]))
     rdp = math.fsum(parts) * ROUNDING_ROOM
     if not math.isfinite(rdp):
         return FormalCost(math.inf, SERIES_METHOD, holds_for)

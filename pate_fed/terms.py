@@ -125,7 +125,7 @@ class RunTerms:
         known = self.rule.mechanism in RECORD_MECHANISMS
         _require("mechanism", known, f"be {' or '.join(RECORD_MECHANISMS)} where records vote")
         # The column of those who do not vote would be opened, too, and no proof covers it.
-        _require("noise_place", not self.rule.at_parties, "be 'coordinator' where records vote")
+        _require("noise_place", not self.rule.opens_noisy, "be 'coordinator' where records vote")
 
     def _check_rule(self) -> None:
         rule, places = self.rule, get_args(NoisePlace)
@@ -141,9 +141,10 @@ class RunTerms:
         for name in ("colluders", "dropouts"):
             given = getattr(rule, name) is not None
             _require(name, given is rule.at_parties, "be given with noise at parties")
-        if rule.at_parties:
+        if rule.opens_noisy:
             possible = self.spec.at_parties
             _require("mechanism", possible, "be one with Gaussian noise if the parties add it")
+        if rule.at_parties:
             shares = rule.shares(len(self.weights))
             _require("shares", shares is not None and shares >= 1, "leave an honest party present")
 

@@ -18,14 +18,22 @@ class Form(ABC):
     Class attributes:
         name: Name in plans and on the command line.
         smallest: Fewest parties for which the sum does not give one party's vector to another.
-        survives_dropouts: Whether the sum of fewer than all parties opens, in two more exchanges.
+        survives_dropouts: Whether the sum of fewer than all parties opens.
         hides_vectors: Whether y hides x. A deployment refuses a form in which it does not.
+        is_deployed: Whether a deployment can use it; simulations use all.
+        exchanges: Of a batch.
+        adds_noise: Whether those who open the sum must add noise before it opens.
+        most_votes: Most votes of a party on a query; None for any.
     """
 
     name: ClassVar[str]
     smallest: ClassVar[int]
     survives_dropouts: ClassVar[bool] = False
     hides_vectors: ClassVar[bool] = True
+    is_deployed: ClassVar[bool] = True
+    exchanges: ClassVar[int] = 1
+    adds_noise: ClassVar[bool] = False
+    most_votes: ClassVar[int | None] = None
 
     @classmethod
     def threshold(cls, parties: int) -> int:
@@ -57,6 +65,7 @@ class Masked(Form):
     name = "masked"
     smallest = 5
     survives_dropouts = True
+    exchanges = 3
 
     @classmethod
     def threshold(cls, parties: int) -> int:
@@ -75,14 +84,41 @@ class Plain(Form):
     name = "plain"
     smallest = 2
     hides_vectors = False
+    is_deployed = False
 
 
-FORMS: Final[Mapping[str, type[Form]]] = {form.name: form for form in (Additive, Masked, Plain)}
+class Verified(Form):
+    """Two aggregators, the coordinator and the tally, check all votes and add noise each.
+
+    `protocols.verified` has the protocol. A hospital sends one message, and needs no other one.
+    """
+
+    name = "verified"
+    smallest = 3
+    survives_dropouts = True
+    is_deployed = False
+    adds_noise = True
+    most_votes = 1000
+
+    @classmethod
+    def threshold(cls, parties: int) -> int:  # noqa: ARG003 - the contract's
+        """See `Form.threshold`: as few as may begin."""
+        return cls.smallest
+
+    @classmethod
+    def most_colluders(cls, parties: int) -> int:
+        """See `Form.most_colluders`: all others, since the tally's noise remains."""
+        return parties - 1
+
+
+FORMS: Final[Mapping[str, type[Form]]] = {
+    form.name: form for form in (Additive, Masked, Plain, Verified)
+}
 
 DEPLOYED_FORMS: Final[Mapping[str, type[Form]]] = {
-    name: form for name, form in FORMS.items() if form.hides_vectors
+    name: form for name, form in FORMS.items() if form.is_deployed
 }
-"""The forms that a deployment may use: those that hide each party's vector."""
+"""The forms that a deployment may use: they hide each party's vector."""
 
 
 def usual_form(parties: int) -> str:

@@ -13,7 +13,7 @@ import typer
 from coordinator.cli.options import Given, takes
 from coordinator.cli.terminal import RegistryChoice, single_threaded_kernels
 from coordinator.errors import UsageError
-from coordinator.runs.run_options import DEPLOYED_OPTIONS, deployed_forms
+from coordinator.runs.run_options import DEPLOYED_OPTIONS
 from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import Format
 from pate_fed.nodes.command_line import print_json
@@ -97,6 +97,13 @@ def account(
         print(render_comparison(found))
 
 
+def planned_forms() -> Iterable[str]:
+    """Name the forms of the secure sum that hide votes, those of simulations last."""
+    from protocols.forms import FORMS  # noqa: PLC0415 - keeps --help fast
+
+    return (name for name, form in FORMS.items() if form.hides_vectors)
+
+
 def planned_mechanisms() -> Iterable[str]:
     """Name the mechanisms whose answers can be forecast: those that learn from no label."""
     from pate_fed.mechanisms import DEPLOYED_MECHANISMS, SPECS  # noqa: PLC0415 - keeps --help fast
@@ -139,7 +146,7 @@ def plan(
         str | None,
         typer.Option(
             "--sum",
-            click_type=RegistryChoice(deployed_forms),
+            click_type=RegistryChoice(planned_forms),
             help="Secure sum. [default: by the hospitals that may be lost]",
         ),
     ] = None,
@@ -170,7 +177,7 @@ def plan(
 
     from pate_fed import planning  # noqa: PLC0415 - keeps --help fast
     from pate_fed.report import plan_words  # noqa: PLC0415 - the same
-    from protocols.forms import DEPLOYED_FORMS  # noqa: PLC0415 - the same
+    from protocols.forms import DEPLOYED_FORMS, FORMS  # noqa: PLC0415 - the same
     from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
     inputs = None
@@ -188,7 +195,9 @@ def plan(
         expected_dropouts=expected_dropouts,
         form=form,
     )
-    found = planning.plan(request, sums=DEPLOYED_FORMS)
+    # Only a person who knows that no deployment has it is advised another form.
+    sums = DEPLOYED_FORMS if form is None else {**DEPLOYED_FORMS, form: FORMS[form]}
+    found = planning.plan(request, sums=sums)
     if inputs is not None:
         found["outlook"] = _outlook(inputs, found, records=records)
     if plot is not None:

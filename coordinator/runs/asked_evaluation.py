@@ -19,7 +19,7 @@ from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import FederationHome
 from coordinator.runs import results
-from coordinator.runs.open_run import OpenRun
+from coordinator.runs.open_run import OpenRun, rounds_of
 from coordinator.runs.request import EvaluationRequest, RunRequest, read_learning_task
 from pate_fed import wording
 from pate_fed.charges import noise_of
@@ -197,11 +197,11 @@ def write_evaluation(run: OpenRun, evaluation: EvaluationTask) -> list[str]:
         scores = scores.changed(no_answer=_no_answer(record, folder, task, evaluation.by))
         metrics = record.metrics.changed(evaluation=scores)
         directory.write_record(metrics, privacy, manifest)
-        directory.write_transcript(results.transcript_of(labeling.round))
+        directory.write_transcript(results.transcript_of(rounds_of(run)))
         if run.traffic.packets:
             directory.write_sent(results.sent_of(run))
         files = digests_of(directory.folder)
-        directory.write_json(SEAL, labeling.round.closing.seal_results(files))
+        directory.write_json(SEAL, rounds_of(run).closing.seal_results(files))
         results.write_pages(directory, notes=notes)
     return notes
 

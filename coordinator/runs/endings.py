@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.runs.later_steps import said
-from coordinator.runs.open_run import OpenRun
+from coordinator.runs.open_run import OpenRun, rounds_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.waits import RunWaits
 from pate_fed.errors import NoLabelError
@@ -52,7 +52,7 @@ def _flaws(run: OpenRun, *, last_void: str = "") -> list[str]:
         why = f", the last one by {last_void}" if last_void else ""
         flaws.append(f"{run.voids} of its batches are void{why}")
     labeling = run.labeling
-    heard = labeling.round.closing.heads_compared
+    heard = rounds_of(run).closing.heads_compared
     lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
     if lost:
         flaws.append(f"not there at the closing: {', '.join(lost)}")

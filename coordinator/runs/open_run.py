@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from coordinator.database import (
     Answer,
@@ -30,6 +30,7 @@ from coordinator.runs.request import RunRequest
 from coordinator.runs.transport import NoTransport, Traffic, Transport
 from coordinator.runs.worker_resources import WorkerResources
 from pate_fed.accounting import Outcomes, event_additive_delta
+from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.charges import RunLedger, lifelong_charge
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
@@ -42,7 +43,7 @@ from protocols.errors import UnfinishedSetupError
 from protocols.forms import DEPLOYED_FORMS, FORMS
 from protocols.identity import SigningIdentity
 from protocols.prg import fastest_keystream
-from protocols.rounds import CoordinatorState, unheard
+from protocols.rounds import CoordinatorRound, CoordinatorState, unheard
 from protocols.secure_sum import SecureSum
 from protocols.sums import SUMS
 
@@ -50,6 +51,50 @@ RUN_LIFETIME_S: Final = 7 * 24 * 3600
 """From a run's setup on, pauses included; hospitals refuse every later batch."""
 
 KEYSTREAM: Final = fastest_keystream(time.thread_time)
+
+
+class Labeling(Protocol):
+    """The labeling of a run, as its results need it; `LabelingRun` says what each field is."""
+
+    @property
+    def terms(self) -> RunTerms:
+        """Its terms."""
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The hospitals, in seat order."""
+
+    @property
+    def asked(self) -> frozenset[int]:
+        """Positions in the pool that were asked about."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a cap is reached, or too many batches were void."""
+
+    @property
+    def per_instance_cost(self) -> PerInstanceCost | None:
+        """The cost on the actual votes. Private."""
+
+    @property
+    def lost(self) -> tuple[tuple[str, ...], ...]:
+        """For each batch that opened without some hospitals, their names."""
+
+    @property
+    def share_faults(self) -> tuple[tuple[str, ...], ...]:
+        """For each wrong share, the hospitals that may be at fault."""
+
+    @property
+    def not_heard(self) -> tuple[str, ...]:
+        """Hospitals that did not compare their histories."""
+
+    @property
+    def names_by_node(self) -> dict[int, str]:
+        """The name of the hospital at each node."""
+
+    @property
+    def round(self) -> CoordinatorRound | None:
+        """The protocol's end of it; None where no messages of rounds went around."""
 
 
 @dataclass(slots=True)
@@ -93,7 +138,7 @@ class OpenRun(KnownAnswers):
     refused: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
     journal: SqlCoordinatorJournal = field(init=False)
     store: RunStore = field(init=False)
-    _labeling: LabelingRun | None = field(init=False, default=None)
+    _labeling: Labeling | None = field(init=False, default=None)
     _is_given_up: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -106,10 +151,14 @@ class OpenRun(KnownAnswers):
         return self.home is None
 
     @property
-    def labeling(self) -> LabelingRun:
+    def labeling(self) -> Labeling:
         """The run itself, which has begun."""
         assert self._labeling is not None
         return self._labeling
+
+    def be_labeled_by(self, labeling: Labeling) -> None:
+        """Take a labeling that goes another way than messages, in a simulation."""
+        self._labeling = labeling
 
     @property
     def classes(self) -> int:
@@ -199,8 +248,9 @@ class OpenRun(KnownAnswers):
     ) -> LabelingRun:
         """Open the run, before any hospital heard of it."""
         job = replace(self._job(transport, sleep), owed=self._owed())
-        self._labeling = LabelingRun(job)
-        return self._labeling
+        begun = LabelingRun(job)
+        self._labeling = begun
+        return begun
 
     def resumed(
         self,
@@ -214,13 +264,14 @@ class OpenRun(KnownAnswers):
         job = self._job(transport, sleep)
         if patience_s is not None:
             job = replace(job, patience_s=patience_s)
-        self._labeling = LabelingRun.resume(job, is_read_only=is_read_only)
-        return self._labeling
+        resumed = LabelingRun.resume(job, is_read_only=is_read_only)
+        self._labeling = resumed
+        return resumed
 
     @property
     def silent(self) -> list[Member]:
         """The hospitals whose answers are missing."""
-        missing = () if self._labeling is None else self._labeling.round.missing
+        missing = () if self._labeling is None else rounds_of(self).missing
         return [one for one in self.members if one.identity.fingerprint in missing]
 
     @property
@@ -320,6 +371,13 @@ def earlier_answers(request: RunRequest, pool: QueryPool, database: Database) ->
         for index, digest in zip(request.queries, digests, strict=True)
         if digest in found and found[digest].run != request.name
     }
+
+
+def rounds_of(run: OpenRun) -> CoordinatorRound:
+    """Return the protocol's end of a run over messages, as every deployed one is."""
+    found = run.labeling.round
+    assert found is not None
+    return found
 
 
 def is_closed(run: OpenRun, sleep: Callable[[float], None]) -> bool:

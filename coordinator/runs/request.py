@@ -32,7 +32,7 @@ from pate_fed.planning.fine_noise import require_fine_noise
 from pate_fed.prices import run_price
 from pate_fed.regular_files import read_regular
 from pate_fed.terms import RUN_NAME, RunTerms, is_run_name
-from protocols.forms import FORMS
+from protocols.forms import DEPLOYED_FORMS, FORMS
 
 SCHEMA_VERSION = 1
 MOST_PATIENCE_S = 365 * 24 * 3600
@@ -147,6 +147,11 @@ class RunRequest:
                 "every member's node must have said how many votes it has, as it does once it "
                 "runs with a table; `pate-fed suspend` leaves a hospital out",
                 f"nothing from {', '.join(missing)}",
+            )
+        if settings.form not in DEPLOYED_FORMS:
+            raise RunRequestError(
+                f"the secure sum of a deployed run must be {' or '.join(DEPLOYED_FORMS)}",
+                settings.form,
             )
         settings.check(FORMS)
         pool = task.pool

@@ -188,7 +188,7 @@ def write_results(
         if earlier:
             lost = (line for setup in earlier for line in transcript_of(setup.round))
             directory.write_transcript(lost, name=EARLIER)
-        if round_.run_id:
+        if round_ is not None and round_.run_id:
             directory.write_transcript(transcript_of(round_))
         if run.traffic.packets:
             directory.write_sent(sent_of(run))
@@ -198,7 +198,7 @@ def write_results(
         )
         directory.write_record(metrics)
         write_card(directory, metrics, privacy, table, notes=notes)
-        if round_.run_id:
+        if round_ is not None and round_.run_id:
             files = digests_of(directory.folder)
             directory.write_json(SEAL, round_.closing.seal_results(files))
         write_pages(directory, notes=notes)
@@ -306,7 +306,8 @@ def manifest_table(
     evaluated: EvaluatedRun | None = None,
 ) -> Manifest:
     """Return the content of `manifest.json`; arguments as for `write_results`."""
-    settings, labeling = run.request.settings, run.labeling
+    settings, labeling, round_ = run.request.settings, run.labeling, run.labeling.round
+    compared = () if round_ is None else round_.closing.heads_compared
     return Manifest(
         schema_version=SCHEMA_VERSION,
         begun_on=run.attempt.begun_on().isoformat(),
@@ -320,9 +321,9 @@ def manifest_table(
         partition=partition,
         split=split,
         pool_sha256=run.request.pool.hex(),
-        run_id=labeling.round.run_id.hex(),
-        transcript_head=labeling.round.transcript.head.hex(),
-        heads_compared=tuple(seat.hex() for seat in labeling.round.closing.heads_compared),
+        run_id="" if round_ is None else round_.run_id.hex(),
+        transcript_head="" if round_ is None else round_.transcript.head.hex(),
+        heads_compared=tuple(seat.hex() for seat in compared),
         not_heard=labeling.not_heard,
         earlier_setups=tuple(
             LostSetup(

@@ -66,7 +66,12 @@ _ROWS: Final = (
         "votes on the queries close to its records; hospitals must have set it.",
         panel=MECHANISM,
     ),
-    *(OPTIONS[name] for name in ("noise", "suite", "unit", "epsilon", "delta")),
+    OPTIONS["noise"].but(
+        choices=("coordinator", "parties"),
+        help="Who adds the noise; with parties the coordinator sees noisy counts only.",
+        usual="coordinator",
+    ),
+    *(OPTIONS[name] for name in ("suite", "unit", "epsilon", "delta")),
     OPTIONS["batch_size"].but(help="Queries per batch.", usual=20),
     OPTIONS["patient_votes"],
     OPTIONS["student"].but(

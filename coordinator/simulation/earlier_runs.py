@@ -322,7 +322,7 @@ def _with_rest(settings: RunSettings, earlier: Sequence[RunTerms]) -> Before:
         return Before(settings)
     last = earlier[-1]
     spent = tuple(
-        price_of_runs(earlier, seat, unit=last.unit, at_coordinator=last.rule.at_parties).epsilon
+        price_of_runs(earlier, seat, unit=last.unit, at_coordinator=last.rule.opens_noisy).epsilon
         for seat in _seats(earlier)
     )
     if len(budgets) != len(spent):

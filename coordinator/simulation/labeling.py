@@ -7,29 +7,39 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from coordinator.database import Database
+from coordinator.database import Database, RunAttempt
 from coordinator.errors import RunEndedError, RunRequestError
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import utc_now
+from coordinator.runs.interim_student import predictions_for
 from coordinator.runs.labeling import Member
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.queue import Run, RunQueue, RunState
-from coordinator.runs.stages import BatchStage
+from coordinator.runs.request import RunRequest
+from coordinator.runs.stages import BatchStage, OnStage, pass_by
 from coordinator.runs.transport import NoTransport, Transport
 from coordinator.runs.waits import RunWaits
 from coordinator.runs.worker import RunWorker
-from coordinator.runs.worker_resources import WorkerResources
+from coordinator.runs.worker_resources import OpenTransport, WorkerResources
 from coordinator.simulation.engines import run_engine
 from coordinator.simulation.outcome import Stages
 from coordinator.simulation.simulated_federation import SimulatedFederation
-from coordinator.simulation.simulated_hospitals import HospitalsBlueprint
+from coordinator.simulation.simulated_hospitals import HospitalsBlueprint, votes_of
+from coordinator.simulation.verified_labeling import (
+    ReportingHospital,
+    SimulatedAggregator,
+    VerifiedLabeling,
+)
 from pate_fed.lab.per_instance import PerInstanceMeter
 from pate_fed.planning.fine_noise import require_fine_noise
+from protocols.forms import FORMS
 from protocols.identity import SigningIdentity
 
 
 def label(federation: SimulatedFederation, name: str, out: Path, stages: Stages) -> OpenRun:
     """Set the federation up and ask all batches; return the run as the worker left it."""
+    if FORMS[federation.settings.form].adds_noise:
+        return _label_verified(federation, name, out, stages)
     worker = _Worker(federation, name, out, stages)
     terms, settings = worker.request.terms, federation.settings
     require_fine_noise(terms)
@@ -46,6 +56,104 @@ def label(federation: SimulatedFederation, name: str, out: Path, stages: Stages)
     with stages.timed("labeling"):
         run_engine(settings.engine, worker.ask, blueprint)
     return worker.opened
+
+
+def _label_verified(
+    federation: SimulatedFederation, name: str, out: Path, stages: Stages
+) -> OpenRun:
+    """Ask all batches by verified sums, and return the run as `label` does."""
+    settings, chance = federation.settings, federation.chance
+    batches = -(-(settings.caps.max_asks or 0) // (settings.caps.batch_size or 1))
+    tick = stages.ticker("labeling", batches * len(federation.hospitals))
+    request = federation.request(name)
+    require_fine_noise(request.terms)
+    queue = RunQueue(Database.in_memory(), clock=utc_now)
+    queue.add(name, "{}")
+    run = _opened(
+        federation,
+        request,
+        queue.take_up(name),
+        _resources(federation, lambda _: nullcontext(NoTransport())),
+        identity=SigningIdentity.generate(),
+        out=out,
+    )
+    labeling = VerifiedLabeling(
+        run,
+        [
+            ReportingHospital(
+                one.name,
+                one.identity,
+                votes_of(one.ensemble, federation.pool, federation.cores),
+                one.weights,
+            )
+            for one in federation.hospitals
+        ],
+        [
+            SimulatedAggregator.made(settings.suite, chance.noise(f"noise of the {end}"))
+            for end in ("coordinator", "tally")
+        ],
+        suite=settings.suite,
+        tick=tick,
+    )
+    run.be_labeled_by(labeling)
+    with stages.timed("labeling"):
+        _ask_all(run, labeling, settings.caps.batch_size or len(request.queries))
+    return run
+
+
+def _ask_all(run: OpenRun, labeling: VerifiedLabeling, size: int) -> None:
+    while not labeling.is_over:
+        run.choose_more()
+        batch = tuple(run.left[:size][: labeling.left.asks])
+        if not batch:
+            break
+        known = run.lessons if labeling.terms.spec.learns else {}
+        predictions = predictions_for(batch, known=known, pool=run.pool, classes=run.classes)
+        try:
+            labeling.ask(batch, predictions)
+        except RunEndedError as error:
+            run.stopped_by = error
+            break
+        run.exchanges["batches"] += 1
+    run.warnings += labeling.notes
+
+
+def _opened(
+    federation: SimulatedFederation,
+    request: RunRequest,
+    attempt: RunAttempt,
+    resources: WorkerResources,
+    *,
+    identity: SigningIdentity,
+    out: Path,
+) -> OpenRun:
+    """Open a run in memory, with the answers of earlier runs."""
+    return OpenRun(
+        identity,
+        request,
+        federation.pool,
+        None,
+        [Member(one.name, one.identity.public) for one in federation.hospitals],
+        attempt,
+        resources,
+        results=out,
+        earlier=dict(federation.before.answers),
+        kept=federation.before.reinforced,
+        choose=federation.next_queries,
+    )
+
+
+def _resources(
+    federation: SimulatedFederation, open_transport: OpenTransport, on_stage: OnStage = pass_by
+) -> WorkerResources:
+    return WorkerResources(
+        open_transport=open_transport,
+        random_bytes=secrets.token_bytes,
+        noise_bytes=federation.chance.noise(),
+        wait=lambda _: None,
+        on_stage=on_stage,
+        meter=PerInstanceMeter.of,
+    )
 
 
 class _Worker(RunWorker):
@@ -75,14 +183,7 @@ class _Worker(RunWorker):
             None,
             RunQueue(Database.in_memory(), clock=utc_now),
             parties=lambda: enrolled,
-            resources=WorkerResources(
-                open_transport=open_transport,
-                random_bytes=secrets.token_bytes,
-                noise_bytes=federation.chance.noise(),
-                wait=lambda _: None,
-                on_stage=on_stage,
-                meter=PerInstanceMeter.of,
-            ),
+            resources=_resources(federation, open_transport, on_stage),
             write=lambda _: [],  # the results are written once the engine is gone
         )
         self.identity, self.request = SigningIdentity.generate(), federation.request(name)
@@ -107,19 +208,13 @@ class _Worker(RunWorker):
             self.opened.stopped_by = RunEndedError(must, reason or run.reason)
 
     def _taken_up(self, run: Run) -> tuple[OpenRun, RunRequestError | None]:
-        """Open the run in memory, with the answers of earlier runs."""
-        federation = self._federation
-        self.opened = OpenRun(
-            self.identity,
+        """See `_opened`."""
+        self.opened = _opened(
+            self._federation,
             self.request,
-            federation.pool,
-            None,
-            [Member(one.name, one.identity.public) for one in federation.hospitals],
             self._queue.take_up(run.name),
             self._with,
-            results=self._out,
-            earlier=dict(federation.before.answers),
-            kept=federation.before.reinforced,
-            choose=federation.next_queries,
+            identity=self.identity,
+            out=self._out,
         )
         return self.opened, None

@@ -168,12 +168,18 @@ class HospitalsBlueprint:
         patients = None
         if self.terms.do_records_vote:
             patients = tuple(map(str, range(hospital.ensemble.teachers)))
-        return PartyTask(self.pool, self._votes_of(hospital.ensemble), patients=patients)
+        return PartyTask(
+            self.pool, votes_of(hospital.ensemble, self.pool, self.cores), patients=patients
+        )
 
-    def _votes_of(self, ensemble: Teachers) -> Callable[[QueryBatch], NDArray[np.int64]]:
-        if self.cores:
-            return partial(vote_on_cores, ensemble, self.pool, self.cores)
-        return lambda batch: ensemble.vote(batch.views)
+
+def votes_of(
+    ensemble: Teachers, pool: QueryPool, cores: Mapping[int, NDArray[np.int64]]
+) -> Callable[[QueryBatch], NDArray[np.int64]]:
+    """Return what asks a hospital's teachers, or lets them vote on the cores of queries."""
+    if cores:
+        return partial(vote_on_cores, ensemble, pool, cores)
+    return lambda batch: ensemble.vote(batch.views)
 
 
 def life_of(terms: RunTerms, seat: int) -> PrivacyLedger:
@@ -196,7 +202,7 @@ def simulation_policy(terms: RunTerms, *, form: str, suite: str) -> Policy:
         forms=frozenset({form}),
         suites=frozenset({suite}),
         mechanisms=frozenset({terms.rule.mechanism}),
-        noise_places=frozenset({terms.rule.noise_place}),
+        noise_places=frozenset({"parties" if terms.rule.at_parties else "coordinator"}),
         # In a simulation the user chooses the amount of noise freely.
         least_sigma1=0.0,
         least_sigma2=0.0,

@@ -364,7 +364,8 @@ class Guard:
     def _review_noise(self, terms: RunTerms, record: RunRecord | RunInquiry) -> None:
         """Check who adds the noise, and that the parties' shares of it match the price."""
         rule = terms.rule
-        if rule.noise_place not in self.policy.noise_places:
+        # Sums that hospitals are asked for here open at one place: nobody else adds noise.
+        if rule.at_aggregators or rule.noise_place not in self.policy.noise_places:
             raise RefusalError(
                 Reason.MECHANISM, "noise must be added where our owner allows", rule.noise_place
             )

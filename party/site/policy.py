@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
+from pate_fed.accounting.costs import DeployedPlace, PrivacyUnit
 from pate_fed.accounting.formal_cost import ROUNDING_ROOM
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.cells import folded, plain
@@ -74,7 +74,7 @@ class Rules:
     mechanisms: frozenset[str] = field(
         default=frozenset({"threshold", "gnmax"}), metadata=_each_of(DEPLOYED_MECHANISMS)
     )
-    noise_places: frozenset[NoisePlace] = frozenset({"coordinator", "parties"})
+    noise_places: frozenset[DeployedPlace] = frozenset({"coordinator", "parties"})
     units: frozenset[PrivacyUnit] = frozenset({"record", "party"})
     least_sigma1: float = field(default=1.0, metadata=_NOISE)
     least_sigma2: float = field(default=1.0, metadata=_NOISE)

@@ -10,8 +10,11 @@ from pate_fed.errors import InvalidParameterError
 PrivacyUnit = Literal["record", "party"]
 """The privacy unit: the records of one patient, or a whole hospital."""
 
-NoisePlace = Literal["coordinator", "parties"]
-"""Who adds the noise."""
+DeployedPlace = Literal["coordinator", "parties"]
+"""Who adds the noise of a deployed run."""
+
+NoisePlace = Literal[DeployedPlace, "aggregators"]
+"""Who adds the noise; "aggregators" are the coordinator and the tally, each the full amount."""
 
 GDP_METHOD: Final = "exact Gaussian composition (GDP) at the caps"
 COMPOSED_METHOD: Final = "composition of all queries at the caps (dynamic programming)"
@@ -29,6 +32,10 @@ SERIES_METHOD: Final = (
 )
 PUBLIC_VIEW: Final = 'everyone who sees the released labels and every "no answer"'
 
+AGGREGATOR_VIEW: Final = (
+    "the coordinator or the tally, each of whom opens every noisy row and knows its own noise, "
+    "even together with all other hospitals, if the other one keeps its noise secret"
+)
 COUNTS_VIEW: Final = "everyone who sees the released labels and the noisy counts"
 
 

@@ -60,7 +60,7 @@ class Spec:
         text: Describes the way from query to label, from the parameters of `Mechanism.parameters`.
         refused_because: Why a query gets no answer; empty for a mechanism that always answers.
         is_private: Whether it has a finite price. One without is for simulations only.
-        at_parties: Whether the parties can add its noise.
+        at_parties: Whether sums can open with its noise in them: that of parties, or aggregators.
         learns: Whether it takes a student's predictions with each batch.
         laplace: Whether its noise is Laplace noise, not Gaussian.
         shows_counts: Whether the noisy counts are released, too: then no price of labels holds.

@@ -21,8 +21,13 @@ def number(mechanism: Mapping[str, Any], name: str) -> str:
 
 
 def noise_added(mechanism: Mapping[str, Any], *, kind: str = "noise") -> str:
-    """Describe the noise in every count, at either place."""
+    """Describe the noise in every count, at each place."""
     sigma, shares = number(mechanism, "sigma2"), mechanism.get("shares")
+    if mechanism.get("aggregators") is not None:
+        return (
+            f"the coordinator and the tally each add {kind} of standard deviation {sigma} votes "
+            "to every count"
+        )
     if shares is not None:
         return (
             f"every hospital adds its part of {kind} to its own counts before they are added up; "

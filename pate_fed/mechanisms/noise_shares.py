@@ -32,7 +32,7 @@ from pate_fed.mechanisms.discrete_sampling import (
     sample_discrete_gaussian,
 )
 from pate_fed.mechanisms.sampling import RandomBytes
-from pate_fed.rule import Rule
+from pate_fed.rule import AGGREGATORS, Rule
 from pate_fed.votes import NoiseShare
 
 ROW_SUM_FALSE_ALARM: Final = 1e-9
@@ -46,7 +46,7 @@ class DistributedNoise:
     Attributes:
         sigma: Standard deviation that the noise of n - c - d parties adds up to, in votes; above 0,
             and so large that a share's variance is at least 1.
-        parties: n, at least 3.
+        parties: n, at least 2: those who add it. At the aggregators these are the two of them.
         colluders: c: parties whose shares an attacker may know; at least 1, because each party
             knows its own. Every unchecked peer counts.
         dropouts: d: parties that may be lost before the sum opens; 0 in the additive form.
@@ -59,7 +59,7 @@ class DistributedNoise:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sigma", in_range("sigma", self.sigma))
-        for name, least in (("parties", 3), ("colluders", 1), ("dropouts", 0)):
+        for name, least in (("parties", 2), ("colluders", 1), ("dropouts", 0)):
             value = whole(name, getattr(self, name))
             if value < least:
                 raise InvalidParameterError(f"{name} must be at least {least}", value)
@@ -72,9 +72,11 @@ class DistributedNoise:
 
     @classmethod
     def of(cls, rule: Rule, parties: int) -> Self:
-        """Divide the noise of a rule among its parties."""
-        if not rule.at_parties:
+        """Divide the noise of a rule among its parties, or give it to each aggregator in full."""
+        if not rule.opens_noisy:
             raise InvalidParameterError("noise must be the parties' to add", rule.noise_place)
+        if rule.at_aggregators:
+            return cls(rule.need("sigma2"), AGGREGATORS, colluders=1, dropouts=0)
         return cls(rule.need("sigma2"), parties, rule.colluders or 0, rule.dropouts or 0)
 
     @property

@@ -69,9 +69,10 @@ def make_mechanism(
             "in simulations (docs/explanation/immutable-argmax.md)",
             rule.mechanism,
         )
-    if rule.at_parties and not spec.at_parties:
-        possible = ", ".join(specs_with("parties"))
+    if rule.opens_noisy and not spec.at_parties:
+        possible = ", ".join(specs_with(rule.noise_place))
         raise InvalidParameterError(
-            f"mechanism must be one of {possible} with noise at the parties", rule.mechanism
+            f"mechanism must be one of {possible} with noise at the {rule.noise_place}",
+            rule.mechanism,
         )
     return spec.make(rule, parties, unit_votes)

@@ -21,8 +21,9 @@ def delta_slack(terms: RunTerms, *, epsilon: float) -> float | None:
         return None
     rule, asks = terms.rule, terms.caps.most.asks
     counts = asks * terms.classes
-    if rule.at_parties:
-        drawn = counts * len(terms.weights) * noise_of(terms).variation
+    if rule.opens_noisy:
+        noise = noise_of(terms)
+        drawn = counts * noise.parties * noise.variation
         return (1 + math.exp(min(epsilon, 700.0))) * drawn
     drawn = 0.0
     if rule.sigma2 is not None:

@@ -93,7 +93,9 @@ class Forecast:
         used = [cost.epsilon / budget for cost, budget in zip(costs, terms.budgets, strict=True)]
         seat = used.index(max(used))
         views = {"public": public_price(terms, seat)}
-        if terms.rule.at_parties:
+        if terms.rule.at_aggregators:
+            views = {"coordinator": costs[seat], "tally": costs[seat], **views}
+        elif terms.rule.at_parties:
             views = {"coordinator": costs[seat], **views}
         return {
             "queries": self.queries,
@@ -106,7 +108,7 @@ class Forecast:
                 "sigma2": terms.rule.need("sigma2"),
             },
             "prices": {view: _price(cost, terms) for view, cost in views.items()},
-            "noise_share": self._share(terms) if terms.rule.at_parties else None,
+            "noise_share": self._share(terms) if terms.rule.opens_noisy else None,
             "parties": [
                 {
                     "party": f"party-{place + 1}",
@@ -156,16 +158,17 @@ class Forecast:
 
 
 def drawn_noise(rule: Rule, parties: int) -> float:
-    """Return the noise in each count when all parties add theirs.
+    """Return the noise in each count when all who add noise add theirs.
 
     Raises:
         NarrowNoiseError: it is too little to be shared.
     """
     sigma = rule.need("sigma2")
-    if not rule.at_parties:
+    if not rule.opens_noisy:
         return sigma
     try:
-        return DistributedNoise.of(rule, parties).sum_sigma(parties)
+        noise = DistributedNoise.of(rule, parties)
+        return noise.sum_sigma(noise.parties)
     except InvalidParameterError as error:
         raise NarrowNoiseError(f"--sigma2 must be wide enough: {error.must}", sigma) from error
 

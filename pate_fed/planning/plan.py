@@ -18,7 +18,13 @@ from pate_fed.planning.forecast import Forecast, ForecastTable, drawn_noise
 from pate_fed.planning.planner import Planner
 from pate_fed.planning.resolving import filled, usual_records, usual_teachers
 from pate_fed.planning.run_settings import RunSettings
-from pate_fed.planning.sum_advice import SumAdvice, SumForm, Sums, advised_sum
+from pate_fed.planning.sum_advice import (
+    SumAdvice,
+    SumForm,
+    Sums,
+    advised_sum,
+    require_place,
+)
 from pate_fed.votes import teachers_of
 
 
@@ -73,7 +79,8 @@ class PlanRequest:
             others: Its other attributes.
         """
         known = DEFAULTS[given["data"]]
-        asked = RunSettings.of({**given, "data": "digits"})  # a plan looks at no data
+        # It looks at no data.
+        asked = RunSettings.of({**given, "data": "digits", "form": others.get("form")})
         asked = replace(asked, caps=replace(asked.caps, labels=labels))
         if given["mechanism"] is None and not asked.do_records_vote:
             usual = usual_mechanism(given["data"], may_refuse=given["vote_threshold"] is not None)
@@ -134,6 +141,8 @@ def plan(request: PlanRequest, *, sums: Sums) -> QueryPlan:
     """
     advice = sum_for(request, sums)  # refuses an unfit one before the long computation
     form = None if advice["form"] is None else sums[advice["form"]]
+    if form is not None:
+        require_place(request.settings.rule, form)
     if request.settings.rule.at_parties:
         _require_withstood(request, form, why=advice["why"])
     planner = resolve_plan(request, form)
@@ -151,7 +160,7 @@ def plan(request: PlanRequest, *, sums: Sums) -> QueryPlan:
         "neighbors": forecast["decides"]["neighbors"],
         "assumed_teacher_accuracy": request.teacher_accuracy,
         "sum": advice,
-        "view": "coordinator" if rule.at_parties else "public",
+        "view": "coordinator" if rule.opens_noisy else "public",
         "shares": {
             "parties": parties,
             "colluders": rule.colluders,
@@ -168,7 +177,7 @@ def resolve_plan(request: PlanRequest, form: SumForm | None) -> Planner:
     """Return a federation with all settings filled in, as a run's are."""
     planner = Planner.of(request.settings, request.classes, form)
     rule = planner.settings.rule
-    if rule.at_parties and rule.sigma2 is not None:
+    if rule.opens_noisy and rule.sigma2 is not None:
         drawn_noise(rule, request.parties)
     known = DEFAULTS[request.data]
     caps, labels = request.settings.caps, request.settings.caps.labels or 1

@@ -58,6 +58,7 @@ class Planner:
                 )
         if form is not None:
             settled = replace(settled, rule=divided(settled.rule, parties, form))
+            _require_few_votes(settled, form)
         if settled.votes > MAX_TOTAL_VOTES:
             raise InvalidSettingError(
                 f"--weights and --teachers must come to at most {MAX_TOTAL_VOTES} votes",
@@ -176,3 +177,15 @@ class Planner:
         while self.with_noise(filled).share_of(queries) > 1:
             filled = float(f"{filled * (1 + _NOISE_STEP / 4):.6g}")
         return filled
+
+
+def _require_few_votes(settings: RunSettings, form: SumForm) -> None:
+    """Refuse more votes of a hospital than the form can check."""
+    most = form.most_votes
+    votes = max((weight * count for weight, count in settings.teams), default=0)
+    if most is not None and votes > most:
+        raise InvalidSettingError(
+            f"--weights and --teachers must come to at most {most} votes of each hospital with "
+            f"--sum {form.name}",
+            votes,
+        )

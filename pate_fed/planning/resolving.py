@@ -26,7 +26,7 @@ from pate_fed.planning.planner import Planner
 from pate_fed.planning.run_settings import RunSettings
 from pate_fed.planning.sum_advice import Sums, require_enough
 from pate_fed.queries import QueryPool
-from pate_fed.rule import Rule
+from pate_fed.rule import AGGREGATORS, Rule
 from pate_fed.terms import MOST_ASKED, NO_TASK, RunTerms
 from pate_fed.votes import NEAR_SHARE, teachers_of
 
@@ -225,9 +225,11 @@ def _filled_rule(planner: Planner, known: Defaults) -> Rule:
         known.teachers,
         known.parties * (known.teachers or 0),
     ):
-        chosen = known.at_parties if rule.at_parties else known.parameters
+        chosen = known.at_parties if rule.opens_noisy else known.parameters
         usual |= chosen.get(rule.mechanism, {})
-    if rule.at_parties:  # wide enough to be shared
+    if rule.at_aggregators and "sigma2" in usual:  # so labels see as much as in other forms
+        usual["sigma2"] = float(f"{usual['sigma2'] / math.sqrt(AGGREGATORS):.6g}")
+    if rule.opens_noisy:  # wide enough to be shared
         usual["sigma2"] = max(usual["sigma2"], float(math.ceil(planner.narrowest_noise)))
     open_ones = [name for name in settings.spec.parameters if getattr(rule, name) is None]
     filled: dict[str, Any] = {name: usual[name] for name in open_ones}

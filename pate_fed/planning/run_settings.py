@@ -19,7 +19,7 @@ from pate_fed.mechanisms import SPECS, Spec, specs_with
 from pate_fed.options import OPTIONS, fields_of, option_of
 from pate_fed.partition import PartitionScheme
 from pate_fed.planning.defaults import usual_mechanism
-from pate_fed.planning.sum_advice import Sums, require_enough
+from pate_fed.planning.sum_advice import VERIFIED, Sums, require_enough, require_place
 from pate_fed.rule import CAPS, PARAMETERS, RECORDS_VOTE, Caps, Rule
 from pate_fed.terms import MOST_PURPOSE, RECORD_MECHANISMS, is_purpose
 from pate_fed.votes import NEAR_SHARE
@@ -77,8 +77,13 @@ class RunSettings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return the settings that a person gave, with the usual mechanism if they name none."""
+        """Return the settings that a person gave, with the usual mechanism if they name none.
+
+        Of a verified sum the aggregators add the noise, unless they name another place.
+        """
         given = {name: value for name, value in given.items() if value is not None}
+        if given.get("form") == VERIFIED:
+            given = {"noise": "aggregators", **given}
         data, rule = DataSource(**fields_of("data", given)), fields_of("rule", given)
         labels = len(data.several_labels) or None
         usual = usual_mechanism(data.name, may_refuse="vote_threshold" in rule)
@@ -106,6 +111,7 @@ class RunSettings:
         self.check_alone()
         if self.parties is not None:
             require_enough(self.parties, form=self.form, sums=sums)
+        require_place(self.rule, sums[self.form])
         if self.rule.at_parties and not sums[self.form].hides_vectors:
             raise InvalidSettingError(
                 "--noise parties must hide the votes: one hospital's noise is too little for it",
@@ -153,7 +159,7 @@ class RunSettings:
         if self.unit == "party":
             must = f"{kind} protect patients: a hospital has as many votes as patients"
             raise InvalidSettingError(must, "--unit party")
-        if self.rule.at_parties:
+        if self.rule.opens_noisy:
             raise InvalidSettingError(f"{kind} have --noise coordinator", self.rule.noise_place)
         if self.rule.mechanism not in RECORD_MECHANISMS:
             allowed = " or ".join(RECORD_MECHANISMS)
@@ -209,13 +215,12 @@ class RunSettings:
     def _check_evaluation(self) -> None:
         if self.evaluate not in ("public", "private"):
             raise InvalidSettingError("--evaluate must be public or private", self.evaluate)
-        if self.evaluate == "private" and self.rule.at_parties:
+        if self.evaluate == "private" and self.rule.opens_noisy:
             raise InvalidSettingError(
                 "--evaluate private needs --noise coordinator, which adds its noise"
             )
-        for name in ("evaluation_epsilon", "evaluate_by"):
-            if self.evaluate == "public" and getattr(self, name):
-                raise InvalidSettingError(f"{option_of(name)} needs --evaluate private", "public")
+        if self.evaluate == "public" and self.evaluation_epsilon:
+            raise InvalidSettingError("--evaluation-epsilon needs --evaluate private", "public")
         if len(set(self.evaluate_by)) < len(self.evaluate_by):
             raise InvalidSettingError(
                 "--evaluate-by must name a column once", ", ".join(self.evaluate_by)
@@ -226,7 +231,7 @@ class RunSettings:
         rule, caps = self.rule, self.caps
         place = rule.noise_place
         if place not in get_args(NoisePlace):
-            raise InvalidSettingError("--noise must be coordinator or parties", place)
+            raise InvalidSettingError(f"--noise must be {' or '.join(get_args(NoisePlace))}", place)
         if rule.colluders is not None and not rule.at_parties:
             raise InvalidSettingError("--colluders is for --noise parties", place)
         possible = specs_with(place)

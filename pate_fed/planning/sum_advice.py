@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol, TypedDict
+from typing import Final, Protocol, TypedDict
 
 from pate_fed.errors import InvalidSettingError
 from pate_fed.rule import Rule
+from pate_fed.wording import plural
+
+VERIFIED: Final = "verified"
+"""Name of the form whose aggregators add the noise."""
 
 
 class SumForm(Protocol):
@@ -33,6 +37,18 @@ class SumForm(Protocol):
     def survives_dropouts(self) -> bool:
         """Whether a batch goes on without some parties."""
 
+    @property
+    def exchanges(self) -> int:
+        """Exchanges of a batch."""
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether the two who open the sum add noise each: that of the rule is at them."""
+
+    @property
+    def most_votes(self) -> int | None:
+        """Most votes of a party on a query; None for any."""
+
     def threshold(self, parties: int) -> int:
         """Return how many of this many parties must be there when the sum opens."""
 
@@ -52,6 +68,17 @@ def require_enough(parties: int, *, form: str, sums: Sums) -> None:
     sums[form].require_enough(parties)
     hiding = [each for each in sums.values() if each.hides_vectors]
     min(hiding, key=lambda each: each.smallest).require_enough(parties)
+
+
+def require_place(rule: Rule, form: SumForm) -> None:
+    """Refuse noise of aggregators without the sum that has them, and that sum without it."""
+    if form.adds_noise and not rule.at_aggregators:
+        raise InvalidSettingError(
+            f"--sum {form.name} must have --noise aggregators: its sums open noisy",
+            rule.noise_place,
+        )
+    if rule.at_aggregators and not form.adds_noise:
+        raise InvalidSettingError(f"--noise aggregators must have --sum {VERIFIED}", form.name)
 
 
 def divided(rule: Rule, parties: int, form: SumForm) -> Rule:
@@ -115,8 +142,8 @@ def _table(form: SumForm, sums: Sums, *, parties: int, survives: int) -> SumAdvi
     but = f", not {most} as {best.name}" if most > colluders else ""
     if form.survives_dropouts:
         why = (
-            f"a batch goes on without {survives} of {parties} hospitals, in 3 exchanges; {hides} "
-            f"them{but}"
+            f"a batch goes on without {survives} of {parties} hospitals, in "
+            f"{plural(form.exchanges, 'exchange')}; {hides} them{but}"
         )
     else:
         why = (
@@ -127,7 +154,7 @@ def _table(form: SumForm, sums: Sums, *, parties: int, survives: int) -> SumAdvi
         "form": form.name,
         "hides_from": colluders,
         "survives": survives,
-        "exchanges": 3 if form.survives_dropouts else 1,
+        "exchanges": form.exchanges,
         "why": why,
     }
 

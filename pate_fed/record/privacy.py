@@ -20,6 +20,9 @@ class UsedMechanism(Parameters):
     shares: Annotated[
         Count | None, About("noise at the parties: hospitals minus colluders and lost ones", "yes")
     ] = None
+    aggregators: Annotated[
+        Count | None, About("`--sum verified`: those who add the full amount of noise each", "yes")
+    ] = None
     unit_votes: Annotated[
         Count | None, About("`stable-*`: votes of one change", "yes", "votes")
     ] = None
@@ -48,7 +51,7 @@ class UsedMechanism(Parameters):
 class AddedNoise(RecordTable):
     """Where noise came from."""
 
-    place: Annotated[str, About("`coordinator` or `parties`", "yes")]
+    place: Annotated[str, About("`coordinator`, `parties` or `aggregators`", "yes")]
     source: Annotated[str, About("source of the random numbers", "yes")]
     delta_slack: Annotated[
         Number | None,
@@ -130,8 +133,20 @@ class Views(RecordTable):
     ]
     coordinator: Annotated[
         CoordinatorBound,
-        About("null and `trusted`; noise at the parties: the number that budgets bound", "yes"),
+        About(
+            "null and `trusted`; noise at the parties or at the aggregators: the number that "
+            "budgets bound",
+            "yes",
+        ),
     ]
+    tally: Annotated[
+        CoordinatorBound | None,
+        About(
+            "`--sum verified`: the guarantee against the other aggregator, which sees as much; "
+            "null without one",
+            "yes",
+        ),
+    ] = None
 
 
 class RunBound(Bound):
@@ -255,13 +270,16 @@ class Privacy(File):
         EvaluationPrice | None,
         About("null but with `simulate --evaluate private` and after `pate-fed evaluate`", "yes"),
     ]
-    sum: Annotated[str, About("form of the secure sum: `additive`, `masked` or `plain`", "yes")]
+    sum: Annotated[
+        str, About("form of the secure sum: `additive`, `masked`, `verified` or `plain`", "yes")
+    ]
     guarantee: Annotated[str, About("the guarantee in words", "yes")]
     trust_model: Annotated[
         str,
         About(
-            "`central` (the coordinator holds the exact sum) or `distributed` (hospitals add the "
-            "noise)",
+            "`central` (the coordinator holds the exact sum), `distributed` (hospitals add the "
+            "noise) or `two aggregators` (each adds the whole noise: neither sees a sum without "
+            "the other's)",
             "yes",
         ),
     ]
@@ -279,9 +297,19 @@ class Privacy(File):
         return self.noise.place == "parties"
 
     @property
+    def at_aggregators(self) -> bool:
+        """Whether the coordinator and the tally added it, each the full amount."""
+        return self.noise.place == "aggregators"
+
+    @property
+    def opens_noisy(self) -> bool:
+        """Whether nobody saw an exact sum."""
+        return self.at_parties or self.at_aggregators
+
+    @property
     def charged_view(self) -> str:
         """The view of the budgets: that of the receiver of the hospitals' messages."""
-        return "coordinator" if self.at_parties else "public"
+        return "coordinator" if self.opens_noisy else "public"
 
     @property
     def protects_nobody(self) -> bool:

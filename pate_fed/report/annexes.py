@@ -79,16 +79,19 @@ def _assessment(run: FinishedRun) -> list[Field]:
 
 def _risks(run: FinishedRun) -> list[Risk]:
     """Answer Art. 35(7)(c)."""
-    at_parties = run.privacy.at_parties
+    at_parties, verified = run.privacy.at_parties, run.privacy.at_aggregators
     return [
         Risk("A reader of labels or student learns about a patient", _cost(run),
              f"δ = {wording.delta_text(run.privacy.delta)}; general facts about patients"),
         Risk("The coordinator learns exact sums of votes",
+             "the coordinator and the tally add noise each, and neither holds a sum without the "
+             "other's" if verified else
              "each hospital adds noise before anything leaves it" if at_parties else
              "votes are hidden: it sees those of one hospital only if all teachers agree, or if "
              "too many other hospitals collude with it"
              if run.privacy.sum != "plain" else
              "nothing: it saw all votes",
+             "both together" if verified else
              "colluding hospitals" if at_parties else "no ε holds against it: contract, audit"),
         Risk("Messages are intercepted or changed", "TLS, signatures, a chain of fingerprints",
              "who sent how much, and when"),
@@ -181,6 +184,8 @@ def _cost(run: FinishedRun) -> str:
 def _measures(run: FinishedRun) -> str:
     privacy = run.privacy
     place = "each hospital" if privacy.at_parties else "the coordinator"
+    if privacy.at_aggregators:
+        place = "the coordinator and at the tally"
     return (
         f"{_cost(run)}; noise added at {place}; "
         f"secure sum: {privacy.sum}; each hospital decides on each run by its policy, and keeps "

@@ -28,13 +28,14 @@ from pate_fed.report.guarantee_words import (
     trust_sentence,
 )
 from pate_fed.report.outputs import POST_PROCESSING, outputs, trust_model
+from pate_fed.rule import AGGREGATORS
 from pate_fed.series import delta_of_series, order_of_series, price_of_runs, price_of_series
 from pate_fed.terms import RunTerms
 
 if TYPE_CHECKING:
     from pate_fed.students import Student
 
-_NO_VOTES = "not computed: the hospitals added the noise, so nobody saw the votes"
+_NO_VOTES = "not computed: the sums opened with the noise in them, so nobody saw the votes"
 _DEPLOYED = "not computed: it depends on the votes, and a deployment writes nothing down that does"
 _LATER_RUN = "not computed: the votes of the earlier runs are gone"
 _TRUSTED = FormalCost(math.inf, "trusted")
@@ -107,9 +108,9 @@ class EndedRun:
 
     def charged_price(self, seat: int) -> FormalCost:
         """Return the same in the view that this run charges."""
-        if not self.terms.rule.at_parties:
+        if not self.terms.rule.opens_noisy:
             return self.public_price(seat)
-        if not all(terms.rule.at_parties for terms in self.used_terms):
+        if not all(terms.rule.opens_noisy for terms in self.used_terms):
             return _TRUSTED
         return self._cost_of_used(seat, at_coordinator=True)
 
@@ -271,6 +272,8 @@ def privacy_table(*, ended: EndedRun, sealing: str, seed: int | None, simulated:
             public=_public_bound(ended, seat),
             removal=_removal(ended),
             coordinator=_coordinator_bound(ended, seat),
+            # It opens the same rows, and knows as much of the noise.
+            tally=_coordinator_bound(ended, seat) if terms.rule.at_aggregators else None,
         ),
         runs=tuple(
             priced.RunBound(
@@ -318,8 +321,11 @@ def _patient_votes(ended: EndedRun) -> int | None:
 
 def _mechanism(terms: RunTerms) -> priced.UsedMechanism:
     """Return rule and caps as the record has them."""
+    parameters = mechanism_of(terms).parameters()
+    if terms.rule.at_aggregators:
+        parameters = {**parameters, "shares": None, "aggregators": AGGREGATORS}
     return priced.UsedMechanism.model_validate({
-        **mechanism_of(terms).parameters(),
+        **parameters,
         "max_asks": terms.caps.most.asks,
         "max_answers": terms.caps.most.answers,
         "labels": terms.caps.labels,
@@ -385,7 +391,7 @@ def _removal(ended: EndedRun) -> priced.RemovalBound | None:
 
 def _coordinator_bound(ended: EndedRun, seat: int) -> priced.CoordinatorBound:
     """Describe the coordinator's own view: no number where it is trusted with a sum."""
-    if not all(terms.rule.at_parties for terms in ended.used_terms):
+    if not all(terms.rule.opens_noisy for terms in ended.used_terms):
         return priced.CoordinatorBound(**dict(_number(_TRUSTED)))
     cost = ended.charged_price(seat)
     return priced.CoordinatorBound(holds_for=cost.holds_for, **dict(_number(cost)))
@@ -395,7 +401,7 @@ def _per_instance(ended: EndedRun, *, simulated: bool) -> priced.PerInstance:
     """Return the cost on the actual votes; a deployment never writes it down."""
     instance = ended.instance if simulated and not ended.budgets else None
     if instance is None:
-        why = _NO_VOTES if ended.terms.rule.at_parties else _LATER_RUN if simulated else _DEPLOYED
+        why = _NO_VOTES if ended.terms.rule.opens_noisy else _LATER_RUN if simulated else _DEPLOYED
         return priced.PerInstance(epsilon=None, order=None, method=why, releasable=False)
     return priced.PerInstance(
         epsilon=instance.epsilon if math.isfinite(instance.epsilon) else None,
@@ -484,6 +490,8 @@ def trust(run: UsedRun) -> str:
             "comparison only."
         )
     sentence = trust_sentence(terms.rule.noise_place)
+    if terms.rule.at_aggregators:
+        return sentence
     parties = len(terms.weights)
     colluders = form.most_colluders(parties)
     if not colluders:

@@ -69,6 +69,18 @@ NOT_PROTECTED_WITH_NOISE_AT_PARTIES: Final = (
 )
 """The same where the hospitals add the noise."""
 
+NOT_PROTECTED_WITH_NOISE_AT_AGGREGATORS: Final = (
+    "Both aggregators together: the coordinator and the tally can read every vote if they work "
+    "together, so they must belong to two organisations.",
+    "The right result: one aggregator can spoil a batch, leave a hospital out, or make labels "
+    "wrong, and nobody has checked the noise that it added.",
+    "Correct labels: a hospital can cast its own number of votes as it likes; more than its "
+    "number it cannot.",
+    *NOT_PROTECTED[4:-1],
+    NOT_PROTECTED_WITH_NOISE_AT_PARTIES[-1],
+)
+"""The same where two aggregators check the votes, and add the full amount of noise each."""
+
 VOTES_IN_THE_CLEAR: Final = (
     "The coordinator's view of votes: they were summed in the clear, so it saw those of each "
     "hospital."
@@ -139,8 +151,19 @@ def trust_sentence(noise_place: NoisePlace) -> str:
             "it secret. For the number in the public's view, every hospital also trusts the "
             "coordinator to use the declared threshold and predictions."
         )
+    if noise_place == "aggregators":
+        return (
+            "Neither the coordinator nor the tally is trusted alone: both together check every row "
+            "of votes without seeing it, each adds the full amount of noise, and neither sees a "
+            "sum without the other's. Every hospital trusts that one of the two keeps its share, "
+            "and the noise that it adds as agreed, from the other, however many hospitals work "
+            "with that one. Together the two could read every vote. For the number in the public's "
+            "view, and for right labels, it trusts both to do as agreed."
+        )
     if noise_place != "coordinator":
-        raise InvalidParameterError('noise place must be "coordinator" or "parties"', noise_place)
+        raise InvalidParameterError(
+            'noise place must be "coordinator", "parties" or "aggregators"', noise_place
+        )
     return (
         "Every hospital trusts the coordinator to add the declared noise, to keep the exact sum of "
         "all votes secret, and not to choose questions against one hospital. The coordinator holds "
@@ -168,11 +191,15 @@ def not_protected(
     noise_place: NoisePlace = "coordinator",
 ) -> tuple[str, ...]:
     """List the limits of the guarantee, in plain words."""
-    at_parties = noise_place == "parties"
+    gaps = {
+        "coordinator": NOT_PROTECTED,
+        "parties": NOT_PROTECTED_WITH_NOISE_AT_PARTIES,
+        "aggregators": NOT_PROTECTED_WITH_NOISE_AT_AGGREGATORS,
+    }
     return (
         *(SIMULATED_NOT_PROTECTED if simulated else ()),
         *((VOTES_IN_THE_CLEAR,) if votes_in_the_clear else ()),
-        *(NOT_PROTECTED_WITH_NOISE_AT_PARTIES if at_parties else NOT_PROTECTED),
+        *gaps[noise_place],
         *((TWO_TEACHERS,) if unit == "record" else ()),
     )
 

@@ -229,6 +229,8 @@ def _majority(evaluation: EvaluationScores | None) -> float | None:
 def _words(privacy: Privacy) -> list[tuple[str, str]]:
     """Explain each technical word that the page uses, a sentence each."""
     adder = "each hospital adds" if privacy.at_parties else "the coordinator adds"
+    if privacy.at_aggregators:
+        adder = "the coordinator and the tally add"
     unit = price_words.short_unit(privacy)
     return [
         ("Query", "one public input that the hospitals are asked to label."),

@@ -159,6 +159,11 @@ def _privacy(privacy: Privacy) -> str:
             if operator.epsilon is None
             else f"epsilon {wording.epsilon_text(operator.epsilon)} ({operator.method})",
         ),
+        *(
+            []
+            if privacy.views.tally is None
+            else [("tally's view", "as the coordinator's: it sees the same noisy counts")]
+        ),
         (
             "mechanism",
             f"{spec.title}. {spec.text(privacy.mechanism.as_json())}",

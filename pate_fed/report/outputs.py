@@ -16,6 +16,10 @@ POST_PROCESSING: Final = (
 )
 
 _PUBLIC, _OPERATOR = "views.public", "views.coordinator"
+_TWO = (
+    "sent in two parts, of which neither tells anything: an aggregator sees its own. Both "
+    "aggregators together can read the votes"
+)
 _NOTHING = "no epsilon: you must trust the coordinator"
 
 
@@ -24,22 +28,25 @@ def trust_model(used: Sequence[UsedRun]) -> str:
 
     Returns:
         "central": somebody holds an exact sum. "distributed": each hospital adds its noise before
-        anything leaves it.
+        anything leaves it. "two aggregators": each of them adds the whole noise.
     """
+    if all(run.terms.rule.at_aggregators for run in used):
+        return "two aggregators"
     return "distributed" if all(run.terms.rule.at_parties for run in used) else "central"
 
 
 def outputs(used: Sequence[UsedRun]) -> tuple[Output, ...]:
     """List what the runs made, from most to least secret."""
     hidden = all(run.form.hides_vectors for run in used)
-    noisy = trust_model(used) == "distributed"
+    model = trust_model(used)
+    noisy, verified = model != "central", model == "two aggregators"
     nobody = "nobody outside the hospital"
     rows = (
         ("a hospital's records and teachers", nobody, "they never leave the hospital"),
         (
             "one hospital's votes",
             f"{nobody}, except as the next column says" if hidden else "the coordinator",
-            _hidden_votes(noisy=noisy) if hidden else _NOTHING,
+            (_TWO if verified else _hidden_votes(noisy=noisy)) if hidden else _NOTHING,
         ),
         (
             "exact sum of all votes on a query",
@@ -48,8 +55,8 @@ def outputs(used: Sequence[UsedRun]) -> tuple[Output, ...]:
         ),
         (
             "noisy vote counts",
-            "the coordinator",
-            _OPERATOR if noisy else _NOTHING,
+            "the coordinator and the tally" if verified else "the coordinator",
+            f"{_OPERATOR}, views.tally" if verified else _OPERATOR if noisy else _NOTHING,
         ),
         ('labels and "no answer"', "the coordinator, all hospitals, readers", _PUBLIC),
         ("student and its card", "its users", f"{_PUBLIC} (post-processing)"),

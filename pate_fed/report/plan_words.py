@@ -31,6 +31,13 @@ def render_plan(found: QueryPlan) -> str:
             f"noise an attacker may know - {shares['dropouts']} that may be lost = "
             f"{shares['suffice']} shares that have to hold the noise."
         )
+    if found["noise"] == "aggregators":
+        noise = f"--sum {found['sum']['form']} "
+        lines += _wrapped(
+            "Noise at both aggregators: the coordinator and the tally add the full amount each, so "
+            "that either one's is enough against the other. Simulations only: a deployed run "
+            "cannot choose this form yet."
+        )
     lines += [
         "",
         f"Ask {wording.plural(best['queries'], 'query', 'queries')} with",
@@ -42,7 +49,7 @@ def render_plan(found: QueryPlan) -> str:
             f"{best['expected_right']:.0f} right, if teachers are right "
             f"{found['assumed_teacher_accuracy']:.0%} of the time."
         ),
-        *_share_lines(best["noise_share"]),
+        *_share_lines(best["noise_share"], found["noise"]),
         "",
         *_wrapped(f"It costs {_whom(best)}at most (delta {delta}; unit {found['unit']}):"),
         *_price_lines(best["prices"]),
@@ -132,12 +139,17 @@ def _epsilon(epsilon: float) -> str:
     return wording.epsilon_text(epsilon, padded=True)
 
 
-def _share_lines(share: dict[str, float] | None) -> list[str]:
+def _share_lines(share: dict[str, float] | None, noise: str) -> list[str]:
     if share is None:
         return []
+    who, when = (
+        ("each aggregator", "in labels")
+        if noise == "aggregators"
+        else ("each hospital", "there if all send")
+    )
     return _wrapped(
-        f"Noise {share['sigma']:g}: each hospital adds {share['share_sigma']:.4g} to every count, "
-        f"and {share['sum_sigma']:.4g} is there if all send. Shares are wide enough from "
+        f"Noise {share['sigma']:g}: {who} adds {share['share_sigma']:.4g} to every count, "
+        f"and {share['sum_sigma']:.4g} is {when}. Shares are wide enough from "
         f"{share['least_sigma']:g} on. That they are discrete is in the price: "
         f"{_percent(share['correction'])} more than Gaussian noise."
     )

@@ -38,7 +38,9 @@ def secrecy_text(privacy: Privacy, *, simulated: bool) -> str:
                 "coordinator."
             )
         return "Every hospital hid its records, but showed its votes to the coordinator."
-    total = "noisy sum" if privacy.trust_model == "distributed" else "sum"
+    total = "sum" if privacy.trust_model == "central" else "noisy sum"
+    if privacy.at_aggregators and simulated:
+        return "The protocol shows neither aggregator records, or votes except their noisy sum."
     if simulated:
         return f"The protocol shows the coordinator no records, and no votes except their {total}."
     return f"The coordinator saw no records, and no votes except their {total}."

@@ -24,6 +24,7 @@ _MEANINGS: Mapping[str, str] = {
     "VerdictMacs": "proof for each other hospital that it agrees whose votes are added",
     "Verdict": "a signed notice that it agrees whose votes are added",
     "Reveal": "pieces of one-time keys that take the masks off the sum, not off its own votes",
+    "VoteReport": "its votes on a batch in two sealed parts, one for each aggregator, and a proof",
     "Refusal": "a refusal, with a code",
     "Readiness": "a notice that it would answer a batch",
     "StreamSums": "check sums of its masks, to find the sender of a wrong message",

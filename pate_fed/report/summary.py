@@ -117,6 +117,9 @@ def _cost(privacy: Privacy, *, most: int) -> list[str]:
             f"and neighbors; method: {operator.method}",
             lines=max(most, 2),
         )
+    if (tally := privacy.views.tally) is not None:
+        said = "no number" if tally.epsilon is None else wording.epsilon_text(tally.epsilon)
+        lines += _row("tally", f"epsilon {said} in its view, all else as the coordinator's")
     lines += _row("budget", _budget(privacy))
     void = [entry for entry in privacy.ledger if entry.state != "committed"]
     if void:
@@ -145,7 +148,7 @@ def _budget(privacy: Privacy) -> str:
     if price_words.differ(privacy.budgets):
         epsilon = price_words.spread(privacy.budgets)
     delta = wording.delta_text(budget.delta)
-    if privacy.at_parties:
+    if privacy.opens_noisy:
         return f"epsilon {epsilon} at delta {delta} in the coordinator's view, same unit, neighbors"
     if budget.kept_for_tests is not None:
         kept = wording.delta_text(budget.kept_for_tests)

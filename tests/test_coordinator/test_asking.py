@@ -114,6 +114,16 @@ def test_a_refused_ask_leaves_nothing_behind(
     assert federation.coordinator.queue.all() == runs
 
 
+@pytest.mark.parametrize(("form", "noise"), [("verified", "aggregators"), ("plain", "coordinator")])
+def test_forms_of_simulations_are_asked_of_no_hospital(
+    federation: Worked, form: str, noise: str
+) -> None:
+    with pytest.raises(RunRequestError) as refusal:
+        federation.ask(form=form, noise=noise)
+    assert refusal.value.got == form
+    assert federation.coordinator.queue.all() == []
+
+
 def test_a_member_whose_votes_nobody_knows_is_named(federation: Worked) -> None:
     site = federation.join("East")
     words = spoken(site.identity.fingerprint)

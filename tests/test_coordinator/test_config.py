@@ -68,6 +68,10 @@ OPTIONS: Final = [
         pytest.param(("--mechanism", name, "--noise", "parties"), id=f"{name} at the parties")
         for name in specs_with("parties")
     ),
+    *(
+        pytest.param(("--mechanism", name, "--sum", "verified"), id=f"{name} verified")
+        for name in specs_with("aggregators")
+    ),
     pytest.param(
         ("--mechanism", "confident", "--sigma1", 6.5, "--sigma2", 0.1 + 4.2), id="two noises"
     ),

@@ -415,6 +415,17 @@ class TestPeers:
             assert Reason.FORM == "PF-312"
             assert no_party_acted(federation)
 
+    @pytest.mark.parametrize("form", ["additive", "masked"])
+    def test_noise_that_nobody_here_adds_is_refused_whatever_a_policy_says(self, form: str) -> None:
+        places = frozenset({"coordinator", "parties", "aggregators"})
+        federation = Federation(
+            parties=6,
+            form=form,
+            terms={"noise_place": "aggregators"},
+            policies={place: {"noise_places": places} for place in range(6)},
+        )
+        assert refused_setup(federation).cause == Reason.MECHANISM
+
     @pytest.mark.parametrize("least", [0, -1])
     def test_no_policy_lets_a_run_count_no_colluder(self, least: int) -> None:
         federation, record, seats = self.record_and_seats(4)

@@ -76,6 +76,7 @@ def rewrite(site: Site, *keys: str, value: object) -> None:
         pytest.param(("policy", "most_epsilon"), float("nan"), "nan", id="a rule that none breaks"),
         pytest.param(("policy", "forms"), "masked", "'masked'", id="letters for a list"),
         pytest.param(("policy", "noise_places"), ["sea"], "'sea'", id="another place"),
+        pytest.param(("policy", "noise_places"), ["aggregators"], "'aggregators'", id="nobody's"),
         pytest.param(("policy", "simulated"), True, "simulated", id="a rule of no file"),
     ],
 )

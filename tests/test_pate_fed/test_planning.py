@@ -27,7 +27,7 @@ from pate_fed.planning import PlanRequest, RunSettings, advised_sum, resolve, te
 from pate_fed.planning.plan import resolve_plan
 from pate_fed.prices import charged_price
 from protocols.additive import AdditiveSum
-from protocols.forms import DEPLOYED_FORMS
+from protocols.forms import DEPLOYED_FORMS, FORMS
 from protocols.masked import MaskedSum
 from tests.support.rules import plan_request
 from tests.support.threshold_law import threshold_log_law
@@ -357,6 +357,23 @@ AGREEING = (
         )
         for case, rng in enumerate(map(np.random.default_rng, range(30, 36)))
     ]
+    + [
+        pytest.param(
+            {
+                "data": ["digits", "csv"][case % 2],
+                "form": "verified",
+                "parties": int(rng.integers(3, 40)),
+                "teachers": int(rng.integers(1, 30)),
+                "epsilon": float(rng.uniform(1, 8)),
+                "mechanism": [None, "threshold", "gnmax"][int(rng.integers(3))],
+                "unit": [None, "record", "party"][int(rng.integers(3))],
+                "queries": [None, 7][int(rng.integers(2))],
+                "classes": int(rng.choice([2, 3, 10])),
+            },
+            id=f"verified {case}",
+        )
+        for case, rng in enumerate(map(np.random.default_rng, range(40, 46)))
+    ]
 )
 
 
@@ -368,6 +385,7 @@ def test_a_plan_and_a_simulation_choose_the_same(given: dict[str, Any]) -> None:
     data, classes, records = own["data"], own.pop("classes"), own.pop("records", 60)
     others = {"party_epsilons": None, "vote_threshold": None, "mechanism": None, "suite": "s"}
     own = {**others, **own}
+    form = own.pop("form", "additive")
     size = int(own["parties"]) * int(records)
     rng = np.random.default_rng(1)
 
@@ -387,7 +405,7 @@ def test_a_plan_and_a_simulation_choose_the_same(given: dict[str, Any]) -> None:
     )
     source = {"data_file": Path("x"), "label": "y"} if data == "csv" else {}
     source |= {"data_dir": Path("x")} if data == "mnist" else {}
-    asked = RunSettings.of({**own, **source})
+    asked = RunSettings.of({**own, **source, "form": form})
 
     def outcome(make: Callable[[], tuple[RunSettings, float]]) -> object:
         try:
@@ -397,16 +415,15 @@ def test_a_plan_and_a_simulation_choose_the_same(given: dict[str, Any]) -> None:
         return resolved.rule, resolved.caps, resolved.unit, resolved.votes, epsilon
 
     def simulated() -> tuple[RunSettings, float]:
-        resolved = resolve(asked, found, sums=DEPLOYED_FORMS, rng=np.random.default_rng(0))
-        terms = terms_of(
-            resolved, name="run", classes=classes, pool_digest=bytes(32), sums=DEPLOYED_FORMS
-        )
+        resolved = resolve(asked, found, sums=FORMS, rng=np.random.default_rng(0))
+        terms = terms_of(resolved, name="run", classes=classes, pool_digest=bytes(32), sums=FORMS)
         return resolved, charged_price(terms, 0).epsilon
 
     def planned() -> tuple[RunSettings, float]:
-        request = PlanRequest.of(own, records=records, classes=classes, form="additive")
-        resolved = resolve_plan(request, DEPLOYED_FORMS["additive"]).settings
-        [price] = {row["epsilon"] for row in plan(request)["forecast"]["parties"]}
+        request = PlanRequest.of(own, records=records, classes=classes, form=form)
+        resolved = resolve_plan(request, FORMS[form]).settings
+        found = planning.plan(request, sums={form: FORMS[form]})
+        [price] = {row["epsilon"] for row in found["forecast"]["parties"]}
         return resolved, price
 
     assert outcome(planned) == outcome(simulated)

@@ -40,11 +40,11 @@ class Decider:
         self._shares_out = shares_out and terms.do_records_vote and not terms.spec.may_refuse
         self._noise_bytes = noise_bytes
         self.mechanism = mechanism_of(terms)
-        if terms.rule.at_parties:
+        if terms.rule.opens_noisy:
             noise_of(terms).require_room(terms.total_votes)
         self._meter: Meter | None = None
         # The papers' number is of teachers that vote on every query.
-        if meter is not None and not terms.rule.at_parties and not terms.do_records_vote:
+        if meter is not None and not terms.rule.opens_noisy and not terms.do_records_vote:
             self._meter = meter(self.mechanism, terms)
 
     @property
