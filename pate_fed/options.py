@@ -190,7 +190,7 @@ _ROWS: Final = (
         ),
         Option(
             "evaluate_by",
-            "With --evaluate private: score the groups of a column, too; repeatable.",
+            "Score the groups of a column, too; repeatable.",
             list[str],
             metavar="COLUMN",
             series="free",

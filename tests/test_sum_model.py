@@ -29,7 +29,7 @@ from tests.support.sum_model import (
 
 ADDITIVE, MASKED = AdditiveSum, MaskedSum
 SAME = Relation.SAME
-LEAST_OF_FIVE = {1: 1_100_000, 2: 2_190_000, 3: 68_000}
+LEAST_OF_FIVE = {1: 117_000, 2: 360_000, 3: 14_000}
 ALL_OF_4, ALL_OF_5, ALL_OF_7 = 0b1111, 0b11111, 0b1111111
 
 
@@ -73,7 +73,7 @@ def tells_votes(scenario: Scenario, rules: Rules, **limits: object) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("hospitals", "least"), [(4, 760), more(5, 13_000), more(6, 50_000)], ids=["4", "5", "6"]
+    ("hospitals", "least"), [(4, 760), more(5, 5_000), more(6, 21_000)], ids=["4", "5", "6"]
 )
 def test_no_story_of_two_plans_tells_one_hospital_s_votes(hospitals: int, least: int) -> None:
     one, two = scenarios(hospitals, 1), scenarios(hospitals, 2)
@@ -94,11 +94,11 @@ def test_no_story_of_three_plans_of_four_hospitals_that_two_lie_in_tells_one_hos
     None
 ):
     chosen = (scenario for scenario in scenarios(4, 3) if scenario.liars == 2)
-    assert safe_states(chosen) >= 25_000
+    assert safe_states(chosen) >= 4_900
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("hospitals", "plans", "least"), [more(4, 2, 35_000), (5, 1, 18_000)])
+@pytest.mark.parametrize(("hospitals", "plans", "least"), [more(4, 2, 13_000), (5, 1, 18_000)])
 def test_sets_proposed_to_all_at_once_open_the_same_sums_as_any_story(
     hospitals: int, plans: int, least: int
 ) -> None:
@@ -133,17 +133,17 @@ def test_no_story_of_both_forms_told_to_each_party_alone_tells_votes(liars: int)
     outcome = Search(scenario, stories=Stories.EACH).run()
     assert outcome.violation is None
     assert outcome.opened == Search(scenario).run().opened
-    assert outcome.states >= {1: 510_000, 2: 71_000}[liars]
+    assert outcome.states >= {1: 230_000, 2: 36_000}[liars]
 
 
 @pytest.mark.exhaustive
 def test_no_story_of_two_plans_of_seven_hospitals_tells_one_hospital_s_votes() -> None:
-    assert safe_states(scenarios(7, 2)) >= 180_000
+    assert safe_states(scenarios(7, 2)) >= 71_000
 
 
 @pytest.mark.exhaustive
 def test_no_story_of_any_three_plans_of_four_hospitals_tells_one_hospital_s_votes() -> None:
-    assert safe_states(scenarios(4, 3)) >= 590_000
+    assert safe_states(scenarios(4, 3)) >= 75_000
 
 
 @pytest.mark.exhaustive
@@ -163,11 +163,11 @@ def test_no_story_of_three_plans_of_five_hospitals_tells_one_hospital_s_votes(li
 @pytest.mark.parametrize(
     ("hospitals", "liars", "masked", "least"),
     [
-        (6, 3, 0, 2_400_000),
-        (6, 3, 3, 137_000),
-        (6, 4, 0, 155_000),
-        (7, 4, 3, 299_000),
-        (7, 5, 0, 317_000),
+        (6, 3, 0, 510_000),
+        (6, 3, 3, 26_000),
+        (6, 4, 0, 33_000),
+        (7, 4, 3, 72_000),
+        (7, 5, 0, 69_000),
     ],
 )
 def test_no_story_of_three_plans_that_most_lie_in_tells_one_hospital_s_votes(

@@ -26,7 +26,7 @@ from pate_fed.record import Metrics
 from pate_fed.report import FinishedRun, RunDirectory, read_run
 from pate_fed.report.ended_run import student_kind
 from pate_fed.report.run_directory import digests_of
-from pate_fed.report.scores import scores_of
+from pate_fed.report.scores import groups_of, scores_of
 from pate_fed.run_folder import ANNEXES, AUDIT, METRICS, REPORT, SEAL, SETTINGS, STUDENT
 from protocols.identity import SigningIdentity
 from protocols.transcript import seal_files
@@ -191,7 +191,7 @@ def _metrics_with(student: Student, record: FinishedRun, inputs: PublicInputs) -
             chances,
             test.labels,
             inputs.class_names,
-            hospitals=test.hospitals,
+            groups=groups_of(test, inputs.preprocessing, record.settings.evaluate_by),
             labels_named=inputs.labels,
             in_set=student.sets_from(chances),
         )

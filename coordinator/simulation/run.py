@@ -20,7 +20,7 @@ from coordinator.simulation.outcome import Progress, Simulation, Stages, Tell, k
 from coordinator.simulation.private_evaluation import PrivateEvaluation
 from coordinator.simulation.simulated_federation import SimulatedFederation
 from coordinator.simulation.simulated_hospitals import yardsticks
-from pate_fed.data import Dataset, DatasetKind
+from pate_fed.data import DatasetKind
 from pate_fed.errors import InvalidSettingError
 from pate_fed.planning import RunSettings
 from pate_fed.record import Privacy
@@ -28,7 +28,7 @@ from pate_fed.record.manifest import SplitKeys
 from pate_fed.record.metrics import EvaluationScores, Quality, StudentScores
 from pate_fed.record.privacy import EvaluationPrice
 from pate_fed.report.ended_run import Truth
-from pate_fed.report.scores import scores_of
+from pate_fed.report.scores import groups_of, scores_of
 from pate_fed.run_folder import refuse_existing
 from pate_fed.students import Student
 from protocols.forms import FORMS
@@ -119,7 +119,7 @@ def _written(
     )
     if evaluation is not None:
         privacy = privacy.changed(evaluation=evaluation[1])
-    scores = attempt(missing, "the student's scores", lambda: _scores(dataset, student))
+    scores = attempt(missing, "the student's scores", lambda: _scores(federation, student))
     run.warnings += [f"{note}." for note in missing]
     metrics = results.metrics_of(
         run,
@@ -192,16 +192,17 @@ def _evaluated(
         return scores, evaluation.privacy(privacy)
 
 
-def _scores(dataset: Dataset, student: Student | None) -> StudentScores | None:
+def _scores(federation: SimulatedFederation, student: Student | None) -> StudentScores | None:
     if student is None:
         return None
+    dataset, columns = federation.dataset, federation.settings.evaluate_by
     test = dataset.test
     chances = student.chances(test.inputs)
     return scores_of(
         chances,
         test.labels,
         dataset.class_names,
-        hospitals=test.hospitals,
+        groups=groups_of(test, dataset.preprocessing, columns),
         labels_named=dataset.labels,
         in_set=student.sets_from(chances),
     )

@@ -37,6 +37,7 @@ from pate_fed.queries import QueryPool
 from pate_fed.record.manifest import PartitionProof
 from pate_fed.record.metrics import Data
 from pate_fed.report.data_words import data_lines, data_table
+from pate_fed.report.scores import groups_of
 from pate_fed.students import LabelFacts, choose_queries, cluster_cores, least_confident
 from pate_fed.terms import NO_TASK
 
@@ -76,6 +77,7 @@ class SimulatedFederation:
         chance, held_out = earlier.chance(asked.seed), None
         with stages.timed("data"):
             dataset = _load(asked, chance)
+            groups_of(dataset.test, dataset.preprocessing, asked.evaluate_by)  # before any charge
             if asked.evaluate == "private":
                 dataset, held_out = keep_back(asked, dataset, rng=chance.of("held-out patients"))
             data = data_table(dataset)

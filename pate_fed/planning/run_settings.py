@@ -219,9 +219,8 @@ class RunSettings:
             raise InvalidSettingError(
                 "--evaluate private needs --noise coordinator, which adds its noise"
             )
-        for name in ("evaluation_epsilon", "evaluate_by"):
-            if self.evaluate == "public" and getattr(self, name):
-                raise InvalidSettingError(f"{option_of(name)} needs --evaluate private", "public")
+        if self.evaluate == "public" and self.evaluation_epsilon:
+            raise InvalidSettingError("--evaluation-epsilon needs --evaluate private", "public")
         if len(set(self.evaluate_by)) < len(self.evaluate_by):
             raise InvalidSettingError(
                 "--evaluate-by must name a column once", ", ".join(self.evaluate_by)

@@ -86,16 +86,16 @@ class ClassScores(RecordTable):
 
 
 class HospitalScores(RecordTable):
-    """The student on the test records of one hospital."""
+    """The student on some of the test records."""
 
-    records: Annotated[Count, About("of this hospital", "yes")]
+    records: Annotated[Count, About("how many they are", "yes")]
     accuracy: Annotated[Share, About("how often it is right", "yes")]
     accuracy_interval: Annotated[Interval, About("95 %, Wilson", "yes")]
     majority: Annotated[Share, About("share of the most common class", "yes")]
 
 
 class SubgroupScores(HospitalScores):
-    """The student on the test records of one hospital, class by class."""
+    """The student on the test records of one group, class by class."""
 
     recall: Annotated[dict[str, Share | None], About("by class; null without a record", "yes")]
     auc: Annotated[Share | None, About("as of all; null where one class occurs", "yes")]
@@ -115,7 +115,10 @@ class StudentScores(Quality, HospitalScores):
     ]
     decided_classes: Annotated[Count, About("number of classes that it ever says", "yes")]
     per_class: Annotated[dict[str, ClassScores], About("by name", "yes")]
-    by_hospital: Annotated[dict[str, SubgroupScores], About("by name", "no")]
+    subgroups: Annotated[
+        dict[str, dict[str, SubgroupScores]],
+        About("by `hospital`, and by each column of `--evaluate-by` (`by NAME`)", "no"),
+    ]
     by_label: Annotated[
         dict[str, Quality] | None,
         About("each of several labels, of which `auc` and `balanced_accuracy` are means", "yes"),

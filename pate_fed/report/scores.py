@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pate_fed.data import Records
+from pate_fed.data.preprocessing import Preprocessing, TablePreprocessing
+from pate_fed.errors import InvalidSettingError, InvalidTaskError
+from pate_fed.evaluation_task import groups_by, places_by
 from pate_fed.record.metrics import (
     ClassScores,
     HospitalScores,
@@ -26,7 +30,7 @@ def scores_of(
     labels: NDArray[np.int64],
     class_names: Sequence[str],
     *,
-    hospitals: Sequence[str] | None = None,
+    groups: Mapping[str, Sequence[str]] | None = None,
     labels_named: Sequence[str] = (),
     in_set: NDArray[np.bool_] | None = None,
 ) -> StudentScores:
@@ -36,7 +40,7 @@ def scores_of(
         chances: Shape (records, classes).
         labels: Their classes; shape (records,).
         class_names: In order.
-        hospitals: Of each record, if known.
+        groups: Ways to group the records, as `groups_of` gives them: the group of each record.
         labels_named: Names of several labels; "record" i * labels + l is then the question about
             label l of record i.
         in_set: Which classes are in the set of each record, of a model with sets; shape as
@@ -45,7 +49,6 @@ def scores_of(
     decided = chances.argmax(axis=1)
     right = decided == labels
     counts = np.bincount(labels, minlength=len(class_names))
-    owners = np.array(hospitals or (), dtype=object)
     recalls = [_share(right[labels == place]) for place in range(len(class_names))]
     covered = None if in_set is None else in_set[np.arange(len(labels)), labels]
     known = [recall for recall in recalls if recall is not None]
@@ -68,18 +71,45 @@ def scores_of(
             )
             for place, name in enumerate(class_names)
         },
-        by_hospital={
-            name: _of_subgroup(
-                chances[owners == name],
-                labels[owners == name],
-                class_names,
-                labels_named=labels_named,
-            )
-            for name in sorted(set(owners))
+        subgroups={
+            way: {
+                name: _of_subgroup(
+                    chances[owners == name],
+                    labels[owners == name],
+                    class_names,
+                    labels_named=labels_named,
+                )
+                for name in sorted(set(owners))
+            }
+            for way, named in (groups or {}).items()
+            for owners in (np.array(named, dtype=object),)
         },
         covered=None if covered is None else _share(covered),
         set_size=None if in_set is None else float(in_set.sum(axis=1).mean()),
     )
+
+
+def groups_of(
+    records: Records, preprocessing: Preprocessing | None, columns: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return ways to group test records: by hospital where it is known, and by columns.
+
+    Raises:
+        InvalidSettingError: `--evaluate-by` names a column that the student does not read.
+    """
+    ways = {} if records.hospitals is None else {"hospital": tuple(records.hospitals)}
+    for column in columns:
+        if not isinstance(preprocessing, TablePreprocessing):
+            raise InvalidSettingError("--evaluate-by needs a table", column)
+        try:
+            names = groups_by(preprocessing, column)
+        except InvalidTaskError as error:
+            raise InvalidSettingError(
+                "--evaluate-by must name a column that the student reads", error.got
+            ) from error
+        places = places_by(preprocessing, column, records.features)
+        ways[f"by {column}"] = tuple(names[place] for place in places)
+    return ways
 
 
 def _of_subgroup(

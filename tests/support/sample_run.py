@@ -88,7 +88,7 @@ def sample_scores(accuracy: float = 0.8418, *, majority: float = 0.1067) -> dict
             }
             for place, name in enumerate(DIGITS)
         },
-        "by_hospital": {},
+        "subgroups": {},
     }
 
 

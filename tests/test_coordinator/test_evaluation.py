@@ -112,6 +112,20 @@ def test_a_simulation_scores_its_student_on_patients_kept_back(
     assert "own patients</h2>" in page
 
 
+def test_groups_of_a_column_are_scored_on_test_records(pate_fed: Command, tmp_path: Path) -> None:
+    table, out = write_table(tmp_path / "table.csv", rows=240), tmp_path / "run"
+    made = pate_fed(*small_run(table, out), "--evaluate-by", "age")
+    assert made.code == 0, made.err
+    student = run_of(out, "metrics.json")["scores"]["student"]
+    by_age = student["subgroups"]["by age"]
+    assert [name[:6] for name in sorted(by_age)] == ["above ", "up to "]
+    assert sum(one["records"] for one in by_age.values()) == student["records"]
+    hits = sum(one["records"] * one["accuracy"] for one in by_age.values())
+    assert hits == pytest.approx(student["records"] * student["accuracy"])
+    assert all(len(one["recall"]) == 2 for one in by_age.values())
+    assert "The student, by age</h3>" in (out / "report.html").read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     ("options", "must"),
     [
@@ -119,13 +133,13 @@ def test_a_simulation_scores_its_student_on_patients_kept_back(
         (["--evaluate", "private", "--evaluation-epsilon", "0"], "1e-09"),
         (["--evaluate", "private", "--evaluation-epsilon", "nan"], "nan"),
         (["--evaluate", "private", "--noise", "parties"], "needs --noise coordinator"),
-        (["--evaluate-by", "age"], "--evaluate-by needs --evaluate private"),
+        (["--evaluate-by", "nobody"], "--evaluate-by"),
         (["--evaluate", "private", "--evaluate-by", "nobody"], "--evaluate-by"),
         (["--evaluate", "private", *(2 * ["--evaluate-by", "age"])], "once"),
     ],
     ids=[
         *("a price without it", "no price", "no number", "noise elsewhere"),
-        *("groups without it", "no column", "a column twice"),
+        *("no column of the test", "no column", "a column twice"),
     ],
 )
 def test_contradictory_options_are_refused(

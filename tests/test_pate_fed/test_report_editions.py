@@ -27,7 +27,7 @@ YARDSTICKS = ("average_hospital", "best_hospital", "pooled", "private_baseline")
 PRIVATE = {
     # Accuracies of models of private records, without noise; the votes; counts of records.
     *(f"metrics.json scores.{model}" for model in YARDSTICKS),
-    *("privacy.json per_instance", "metrics.json data", "metrics.json scores.student.by_hospital"),
+    *("privacy.json per_instance", "metrics.json data", "metrics.json scores.student.subgroups"),
     *(f"manifest.json {name}" for name in ("partition", "split", "seed", "earlier_setups")),
     # Times and sizes of messages, and texts that name hospitals, runs or a machine's files.
     *(f"metrics.json {name}" for name in ("exchanges", "seconds", "bytes", "warnings")),

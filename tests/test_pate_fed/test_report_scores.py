@@ -68,8 +68,8 @@ def test_chances_that_hold_are_calibrated_and_overconfident_ones_are_not() -> No
 def test_scores_are_told_by_hospital() -> None:
     chances = np.array([[0.9, 0.1], [0.6, 0.4], [0.7, 0.3], [0.2, 0.8], [0.1, 0.9]])
     owners = ["N", "N", "N", "S", "S"]
-    found = scores_of(chances, np.array([0, 1, 0, 1, 1]), ["a", "b"], hospitals=owners)
-    north, south = found.by_hospital["N"], found.by_hospital["S"]
+    found = scores_of(chances, np.array([0, 1, 0, 1, 1]), ["a", "b"], groups={"hospital": owners})
+    north, south = found.subgroups["hospital"]["N"], found.subgroups["hospital"]["S"]
     assert (north.records, north.accuracy, north.majority) == (3, 2 / 3, 2 / 3)
     assert (south.records, south.accuracy, south.majority) == (2, 1.0, 1.0)
     assert tuple(north.accuracy_interval) == wilson_interval(2, 3)
@@ -82,8 +82,9 @@ def test_scores_are_told_by_hospital() -> None:
 def test_a_hospital_of_all_records_has_the_scores_of_all() -> None:
     rng = np.random.default_rng(5)
     chances = rng.dirichlet(np.ones(3), size=200)
-    found = scores_of(chances, rng.integers(0, 3, 200), ["a", "b", "c"], hospitals=200 * ["only"])
-    one = found.by_hospital["only"]
+    only = {"hospital": 200 * ["only"]}
+    found = scores_of(chances, rng.integers(0, 3, 200), ["a", "b", "c"], groups=only)
+    one = found.subgroups["hospital"]["only"]
     assert (one.auc, one.calibration_error) == (found.auc, found.calibration_error)
     assert one.recall == {name: row.recall for name, row in found.per_class.items()}
 

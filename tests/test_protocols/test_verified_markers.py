@@ -11,7 +11,8 @@ import pytest
 from protocols.identity import SigningIdentity
 from protocols.suites import SUITE_X25519
 from protocols.verified import VoteBatch, make_report
-from tests.support.checking import Check, Rows
+from protocols.verified.vote_sum import noise_bytes
+from tests.support.checking import COLUMNS, QUERIES, SIGMA, Check, Rows, gaussian
 from tests.support.lone_end import LoneEnd
 from tests.support.marker import held_in_memory, rows_in_memory
 
@@ -104,3 +105,47 @@ class TestState:
         assert held_in_memory(machine, journal, journal.steps(), rows=SECRET, least=2) == []
         assert held_in_memory([marked(0)], rows=SECRET, least=2)
         assert len(told) == 8
+
+
+PAIRS = 20
+
+
+class TestDifference:
+    """An end asks all hospitals once, and all but one once more, and takes one sum off the other.
+
+    With exact sums it would have that hospital's votes, as a coordinator has that adds the noise.
+    """
+
+    def own_noise(self, check: Check, place: int) -> Rows:
+        machine = check.machine(place)
+        stream = noise_bytes(
+            machine._side.secrets.noise_seed,
+            plan_digest=check.batch.plan_digest,
+            aggregator=check.identities[place].fingerprint,
+            coin=machine._coin,
+        )
+        return gaussian((QUERIES, COLUMNS), stream)
+
+    def seen(self, place: int, *hospitals: int) -> Rows:
+        """The sum of these hospitals, as an end sees it that takes its own noise off."""
+        check = Check(3, 25, 40, 3)
+        check.run(*(check.report(one) for one in hospitals))
+        opened = check.machine(place).opened
+        assert opened is not None
+        left: Rows = opened - self.own_noise(check, place)
+        return left
+
+    @pytest.mark.parametrize("place", range(2), ids=["coordinator", "tally"])
+    def test_two_sums_that_differ_by_a_hospital_hide_its_votes_by_both_of_the_others_noises(
+        self, place: int
+    ) -> None:
+        votes = Check(3, 25, 40, 3).rows(1)
+        errors = np.array(
+            [self.seen(place, 0, 1, 2, 3) - self.seen(place, 0, 2, 3) - votes for _ in range(PAIRS)]
+        )
+        expected = 2**0.5 * SIGMA
+        five = 5 * expected / (2 * errors.size) ** 0.5  # a false alarm in a million
+        assert abs(errors.std() - expected) < five
+        assert abs(errors.mean()) < 5 * expected / errors.size**0.5
+        # Of 120 rows, each exact by a chance of one in a million: with exact sums all are.
+        assert (errors == 0).all(axis=2).sum() <= 1
