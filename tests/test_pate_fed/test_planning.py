@@ -343,6 +343,23 @@ AGREEING = (
     + [
         pytest.param(
             {
+                "data": str(rng.choice(["csv", "mnist"])),
+                "teacher": "neighbors",
+                "parties": int(rng.integers(3, 12)),
+                "records": int(rng.integers(3, 90)),
+                "epsilon": float(rng.uniform(0.3, 4)),
+                "patient_votes": [None, int(rng.integers(1, 30))][case % 2],
+                "queries": [None, 90][int(rng.integers(2))],
+                "mechanism": [None, "gnmax"][int(rng.integers(2))],
+                "classes": int(rng.choice([2, 4])),
+            },
+            id=f"records that vote {case}",
+        )
+        for case, rng in enumerate(map(np.random.default_rng, range(30, 36)))
+    ]
+    + [
+        pytest.param(
+            {
                 "data": ["digits", "csv"][case % 2],
                 "form": "verified",
                 "parties": int(rng.integers(3, 40)),
@@ -395,7 +412,7 @@ def test_a_plan_and_a_simulation_choose_the_same(given: dict[str, Any]) -> None:
             resolved, epsilon = make()
         except PateFedError as error:
             return type(error)
-        return resolved.rule, resolved.caps.max_asks, resolved.unit, resolved.votes, epsilon
+        return resolved.rule, resolved.caps, resolved.unit, resolved.votes, epsilon
 
     def simulated() -> tuple[RunSettings, float]:
         resolved = resolve(asked, found, sums=FORMS, rng=np.random.default_rng(0))
