@@ -11,6 +11,7 @@ import secrets
 import time
 import tomllib
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
 from itertools import count
@@ -23,15 +24,19 @@ import pytest
 
 from coordinator.errors import SpoiledBatchError
 from coordinator.flower import server_app as flower_app
+from coordinator.runs.preflight import untrained_teachers
 from coordinator.simulation.chance import Chance
-from coordinator.simulation.simulated_hospitals import KEYSTREAM, vote_on_cores
+from coordinator.simulation.simulated_hospitals import KEYSTREAM, train_hospitals, vote_on_cores
 from party.decision.own_votes import OwnVotes
-from pate_fed.data import Dataset, load_dataset
+from pate_fed.data import Dataset, Records, load_dataset
 from pate_fed.inputs import Inputs
-from pate_fed.planning import DEFAULTS
+from pate_fed.partition import partition_records
+from pate_fed.planning import DEFAULTS, RunSettings
 from pate_fed.queries import QueryPool
 from pate_fed.report.guarantee_words import DEALT_BY_CLASS
 from pate_fed.students import Lesson, Student, interim_chances, train_student
+from pate_fed.teachers.direction_ensemble import DirectionEnsemble
+from pate_fed.teachers.sklearn_ensemble import SklearnEnsemble
 from pate_fed.teachers.teacher import TeacherEnsemble
 from protocols.envelope import SealingKey
 from protocols.prg import ctr_keystream, gcm_keystream
@@ -105,6 +110,34 @@ def test_a_teacher_votes_for_the_class_that_it_gives_most_of_a_core() -> None:
 
 
 @pytest.mark.slow
+def test_each_hospital_s_kind_of_teachers_follows_from_its_own_patients() -> None:
+    sizes, rng = (40, 40, 5), np.random.default_rng(2)
+    hospitals = tuple(f"H{place}" for place, size in enumerate(sizes) for _ in range(size))
+
+    def part(count: int, of: tuple[str, ...] | None = None) -> Records:
+        labels = np.arange(count) % 2
+        return Records(rng.normal(size=(count, 3)), labels, tuple(map(str, range(count))), of)
+
+    dataset = Dataset(
+        "csv", "table", ("no", "yes"), part(sum(sizes), hospitals), part(60), part(20)
+    )
+    partition = partition_records(
+        dataset.private, parties=3, teachers=(5, 5, 1), scheme="column", rng=rng
+    )
+    settings = RunSettings.of({"data": "digits", "suite": "s", "epsilon": 1.0, "parties": 3})
+    found = train_hospitals(
+        dataset,
+        partition,
+        make_teachers=partial(untrained_teachers, settings, "table"),
+        weights=(1, 1, 1),
+        generators=[np.random.default_rng(1)] * 3,
+        workers=1,
+        tick=lambda: None,
+    )
+    kinds = [type(one.ensemble) for one in found]
+    assert kinds == [DirectionEnsemble, DirectionEnsemble, SklearnEnsemble]
+
+
 def test_a_student_gets_refused_queries_without_a_label_and_nobody_gets_the_test(
     pate_fed: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidCellError, TooFewRecordsError
 from pate_fed.teachers import TeacherEnsemble
 from pate_fed.teachers.direction_ensemble import DirectionEnsemble
+from pate_fed.teachers.sklearn_ensemble import SklearnEnsemble
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 from tests.support.markers import sampled
 
@@ -250,8 +251,9 @@ class TestNumbers:
         table = write_own_table(tmp_path / "few.csv", patients=3)
         made = make_site(tmp_path / "small")
         site, _ = add(made, table, label=LABEL, patient_id=PATIENT)
-        votes = ready_teachers(site, task, random_bytes=secrets.token_bytes).vote(task.pool.views)
-        assert votes.shape == (1, len(task.inputs))
+        trained = ready_teachers(site, task, random_bytes=secrets.token_bytes)
+        assert trained.vote(task.pool.views).shape == (1, len(task.inputs))
+        assert type(trained) is type(load_teachers(site, task)) is SklearnEnsemble
 
 
 def other_data(site: Site, table: Path) -> Site:
