@@ -36,7 +36,9 @@ from protocols import wire
 from protocols.errors import BlameError, ProtocolError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import (
+    MAX_COLUMN_BYTES,
     BlameRequest,
+    Dealing,
     HeadBundle,
     Inquiry,
     Plan,
@@ -52,6 +54,8 @@ from protocols.run_scope import RunScope
 from protocols.secure_sum import SecureSum
 
 MAX_PACKET_BYTES = 8 * 2**20
+"""Most bytes of a packet. In a run it may have more: the shares of all its parties for this one."""
+
 Tell = Callable[[Decision], None]
 """Told of every decision, before anything that follows from it leaves."""
 
@@ -177,7 +181,7 @@ class PartyNode:
         self._faults.code = ""
         try:
             self._settlements.book(self._run, self._round)
-            for frame in wire.unpack(packet, max_bytes=MAX_PACKET_BYTES):
+            for frame in wire.unpack(packet, max_bytes=self._most_bytes):
                 replies.extend(self._take(frame))
         except (ProtocolError, PateFedError) as error:
             self._faults.note(error)
@@ -189,6 +193,11 @@ class PartyNode:
             code = reason_for(error).value
             replies.append(_refusal(self._identity, code, of=frame, run=self._round.run_id))
         return wire.pack(replies[: wire.MAX_PACKET_FRAMES])  # an honest packet asks for fewer
+
+    @property
+    def _most_bytes(self) -> int:
+        seats = 0 if self._run is None else len(self._run.scope.seats)
+        return max(MAX_PACKET_BYTES, seats * (MAX_COLUMN_BYTES + Dealing.MAX_BYTES))
 
     def _take(self, frame: bytes) -> tuple[bytes, ...]:
         signed = wire.decode(frame)

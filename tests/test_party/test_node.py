@@ -477,6 +477,14 @@ class TestDoor:
         assert kinds(answer) == ["Refusal"]
         assert_codes_only(answer)
 
+    def test_in_a_run_the_shares_of_all_parties_may_come_in_one_packet(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They grow with the square of the parties: those of 300 are more than 8 MiB."""
+        federation = ready(parties=6, form="masked")
+        monkeypatch.setattr("party.decision.node.MAX_PACKET_BYTES", 500)
+        assert federation.ask(0, 1).answered == 2
+
     def test_an_empty_packet_gets_an_empty_answer(self, fresh: Federation) -> None:
         assert fresh.nodes[0].receive(wire.pack([])) == wire.pack([])
 
