@@ -138,6 +138,14 @@ SOURCES: Final[Mapping[str, Source]] = {
         },
         ((_README, "epsilon {own} holds against the coordinator, too"),),
     ),
+    "verified": Source(
+        "simulate --sum verified --seed 7",
+        {"own": rf"tally epsilon {_NUMBER}", "epsilon": _EPSILON},
+        (
+            (_README, "epsilon {own} against either"),
+            (_README, "epsilon {epsilon} for readers of labels"),
+        ),
+    ),
     "small": Source(
         "simulate --seed 7 --epsilon 2",
         {"asked": rf"labeled \d+ of {_NUMBER} public"},
