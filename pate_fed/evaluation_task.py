@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from pate_fed.array_models import DESCRIPTION_FILE, TENSORS_FILE
 from pate_fed.data.dataset import Records
-from pate_fed.data.preprocessing import TablePreprocessing, exactly
+from pate_fed.data.preprocessing import Preprocessing, TablePreprocessing, exactly
 from pate_fed.data.table_features import CategoryEncoder
 from pate_fed.data.task_schema import TaskSchema, canonical_json, refuse_constant
-from pate_fed.errors import InvalidTaskError
+from pate_fed.errors import InvalidSettingError, InvalidTaskError
 from pate_fed.evaluation import CLASS, CertaintyBins, EvaluationPlan, Grouping
 from pate_fed.queries import QueryPool
 from pate_fed.votes import MAX_TOTAL_VOTES
@@ -204,6 +204,29 @@ def places_by(
     else:
         found = own[:, 0] > (encoder.median - encoder.mean) / encoder.deviation + 1e-9
     return np.asarray(found, dtype=np.int64)
+
+
+def groups_of(
+    records: Records, preprocessing: Preprocessing | None, columns: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return ways to group test records: by hospital where it is known, and by columns.
+
+    Raises:
+        InvalidSettingError: `--evaluate-by` names a column that the student does not read.
+    """
+    ways = {} if records.hospitals is None else {"hospital": tuple(records.hospitals)}
+    for column in columns:
+        if not isinstance(preprocessing, TablePreprocessing):
+            raise InvalidSettingError("--evaluate-by needs a table", column)
+        try:
+            names = groups_by(preprocessing, column)
+        except InvalidTaskError as error:
+            raise InvalidSettingError(
+                "--evaluate-by must name a column that the student reads", error.got
+            ) from error
+        places = places_by(preprocessing, column, records.features)
+        ways[f"by {column}"] = tuple(names[place] for place in places)
+    return ways
 
 
 def _position(schema: ReadsColumns, column: str) -> int:

@@ -366,7 +366,7 @@ def test_free_queries_are_free_for_those_who_were_left_and_nobody_new(
     seats: str, allowed: bool
 ) -> None:
     """Who refused may have lied: then the sum is open, and another set would give a difference."""
-    bound = bound_on([PlanClaim.abandoned_by([b"d"], seats=ALL)], [])
+    bound = bound_on([PlanClaim.abandoned_by([b"d"], seats=ALL)])
     assert bound.allows([letter.encode() for letter in seats]) is allowed
 
 

@@ -20,13 +20,14 @@ from coordinator.runs.transcripts import check_transcript
 from pate_fed.data import Records
 from pate_fed.data.preprocessing import Preprocessing
 from pate_fed.errors import InvalidDataError, NoLabelError, RunDirectoryError
+from pate_fed.evaluation_task import groups_of
 from pate_fed.inputs import DatasetKind
 from pate_fed.queries import QueryPool
 from pate_fed.record import Metrics
 from pate_fed.report import FinishedRun, RunDirectory, read_run
 from pate_fed.report.ended_run import student_kind
 from pate_fed.report.run_directory import digests_of
-from pate_fed.report.scores import groups_of, scores_of
+from pate_fed.report.scores import scores_of
 from pate_fed.run_folder import ANNEXES, AUDIT, METRICS, REPORT, SEAL, SETTINGS, STUDENT
 from protocols.identity import SigningIdentity
 from protocols.transcript import seal_files

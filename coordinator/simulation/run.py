@@ -22,13 +22,14 @@ from coordinator.simulation.simulated_federation import SimulatedFederation
 from coordinator.simulation.simulated_hospitals import yardsticks
 from pate_fed.data import DatasetKind
 from pate_fed.errors import InvalidSettingError
+from pate_fed.evaluation_task import groups_of
 from pate_fed.planning import RunSettings
 from pate_fed.record import Privacy
 from pate_fed.record.manifest import SplitKeys
 from pate_fed.record.metrics import EvaluationScores, Quality, StudentScores
 from pate_fed.record.privacy import EvaluationPrice
 from pate_fed.report.ended_run import Truth
-from pate_fed.report.scores import groups_of, scores_of
+from pate_fed.report.scores import scores_of
 from pate_fed.run_folder import refuse_existing
 from pate_fed.students import Student
 from protocols.forms import FORMS

@@ -24,6 +24,7 @@ from coordinator.simulation.outcome import Stages, Tell
 from coordinator.simulation.private_evaluation import keep_back
 from coordinator.simulation.simulated_hospitals import Hospital, train_hospitals
 from pate_fed.data import Dataset, Records, load_dataset
+from pate_fed.evaluation_task import groups_of
 from pate_fed.partition import (
     Partition,
     build_manifest,
@@ -37,7 +38,6 @@ from pate_fed.queries import QueryPool
 from pate_fed.record.manifest import PartitionProof
 from pate_fed.record.metrics import Data
 from pate_fed.report.data_words import data_lines, data_table
-from pate_fed.report.scores import groups_of
 from pate_fed.students import LabelFacts, choose_queries, cluster_cores, least_confident
 from pate_fed.terms import NO_TASK
 

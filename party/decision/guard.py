@@ -196,7 +196,8 @@ class Guard:
         except (BudgetExhaustedError, OutcomeCapError) as error:
             raise RefusalError(Reason.BUDGET, error.must, error.got) from error
         share, most = 0.0 if charge is None else ledger.share_of(charge), self.policy.most_forfeited
-        if not is_small(lost_share, share, most=most):
+        # Where records vote all setups together never cost more than was approved: only the cap.
+        if run_terms.caps.patient_votes is None and not is_small(lost_share, share, most=most):
             raise RefusalError(
                 Reason.VOIDS, f"a run must lose at most {most:g} of our budget for life", "more"
             )

@@ -39,6 +39,7 @@ from party.site.training import (
     read_manifest,
     shares_in,
     untrained,
+    voter_name,
     with_manifest,
     write_folder,
 )
@@ -150,7 +151,8 @@ def remove_patient(
     }
     with database.transaction() as connection:
         if site.has_keys:  # without them nobody can tell whose a tag is
-            forget_patient(connection, plain(patient), tag_of=tags_by(site.identity))
+            name = voter_name(site, plain(patient))
+            forget_patient(connection, name, tag_of=tags_by(site.identity))
         log.append(SiteAct.PATIENT_REMOVED, facts, at=clock(), connection=connection)
     database.forget_erased()
     site = finish(site, database)

@@ -109,10 +109,17 @@ def record_voters(site: Site, task: LearningTask) -> tuple[TeacherEnsemble, tupl
         rng=np.random.default_rng(0),  # draws nothing
         public=task.pool.views,
     )
+    return voters, tuple(voter_name(site, one) for one in rows_of)
+
+
+def voter_name(site: Site, patient: str) -> str:
+    """Return the name by which a patient's votes are counted.
+
+    An id says who somebody is in its own column alone. Without ids a patient is a row of this very
+    table: in another one it may be someone else.
+    """
     data = site.settings.data
-    # Without ids a patient is a row of this very table: in another one it may be someone else.
-    names = (one if data.patient_id else f"{data.digest} {one}" for one in rows_of)
-    return voters, tuple(names)
+    return f"{data.patient_id or data.digest} {patient}"
 
 
 def require_current(site: Site, task: LearningTask) -> dict[str, Any]:

@@ -81,12 +81,14 @@ class PatientVotes:
             require_whole(the_journal(connection))
             row = connection.execute(_OF_RUN, {"run": scope}).one_or_none()
             if row is None:
-                votes = used.astype(_NUMBER).tobytes()
-                put(
-                    connection,
-                    PatientVotesRow,
-                    {"scope": scope, "tags": b"".join(tags), "votes": votes},
-                )
+                # Not in the table's order, by which a patient would be linked between runs.
+                order = sorted(range(len(tags)), key=tags.__getitem__)
+                kept = {
+                    "scope": scope,
+                    "tags": b"".join(tags[place] for place in order),
+                    "votes": used[order].astype(_NUMBER).tobytes(),
+                }
+                put(connection, PatientVotesRow, kept)
             else:
                 new = dict(zip(tags, used.tolist(), strict=True))
                 before = _numbers(row.tags, row.votes)

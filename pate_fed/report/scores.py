@@ -9,10 +9,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data import Records
-from pate_fed.data.preprocessing import Preprocessing, TablePreprocessing
-from pate_fed.errors import InvalidSettingError, InvalidTaskError
-from pate_fed.evaluation_task import groups_by, places_by
 from pate_fed.record.metrics import (
     ClassScores,
     HospitalScores,
@@ -40,7 +36,8 @@ def scores_of(
         chances: Shape (records, classes).
         labels: Their classes; shape (records,).
         class_names: In order.
-        groups: Ways to group the records, as `groups_of` gives them: the group of each record.
+        groups: Ways to group the records, as `evaluation_task.groups_of` gives them: the group of
+            each record.
         labels_named: Names of several labels; "record" i * labels + l is then the question about
             label l of record i.
         in_set: Which classes are in the set of each record, of a model with sets; shape as
@@ -87,29 +84,6 @@ def scores_of(
         covered=None if covered is None else _share(covered),
         set_size=None if in_set is None else float(in_set.sum(axis=1).mean()),
     )
-
-
-def groups_of(
-    records: Records, preprocessing: Preprocessing | None, columns: Sequence[str]
-) -> dict[str, tuple[str, ...]]:
-    """Return ways to group test records: by hospital where it is known, and by columns.
-
-    Raises:
-        InvalidSettingError: `--evaluate-by` names a column that the student does not read.
-    """
-    ways = {} if records.hospitals is None else {"hospital": tuple(records.hospitals)}
-    for column in columns:
-        if not isinstance(preprocessing, TablePreprocessing):
-            raise InvalidSettingError("--evaluate-by needs a table", column)
-        try:
-            names = groups_by(preprocessing, column)
-        except InvalidTaskError as error:
-            raise InvalidSettingError(
-                "--evaluate-by must name a column that the student reads", error.got
-            ) from error
-        places = places_by(preprocessing, column, records.features)
-        ways[f"by {column}"] = tuple(names[place] for place in places)
-    return ways
 
 
 def _of_subgroup(

@@ -63,15 +63,15 @@ def cast(monkeypatch: pytest.MonkeyPatch) -> Cast:
     return seen
 
 
-def federation(*, parties: int = 3, **changed: Any) -> Federation:
+def federation(*, parties: int = 3, for_life: float = 100.0, **changed: Any) -> Federation:
     terms = {**TERMS, **changed.pop("terms", {})}
-    policy = {"most_epsilon": 100.0, "least_sigma2": 1.0, "most_forfeited": 1.0}
+    policy = {"most_epsilon": 100.0, "least_sigma2": 1.0}
     made = Federation(
         teachers=PATIENTS,
         terms=terms,
         policy={**policy, **changed.pop("policy", {})},
         budget=5.0,
-        budgets=dict.fromkeys(range(parties), 100.0),
+        budgets=dict.fromkeys(range(parties), for_life),
         parties=parties,
         **changed,
     )
@@ -169,8 +169,12 @@ def test_a_batch_that_is_void_uses_votes_up(cast: Cast) -> None:
     assert states <= {EntryState.FORFEITED, EntryState.RESERVED}
 
 
-def test_queries_of_void_batches_that_are_asked_again_have_no_new_cap(cast: Cast) -> None:
-    asked = federation(terms={"max_asks": 8, "max_answers": 8})
+@pytest.mark.parametrize("for_life", [100.0, 2.5], ids=["a small part", "much of the budget"])
+def test_queries_of_void_batches_that_are_asked_again_have_no_new_cap(
+    cast: Cast, for_life: float
+) -> None:
+    """Nor does what they lost stop the run: no later batch costs more than the price."""
+    asked = federation(terms={"max_asks": 8, "max_answers": 8}, for_life=for_life)
     last = asked.nodes[2]
     for start in (0, 2, 0, 2):
         last._guard = replace(last._guard, consent=Consent(is_paused=True))

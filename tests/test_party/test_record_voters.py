@@ -76,6 +76,11 @@ def site(tmp_path: Path) -> Site:
     return voting(made)
 
 
+def named(patient: str) -> str:
+    """The name by which a patient's votes are counted: an id is one in its own column alone."""
+    return f"{PATIENT} {patient}"
+
+
 def expected(site: Site, task: LearningTask) -> dict[str, NDArray[np.int64]]:
     """The votes of a simulation's voters, by patient."""
     records = task.encode(read_csv(Path(site.data.file)), patient_column=PATIENT)
@@ -89,7 +94,7 @@ def expected(site: Site, task: LearningTask) -> dict[str, NDArray[np.int64]]:
         rng=np.random.default_rng(1),
         public=task.pool.views,
     )
-    return dict(zip(rows, ensemble.vote(task.pool.views), strict=True))
+    return dict(zip(map(named, rows), ensemble.vote(task.pool.views), strict=True))
 
 
 def remove(site: Site, patient: str = LEAVER) -> Site:
@@ -135,7 +140,7 @@ def test_a_new_patient_votes_without_any_training(site: Site, task: LearningTask
     site, _ = add(site, table, label=LABEL, patient_id=PATIENT)
     voters, patients = record_voters(site, task)
 
-    assert patients[-1] == "new"
+    assert patients[-1] == named("new")
     assert (voters.vote(task.pool.views)[-1] < CLASSES).any()
     assert site.settings.teachers == PATIENTS + 1
     assert teachers_digest(site, task) != digest
@@ -148,7 +153,7 @@ def test_patients_who_are_held_out_keep_a_place_and_cast_no_vote(
     _, patients = record_voters(site, task)
     kept = {f"p{number}" for number in range(PATIENTS) if not is_held_out(f"p{number}", 0.3)}
 
-    assert set(patients) == kept
+    assert set(patients) == set(map(named, kept))
     assert len(kept) < PATIENTS == site.settings.teachers
 
 
@@ -178,7 +183,7 @@ def test_who_is_removed_votes_no_more_and_nobody_is_trained_anew(
     changed = remove(site)
     voters, patients = record_voters(changed, task)
 
-    assert set(patients) == before.keys() - {LEAVER}
+    assert set(patients) == before.keys() - {named(LEAVER)}
     assert changed.settings.teachers == PATIENTS  # the place stays: nobody sees who left
     for patient, votes in zip(patients, voters.vote(task.pool.views), strict=True):
         np.testing.assert_array_equal(votes, before[patient])
@@ -295,26 +300,28 @@ def test_who_is_removed_and_comes_back_has_no_vote_in_a_run_that_has_begun(
     removed = remove(site)
     with removed.open_database() as database, database.transaction() as connection:
         [row] = connection.execute(PatientVotesRow.__table__.select()).all()
-    assert tag_of(row.scope, "p8") in row.tags
+    assert tag_of(row.scope, named("p8")) in row.tags
+    each = [row.tags[start : start + 32] for start in range(0, len(row.tags), 32)]
+    assert each == sorted(each)  # nobody is linked by the table's order
     assert len(row.tags) == 32 * (PATIENTS - 1)
     files = [one for one in removed.folder.iterdir() if one.is_file()]
-    assert all(tag_of(row.scope, LEAVER) not in one.read_bytes() for one in files)
+    assert all(tag_of(row.scope, named(LEAVER)) not in one.read_bytes() for one in files)
 
     table.write_bytes(whole)
     back, _ = add(removed, table, label=LABEL, patient_id=PATIENT)
     running.restart(0, back)
     votes = running.services[0]._journal.patient_votes
-    tags = [tag_of(row.scope, one) for one in (LEAVER, "p8")]
+    tags = [tag_of(row.scope, named(one)) for one in (LEAVER, "p8")]
     before = votes.used(row.scope, tags, most=CAP).tolist()
     assert before[0] == CAP > before[1]
-    again = [tag_of(bytes(32), one) for one in (LEAVER, "p8")]
+    again = [tag_of(bytes(32), named(one)) for one in (LEAVER, "p8")]
     assert votes.used(bytes(32), again, most=CAP).tolist() == [0, 0]  # in another run both vote
     running.set_up().ask(LATER)
     rows = running.votes_of(0)
     assert (len(rows), set(rows.sum(axis=1).tolist())) == (6, {PATIENTS})
     own = expected(back, running.hospitals.task)
     every = np.stack(list(own.values())).astype(np.float64)
-    leaver, none = list(own).index(LEAVER), np.zeros(PATIENTS, dtype=np.int64)
+    leaver, none = list(own).index(named(LEAVER)), np.zeros(PATIENTS, dtype=np.int64)
     _, used = cap_votes(every[:, :3], used=none, most=CAP, classes=CLASSES)
     used[leaver] = CAP
     capped, _ = cap_votes(every[:, LATER], used=used, most=CAP, classes=CLASSES)
