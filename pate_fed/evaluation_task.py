@@ -79,7 +79,6 @@ class EvaluationTask:
         if not good:
             raise InvalidTaskError("an evaluation must have a student and groups in order")
         identity = hashlib.sha256(self.to_bytes()).digest()
-        # Rows far apart, so that none counts as close to another question.
         rows = [hashlib.sha256(identity + bytes([row])).digest() for row in range(2 + len(self.by))]
         inputs = np.array([list(row) for row in rows], dtype=np.float64)
         object.__setattr__(self, "pool", QueryPool(inputs, task=self.digest))
@@ -222,7 +221,9 @@ def groups_of(
             names = groups_by(preprocessing, column)
         except InvalidTaskError as error:
             raise InvalidSettingError(
-                "--evaluate-by must name a column that the student reads", error.got
+                "--evaluate-by must name a column that the student reads: "
+                f"{', '.join(preprocessing.columns)}",
+                error.got,
             ) from error
         places = places_by(preprocessing, column, records.features)
         ways[f"by {column}"] = tuple(names[place] for place in places)

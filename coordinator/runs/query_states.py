@@ -22,7 +22,7 @@ class QueryState(StrEnum):
 
     ANSWERED = "answered"
     NO_ANSWER = "no answer"
-    REFUSED = "refused"  # hospitals answered it, or one close to it, before
+    REFUSED = "refused"  # hospitals answered it before
     LOST = "lost"  # its batch is void, and hospitals that may have sent do not vote on it again
     OPEN = "not asked"
 
@@ -51,7 +51,7 @@ class AskedQuery:
                 return f"{self.label or self.state.value} (drawn in {self.drawn_in})"
             case QueryState.REFUSED:
                 names = ", ".join(self.refused_by)
-                return f"refused: {names} answered it, or one close to it, before"
+                return f"refused: {names} answered it before"
             case QueryState.LOST:
                 return "lost: its batch is void, and a hospital that may have sent votes once only"
             case QueryState.OPEN:

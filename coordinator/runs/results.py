@@ -34,7 +34,7 @@ from pate_fed.report.run_directory import SentPacket, digests_of
 from pate_fed.report.warning_words import end_warnings, party_warnings, slack_warnings
 from pate_fed.run_folder import ANNEXES, EARLIER, MODEL_CARD, REPORT, SEAL, STUDENT
 from pate_fed.version import __version__
-from protocols.forms import FORMS
+from protocols.forms import FORMS, Form
 from protocols.rounds import CoordinatorRound
 from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
 
@@ -44,16 +44,15 @@ if TYPE_CHECKING:
 
 _SEALING: Mapping[str, str] = {
     SUITE_MLKEM768_X25519: (
-        "The coordinator relays messages between hospitals, sealed with ML-KEM-768 and X25519 "
-        "together. Nobody can open recorded messages later, even with a quantum computer, "
-        "unless both methods are broken."
+        "sealed with ML-KEM-768 and X25519 together. Nobody can open recorded messages later, even "
+        "with a quantum computer, unless both methods are broken."
     ),
     SUITE_X25519: (
-        "The coordinator relays messages between hospitals, sealed with X25519 alone. A later "
-        "quantum computer could open a recording, and so read the messages of single hospitals."
+        "sealed with X25519 alone. A later quantum computer could open a recording, and so read "
+        "the messages of single hospitals."
     ),
 }
-"""The meaning of each sealing suite, for people."""
+"""The meaning of each sealing suite, for people: goes on from `_sealed`."""
 
 _VERSIONS_OF = ("flwr", "torch", "scikit-learn", "numpy", "scipy", "cryptography")
 
@@ -64,6 +63,12 @@ class EarlierSetup:
 
     round: CoordinatorRound
     reason: str
+
+
+def _sealed(form: type[Form]) -> str:
+    if form.adds_noise:
+        return "Each hospital's report comes in two parts, for coordinator and tally"
+    return "The coordinator relays messages between hospitals"
 
 
 def privacy_of(
@@ -91,7 +96,7 @@ def privacy_of(
             asks_nothing=not run.left and not run.store.asked(),
             budgets=tuple(budgets[one.name] for one in labeling.members) if budgets else (),
         ),
-        sealing=_SEALING[settings.suite] if form.hides_vectors else "",
+        sealing=f"{_sealed(form)}, {_SEALING[settings.suite]}" if form.hides_vectors else "",
         seed=settings.seed,
         simulated=run.simulated,
     )

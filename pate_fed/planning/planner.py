@@ -185,7 +185,7 @@ def _require_few_votes(settings: RunSettings, form: SumForm) -> None:
     votes = max((weight * count for weight, count in settings.teams), default=0)
     if most is not None and votes > most:
         raise InvalidSettingError(
-            f"--weights and --teachers must come to at most {most} votes of each hospital with "
-            f"--sum {form.name}",
+            "--weights and teachers (--records-per-teacher, --teachers) must come to at most "
+            f"{most} votes of each hospital with --sum {form.name}",
             votes,
         )

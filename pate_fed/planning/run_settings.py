@@ -160,7 +160,10 @@ class RunSettings:
             must = f"{kind} protect patients: a hospital has as many votes as patients"
             raise InvalidSettingError(must, "--unit party")
         if self.rule.opens_noisy:
-            raise InvalidSettingError(f"{kind} have --noise coordinator", self.rule.noise_place)
+            raise InvalidSettingError(f"{kind} have {self._one_noise}", self.rule.noise_place)
+        if self.coverage is not None:
+            must = f"{kind} have no --coverage: a cap lets rows depend on each other"
+            raise InvalidSettingError(must, self.coverage)
         if self.rule.mechanism not in RECORD_MECHANISMS:
             allowed = " or ".join(RECORD_MECHANISMS)
             raise InvalidSettingError(f"{kind} have --mechanism {allowed}", self.rule.mechanism)
@@ -212,12 +215,18 @@ class RunSettings:
             if is_given:
                 raise InvalidSettingError(f"{option} is for one label", f"{caps.labels} labels")
 
+    @property
+    def _one_noise(self) -> str:
+        """What somebody is to type so that the coordinator alone adds the noise."""
+        return "another --sum" if self.rule.at_aggregators else "--noise coordinator"
+
     def _check_evaluation(self) -> None:
         if self.evaluate not in ("public", "private"):
             raise InvalidSettingError("--evaluate must be public or private", self.evaluate)
         if self.evaluate == "private" and self.rule.opens_noisy:
             raise InvalidSettingError(
-                "--evaluate private needs --noise coordinator, which adds its noise"
+                f"--evaluate private needs {self._one_noise}, which adds its noise",
+                self.rule.noise_place,
             )
         if self.evaluate == "public" and self.evaluation_epsilon:
             raise InvalidSettingError("--evaluation-epsilon needs --evaluate private", "public")

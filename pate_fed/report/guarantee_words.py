@@ -15,7 +15,8 @@ from pate_fed.errors import InvalidParameterError
 
 NOT_PROTECTED: Final = (
     "The coordinator's view: the coordinator holds the exact sum of the votes in memory until the "
-    "batch is released. You must trust it to keep this sum secret.",
+    "batch is released. You must trust it to keep this sum secret, and not to choose questions "
+    "against one hospital.",
     "The coordinator's noise: the coordinator alone adds the noise, and nobody checks this.",
     "Invented hospitals: a coordinator could invent hospitals that collude with it. People at each "
     "hospital check that the other hospitals are real. A hospital's computer votes only "
@@ -76,7 +77,9 @@ NOT_PROTECTED_WITH_NOISE_AT_AGGREGATORS: Final = (
     "wrong, and nobody has checked the noise that it added.",
     "Correct labels: a hospital can cast its own number of votes as it likes; more than its "
     "number it cannot.",
-    *NOT_PROTECTED[4:-1],
+    *NOT_PROTECTED[4:10],
+    "Completion: either aggregator can end the run; then no more labels are released.",
+    *NOT_PROTECTED[11:-1],
     NOT_PROTECTED_WITH_NOISE_AT_PARTIES[-1],
 )
 """The same where two aggregators check the votes, and add the full amount of noise each."""

@@ -100,7 +100,8 @@ class CheckingCoordinator(CheckingEnd):
         read_answers(self.batch, self._history.listed, theirs)
         decision = self._decide(theirs)
         frame = self._exchange(signed.frame, self._side.acceptance(decision, self._coin))
-        self._require_enough(self._decided())
+        self._decision = decision
+        self._require_enough(decision)
         return frame
 
     @property

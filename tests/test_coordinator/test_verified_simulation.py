@@ -196,7 +196,7 @@ class TestSettings:
             pytest.param(["--mechanism", "stable-gaussian"], "--mechanism", id="tests"),
             pytest.param(["--engine", "ray"], "--engine", id="other engine"),
             pytest.param(["--evaluate", "private"], "--evaluate", id="exact sums of patients"),
-            pytest.param(["--teacher", "neighbors"], "--noise", id="records vote"),
+            pytest.param(["--teacher", "neighbors"], "another --sum", id="records vote"),
             pytest.param(["--weights", "1,1,1,1,251"], "--weights", id="too many votes"),
         ],
     )

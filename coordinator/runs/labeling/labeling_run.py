@@ -44,7 +44,7 @@ class BatchReadiness:
         unready: Refusal codes by name of each party that would not answer at all, "" for a silent
             one, in seat order.
         refused: By position in the pool, names of the parties that would not answer a query: they
-            answered it, or one close to it, before.
+            answered it before.
     """
 
     unready: Mapping[str, str]
