@@ -249,7 +249,7 @@ BUGS: dict[str, Bug] = {
     ),
     "sum of too few at the coordinator": bug(
         COORDINATOR,
-        "        self._require_enough(self._decided())\n",
+        "        self._require_enough(decision)\n",
         "",
         SMALLER + "[coordinator]",
     ),
