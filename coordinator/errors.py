@@ -252,6 +252,26 @@ class ServiceError(CoordinatorError):
     code = "PF-448"
 
 
+class TallyUnreachableError(CoordinatorError):
+    """The tally did not answer: another try may succeed."""
+
+    code = "PF-451"
+
+
+class TallyRefusedError(CoordinatorError):
+    """The tally refused: the same call is refused again.
+
+    Attributes:
+        reason: Public code of its refusal.
+    """
+
+    code = "PF-452"
+
+    def __init__(self, must: str, got: Shown = "", *, reason: str) -> None:
+        self.reason = reason
+        super().__init__(must, f"{as_typed(got)} [{reason}]".lstrip())
+
+
 class InternalError(CoordinatorError):
     """A fault of this program; its text is not shown, because it could hold a secret."""
 
