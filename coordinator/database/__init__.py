@@ -12,6 +12,7 @@ from coordinator.database.run_checks import (
     check_steps_of,
     erase_ended_checks,
     sealing_key_of,
+    stored_check,
 )
 from coordinator.database.run_journal import SqlCoordinatorJournal, unclosed_setups
 from coordinator.database.run_store import RunStore
@@ -30,5 +31,6 @@ __all__ = [
     "check_steps_of",
     "erase_ended_checks",
     "sealing_key_of",
+    "stored_check",
     "unclosed_setups",
 ]

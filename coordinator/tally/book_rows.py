@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,11 +21,13 @@ from coordinator.tally.tally_schema import (
     TallyRunRow,
     TallyStepRow,
 )
+from pate_fed.accounting import Outcomes
 from pate_fed.charges import RunLedger
 from pate_fed.errors import PateFedError
 from pate_fed.nodes.database import parts_of, put
 from protocols.envelope import SealingKey
 from protocols.errors import SuiteError
+from protocols.identity import PublicIdentity
 from protocols.verified import CheckStep
 
 _RUN = select(TallyRunRow).where(TallyRunRow.offer == bindparam("offer"))
@@ -154,44 +157,73 @@ def noted_batch(connection: Connection, plan_digest: bytes) -> NotedBatch | None
     return NotedBatch(row.record, row.plan, _key_of(row), steps)
 
 
-def noted_plans(connection: Connection) -> tuple[bytes, ...]:
-    """Return the digests of all plans that were noted."""
-    return tuple(connection.scalars(select(TallyBatchRow.plan_digest)))
-
-
 @dataclass(frozen=True, slots=True)
 class RunStanding:
-    """What a tally's people see of a run.
+    """What a tally's people see of a run, over all its setups.
 
     Attributes:
-        record: Frame of its last record.
-        batches: Plans that came.
-        opened: Those that were opened.
-        rejected: By hospital's fingerprint: number of its reports without votes.
+        name: The coordinator's for it.
+        hospitals: Their number.
+        expires_at: Unix seconds; of its last setup.
+        plans: Digest of each plan that came, and whether it was opened.
+        rejected: By a hospital's fingerprint: number of its reports without votes.
+        charged: Against its caps.
+        caps: The caps.
     """
 
-    record: bytes
-    batches: int
-    opened: int
-    rejected: dict[str, int]
+    name: str
+    hospitals: int
+    expires_at: int
+    plans: dict[bytes, bool]
+    rejected: Counter[str]
+    charged: Outcomes
+    caps: Outcomes
 
 
-def standings(connection: Connection) -> Iterator[RunStanding]:
-    """Return each run's standing, over all its setups."""
+def run_standings(
+    connection: Connection, *, coordinator: PublicIdentity
+) -> tuple[RunStanding, ...]:
+    """Return each run's standing, in the order in which they came."""
     found: dict[bytes, list[Any]] = {}
-    every = select(TallyRunRow.scope, TallyRunRow.record, TallyBatchRow).join(
-        TallyBatchRow, TallyBatchRow.offer == TallyRunRow.offer
+    every = (
+        select(
+            TallyRunRow.scope,
+            TallyRunRow.record,
+            TallyBatchRow.plan_digest,
+            TallyBatchRow.rejected,
+        )
+        .join(TallyBatchRow, TallyBatchRow.offer == TallyRunRow.offer)
+        .order_by(TallyRunRow.expires_at)
     )
-    opened = set(connection.scalars(select(TallyOpenedRow.plan_digest).distinct()))
     for row in connection.execute(every):
         found.setdefault(row.scope, []).append(row)
-    for rows in found.values():
-        rejected: dict[str, int] = {}
-        for row in rows:
-            for hospital in json.loads(row.rejected or "[]"):
-                rejected[hospital] = rejected.get(hospital, 0) + 1
-        number = sum(row.plan_digest in opened for row in rows)
-        yield RunStanding(rows[-1].record, len(rows), number, rejected)
+    opened = set(connection.scalars(select(TallyOpenedRow.plan_digest).distinct()))
+    return tuple(
+        _standing_of(connection, rows, opened, coordinator=coordinator) for rows in found.values()
+    )
+
+
+def _standing_of(
+    connection: Connection, rows: list[Any], opened: set[bytes], *, coordinator: PublicIdentity
+) -> RunStanding:
+    run = ServedRun.of(rows[-1].record, coordinator=coordinator)
+    ledger = read_charges(connection, run).outcomes
+    rejected = Counter(one for row in rows for one in json.loads(row.rejected or "[]"))
+    return RunStanding(
+        run.terms.name,
+        len(run.hospitals),
+        run.record.expires_at,
+        {row.plan_digest: row.plan_digest in opened for row in rows},
+        rejected,
+        Outcomes(ledger.asks, ledger.answers),
+        ledger.caps,
+    )
+
+
+def plans_named(connection: Connection, digits: str) -> tuple[bytes, ...]:
+    """Return the digests of noted plans that begin with these hexadecimal digits."""
+    every = connection.scalars(select(TallyBatchRow.plan_digest))
+    return tuple(one for one in every if one.hex().startswith(digits.lower()))
 
 
 def erase_ended(database: TallyDatabase, *, ended_before: int) -> int:

@@ -16,7 +16,7 @@ from coordinator.certificates import KeyedCertificate, make_pinned_certificate
 from coordinator.database.check_rows import steps_in
 from coordinator.errors import ServiceError, TallyRefusedError, TallyUnreachableError
 from coordinator.tally.book import TallyBook
-from coordinator.tally.book_rows import noted_batch, read_charges, standings
+from coordinator.tally.book_rows import noted_batch, read_charges, run_standings
 from coordinator.tally.calls import MOST_PACKET_BYTES
 from coordinator.tally.tally_client import TallyClient
 from coordinator.tally.tally_schema import TallyOpenedRow, TallyRow, TallyRunRow, TallyStepRow
@@ -180,10 +180,15 @@ class TestHonest:
         spoiled = wire.decode(frames[2]).message
         bad = replace(spoiled, tally_envelope=spoiled.tally_envelope[:-1] + b"\0")  # type: ignore[type-var, attr-defined]
         batch.open(*frames[:2], wire.contain(bad), frames[3])
+        TalliedBatch(run, 2).collect()
+        waits = TalliedBatch(run, 3)
+        waits.until(Acceptance)
         with tally.database.transaction() as connection:
-            [standing] = standings(connection)
+            [standing] = run_standings(connection, coordinator=tally.coordinator.public)
         assert standing.rejected == {run.hospitals[2].fingerprint.hex(): 1}
-        assert (standing.batches, standing.opened) == (1, 1)
+        assert standing.plans == {batch.digest: True, waits.digest: False}
+        assert (standing.name, standing.hospitals) == ("lung", 4)
+        assert (standing.charged, standing.caps) == (Outcomes(2, 2), Outcomes(12, 12))
 
     def test_each_answer_comes_again_with_the_same_bytes_also_after_a_restart_and_in_time(
         self, tally: Tally
