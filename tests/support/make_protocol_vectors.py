@@ -197,7 +197,8 @@ def _messages() -> dict[str, list[Any]]:
         "Readiness": [_bytes("inquiry"), me, [0, 3, 2**17]],
         "ResultsQuery": [_bytes("co"), me, run, "student/student.json", 4_194_304, 1_900_000_000],
         "RunInquiry": [
-            _bytes("co"), [me, peer], "additive", 32, "x25519", 2, 1, 0, False, _bytes("tally"), b"terms",
+            _bytes("co"), [me, peer], "additive", 32, "x25519", 2, 1, 0, False, _bytes("tally"),
+            b"terms",
         ],
         "RunReadiness": [_bytes("inquiry"), me, "PF-300", 1_900_000_000, "nicht bis Mai: prüft"],
         "VectorHead": [_bytes("plan"), me, 64, hashlib.sha256(_bytes("y", 64)).digest()],
