@@ -42,7 +42,7 @@ class TallySettings:
 
     address: str
     host: str = "0.0.0.0"  # noqa: S104 - the coordinator is elsewhere, and alone is let in
-    port: int = field(default=8447, metadata={"ge": 0, "le": LAST_PORT})
+    port: int = field(default=8448, metadata={"ge": 0, "le": LAST_PORT})
     audit_days: int = field(default=90, metadata={"ge": 0, "le": 3650})
 
     def __post_init__(self) -> None:

@@ -68,7 +68,7 @@ def made(folder: Path, noise: Any = None) -> Audited:
     """Run a batch between a coordinator's and a tally's database; `noise` lies at one end."""
     home = make_home(folder / "federation")
     invite = home.invite_tally(now=datetime.now(UTC))
-    settings = TallySettings("127.0.0.1:8447")
+    settings = TallySettings("127.0.0.1:8448")
     tally = TallyFolder.create(folder / "tally", settings, invite, now=datetime.now(UTC))
     with (
         closing(Database(home.database_url)) as database,
