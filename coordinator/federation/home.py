@@ -27,6 +27,7 @@ from pate_fed.nodes.settings_file import settings_text
 from pate_fed.regular_files import open_regular
 from protocols.identity import SigningIdentity
 from protocols.invitation import certificate_fingerprint, federation_fingerprint
+from protocols.membership_messages import NamedTally
 from protocols.party_names import NAME_RULE, is_party_name, normalized
 
 SCHEMA_VERSION = 1
@@ -254,6 +255,11 @@ class FederationHome:
         if not kept or without_password(given) != without_password(kept):
             raise HomeError(f"{DATABASE_VARIABLE} must name the database of {SETTINGS_FILE}")
         return given
+
+    @property
+    def tally(self) -> NamedTally | None:
+        """The federation's tally; None if it has none."""
+        return None
 
     def path(self, *parts: str) -> Path:
         """Return the path of one of its files."""
