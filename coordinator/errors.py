@@ -252,6 +252,50 @@ class ServiceError(CoordinatorError):
     code = "PF-448"
 
 
+class TallySetupError(CoordinatorError):
+    """A tally's folder, card or invitation that cannot be made or used."""
+
+    code = "PF-450"
+
+
+class TallyUnreachableError(CoordinatorError):
+    """The tally did not answer: another try may succeed."""
+
+    code = "PF-451"
+
+
+class TallyRefusedError(CoordinatorError):
+    """The tally refused: the same call is refused again.
+
+    Attributes:
+        reason: Public code of its refusal.
+    """
+
+    code = "PF-452"
+
+    def __init__(self, must: str, got: Shown = "", *, reason: str) -> None:
+        self.reason = reason
+        super().__init__(must, f"{as_typed(got)} [{reason}]".lstrip())
+
+
+class UnservedRunError(CoordinatorError):
+    """A run or a batch that a tally does not serve: its form, its hospitals, its terms."""
+
+    code = "PF-453"
+
+
+class UnknownOfferError(CoordinatorError):
+    """A run that a tally made no key for, or whose key went into another run or was erased."""
+
+    code = "PF-454"
+
+
+class OpenedRowError(CoordinatorError):
+    """A row that was opened before in the same run."""
+
+    code = "PF-455"
+
+
 class InternalError(CoordinatorError):
     """A fault of this program; its text is not shown, because it could hold a secret."""
 

@@ -20,6 +20,7 @@ from typing import Final
 
 import httpx
 
+from coordinator.certificates import days_left, end_of, is_pair
 from coordinator.errors import (
     CertificateError,
     CoordinatorError,
@@ -27,7 +28,6 @@ from coordinator.errors import (
     ServiceError,
     SuperLinkError,
 )
-from coordinator.federation.certificates import days_left, end_of, is_pair
 from coordinator.federation.enrollment import EnrolledParty
 from coordinator.federation.home import LOCK_FILE, LOOPBACK, SETTINGS_FILE, FederationHome, utc_now
 from coordinator.flower.server_app import GridTransport

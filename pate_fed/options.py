@@ -235,9 +235,9 @@ _ROWS: Final = (
         ),
         Option(
             "teacher",
-            "Kind of teacher: auto, nearest, svm, forest, boosting, logistic, network or "
-            "convolution; neighbors: no teachers, each patient votes on the queries close to its "
-            "records; or MODULE:FUNCTION for your own.",
+            "Kind of teacher: auto, nearest, svm, forest, boosting, logistic, direction, network "
+            "or convolution; neighbors: no teachers, each patient votes on the queries close to "
+            "its records; or MODULE:FUNCTION for your own.",
             usual="auto",
             metavar="NAME",
         ),

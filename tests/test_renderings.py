@@ -25,6 +25,7 @@ from pate_fed.report import (
     render_report,
     render_summary,
 )
+from pate_fed.report.ended_run import EndedRun, privacy_table
 from tests.support.command import Command, Ended, pate_fed
 from tests.support.console import browser, opened, seeded
 from tests.support.hospital_services import Hospitals
@@ -44,6 +45,7 @@ from tests.test_coordinator.test_console_pages import PAGES
 from tests.test_party.test_cli import PateParty, go_offline, pate_party
 from tests.test_party.test_page import PAGES as HOSPITAL_PAGES
 from tests.test_party.test_page import Browser, answered, asked, hospitals, owner, stranger
+from tests.test_pate_fed.test_report_ended_run import ended_of, terms_of
 from tests.test_pate_fed.test_report_html import MECHANISMS
 
 __all__ = ["answered", "hospitals", "owner", "pate_fed", "pate_party", "stranger"]
@@ -212,6 +214,16 @@ def kinds_of_runs() -> dict[str, dict[str, Any]]:
     }
     _, privacy = kind("votes in the clear")
     privacy["sum"] = "plain"
+    metrics, privacy = kind("verified sums")
+    told(metrics, privacy, ended_of(terms_of("verified sums"), *BATCHES))
+    kinds["verified sums"]["settings"] |= {"form": "verified", "noise": "aggregators"}
+    metrics, privacy = kind("records that vote")
+    told(metrics, privacy, ended_of(terms_of("records that vote"), (30, 30, 30)))
+    metrics["queries"].update(answered=30, refused=0)
+    kinds["records that vote"]["settings"] |= {
+        **{"label": "sick", "classes": ["no", "yes"], "data": "csv", "class_balance": "auto"},
+        **{"teacher": "neighbors", "patient_votes": 3},
+    }
     metrics, privacy = kind("void batches, queries not asked, a student worse than a hospital")
     metrics["queries"].update(void=15, not_asked=3)
     metrics["scores"]["student"]["accuracy"] = 0.41
@@ -234,6 +246,17 @@ def kinds_of_runs() -> dict[str, dict[str, Any]]:
         metrics["queries"]["reinforced"] = 6 if name.startswith("interactive") else 0
         privacy["mechanism"].update(MECHANISMS[name], name=name)
     return kinds
+
+
+BATCHES = ((15, 15, 11), (15, 15, 11))
+
+
+def told(metrics: dict[str, Any], privacy: dict[str, Any], ended: EndedRun) -> None:
+    """Tell a run's cost as a simulation does, from terms and ledger."""
+    of_run = privacy_table(ended=ended, sealing="Messages are sealed.", seed=None, simulated=True)
+    privacy.update(of_run.as_json())
+    weights = ended.terms.weights
+    metrics |= {"parties": len(weights), "teachers": sum(one.teachers for one in weights)}
 
 
 class TestReports:
@@ -265,8 +288,10 @@ class TestReports:
 
     def written(self, tmp_path: Path, run: dict[str, Any]) -> Any:
         written = write_sample(tmp_path / f"run{len(list(tmp_path.iterdir()))}", **run)
-        seed = run["settings"].get("seed")
-        return replace(written, manifest=written.manifest.changed(seed=seed))
+        changed = {"seed": run["settings"].get("seed")}
+        if run["privacy"]["sum"] == "verified":
+            changed |= {"run_id": "", "transcript_head": ""}
+        return replace(written, manifest=written.manifest.changed(**changed))
 
     def test_the_summary_at_the_terminal(self) -> None:
         self.hold_kinds(

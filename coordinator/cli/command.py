@@ -26,6 +26,7 @@ from coordinator.cli.reproduce import reproduce
 from coordinator.cli.results import export_student, predict, report, student, transcript_app
 from coordinator.cli.runs import export, pause, resume, run, serve, status, stop
 from coordinator.cli.simulate import simulate
+from coordinator.cli.tally import tally_app
 from coordinator.cli.terminal import DEFAULT_HOME, LINE, HomeOption
 from pate_fed.nodes import exit_code, lines_of_checks, table_of_checks
 from pate_fed.nodes.command_line import show
@@ -53,5 +54,6 @@ for command in (
     app.command(shows=command not in (schema, serve, console))(command)
 app.add_typer(audit_log_app, name="audit-log")
 app.add_typer(pool_app, name="pool")
+app.add_typer(tally_app, name="tally")
 app.add_typer(transcript_app, name="transcript")
 app.add_typer(users_app, name="users")

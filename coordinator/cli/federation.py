@@ -235,7 +235,7 @@ def reinstate(
 
 def renew(home: HomeOption = DEFAULT_HOME) -> None:
     """Issue a new server certificate; hospitals need not change anything."""
-    from coordinator.federation.certificates import days_left  # noqa: PLC0415 - keeps --help fast
+    from coordinator.certificates import days_left  # noqa: PLC0415 - keeps --help fast
     from coordinator.federation.home import FederationHome  # noqa: PLC0415
 
     opened = FederationHome.open(home.absolute())

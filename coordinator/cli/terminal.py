@@ -28,6 +28,7 @@ from coordinator.errors import (
     PersonError,
     RunQueueError,
     RunRequestError,
+    TallySetupError,
     UsageError,
 )
 from pate_fed.errors import (
@@ -76,6 +77,7 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (BudgetRuleError, EXIT_REFUSED),
     (CertificateError, EXIT_INPUT),
     (HomeError, EXIT_INPUT),
+    (TallySetupError, EXIT_INPUT),
     (BrokenTranscriptError, EXIT_INPUT),
     (BrokenAuditLogError, EXIT_INPUT),
     (AlteredResultsError, EXIT_INPUT),

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coordinator import operator
+from coordinator.certificates import days_left, end_of
 from coordinator.console.access import visit_of
 from coordinator.console.form_input import number_of, text_of
 from coordinator.console.rendering import page
 from coordinator.errors import ConsoleError
-from coordinator.federation.certificates import days_left, end_of
 from coordinator.federation.enrollment import INSIDE
 from coordinator.federation.home import utc_now
 from coordinator.runs.queue import ENDED, Run, RunState

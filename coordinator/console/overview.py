@@ -9,9 +9,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from coordinator.certificates import days_left, end_of
 from coordinator.console.access import visit_of
 from coordinator.console.rendering import page
-from coordinator.federation.certificates import days_left, end_of
 from coordinator.federation.enrollment import INSIDE, EnrolledParty
 from coordinator.federation.home import utc_now
 from coordinator.federation.readiness import readiness, what_is_missing

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from coordinator.certificates import names_of
 from coordinator.console.app import build
 from coordinator.errors import ServiceError
-from coordinator.federation.certificates import names_of
 from coordinator.operator import Coordinator
 from pate_fed.nodes import place_of
 from pate_fed.nodes.ports import in_brackets, is_loopback, listen

@@ -41,6 +41,7 @@ class Database(NodeDatabase):
     fault = damage_fault = DatabaseError
     version_fault = DatabaseVersionError
     emptied = "the database must hold its earlier data: restore a backup"
+    pragmas = ("secure_delete=ON",)  # keys of votes are erased
     outdated = (
         "the database must be brought up to date: back it up, then `pate-fed upgrade`, or "
         "`pate-fed serve`, which does so when it starts"

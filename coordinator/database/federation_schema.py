@@ -21,6 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from coordinator.database.check_rows import CheckStepColumns
 from pate_fed.nodes.database import AuditColumns
 
 
@@ -220,6 +221,22 @@ class RunStepRow(CoordinatorRow):
     attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     body: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class SealingKeyRow(CoordinatorRow):
+    """The coordinator's key for an attempt's sealed votes; None once erased with its steps."""
+
+    __tablename__ = "sealing_keys"
+
+    attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"), primary_key=True)
+    suite: Mapped[str] = mapped_column(String(64))
+    key: Mapped[bytes | None] = mapped_column(LargeBinary)
+
+
+class CheckStepRow(CheckStepColumns, CoordinatorRow):
+    """A step of the coordinator's end of a plan's check."""
+
+    attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"), index=True)
 
 
 class RunHospitalRow(CoordinatorRow):

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from coordinator.doctor.probes import CoordinatorProbes
-from coordinator.errors import CertificateError, HomeError
-from coordinator.federation.certificates import (
+from coordinator.certificates import (
     days_left,
     end_of,
     is_pair,
@@ -16,6 +14,8 @@ from coordinator.federation.certificates import (
     names_of,
     read_certificate,
 )
+from coordinator.doctor.probes import CoordinatorProbes
+from coordinator.errors import CertificateError, HomeError
 from coordinator.federation.home import (
     CA_KEY,
     DATABASE_FILE,

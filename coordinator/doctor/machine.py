@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from coordinator.certificates import read_certificate
 from coordinator.database import Database
 from coordinator.doctor.probes import CoordinatorProbes
 from coordinator.errors import CertificateError, CoordinatorError, DatabaseVersionError, HomeError
-from coordinator.federation.certificates import read_certificate
 from coordinator.federation.home import DATABASE_FILE, LOOPBACK, SETTINGS_FILE, FederationHome
 from coordinator.federation.readiness import what_is_missing
 from pate_fed.nodes import check_room

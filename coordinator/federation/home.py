@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import stat
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,18 +15,22 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from coordinator.errors import HomeError
-from coordinator.federation.certificates import KeyedCertificate, issue_server_certificate, make_ca
+from coordinator.certificates import (
+    KeyedCertificate,
+    issue_server_certificate,
+    make_ca,
+    make_pinned_certificate,
+)
+from coordinator.errors import HomeError, TallySetupError
 from coordinator.federation.connections import PortLimits
-from pate_fed.nodes import read_settings, with_environment, write_named
+from coordinator.tally.cards import TallyCard, TallyInvite
+from pate_fed.nodes import read_named, read_settings, with_environment, write_named
 from pate_fed.nodes.forwarding import Forwarding
-from pate_fed.nodes.owner_files import as_fault, make_folder
+from pate_fed.nodes.owner_files import as_fault, make_folder, read_secret
 from pate_fed.nodes.ports import LAST_PORT, host_and_port, is_host
 from pate_fed.nodes.settings_file import settings_text
-from pate_fed.regular_files import open_regular
 from protocols.identity import SigningIdentity
 from protocols.invitation import certificate_fingerprint, federation_fingerprint
-from protocols.membership_messages import NamedTally
 from protocols.party_names import NAME_RULE, is_party_name, normalized
 
 SCHEMA_VERSION = 1
@@ -54,8 +57,16 @@ OPENID_SECRET = "openid.secret"  # noqa: S105 - a file's name
 OPENID_VARIABLE = "PATE_FED_OPENID_SECRET"
 """Environment variable with the console's password at the OpenID provider, in place of the file."""
 
-SECRETS = frozenset({CA_KEY, OPENID_SECRET, "identity.key", "server.key", "superlink.secret"})
-MAY_BE_AWAY = frozenset({CA_KEY, OPENID_SECRET})
+TALLY_KEY = "tally-client.key"
+TALLY_CERTIFICATE = "tally-client.crt"
+TALLY_CARD = "tally.json"
+"""The pinned card of the federation's tally, if it has one."""
+
+SECRETS = frozenset(
+    {CA_KEY, OPENID_SECRET, TALLY_KEY, "identity.key", "server.key", "superlink.secret"}
+)
+MAY_BE_AWAY = frozenset({CA_KEY, OPENID_SECRET, TALLY_KEY})
+_ANEW = "make the federation anew"
 _A_PORT = {"ge": 1, "le": LAST_PORT}
 _PASSWORDS = ("password", "sslpassword")
 """The passwords in a URL's query for PostgreSQL: its user's, its client key's."""
@@ -236,6 +247,12 @@ class FederationHome:
         return os.environ.get(OPENID_VARIABLE, "") or self._read(OPENID_SECRET).decode().strip()
 
     @property
+    def tally(self) -> TallyCard | None:
+        """The tally that was accepted; None where the federation has none."""
+        path = self.path(TALLY_CARD)
+        return TallyCard.read(path) if path.exists() else None
+
+    @property
     def fingerprint(self) -> bytes:
         """The fingerprint to read aloud on the telephone, 32 bytes."""
         ca = certificate_fingerprint(self.ca_certificate.decode())
@@ -255,11 +272,6 @@ class FederationHome:
         if not kept or without_password(given) != without_password(kept):
             raise HomeError(f"{DATABASE_VARIABLE} must name the database of {SETTINGS_FILE}")
         return given
-
-    @property
-    def tally(self) -> NamedTally | None:
-        """The federation's tally; None if it has none."""
-        return None
 
     def path(self, *parts: str) -> Path:
         """Return the path of one of its files."""
@@ -294,6 +306,34 @@ class FederationHome:
         self._write("server.key", server.private_key)
         self._write("server.crt", server.certificate)
 
+    def invite_tally(self, *, now: datetime) -> TallyInvite:
+        """Return the file for a tally; make this end's key and certificate for it, once."""
+        key, certificate = self.path(TALLY_KEY), self.path(TALLY_CERTIFICATE)
+        if not (key.exists() and certificate.exists()):
+            made = make_pinned_certificate(f"{self.settings.name} coordinator", now=now)
+            self._write(TALLY_KEY, made.private_key)
+            self._write(TALLY_CERTIFICATE, made.certificate)
+        shown = self._read(TALLY_CERTIFICATE).decode()
+        return TallyInvite(self.settings.name, self.identity.public.key, shown)
+
+    def accept_tally(self, card: TallyCard) -> None:
+        """Pin a tally whose words were compared.
+
+        Raises:
+            TallySetupError: its card is of another federation, or another tally is pinned: the
+                pinned one alone knows what was opened.
+        """
+        if card.federation != self.settings.name:
+            raise TallySetupError("a card must be of this federation", card.federation)
+        if self.tally not in (None, card):
+            raise TallySetupError(f"a federation must keep its tally: {TALLY_CARD} has another")
+        self._write(TALLY_CARD, card.to_json().encode())
+
+    @property
+    def tally_key(self) -> KeyedCertificate:
+        """Key and certificate that the tally knows this end by."""
+        return KeyedCertificate(self._read(TALLY_CERTIFICATE), self._read(TALLY_KEY))
+
     def _fill(self, ca: KeyedCertificate, server: KeyedCertificate) -> None:
         from coordinator.database import Database  # noqa: PLC0415 - keeps --help fast
 
@@ -311,18 +351,9 @@ class FederationHome:
         self._write(SETTINGS_FILE, settings_text(self.settings, version=SCHEMA_VERSION))
 
     def _read(self, name: str) -> bytes:
-        with (
-            as_fault(HomeError, f"{name} must be readable"),
-            open_regular(self.path(name)) as file,
-        ):
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if name in SECRETS and mode & 0o077:
-                raise HomeError(
-                    f"{name} must be readable by its owner alone: `chmod 600` it. If others "
-                    "may have read it, make the federation anew",
-                    f"mode {mode:o}",
-                )
-            return file.read()
+        if name in SECRETS:
+            return read_secret(self.path(name), name, anew=_ANEW, fault=HomeError)
+        return read_named(self.path(name), name, fault=HomeError)
 
     def _write(self, name: str, content: bytes) -> None:
         write_named(self.path(name), name, content, fault=HomeError)

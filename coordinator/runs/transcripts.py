@@ -12,7 +12,7 @@ from pate_fed.record import Manifest
 from pate_fed.record.manifest import LostSetup
 from pate_fed.regular_files import read_regular
 from pate_fed.report.run_directory import digests_of
-from pate_fed.run_folder import EARLIER, MANIFEST, SEAL
+from pate_fed.run_folder import EARLIER, MANIFEST, SEAL, TRANSCRIPT
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity
 from protocols.transcript import altered_file
@@ -28,13 +28,20 @@ def check_transcript(
     allow any.
 
     Raises:
-        RunDirectoryError: the transcript or the manifest cannot be read.
+        RunDirectoryError: the transcript or the manifest cannot be read, or nothing was signed.
         BrokenTranscriptError: it is broken; names the first bad line.
         AlteredResultsError: a file is not as the coordinator sealed it; names the file.
     """
-    text = _read(run_dir / "transcript.jsonl")
-    verdict = _verified(text, coordinator=coordinator, parties=parties)
     manifest = Manifest.read(_read(run_dir / MANIFEST))
+    if not manifest.transcript_head:
+        raise RunDirectoryError(
+            "the run must have a transcript: simulations of --sum verified, and runs that asked "
+            "nothing, sign nothing. With a --seed, check its labels by simulate --config "
+            "RUN_DIR/run.toml: they are the same again. Audit its noise by audit VOTES.npy with "
+            "its --mechanism and --sigma2"
+        )
+    text = _read(run_dir / TRANSCRIPT)
+    verdict = _verified(text, coordinator=coordinator, parties=parties)
     _require_named(manifest, verdict)
     setups = manifest.earlier_setups
     lost = separate(_read(run_dir / EARLIER)) if setups else []

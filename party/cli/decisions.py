@@ -14,7 +14,6 @@ from party.cli.terminal import (
     ByOption,
     FederationOption,
     SiteOption,
-    ask,
     decider,
     is_attended,
     tell,
@@ -23,7 +22,7 @@ from party.errors import NotConfirmedError, PartyUsageError, code_of, fault_line
 from party.owner import OpenSite, open_records
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.nodes.command_line import prints_json, show
+from pate_fed.nodes.command_line import ask, prints_json, show
 from pate_fed.nodes.terminal import minute
 
 if TYPE_CHECKING:

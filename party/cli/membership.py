@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from party.cli.tally import compare, pin, tally_lines
-from party.cli.terminal import DEFAULT_SITE, FederationOption, SiteOption, ask, decider, tell
+from party.cli.terminal import DEFAULT_SITE, FederationOption, SiteOption, decider, tell
 from party.errors import (
     JoinError,
     JournalLockedError,
@@ -28,7 +28,7 @@ from party.site.site import SETTINGS_FILE, Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
 from party.site.tally_standing import TallyStanding
-from pate_fed.nodes.command_line import EXIT_FAILED, show
+from pate_fed.nodes.command_line import EXIT_FAILED, ask, show
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.nodes.terminal import minute
 from pate_fed.regular_files import open_regular

@@ -92,7 +92,8 @@ def compare(
         tell(f"THE KEY OF THE TALLY IS ANOTHER THAN THE PINNED ONE, of {before.name}.")
         tell("Ask the old tally's people, too, whether they were replaced or have a new key.")
     tell(f"This federation has a tally, {named.name}: the second organisation of verified sums.")
-    tell("Telephone its own people, not the operator, on a number that is not from the operator:")
+    tell("Telephone its own people, not the operator, on a number that is not from the operator.")
+    tell("Their `pate-fed tally words` shows 12 words for hospitals:")
     tell(f"  {spoken(named.identity.fingerprint)}")
     answer = ask_choice("Did they read the same 12 words?", ("yes", "no", "later"), "later")
     if answer == "no":

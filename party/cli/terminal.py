@@ -92,17 +92,6 @@ def tell(line: str) -> None:
     typer.echo(printable(line), err=True)
 
 
-def ask(question: str) -> bool:
-    """Ask a person yes or no; without a terminal the answer is no."""
-    try:
-        return typer.confirm(question, default=False, err=True)
-    except click.Abort:
-        return False
-    finally:
-        if not sys.stdin.isatty():
-            typer.echo(err=True)  # nobody pressed Enter: the next line is not the question's
-
-
 def is_attended() -> bool:
     """Tell whether a person sits at a terminal."""
     return sys.stdin.isatty()

@@ -82,20 +82,6 @@ class PartyDatabase(NodeDatabase):
                 room.unlink(missing_ok=True)
         self.try_to_write()
 
-    def forget_erased(self) -> None:
-        """Empty the write-ahead log, so that nothing erased is left in it.
-
-        While another process reads, the log stays until the next time.
-        """
-        if self._is_in_memory:  # it has none
-            return
-        with self._reported():
-            connection = self._engine.raw_connection()  # in no transaction: a checkpoint wants none
-            try:
-                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
-            finally:
-                connection.close()
-
     def close(self) -> None:
         """Let go of the file, and of the node's lock."""
         super().close()
@@ -111,10 +97,6 @@ class PartyDatabase(NodeDatabase):
 
     def __repr__(self) -> str:
         return f"PartyDatabase({'in memory' if self._is_in_memory else self.path.name})"
-
-    @property
-    def _is_in_memory(self) -> bool:
-        return self._engine.url.database is None
 
     def _require_whole(self, connection: Connection) -> None:
         """Only the owner can know the losses of a damaged journal."""

@@ -203,6 +203,17 @@ def show(content: Mapping[str, Any], lines: Iterable[str]) -> None:
         print_lines(lines)
 
 
+def ask(question: str) -> bool:
+    """Ask a person yes or no; without a terminal the answer is no."""
+    try:
+        return typer.confirm(question, default=False, err=True)
+    except click.Abort:
+        return False
+    finally:
+        if not sys.stdin.isatty():
+            typer.echo(err=True)  # nobody pressed Enter: the next line is not the question's
+
+
 def prints_json() -> bool:
     """Tell whether the running command was told to print JSON."""
     context = click.get_current_context(silent=True)

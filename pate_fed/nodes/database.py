@@ -151,6 +151,24 @@ class NodeDatabase:
         with self._reported(), self._engine.begin() as connection:
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
 
+    def forget_erased(self) -> None:
+        """Empty SQLite's write-ahead log, so that nothing erased is left in it.
+
+        While another process reads, the log stays until the next time.
+        """
+        if self._engine.dialect.name != "sqlite" or self._is_in_memory:
+            return
+        with self._reported():
+            connection = self._engine.raw_connection()  # in no transaction: a checkpoint wants none
+            try:
+                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+            finally:
+                connection.close()
+
+    @property
+    def _is_in_memory(self) -> bool:
+        return self._engine.url.database is None
+
     def close(self) -> None:
         """Let go of its connections."""
         self._engine.dispose()

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from pate_fed.errors import Shown
-from pate_fed.regular_files import read_regular
+from pate_fed.regular_files import open_regular, read_regular
 
 OWNER_ONLY: Final = 0o600
 
@@ -63,6 +64,22 @@ def read_named(path: Path, name: str, *, fault: type[Exception]) -> bytes:
     """Read a file of a node's folder; raise a `fault` that gives its `name`."""
     with as_fault(fault, f"{name} must be readable"):
         return read_regular(path)
+
+
+def read_secret(path: Path, name: str, *, anew: str, fault: type[Exception]) -> bytes:
+    """Read a secret file as `read_named` does; raise a `fault` if others may read it, too.
+
+    `anew` is the step to take where others may have read it.
+    """
+    with as_fault(fault, f"{name} must be readable"), open_regular(path) as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & 0o077:
+            raise fault(
+                f"{name} must be readable by its owner alone: `chmod 600` it. If others may have "
+                f"read it, {anew}",
+                f"mode {mode:o}",
+            )
+        return file.read()
 
 
 def write_named(path: Path, name: str, content: bytes, *, fault: type[Exception]) -> None:

@@ -106,6 +106,7 @@ class Forecast:
                 "name": terms.rule.mechanism,
                 "vote_threshold": terms.rule.vote_threshold,
                 "sigma2": terms.rule.need("sigma2"),
+                "patient_votes": terms.caps.patient_votes,
             },
             "prices": {view: _price(cost, terms) for view, cost in views.items()},
             "noise_share": self._share(terms) if terms.rule.opens_noisy else None,

@@ -11,6 +11,11 @@ def unit_notes(asked: RunSettings, resolved: RunSettings) -> list[str]:
     """Report what the hospitals' sizes decided."""
     if resolved.partition != "column" or asked.teachers is not None or asked.unit == "party":
         return []
+    if resolved.do_records_vote:
+        return [
+            "A hospital's number of votes is that of its patients. No epsilon covers that number: "
+            "it covers what the records of a patient are."
+        ]
     notes = [
         "A hospital of few patients changes nobody else's teachers, unit or price. "
         "A hospital's number of teachers tells about how many patients it has. No epsilon covers "

@@ -135,7 +135,8 @@ def advised_sum(parties: int, *, dropouts: int, sums: Sums, form: str | None = N
 
 def _table(form: SumForm, sums: Sums, *, parties: int, survives: int) -> SumAdvice:
     colluders = form.most_colluders(parties)
-    hides = f"hides votes from the coordinator with up to {colluders} of"
+    reader = "the coordinator or the tally" if form.adds_noise else "the coordinator"
+    hides = f"hides votes from {reader} with up to {colluders} of"
     hiding = [each for each in sums.values() if each.hides_vectors]
     best = max(hiding, key=lambda each: each.most_colluders(parties))
     most = best.most_colluders(parties)

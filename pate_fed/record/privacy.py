@@ -302,6 +302,11 @@ class Privacy(File):
         return self.noise.place == "aggregators"
 
     @property
+    def do_records_vote(self) -> bool:
+        """Whether patients' own records voted, and no teachers."""
+        return self.mechanism.patient_votes is not None
+
+    @property
     def opens_noisy(self) -> bool:
         """Whether nobody saw an exact sum."""
         return self.at_parties or self.at_aggregators

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pate_fed import wording
+from pate_fed.record import Privacy
 from pate_fed.record.privacy import Output
 from pate_fed.report import html, price_words, quality_words, sent_words
 from pate_fed.report.run_directory import FinishedRun
+from pate_fed.report.voter_words import VoterWords, voter_words
 
 _MOST_NAMED = 8
 """Most hospitals that an annex names: it has to fit a page."""
@@ -52,25 +54,24 @@ def render_annexes(run: FinishedRun) -> str:
 
 def _assessment(run: FinishedRun) -> list[Field]:
     """Answer Art. 35(7) (a), (b) and (d) of the GDPR; `_risks` answers (c)."""
-    purpose = run.settings.purpose or ""
+    purpose, signed = run.settings.purpose or "", bool(run.manifest.transcript_head)
     return [
         Field("Controllers (Art. 26)", _hospitals(run), "names, contact, agreement"),
-        Field("Processors (Art. 28)", "the coordinator, a server that relays messages, adds the "
-              "votes up and trains the student", "its operator, contract"),
+        _processors(run),
         Field("Purpose", purpose, "" if purpose else "purpose, legitimate interest"),
         Field("Legal basis (Art. 6, 9(2), 89)", "", "e.g. Art. 9(2)(j) and national law"),
         Field("What is done", _processing(run)),
         Field("Data and data subjects", _data(run), "categories, number of patients, period"),
         Field("Recipients", "; ".join(f"{one.output}: {one.seen_by}" for one in _seen(run))),
-        Field("Storage and deletion", "the hospitals keep records and teachers; the coordinator "
-              "keeps labels, student, and fingerprints, keys and signatures of messages",
+        Field("Storage and deletion", f"the hospitals keep {_voters(run).kept}; the coordinator "
+              f"keeps labels, student and fingerprints of messages{_SIGNED if signed else ''}",
               "periods"),
         Field("Third countries (Art. 44)", "", "none, or which"),
         Field("Necessity, proportionality", "records are not pooled: hidden votes on public "
               "inputs, keys and signatures leave a hospital; the budget is fixed before the run",
               "why less would not do"),
-        Field("Rights of data subjects", "a hospital can erase a patient and train again; released "
-              "labels cannot be taken back", "information, objection, opt-out"),
+        Field("Rights of data subjects", f"{_voters(run).erased}; released labels cannot be taken "
+              "back", "information, objection, opt-out"),
         Field("Measures (d)", _measures(run), "organizational measures"),
         Field("Advice of the data-protection officer (Art. 35(2)); prior consultation (Art. 36)",
               "", "advice, date; needed or not, why"),
@@ -80,20 +81,21 @@ def _assessment(run: FinishedRun) -> list[Field]:
 def _risks(run: FinishedRun) -> list[Risk]:
     """Answer Art. 35(7)(c)."""
     at_parties, verified = run.privacy.at_parties, run.privacy.at_aggregators
+    chained = ", a chain of fingerprints" if run.manifest.transcript_head else ""
     return [
         Risk("A reader of labels or student learns about a patient", _cost(run),
              f"δ = {wording.delta_text(run.privacy.delta)}; general facts about patients"),
-        Risk("The coordinator learns exact sums of votes",
+        Risk(f"The coordinator {'or the tally ' if verified else ''}learns exact sums of votes",
              "the coordinator and the tally add noise each, and neither holds a sum without the "
              "other's" if verified else
              "each hospital adds noise before anything leaves it" if at_parties else
-             "votes are hidden: it sees those of one hospital only if all teachers agree, or if "
-             "too many other hospitals collude with it"
+             f"{_voters(run).exact_sum} Votes of one hospital are hidden unless too many other "
+             "hospitals collude with it"
              if run.privacy.sum != "plain" else
              "nothing: it saw all votes",
-             "both together" if verified else
+             "both together learn every vote" if verified else
              "colluding hospitals" if at_parties else "no ε holds against it: contract, audit"),
-        Risk("Messages are intercepted or changed", "TLS, signatures, a chain of fingerprints",
+        Risk("Messages are intercepted or changed", f"TLS, signatures{chained}",
              "who sent how much, and when"),
         Risk("A wrong label or student harms a patient", _quality(run),
              "it is no medical device; test it on own patients"),
@@ -115,15 +117,14 @@ def _health_data(run: FinishedRun) -> list[Field]:
         Field("Data sets (Art. 77)", _data(run), "catalogue entry, period, population, quality"),
         Field("Minimization (Art. 66)", "records stay at the hospital; labels of public inputs and "
               "a student that learned from them leave the federation", "why these columns"),
-        Field("Opt-out (Art. 71)", "", "how patients who opted out were left out before training"),
-        Field("Processing environment (Art. 73)", "each hospital computes at home; the coordinator "
-              "gets hidden votes" if run.privacy.sum != "plain" else
-              "each hospital computes at home; the coordinator gets votes in the clear",
+        Field("Opt-out (Art. 71)", "", "how patients who opted out were left out before any vote"),
+        Field("Processing environment (Art. 73)", "each hospital computes at home; "
+              f"{_receiver(run.privacy)}",
               "environment, who had access"),
         Field("Safeguards", _measures(run)),
         Field("Output", f"{wording.plural(run.metrics.queries.answered, 'label')} and "
               f"{wording.plural(run.metrics.queries.refused, '“no answer”', '“no answer”s')} "
-              "for public inputs; a student; no record, no count of patients"),
+              f"for public inputs; a student; no record{_COUNTS[run.privacy.do_records_vote]}"),
         Field("Output check", f"{_cost(run)}. Public edition: made from a list of allowed fields",
               "who checked, date, released or not"),
         Field("Publication (Art. 61)", "the report in its public edition; the student's card",
@@ -131,6 +132,42 @@ def _health_data(run: FinishedRun) -> list[Field]:
         Field("Remaining risk", f"{wording.plural(len(run.privacy.unprotected), 'gap')} in the "
               "report's section “What remains risky”", "accepted by, date"),
     ]  # fmt: skip
+
+
+_SIGNED = ", with keys and signatures"
+_DECIDED = (
+    "each hospital decides on each run by its policy, and keeps an audit log; signed transcript"
+)
+_UNDECIDED = "no transcript: nothing is signed"
+_COUNTS = {
+    False: ", no count of patients",
+    True: "; the number of each hospital's patients, which is that of its votes",
+}
+"""What leaves of numbers of patients, by whether records vote."""
+
+
+def _voters(run: FinishedRun) -> VoterWords:
+    return voter_words(records_vote=run.privacy.do_records_vote)
+
+
+def _processors(run: FinishedRun) -> Field:
+    does = "a server that relays messages, adds the votes up and trains the student"
+    if run.privacy.at_aggregators:
+        return Field(
+            "Processors (Art. 28)",
+            f"the coordinator, {does}; the tally, a server of a second organization that checks "
+            "and adds the votes with it",
+            "both operators, contracts",
+        )
+    return Field("Processors (Art. 28)", f"the coordinator, {does}", "its operator, contract")
+
+
+def _receiver(privacy: Privacy) -> str:
+    if privacy.sum == "plain":
+        return "the coordinator gets votes in the clear"
+    if privacy.at_aggregators:
+        return "the coordinator and the tally get one part of the votes each"
+    return "the coordinator gets hidden votes"
 
 
 def _hospitals(run: FinishedRun) -> str:
@@ -146,11 +183,11 @@ def _processing(run: FinishedRun) -> str:
     queries, listed = run.metrics.queries, sent_words.senders(run.sent)
     sent = f" Each hospital sent {sent_words.each_text(listed)} (sent.csv)." if listed else ""
     learns = "A student learns from them." if run.metrics.student else "No model learned."
+    voters = _voters(run)
     return (
-        f"Each hospital trains models (teachers) on its records, {run.metrics.teachers:,} in "
-        f"all. They vote on {queries.asked:,} public inputs; the sum of all votes gets noise, "
-        f"and {wording.plural(queries.answered, 'label')} came out. "
-        f"{learns}{sent}"
+        f"{voters.voted} There were {wording.plural(run.metrics.teachers, voters.noun)} and "
+        f"{wording.plural(queries.asked, 'query', 'queries')} (public inputs). The sum of all "
+        f"votes got noise, and {wording.plural(queries.answered, 'label')} came out. {learns}{sent}"
     )
 
 
@@ -188,8 +225,7 @@ def _measures(run: FinishedRun) -> str:
         place = "the coordinator and at the tally"
     return (
         f"{_cost(run)}; noise added at {place}; "
-        f"secure sum: {privacy.sum}; each hospital decides on each run by its policy, and keeps "
-        "an audit log; signed transcript"
+        f"secure sum: {privacy.sum}; {_DECIDED if run.manifest.transcript_head else _UNDECIDED}"
     )
 
 

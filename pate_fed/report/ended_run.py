@@ -303,6 +303,7 @@ def privacy_table(*, ended: EndedRun, sealing: str, seed: int | None, simulated:
                 unit=run.terms.unit,
                 votes_in_the_clear=not run.form.hides_vectors,
                 noise_place=run.terms.rule.noise_place,
+                records_vote=run.terms.do_records_vote,
             )
         ),
     )
@@ -489,7 +490,7 @@ def trust(run: UsedRun) -> str:
             f"(--sum {form.name}), so the coordinator saw them. It also had to add the noise. For "
             "comparison only."
         )
-    sentence = trust_sentence(terms.rule.noise_place)
+    sentence = trust_sentence(terms.rule.noise_place, records_vote=terms.do_records_vote)
     if terms.rule.at_aggregators:
         return sentence
     parties = len(terms.weights)

@@ -12,6 +12,7 @@ from typing import Final
 from pate_fed.accounting.costs import FormalCost, NoisePlace, PrivacyUnit, neighbors
 from pate_fed.accounting.ranges import probability
 from pate_fed.errors import InvalidParameterError
+from pate_fed.report.voter_words import voter_words
 
 NOT_PROTECTED: Final = (
     "The coordinator's view: the coordinator holds the exact sum of the votes in memory until the "
@@ -21,8 +22,8 @@ NOT_PROTECTED: Final = (
     "Invented hospitals: a coordinator could invent hospitals that collude with it. People at each "
     "hospital check that the other hospitals are real. A hospital's computer votes only "
     "after people there have checked enough others.",
-    "Correct labels: a hospital whose teachers vote wrongly, by mistake or on purpose, can make "
-    "labels wrong.",
+    "Correct labels: a hospital that votes wrongly, by mistake or on purpose, can make labels "
+    "wrong.",
     "A patient with records in several hospitals: epsilon counts the records in one of them only. "
     "For a patient in two hospitals the true epsilon is about twice as large or more; it is not "
     "computed.",
@@ -38,8 +39,8 @@ NOT_PROTECTED: Final = (
     "about every smoker, even about one whose records were never used.",
     "Completion: the coordinator can end the run, and one bad message from one hospital can make a "
     "whole batch void: then none of the batch's labels is released.",
-    "Participation: who took part, with how many teachers, and which public inputs were asked, is "
-    "no secret in the federation.",
+    "Participation: who took part, with how many votes, and which public inputs were asked, is no "
+    "secret in the federation.",
     "Timing and traffic: an observer of the network sees who sent how much, and when.",
     "The last digits of the noise: the mathematics assumes exact noise, and the computer draws "
     "it with limited precision. For a single random number the chance that this matters is below "
@@ -47,13 +48,6 @@ NOT_PROTECTED: Final = (
     "this; noise.delta_slack in privacy.json bounds it for the whole run.",
 )
 """The limits of the guarantee, in plain words."""
-
-TWO_TEACHERS: Final = (
-    "A patient from whom two teachers of one hospital learned (possible where records have no "
-    "patient ids, or wrong ones): epsilon counts one of these teachers. For this patient it is at "
-    "least about twice as large; no number is computed."
-)
-"""The addition where the unit is one patient."""
 
 NOT_PROTECTED_WITH_NOISE_AT_PARTIES: Final = (
     "More colluders than declared: epsilon in the coordinator's view needs enough hospitals "
@@ -72,7 +66,7 @@ NOT_PROTECTED_WITH_NOISE_AT_PARTIES: Final = (
 
 NOT_PROTECTED_WITH_NOISE_AT_AGGREGATORS: Final = (
     "Both aggregators together: the coordinator and the tally can read every vote if they work "
-    "together, so they must belong to two organisations.",
+    "together, so they must belong to two organizations.",
     "The right result: one aggregator can spoil a batch, leave a hospital out, or make labels "
     "wrong, and nobody has checked the noise that it added.",
     "Correct labels: a hospital can cast its own number of votes as it likes; more than its "
@@ -95,7 +89,7 @@ SIMULATED_NOT_PROTECTED: Final = (
     "all hospitals ran. If the simulation was started with --seed, anybody can also compute the "
     "noise. The numbers hold for a real run with the same settings.",
     "The comparison models of a simulation (hospitals on their own, noisy gradients, all records "
-    "without privacy) and the number of records of each teacher: they come from private records, "
+    "without privacy) and the numbers of records in manifest.json: they come from private records, "
     "without noise.",
     "The records of the pool and of the test set: a simulation takes them from the same source as "
     "the private records and treats them as public; labels.csv, the student and its scores can "
@@ -144,7 +138,7 @@ DEALT_BY_CLASS: Final = (
 """Printed beside every number of a simulation whose dealing looked at the records."""
 
 
-def trust_sentence(noise_place: NoisePlace) -> str:
+def trust_sentence(noise_place: NoisePlace, *, records_vote: bool = False) -> str:
     """Say who must be trusted, and for which property."""
     if noise_place == "parties":
         return (
@@ -171,8 +165,8 @@ def trust_sentence(noise_place: NoisePlace) -> str:
         "Every hospital trusts the coordinator to add the declared noise, to keep the exact sum of "
         "all votes secret, and not to choose questions against one hospital. The coordinator holds "
         "the sum in memory until the batch is released. "
-        "There is no differential privacy against the coordinator. If all teachers agree on a "
-        "query, the exact sum shows each vote."
+        "There is no differential privacy against the coordinator. "
+        f"{voter_words(records_vote=records_vote).exact_sum}"
     )
 
 
@@ -192,6 +186,7 @@ def not_protected(
     unit: PrivacyUnit,
     votes_in_the_clear: bool = False,
     noise_place: NoisePlace = "coordinator",
+    records_vote: bool = False,
 ) -> tuple[str, ...]:
     """List the limits of the guarantee, in plain words."""
     gaps = {
@@ -203,7 +198,7 @@ def not_protected(
         *(SIMULATED_NOT_PROTECTED if simulated else ()),
         *((VOTES_IN_THE_CLEAR,) if votes_in_the_clear else ()),
         *gaps[noise_place],
-        *((TWO_TEACHERS,) if unit == "record" else ()),
+        *(voter_words(records_vote=records_vote).gaps if unit == "record" else ()),
     )
 
 

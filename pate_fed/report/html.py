@@ -27,6 +27,7 @@ from pate_fed.report import (
 )
 from pate_fed.report.quality_words import YARDSTICKS
 from pate_fed.report.run_directory import FinishedRun
+from pate_fed.report.voter_words import voter_words
 
 
 def _percent(share: float | None) -> str:
@@ -67,6 +68,7 @@ _SOURCES = (
     "Renyi differential privacy: Mironov 2017 (arXiv 1702.07476); its conversion to ε and δ (CKS): "
     "Canonne, Kamath and Steinke 2020 (arXiv 2004.00010)",
     "Budgets for life, which no choice of runs exceeds: Feldman and Zrnic 2021 (arXiv 2008.11193)",
+    "Records that vote, with a cap on each patient: Smith and Thakurta 2022 (arXiv 2210.17520)",
     "Stable argmax: Dwork and Lei 2009; Smith and Thakurta 2013",
     "A threshold on the same noisy counts, and the cost of labels alone: proofs in the "
     "documentation of pate_fed",
@@ -99,6 +101,7 @@ def render_report(run: FinishedRun, *, notes: list[str] | None = None) -> str:
         public_edition=run.manifest.is_public,
         no_edition=editions.no_public_edition(run),
         words=_words(privacy),
+        voters=voter_words(records_vote=privacy.do_records_vote),
         classes_text=_classes_text(run),
         files=publication_words.files(run),
         measured=simulated or metrics.is_measured,
@@ -229,18 +232,22 @@ def _majority(evaluation: EvaluationScores | None) -> float | None:
 def _words(privacy: Privacy) -> list[tuple[str, str]]:
     """Explain each technical word that the page uses, a sentence each."""
     adder = "each hospital adds" if privacy.at_parties else "the coordinator adds"
+    others, tally = "or the coordinator", []
     if privacy.at_aggregators:
-        adder = "the coordinator and the tally add"
+        adder, others = "the coordinator and the tally add", "the coordinator, or the tally"
+        tally = [
+            ("Tally", "a second organization: it checks and adds the votes with the coordinator.")
+        ]
     unit = price_words.short_unit(privacy)
     return [
         ("Query", "one public input that the hospitals are asked to label."),
-        ("Teacher", "a model that a hospital trained on its own records and keeps there."),
-        ("Vote", "the class that a teacher predicts for a query."),
+        *voter_words(records_vote=privacy.do_records_vote).explained,
         ("Label", "the class released for a query: the one with the most votes, noise included."),
         (
             "Student",
             "a model that learned from released labels and public inputs, not from records.",
         ),
+        *tally,
         (
             "Noise",
             f"random numbers that {adder} to the vote counts, to hide each single vote.",
@@ -256,7 +263,7 @@ def _words(privacy: Privacy) -> list[tuple[str, str]]:
             "the two cases that ε compares: in one all records are as they are, in the other "
             "those of one unit are replaced.",
         ),
-        ("View", "against whom ε holds: the public (all readers), or the coordinator."),
+        ("View", f"against whom ε holds: the public (all readers), {others}."),
         ("Method", "the mathematics that computed ε."),
         ("Cap, budget", "limits on queries and ε. They are fixed before the run."),
         ("Secret shares, masks", "ways to hide votes so that only the sum of all can be read."),

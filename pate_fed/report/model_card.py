@@ -11,6 +11,7 @@ from pate_fed.class_shares import ENOUGH_RECORDS
 from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
 from pate_fed.record import Metrics, Privacy, Settings
 from pate_fed.report import price_words, quality_words
+from pate_fed.report.voter_words import voter_words
 
 _SIMULATED = """\
 > **Simulated.** This student comes from a rehearsal on one computer. The privacy numbers hold for
@@ -23,6 +24,11 @@ _LARGE_TEACHERS = (
     f"; one with at least {ENOUGH_RECORDS} records and no rare class names each as often as it saw "
     "it"
 )
+_SHIFTED = (
+    "A label in `labels.csv` is no diagnosis. It means: more noisy votes for this class than the "
+    "other queries of its batch got. Noisy counts are shifted so that each class wins about "
+    "equally often.\n\n"
+)
 _NO_LIMITS = "- see the known limitations of pate_fed\n"
 
 
@@ -33,7 +39,7 @@ def render_model_card(metrics: Metrics, privacy: Privacy, settings: Settings) ->
         "# Student model\n\n",
         _SIMULATED if simulated else "",
         "".join(f"> **{_escape(said)}**\n\n" for said in quality_words.public_alarms(metrics)),
-        _what_it_is(metrics, settings),
+        _what_it_is(metrics, privacy, settings),
         _NOBODY if privacy.protects_nobody else "",
         _use(settings),
         _accuracy(metrics, privacy, settings),
@@ -44,8 +50,8 @@ def render_model_card(metrics: Metrics, privacy: Privacy, settings: Settings) ->
     return "".join(parts).rstrip("\n") + "\n"
 
 
-def _what_it_is(metrics: Metrics, settings: Settings) -> str:
-    queries = metrics.queries
+def _what_it_is(metrics: Metrics, privacy: Privacy, settings: Settings) -> str:
+    queries, voters = metrics.queries, voter_words(records_vote=privacy.do_records_vote)
     names = [name for name, _, _ in quality_words.class_rows(metrics)] or settings.classes
     classes = ", ".join(map(_escape, names)) or "not listed"
     target = f"- target: {_escape(settings.target)}\n" if settings.target else ""
@@ -57,7 +63,7 @@ def _what_it_is(metrics: Metrics, settings: Settings) -> str:
         f"{target}- classes: {classes}\n{kind}"
         f"- queries: {queries.asked:,} asked, {queries.answered:,} answered, "
         f"{queries.refused:,} without an answer\n"
-        f"- teachers: {metrics.teachers:,}, each trained on records of its own\n\n"
+        f"- {voters.noun}s: {metrics.teachers:,}, {voters.each}\n\n"
     )
 
 
@@ -72,15 +78,17 @@ def _accuracy(metrics: Metrics, privacy: Privacy, settings: Settings) -> str:
     lines = "".join(f"| {name} | {text} |\n" for name, text in rows)
     return (
         f"## Accuracy\n\n| model | accuracy |\n| --- | --- |\n{lines}\n"
-        f"{_meaning(metrics, settings)}{_by_class(metrics)}{_sets(metrics)}"
+        f"{_meaning(metrics, privacy, settings)}{_by_class(metrics)}{_sets(metrics)}"
     )
 
 
-def _meaning(metrics: Metrics, settings: Settings) -> str:
-    """Say what a released label of a table means: teachers share their votes out."""
+def _meaning(metrics: Metrics, privacy: Privacy, settings: Settings) -> str:
+    """Say what a released label of a table means: votes are shared out over the classes."""
     is_table = bool(settings.target or (metrics.data and metrics.data.columns))
     if not is_table or settings.class_balance == "natural":
         return ""
+    if privacy.do_records_vote:
+        return "" if spec_of(privacy.mechanism.name).may_refuse else _SHIFTED
     named = (
         "ranked above the median of the public pool"
         if len(metrics.per_class) == 2

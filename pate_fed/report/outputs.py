@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pate_fed.record.privacy import Output
+from pate_fed.report.voter_words import VoterWords, voter_words
 
 if TYPE_CHECKING:
     from pate_fed.report.ended_run import UsedRun
@@ -41,12 +42,13 @@ def outputs(used: Sequence[UsedRun]) -> tuple[Output, ...]:
     model = trust_model(used)
     noisy, verified = model != "central", model == "two aggregators"
     nobody = "nobody outside the hospital"
+    voters = voter_words(records_vote=any(run.terms.do_records_vote for run in used))
     rows = (
-        ("a hospital's records and teachers", nobody, "they never leave the hospital"),
+        (f"a hospital's {voters.kept}", nobody, "they never leave the hospital"),
         (
             "one hospital's votes",
             f"{nobody}, except as the next column says" if hidden else "the coordinator",
-            (_TWO if verified else _hidden_votes(noisy=noisy)) if hidden else _NOTHING,
+            (_TWO if verified else _hidden_votes(voters, noisy=noisy)) if hidden else _NOTHING,
         ),
         (
             "exact sum of all votes on a query",
@@ -66,7 +68,7 @@ def outputs(used: Sequence[UsedRun]) -> tuple[Output, ...]:
     )
 
 
-def _hidden_votes(*, noisy: bool) -> str:
+def _hidden_votes(voters: VoterWords, *, noisy: bool) -> str:
     hidden, colluding = (
         "hidden before they leave",
         "too many hospitals collude with the coordinator",
@@ -77,7 +79,6 @@ def _hidden_votes(*, noisy: bool) -> str:
             "own noise added"
         )
     return (
-        f"{hidden}. The exact sum can show the coordinator some votes. Example: if all "
-        "teachers agree on a query, it knows every vote on that query. "
-        f"If {colluding}, all these colluders learn the votes"
+        f"{hidden}, except in the exact sum. {voters.exact_sum} If {colluding}, all these "
+        "colluders learn the votes"
     )

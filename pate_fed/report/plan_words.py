@@ -10,16 +10,18 @@ from pate_fed.planning.forecast import ForecastTable, PartyPrice, Price
 from pate_fed.planning.plan import QueryPlan
 from pate_fed.planning.sum_advice import SumAdvice
 from pate_fed.report.plots import price_plot, standalone
+from pate_fed.rule import RECORDS_VOTE
 
 
 def render_plan(found: QueryPlan) -> str:
     """Write the result of `plan` for people: the proposal, its cost, and how that grows."""
     best, delta = found["forecast"], wording.delta_text(found["budget"]["delta"])
     rule, noise = best["mechanism"], ""
+    votes = f"{_most(best['mechanism'])}{found['votes']} votes a query"
     lines = [
         *_wrapped(
-            f"{found['parties']} hospitals, {found['votes']} votes a query, "
-            f"{found['classes']} classes; budget epsilon {_budgets_shown(best['parties'])} "
+            f"{found['parties']} hospitals, {votes}, {found['classes']} classes; budget "
+            f"epsilon {_budgets_shown(best['parties'])} "
             f"at delta {delta}"
         ),
         *_wrapped(_sum_line(found["sum"])),
@@ -42,11 +44,12 @@ def render_plan(found: QueryPlan) -> str:
         "",
         f"Ask {wording.plural(best['queries'], 'query', 'queries')} with",
         *_options(
-            f"{noise}--mechanism {rule['name']} {_threshold(rule)}--sigma2 {rule['sigma2']:g}"
+            f"{_voters(rule)}{noise}--mechanism {rule['name']} {_threshold(rule)}"
+            f"--sigma2 {rule['sigma2']:g}"
         ),
         *_wrapped(
             f"and expect {wording.plural(round(best['expected_answered']), 'answer')}, "
-            f"{best['expected_right']:.0f} right, if teachers are right "
+            f"{best['expected_right']:.0f} right, if single votes are right "
             f"{found['assumed_teacher_accuracy']:.0%} of the time."
         ),
         *_share_lines(best["noise_share"], found["noise"]),
@@ -70,6 +73,17 @@ def _options(line: str) -> list[str]:
     return textwrap.wrap(
         line, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
     )
+
+
+def _voters(rule: Mapping[str, str | float | None]) -> str:
+    """Write who votes, where it is not the hospitals' teachers."""
+    votes = rule["patient_votes"]
+    return "" if votes is None else f"--teacher {RECORDS_VOTE} --votes-per-patient {votes:g} "
+
+
+def _most(rule: Mapping[str, str | float | None]) -> str:
+    """Say that patients without a record close to a query do not vote."""
+    return "" if rule["patient_votes"] is None else "at most "
 
 
 def _threshold(rule: Mapping[str, str | float | None]) -> str:
@@ -166,7 +180,9 @@ def _price_lines(prices: Mapping[str, Price]) -> list[str]:
             subsequent_indent="    ",
             break_on_hyphens=False,
         )
-    if len(prices) > 1:
+    if "tally" in prices:
+        lines.append("The budget bounds the views of the coordinator and of the tally.")
+    elif len(prices) > 1:
         lines.append("The budget bounds the coordinator's view.")
     return lines
 

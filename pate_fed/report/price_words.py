@@ -40,7 +40,10 @@ def secrecy_text(privacy: Privacy, *, simulated: bool) -> str:
         return "Every hospital hid its records, but showed its votes to the coordinator."
     total = "sum" if privacy.trust_model == "central" else "noisy sum"
     if privacy.at_aggregators and simulated:
-        return "The protocol shows neither aggregator records, or votes except their noisy sum."
+        return (
+            "The protocol shows the coordinator and the tally no records, and no votes except "
+            "their noisy sum."
+        )
     if simulated:
         return f"The protocol shows the coordinator no records, and no votes except their {total}."
     return f"The coordinator saw no records, and no votes except their {total}."

@@ -11,6 +11,7 @@ from rich.cells import cell_len, chop_cells
 from pate_fed import wording
 from pate_fed.record import Metrics, Privacy
 from pate_fed.report import price_words, quality_words
+from pate_fed.report.voter_words import voter_words
 from pate_fed.run_folder import REPORT
 
 LINES = 24
@@ -44,9 +45,10 @@ def render_summary(metrics: Metrics, privacy: Privacy, run_dir: str | os.PathLik
 
 def _head(metrics: Metrics, privacy: Privacy) -> list[str]:
     queries, simulated = metrics.queries, metrics.simulated or privacy.simulated
+    noun = voter_words(records_vote=privacy.do_records_vote).noun
     text = (
         f"{wording.plural(metrics.parties, 'hospital')} with "
-        f"{wording.plural(metrics.teachers, 'teacher')} labeled {queries.answered:,} of "
+        f"{wording.plural(metrics.teachers, noun)} labeled {queries.answered:,} of "
         f"{wording.plural(queries.asked, 'public query', 'public queries')}. "
         f"{price_words.secrecy_text(privacy, simulated=simulated)}"
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.federation.certificates import make_ca
+from coordinator.certificates import make_ca
 from coordinator.federation.enrollment import Enrollment
 from party.site.membership import NODE_KEYS
 from party.site.site import IDENTITY_KEY, Site

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from coordinator.certificates import issue_server_certificate, make_ca
 from coordinator.database import Database
 from coordinator.doctor import CoordinatorProbes, examine
-from coordinator.federation.certificates import issue_server_certificate, make_ca
 from coordinator.federation.enrollment import Enrollment
 from coordinator.federation.home import FederationHome
 from coordinator.runs.queue import RunState
@@ -139,7 +139,7 @@ class TestItsCertificate:
     @pytest.fixture
     def write(self, home: FederationHome) -> Callable[..., None]:
         def write(*, ca: Any = None, hosts: tuple[str, ...] = ("127.0.0.1",)) -> None:
-            from coordinator.federation.certificates import KeyedCertificate  # noqa: PLC0415
+            from coordinator.certificates import KeyedCertificate  # noqa: PLC0415
 
             ours = KeyedCertificate(home.ca_certificate, home.path("ca.key").read_bytes())
             made = issue_server_certificate(ca or ours, hosts=hosts, now=datetime.now(UTC))

@@ -19,14 +19,14 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from coordinator.errors import CertificateError, DatabaseError, HomeError, ServiceError
-from coordinator.federation.certificates import (
+from coordinator.certificates import (
     KeyedCertificate,
     days_left,
     issue_server_certificate,
     make_ca,
     read_certificate,
 )
+from coordinator.errors import CertificateError, DatabaseError, HomeError, ServiceError
 from coordinator.federation.connections import PortLimits
 from coordinator.federation.home import (
     FederationHome,

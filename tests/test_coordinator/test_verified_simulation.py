@@ -219,6 +219,16 @@ class TestSettings:
         )
         assert (ended.code, ended.error_code) == (2, "PF-105")
 
+    def test_a_check_of_its_transcript_says_what_can_be_checked(
+        self, pate_fed: Command, table: Path, tmp_path: Path
+    ) -> None:
+        run = tmp_path / "run"
+        assert pate_fed(*small(table, run)).code == 0
+        for line in (("transcript", "verify", run), ("audit", "--run", run)):
+            ended = pate_fed(*line)
+            assert (ended.code, ended.error_code) == (5, "PF-140")
+            assert "--config" in ended.err
+
     @pytest.mark.parametrize(
         "option", [("--sum", "verified"), ("--noise", "aggregators")], ids=["sum", "noise"]
     )

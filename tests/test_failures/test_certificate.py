@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.federation.certificates import SERVER_LIFETIME
+from coordinator.certificates import SERVER_LIFETIME
 from coordinator.federation.home import FederationHome, utc_now
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from coordinator.federation.home import FederationHome
 from party.errors import SiteError
@@ -352,3 +353,26 @@ class TestSettings:
     def test_without_an_answer_the_pin_is_all(self) -> None:
         standing = TallyStanding.of(MembershipSettings(**self.FIELDS), None)
         assert (standing.pinned, standing.named, standing.waiting) == (TALLY, None, None)
+
+
+class TestSetup:
+    def answered(self, one: Newcomer, **answers: object) -> Any:
+        path = one.folder / "answers.toml"
+        path.write_text(tomli_w.dumps({"schema_version": 1, "by": "M. Curie", **answers}), "utf-8")
+        return one.run("setup", "--answers", path, "--site", one.site)
+
+    def test_it_is_a_step_of_a_member(self, member: Newcomer) -> None:
+        assert "pate-party tally" in self.answered(member).err
+        assert settings_of(member).tally is None
+        self.answered(member, compared_tally=WORDS, tally_body=OWNER)
+        assert settings_of(member).tally == TALLY
+
+    def test_a_newcomer_pins_it_on_the_first_day(self, served: Served, newcomer: Newcomer) -> None:
+        self.answered(
+            newcomer,
+            invitation=str(newcomer.invitation()),
+            compared=newcomer.compared[1],
+            compared_tally=WORDS,
+            tally_body=OWNER,
+        )
+        assert settings_of(newcomer).tally == TALLY

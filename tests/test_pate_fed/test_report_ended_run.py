@@ -64,6 +64,23 @@ KINDS: dict[str, dict[str, Any]] = {
         "colluders": 1,
         "dropouts": 0,
     },
+    "verified sums": {
+        "unit": "record",
+        "weights": (TeacherWeights.equal(4),) * 20,
+        "noise_place": "aggregators",
+        "budgets": (6.0,) * 20,
+        "max_asks": 30,
+        "max_answers": 30,
+    },
+    "records that vote": {
+        "mechanism": "gnmax",
+        "vote_threshold": None,
+        "unit": "record",
+        "weights": (TeacherWeights.equal(36),) * 20,
+        "patient_votes": 3,
+        "max_asks": 30,
+        "max_answers": 30,
+    },
     "two noises": {"mechanism": "confident", "sigma1": 12.0},
     "stable": {
         "mechanism": "stable-gaussian",
@@ -96,7 +113,8 @@ def ended_of(terms: RunTerms, *batches: tuple[int, int, int], **changed: Any) ->
         ledger = ledger.commit(name, Outcomes(asked, answered), release.digest)
         releases[number] = release
     names = tuple(f"hospital {seat:02}" for seat in range(len(terms.weights)))
-    run = EndedRun(terms, names, ledger, releases, instance=None, form=FORMS["additive"])
+    form = FORMS["verified" if terms.rule.at_aggregators else "additive"]
+    run = EndedRun(terms, names, ledger, releases, instance=None, form=form)
     return replace(run, **changed)
 
 

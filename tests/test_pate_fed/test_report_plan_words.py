@@ -26,8 +26,33 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "party_epsilons": (1.0, 2.0, 9.0),
     },
     "parties": {"parties": 5, "teachers": 20, "unit": "record", "noise": "parties"},
+    "verified sums": {
+        "parties": 5,
+        "teachers": 20,
+        "unit": "record",
+        "noise": "aggregators",
+        "form": "verified",
+    },
+    "records that vote": {
+        "parties": 4,
+        "teachers": None,
+        "party_teachers": (300,) * 4,
+        "unit": "record",
+        "teacher": "neighbors",
+        "mechanism": "gnmax",
+        "vote_threshold": None,
+        "sigma2": None,
+        "patient_votes": 5,
+        "max_asks": 100,
+    },
     "one query": {"parties": 50, "teachers": 1, "unit": "party", "epsilon": 0.5},
     "no answer": {"parties": 50, "teachers": 1, "unit": "party", "vote_threshold": 400.0},
+}
+
+OPTIONS = {
+    "vote-threshold": "vote_threshold",
+    "sigma2": "sigma2",
+    "votes-per-patient": "patient_votes",
 }
 
 
@@ -52,7 +77,9 @@ def test_a_plan_says_its_options_and_its_cost_with_all_that_belongs_to_it(
     text, best = render_plan(found), found["forecast"]
     assert max(map(len, text.split("\n"))) <= 80
     words, rule = " ".join(text.split()), best["mechanism"]
-    assert f"--vote-threshold {rule['vote_threshold']:g} --sigma2 {rule['sigma2']:g}" in words
+    options = {name: rule[key] for name, key in OPTIONS.items() if rule[key] is not None}
+    assert all(f"--{name} {number:g} " in words for name, number in options.items())
+    assert ("--teacher neighbors " in words) is (rule["patient_votes"] is not None)
     asked = "1 query" if best["queries"] == 1 else f"{best['queries']:,} queries"
     assert f"Ask {asked} with" in words
     for view, price in best["prices"].items():

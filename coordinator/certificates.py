@@ -1,8 +1,9 @@
-"""The federation's own CA, and the certificate that its server shows.
+"""The federation's own CA, the certificate that its server shows, and certificates that are pinned.
 
 Hospitals trust this CA and no other for the federation: its fingerprint is compared by telephone.
-The CA's key signs server certificates only, and belongs offline once the server has one. Whatever
-cannot be read is a `CertificateError`.
+The CA's key signs server certificates only, and belongs offline once the server has one.
+Coordinator and tally pin each other's certificate itself. Whatever cannot be read is a
+`CertificateError`.
 """
 
 from __future__ import annotations
@@ -106,6 +107,28 @@ def issue_server_certificate(
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     )
     return KeyedCertificate(_pem(builder.sign(issuer_key, hashes.SHA256())), _key_pem(key))
+
+
+def make_pinned_certificate(name: str, *, host: str = "", now: datetime) -> KeyedCertificate:
+    """Make a certificate that the other end pins: it is signed by itself, and signs no other.
+
+    A client needs no `host`. Raises `CertificateError` where a host is none.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_name(name))
+        .issuer_name(_name(name))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLY)
+        .not_valid_after(now + CA_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    )
+    if host:
+        names = x509.SubjectAlternativeName([_alternative(host)])
+        builder = builder.add_extension(names, critical=False)
+    return KeyedCertificate(_pem(builder.sign(key, hashes.SHA256())), _key_pem(key))
 
 
 def read_certificate(pem: bytes) -> x509.Certificate:
