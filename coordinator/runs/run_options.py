@@ -55,8 +55,8 @@ _ROWS: Final = (
     *(OPTIONS[name] for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta")),
     OPTIONS["form"].but(
         choices=deployed_forms,
-        help="masked survives lost hospitals. "
-        "[default: masked from five hospitals, otherwise additive]",
+        help="masked survives lost hospitals; verified needs a tally, and survives them, too. "
+        "[default: verified with a tally, masked from five hospitals, otherwise additive]",
         usual=None,
         panel=MECHANISM,
     ),
