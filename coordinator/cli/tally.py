@@ -28,6 +28,7 @@ from pate_fed.nodes.ports import host_and_port
 from pate_fed.nodes.terminal import minute
 from pate_fed.wording import plural
 from protocols.fingerprint_words import spoken
+from protocols.party_names import normalized
 
 if TYPE_CHECKING:
     from coordinator.tally.book_rows import RunStanding
@@ -82,6 +83,9 @@ def init(  # noqa: PLR0917 - one argument per option
     address: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where the coordinator reaches the tally.")
     ],
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Your organisation, as hospitals are told.")
+    ],
     folder: FolderOption = DEFAULT_FOLDER,
     compared: ComparedOption = None,
     host: Annotated[str, typer.Option(help="Address to bind the port to.")] = "0.0.0.0",  # noqa: S104 - the coordinator is elsewhere
@@ -101,7 +105,12 @@ def init(  # noqa: PLR0917 - one argument per option
     read = TallyInvite.read(invite)
     _compare(read, "coordinator", compared)
     own = host_and_port(address) or ("", 0)
-    given = {"address": address, "host": host, "port": own[1] if port is None else port}
+    given = {
+        "address": address,
+        "name": normalized(name),
+        "host": host,
+        "port": own[1] if port is None else port,
+    }
     settings = typed_in(TallySettings, given, fault=TallySetupError)
     made = TallyFolder.create(folder.absolute(), settings, read, now=datetime.now(UTC))
     write_new(out, [made.card.to_json()], fault=InvalidSettingError)
@@ -112,7 +121,25 @@ def init(  # noqa: PLR0917 - one argument per option
             f"The tally of {read.federation} was made; its folder is {folder}.",
             f"Send {out} to the coordinator, who compares these words with you:",
             f"  {words}",
+            "Hospitals compare others: pate-fed tally words",
             "Next: pate-fed tally serve",
+        ),
+    )
+
+
+@tally_app.command()
+def words(folder: FolderOption = DEFAULT_FOLDER) -> None:
+    """Show the tally's words: read them aloud to a hospital, or to the coordinator."""
+    from coordinator.tally.tally_folder import TallyFolder  # noqa: PLC0415 - keeps --help fast
+
+    card = TallyFolder.open(folder.absolute()).card
+    hospitals, coordinator = spoken(card.identity.fingerprint), spoken(card.fingerprint)
+    show(
+        {"name": card.name, "hospitals": hospitals, "coordinator": coordinator},
+        (
+            f"Tally           {card.name}, of {card.federation}",
+            f"For hospitals   {hospitals}",
+            f"For coordinator {coordinator}",
         ),
     )
 
