@@ -39,11 +39,12 @@ from pate_fed.mechanisms import DEPLOYED_MECHANISMS
 from pate_fed.queries import QueryBatch
 from pate_fed.votes import TeacherWeights
 from protocols import wire
-from protocols.additive import AdditiveSum
 from protocols.fingerprint_words import spoken
+from protocols.forms import DEPLOYED_FORMS
+from protocols.identity import PublicIdentity
 from protocols.invitation import Invitation
-from protocols.masked import MaskedSum
 from protocols.messages import Plan
+from protocols.sums import round_form
 from tests.support.command import exit_code_of
 from tests.support.hospital_site import tell_votes, with_teachers
 from tests.support.invariants import HospitalSeen, Seen, messages_in, runs_seen
@@ -110,7 +111,13 @@ class Hospital:
         self.delta_for_tests = delta_for_tests
 
     def open(
-        self, others: list[Hospital], task: LearningTask, *, approved: bool, **policy: Any
+        self,
+        others: list[Hospital],
+        task: LearningTask,
+        *,
+        approved: bool,
+        tally: PublicIdentity | None = None,
+        **policy: Any,
     ) -> None:
         """Open its node, with all others pinned; `policy` as its owner changed it."""
         pins = {one.site.identity.fingerprint: one.site.identity.public for one in others}
@@ -133,11 +140,12 @@ class Hospital:
             known_peers=pins,
             guard=Guard(rules, TeacherWeights.equal(TEACHERS), bodies),
             tasks=tasks_of(PartyTask(task.pool, self.vote, digest=task.digest)),
-            forms={"additive": AdditiveSum(), "masked": MaskedSum()},
+            forms={name: round_form(name) for name in DEPLOYED_FORMS},
             journal=self.journal,
             ledger=self.ledger,
             random_bytes=secrets.token_bytes,
             clock=time.time,
+            tally=tally,
         )
 
     def start(self) -> None:
