@@ -13,6 +13,7 @@ from coordinator.tally.tally_database import TallyDatabase
 from coordinator.tally.tally_folder import TallyFolder, TallySettings
 from coordinator.tally.tally_server import TallyServer
 from protocols.forms import Verified
+from protocols.identity import PublicIdentity
 from tests.support.deployed import NAMES, Hospital
 from tests.support.loopback_home import free_ports
 from tests.support.worked import Worked
@@ -46,12 +47,19 @@ class WorkedWithTally(Worked):
             others = [other for other in everybody if other is not one]
             self.open(one, others, approved=approved)
 
-    def open(self, one: Hospital, others: list[Hospital], *, approved: bool = True) -> None:
+    def open(
+        self,
+        one: Hospital,
+        others: list[Hospital],
+        *,
+        approved: bool = True,
+        tally: PublicIdentity | None = None,
+    ) -> None:
         one.open(
             others,
             self.task,
             approved=approved,
-            tally=self.tally.identity.public,
+            tally=tally or self.tally.identity.public,
             forms=frozenset({Verified.name}),
             noise_places=frozenset({"aggregators"}),
         )
