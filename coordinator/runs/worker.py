@@ -426,7 +426,8 @@ class RunWorker:
                 labeling.ask(batch, predictions=predictions)
                 self._agreement.note_lost(run, labeling)
                 stopped_by = None  # a void batch of before was not the end
-                self._waits.enter(name, RunState.RUNNING, labeling.last_note)
+                if labeling.last_note:
+                    self._waits.enter(name, RunState.RUNNING, labeling.last_note)
             except (RunEndedError, TallyRefusedError) as error:
                 run.warnings.append(f"The run ended before all was asked: {error}")
                 return error
