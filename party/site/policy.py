@@ -69,7 +69,7 @@ class Rules:
     own_body: str = ""
     operator_body: str = ""
     forms: frozenset[str] = field(
-        default=frozenset({"additive", "masked"}), metadata=_each_of(DEPLOYED_FORMS)
+        default=frozenset({"additive", "masked", "verified"}), metadata=_each_of(DEPLOYED_FORMS)
     )
     suites: frozenset[str] = field(default=frozenset({DEFAULT_SUITE}), metadata=_each_of(SUITES))
     mechanisms: frozenset[str] = field(
