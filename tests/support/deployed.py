@@ -127,6 +127,7 @@ class Hospital:
             "forms": frozenset({"additive", "masked"}),
             "mechanisms": frozenset(DEPLOYED_MECHANISMS),
             "most_epsilon": 1000.0,
+            "operator_body": "study office",
         }
         rules = Policy(approved_pools=pools, **{**allowed, **policy})
         bodies = {
@@ -138,7 +139,12 @@ class Hospital:
             identity=self.site.identity,
             coordinator=self.site.membership().coordinator,
             known_peers=pins,
-            guard=Guard(rules, TeacherWeights.equal(TEACHERS), bodies),
+            guard=Guard(
+                rules,
+                TeacherWeights.equal(TEACHERS),
+                bodies,
+                pinned_tally={} if tally is None else {tally.fingerprint: "data trust"},
+            ),
             tasks=tasks_of(PartyTask(task.pool, self.vote, digest=task.digest)),
             forms={name: round_form(name) for name in DEPLOYED_FORMS},
             journal=self.journal,

@@ -61,7 +61,6 @@ class WorkedWithTally(Worked):
             approved=approved,
             tally=tally or self.tally.identity.public,
             forms=frozenset({Verified.name}),
-            noise_places=frozenset({"aggregators"}),
         )
 
     def start_tally(self) -> None:

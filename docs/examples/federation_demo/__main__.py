@@ -451,11 +451,10 @@ def summary(demo: Demo) -> str:
             f"Cost      Epsilon {ceiling(epsilon)}: if all records of one patient were "
             "different, the probability of any labels would change at most "
             f"{math.ceil(math.exp(epsilon))}-fold, plus delta = {privacy['delta']:g}.",
-            "Trust     Every hospital had to trust the operator to add the declared noise, to keep "
-            "the exact sum of all votes secret, and to choose no questions against one hospital. "
-            "The protocol shows nobody a hospital's "
-            "records or own votes, unless all teachers agree: then the sum shows them. Here one "
-            "machine plays all roles, so you must trust its owner with everything.",
+            f"Trust     Every hospital had to trust that the operator and {TALLY}, the tally, do not "
+            "work together: both could read all votes. Neither alone sees a vote or an exact sum, "
+            "whatever it asks. Here one machine plays all roles, so you must trust its owner with "
+            "everything.",
         )
     )
 
