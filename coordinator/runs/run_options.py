@@ -67,9 +67,9 @@ _ROWS: Final = (
         panel=MECHANISM,
     ),
     OPTIONS["noise"].but(
-        choices=("coordinator", "parties"),
-        help="Who adds the noise; with parties the coordinator sees noisy counts only.",
-        usual="coordinator",
+        help="Who adds the noise; with parties or aggregators the coordinator sees noisy counts "
+        "only. [default: aggregators, each the full amount, with --sum verified; otherwise "
+        "coordinator]",
     ),
     *(OPTIONS[name] for name in ("suite", "unit", "epsilon", "delta")),
     OPTIONS["batch_size"].but(help="Queries per batch.", usual=20),

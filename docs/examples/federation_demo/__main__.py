@@ -451,8 +451,8 @@ def summary(demo: Demo) -> str:
             f"Cost      Epsilon {ceiling(epsilon)}: if all records of one patient were "
             "different, the probability of any labels would change at most "
             f"{math.ceil(math.exp(epsilon))}-fold, plus delta = {privacy['delta']:g}.",
-            f"Trust     Every hospital had to trust that the operator and {TALLY}, the tally, do not "
-            "work together: both could read all votes. Neither alone sees a vote or an exact sum, "
+            f"Trust     Every hospital had to trust that the operator and {TALLY}, the tally, do "
+            "not work together: both could read all votes. Neither alone sees a vote or exact sum, "
             "whatever it asks. Here one machine plays all roles, so you must trust its owner with "
             "everything.",
         )
