@@ -240,7 +240,7 @@ def material(
         noted = noted_batch(connection, digests[0]) if len(digests) == 1 else None
     if noted is None or noted.key is None:
         must = "the digits must be those of one batch whose audit window is open: see `status`"
-        raise UsageError(must, plan)
+        raise UsageError(must, f"{len(digests)} batches")
     write_side(
         SideFile.of_steps(
             "tally",

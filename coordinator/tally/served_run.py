@@ -98,7 +98,7 @@ class ServedRun:
         if asked.run != self.terms or plan.words != asked.words:
             raise UnservedRunError("a plan's terms must be of its run, with its number of words")
         if plan.expires_at > self.record.expires_at:
-            raise UnservedRunError("a plan must end before its run", plan.expires_at)
+            raise UnservedRunError("a plan must end before its run")
         return signed, asked
 
     @property
@@ -150,7 +150,7 @@ def _require_fitting(terms: RunTerms, *, parties: int) -> None:
         raise UnservedRunError("noise must be the aggregators' to add", terms.rule.noise_place)
     assert Verified.most_votes is not None
     if max(terms.quotas) > Verified.most_votes:
-        raise UnservedRunError(f"a quota must be at most {Verified.most_votes}", max(terms.quotas))
+        raise UnservedRunError(f"a quota must be at most {Verified.most_votes}")
     try:
         noise_of(terms).require_room(terms.total_votes)
         rule: Any = mechanism_of(terms)

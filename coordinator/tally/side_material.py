@@ -180,7 +180,7 @@ def audit_files(audited: SideFile, heard: SideFile) -> SideVerdict:
             "two ends' material",
         )
     if heard.end == audited.end:
-        raise UsageError("the second file must be the other end's", f"the {heard.end}'s")
+        raise UsageError("the second file must be the other end's", "one of the same end")
     if (audited.coordinator, audited.record, audited.plan) != (
         heard.coordinator,
         heard.record,

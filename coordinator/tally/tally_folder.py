@@ -44,7 +44,7 @@ class TallySettings:
 
     address: str
     host: str = "0.0.0.0"  # noqa: S104 - the coordinator is elsewhere, and alone is let in
-    port: int = field(default=8447, metadata={"ge": 0, "le": LAST_PORT})
+    port: int = field(default=8448, metadata={"ge": 0, "le": LAST_PORT})
     name: str = "tally"
     audit_days: int = field(default=90, metadata={"ge": 0, "le": 3650})
 

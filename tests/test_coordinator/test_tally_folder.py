@@ -29,7 +29,7 @@ from tests.support.command import Command, pate_fed
 __all__ = ["pate_fed"]
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-SETTINGS = TallySettings("tally.example.org:8447")
+SETTINGS = TallySettings("tally.example.org:8448")
 
 
 @pytest.fixture
