@@ -26,6 +26,7 @@ from coordinator.database import (
     FederationAct,
     FederationAuditLog,
     ReleasedAnswers,
+    erase_ended_checks,
     stored_check,
 )
 from coordinator.errors import RunQueueError, RunRequestError, SuperLinkError
@@ -455,6 +456,12 @@ def side_of_batch(coordinator: Coordinator, plan: str, *, is_secret: bool) -> Si
         key=stored.key,
         is_secret=is_secret,
     )
+
+
+def erase_ended(coordinator: Coordinator) -> int:
+    """Erase keys and reports of runs whose audit window has ended; return the number of keys."""
+    window = timedelta(days=coordinator.home.settings.audit_days)
+    return erase_ended_checks(coordinator._database, ended_before=utc_now() - window)
 
 
 def be_quiet(home: FederationHome) -> None:
