@@ -98,7 +98,7 @@ class Verified(Form):
     survives_dropouts = True
     is_deployed = False
     adds_noise = True
-    most_votes = 1000
+    most_votes: ClassVar[int] = 1000
 
     @classmethod
     def threshold(cls, parties: int) -> int:  # noqa: ARG003 - the contract's

@@ -100,7 +100,7 @@ Machine = CheckingCoordinator | CheckingTally
 class Check:
     """One batch: hospitals with these votes, both ends, and what they told each other."""
 
-    def __init__(self, *votes: int, least: int = 2) -> None:
+    def __init__(self, *votes: int, least: int = 3) -> None:
         self.hospitals = sorted(
             (SigningIdentity.generate() for _ in votes), key=lambda one: one.fingerprint
         )
