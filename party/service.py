@@ -45,7 +45,7 @@ from protocols import wire
 from protocols.errors import RestoredJournalError
 from protocols.forms import DEPLOYED_FORMS
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.sums import SUMS
+from protocols.sums import round_form
 
 _LOOK_S = 1.0
 
@@ -271,7 +271,7 @@ class PartyService:
             known_peers=_known({}, self._decided),
             guard=self._guard(membership.coordinator.fingerprint, self._decided),
             tasks=self._tasks.by_pool,
-            forms={name: SUMS[name]() for name in DEPLOYED_FORMS},
+            forms={name: round_form(name) for name in DEPLOYED_FORMS},
             journal=self._journal,
             ledger=self._ledger,
             random_bytes=secrets.token_bytes,

@@ -32,6 +32,7 @@ from protocols.suites import DEFAULT_SUITE, SUITE_MLKEM768_X25519, SUITE_X25519
 _PrivateKey = X25519PrivateKey | MLKEM768X25519PrivateKey
 _PublicKey = X25519PublicKey | MLKEM768X25519PublicKey
 _MLKEM_KEY_BYTES = 1184
+_MLKEM_SEED_BYTES = 64
 _DOMAIN = b"pate-fed/1/envelope\0"
 
 PAIR_ROOT = b"pair root"
@@ -42,13 +43,30 @@ VOTES = b"votes"
 
 
 class SealingKey:
-    """A party's key for one run's envelopes. Secret, in memory only, gone with the run."""
+    """An end's key for one run's envelopes. Secret; a party's is in memory only.
 
-    __slots__ = ("_private_key", "_public_bytes", "_suite")
+    Attributes:
+        private_bytes: For an aggregator, which must open its parts after a restart, too.
+    """
+
+    __slots__ = ("_private_key", "_public_bytes", "_suite", "private_bytes")
 
     def __init__(self, suite: str = DEFAULT_SUITE) -> None:
-        self._suite = suite_named(suite)
-        self._private_key, self._public_bytes = self._suite.generate()
+        self._read(suite_named(suite), suite_named(suite).generate())
+
+    @classmethod
+    def from_private_bytes(cls, suite: str, private_bytes: bytes) -> SealingKey:
+        """Read a key of `private_bytes` back; `SuiteError` where it is none of its suite."""
+        key = cls.__new__(cls)
+        try:
+            key._read(suite_named(suite), private_bytes)
+        except ValueError as error:
+            raise SuiteError("a private sealing key must be of its suite", suite) from error
+        return key
+
+    def _read(self, suite: _Suite, private_bytes: bytes) -> None:
+        self._suite, self.private_bytes = suite, private_bytes
+        self._private_key, self._public_bytes = suite.read_private(private_bytes)
 
     @property
     def suite(self) -> str:
@@ -129,31 +147,43 @@ def sealing_key_bytes(suite: str) -> int:
 class _Suite:
     """One suite: its KEM's keys as bytes and back. Key derivation and cipher are the same in all.
 
-    `generate` makes a fresh private key and its raw public key, which has `key_bytes`;
-    `read_public` raises `ValueError` where a raw key is none.
+    `generate` makes a fresh raw private key; `read_private` returns it with its raw public key,
+    which has `key_bytes`. Both readers raise `ValueError` where a raw key is none.
     """
 
     name: str
     kem: KEM
     hpke: Suite = field(init=False)
     key_bytes: int
-    generate: Callable[[], tuple[_PrivateKey, bytes]]
+    generate: Callable[[], bytes]
+    read_private: Callable[[bytes], tuple[_PrivateKey, bytes]]
     read_public: Callable[[bytes], _PublicKey]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hpke", Suite(self.kem, KDF.HKDF_SHA256, AEAD.AES_256_GCM))
 
 
-def _generate_x25519() -> tuple[X25519PrivateKey, bytes]:
-    key = X25519PrivateKey.generate()
+def _generate_x25519() -> bytes:
+    return X25519PrivateKey.generate().private_bytes_raw()
+
+
+def _read_private_x25519(raw: bytes) -> tuple[_PrivateKey, bytes]:
+    key = X25519PrivateKey.from_private_bytes(raw)
     return key, key.public_key().public_bytes_raw()
 
 
-def _generate_hybrid() -> tuple[MLKEM768X25519PrivateKey, bytes]:
-    lattice, curve = MLKEM768PrivateKey.generate(), X25519PrivateKey.generate()
-    # The library's hybrid keys have no bytes of their own: a raw key is its two halves, as in
-    # X-Wing.
-    public = lattice.public_key().public_bytes_raw() + curve.public_key().public_bytes_raw()
+# The library's hybrid keys have no bytes of their own: a raw key is its two halves, as in X-Wing.
+
+
+def _generate_hybrid() -> bytes:
+    return MLKEM768PrivateKey.generate().private_bytes_raw() + _generate_x25519()
+
+
+def _read_private_hybrid(raw: bytes) -> tuple[_PrivateKey, bytes]:
+    lattice = MLKEM768PrivateKey.from_seed_bytes(raw[:_MLKEM_SEED_BYTES])
+    curve, public = _read_private_x25519(raw[_MLKEM_SEED_BYTES:])
+    assert isinstance(curve, X25519PrivateKey)
+    public = lattice.public_key().public_bytes_raw() + public
     return MLKEM768X25519PrivateKey(lattice, curve), public
 
 
@@ -172,9 +202,17 @@ _SUITES: Mapping[str, _Suite] = {
             KEM.MLKEM768_X25519,
             _MLKEM_KEY_BYTES + 32,
             _generate_hybrid,
+            _read_private_hybrid,
             _read_hybrid,
         ),
-        _Suite(SUITE_X25519, KEM.X25519, 32, _generate_x25519, X25519PublicKey.from_public_bytes),
+        _Suite(
+            SUITE_X25519,
+            KEM.X25519,
+            32,
+            _generate_x25519,
+            _read_private_x25519,
+            X25519PublicKey.from_public_bytes,
+        ),
     )
 }
 

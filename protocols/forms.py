@@ -9,7 +9,7 @@ from abc import ABC
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from protocols.errors import TooFewPartiesError
+from protocols.errors import TooFewPartiesError, TooFewSharesError
 
 
 class Form(ABC):
@@ -21,6 +21,8 @@ class Form(ABC):
         survives_dropouts: Whether the sum of fewer than all parties opens.
         hides_vectors: Whether y hides x. A deployment refuses a form in which it does not.
         is_deployed: Whether a deployment can use it; simulations use all.
+        has_pair_keys: Whether each two parties make a root when a run is set up.
+        is_certified: Whether parties agree by verdicts on the set that opens.
         exchanges: Of a batch.
         adds_noise: Whether those who open the sum must add noise before it opens.
         most_votes: Most votes of a party on a query; None for any.
@@ -31,6 +33,8 @@ class Form(ABC):
     survives_dropouts: ClassVar[bool] = False
     hides_vectors: ClassVar[bool] = True
     is_deployed: ClassVar[bool] = True
+    has_pair_keys: ClassVar[bool] = True
+    is_certified: ClassVar[bool] = False
     exchanges: ClassVar[int] = 1
     adds_noise: ClassVar[bool] = False
     most_votes: ClassVar[int | None] = None
@@ -39,6 +43,13 @@ class Form(ABC):
     def threshold(cls, parties: int) -> int:
         """Number of parties, of this many, that the sum needs to open."""
         return parties
+
+    @classmethod
+    def require_survivors(cls, survivors: int, *, parties: int) -> None:
+        """Refuse the vectors of fewer parties than `threshold`, with `TooFewSharesError`."""
+        threshold = cls.threshold(parties)
+        if survivors < threshold:
+            raise TooFewSharesError(received=survivors, threshold=threshold)
 
     @classmethod
     def most_colluders(cls, parties: int) -> int:
@@ -65,6 +76,7 @@ class Masked(Form):
     name = "masked"
     smallest = 5
     survives_dropouts = True
+    is_certified = True
     exchanges = 3
 
     @classmethod
@@ -97,8 +109,11 @@ class Verified(Form):
     smallest = 3
     survives_dropouts = True
     is_deployed = False
+    has_pair_keys = False
     adds_noise = True
     most_votes: ClassVar[int] = 1000
+    ring_bits: ClassVar[int] = 31
+    """Of an element of its field, the integers modulo 2^31 - 1."""
 
     @classmethod
     def threshold(cls, parties: int) -> int:  # noqa: ARG003 - the contract's

@@ -23,6 +23,7 @@ from protocols.fields import (
     Between,
     Count,
     Digest,
+    DigestOrNone,
     Digests,
     Frame,
     FrameOrNone,
@@ -34,6 +35,7 @@ from protocols.fields import (
     Name,
     Nonce,
     SealingPublicKey,
+    SealingPublicKeyOrNone,
     Signature,
     SmallFrame,
     UnixTime,
@@ -50,7 +52,8 @@ class RunInquiry(Message):
 
     It goes to each party that can be reached, whether or not the others can. It charges nothing and
     enters no run; a party that has not decided asks its people. `seats` are fingerprints,
-    ascending; the rest is as in the `RunRecord` that would follow.
+    ascending, `tally` is that of the second aggregator, empty where the form has none; the rest is
+    as in the `RunRecord` that would follow.
     """
 
     coordinator: Digest
@@ -62,6 +65,7 @@ class RunInquiry(Message):
     colluders: Count
     dropouts: Count
     simulated: bool
+    tally: DigestOrNone
     terms: Annotated[bytes, Length(0, MAX_TERMS_BYTES)]
 
 
@@ -98,13 +102,13 @@ class RunOffer(Message):
 
 @message(2, "key statement")
 class KeyStatement(Message):
-    """A party's keys for one run, signed by its identity.
+    """A party's keys for one run, or the tally's, signed by its identity.
 
     Attributes:
         offer_digest, expires_at: Of the offer that it answers.
         sealing_key: Key of the run's suite, for envelopes of this run.
-        role: "party".
-        journal_counter: Counter of the party's journal: it never goes back (rule R4).
+        role: "party" or "tally".
+        journal_counter: Counter of the party's journal: it never goes back (rule R4); 0 of a tally.
     """
 
     offer_digest: Digest
@@ -127,6 +131,8 @@ class RunRecord(Message):
         threshold: Parties needed to open the sum.
         colluders: Parties that may collude with the coordinator.
         dropouts: Parties that may be lost.
+        sealing_key: The coordinator's key for its parts of reports; empty where the form has none.
+        tally: Signed `KeyStatement` frame of the second aggregator; empty where there is none.
         terms: Canonical bytes that this library does not read.
     """
 
@@ -141,6 +147,8 @@ class RunRecord(Message):
     dropouts: Count
     expires_at: UnixTime
     simulated: bool
+    sealing_key: SealingPublicKeyOrNone
+    tally: FrameOrNone
     terms: Annotated[bytes, Length(0, MAX_TERMS_BYTES)]
 
 

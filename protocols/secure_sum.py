@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.errors import TooFewSharesError
-from protocols.forms import Form
+from protocols.forms import Form, Verified
 from protocols.prg import Keystream, add_streams, ctr_keystream, expand
 from protocols.ring import Ring, Words
 
@@ -27,6 +27,11 @@ class SecureSum(Form):
     def __init__(self, ring: Ring | None = None, *, keystream: Keystream = ctr_keystream) -> None:
         self.ring = ring if ring is not None else Ring()
         self.keystream = keystream
+
+    @property
+    def ring_bits(self) -> int:
+        """Bits of a word of its ring."""
+        return self.ring.bits
 
     def shard(
         self,
@@ -74,12 +79,6 @@ class SecureSum(Form):
         """Add one party's y to the running total, in place."""
         self.ring.add(total, masked)
 
-    def require_survivors(self, survivors: int, *, parties: int) -> None:
-        """Refuse fewer y's than `threshold`, with `TooFewSharesError`."""
-        threshold = self.threshold(parties)
-        if survivors < threshold:
-            raise TooFewSharesError(received=survivors, threshold=threshold)
-
     def leftovers(
         self, survivors: Collection[int], *, parties: int
     ) -> Iterator[tuple[int, int, int]]:
@@ -113,6 +112,10 @@ class SecureSum(Form):
     def empty_total(self, words: int) -> Words:
         """Return the total before any party's y."""
         return np.zeros(words, dtype=self.ring.word_type)
+
+
+RoundForm: TypeAlias = SecureSum | Verified
+"""A form that parties and their coordinator run message by message."""
 
 
 def run_secure_sum(

@@ -32,7 +32,7 @@ MAX_BYTES = 2**28
 FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "": ("identities",),
     "identities": ("run record",),
-    "run record": ("setup",),
+    "run record": ("setup", "heads setup"),
     "setup": ("heads setup",),
     "heads setup": ("plan", "heads closing"),
     "plan": ("verdict", "settlement"),

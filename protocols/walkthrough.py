@@ -67,7 +67,7 @@ def walk_through(  # noqa: PLR0912, PLR0915 - the whole protocol in one place
 
     # Setup, 1. An offer, each party's keys, and the record of both, which fixes the run: its digest
     # is the run's id, and everything below is bound to it.
-    kind = form.name, form.ring.bits, suite
+    kind = form.name, form.ring_bits, suite
     offered = messages.RunOffer(coordinator.public.key, nonce, *kind, expires_at, True)
     offer = wire.sign(offered, coordinator)
     statements = []
@@ -76,7 +76,9 @@ def walk_through(  # noqa: PLR0912, PLR0915 - the whole protocol in one place
         said = messages.KeyStatement(offer.digest, *keys, "party", expires_at, journal_counter=0)
         statements.append(wire.sign(said, party.identity).frame)
     fixed = offer.digest, coordinator.fingerprint, tuple(statements), *kind, t, colluders, n - t
-    record = wire.sign(messages.RunRecord(*fixed, expires_at, True, terms[0]), coordinator)
+    record = wire.sign(
+        messages.RunRecord(*fixed, expires_at, True, b"", b"", terms[0]), coordinator
+    )
     run_id, transcript = record.digest, Transcript().append("run record", record.digest)
 
     # Setup, 2. Each pair makes a root from randomness of both ends, which the coordinator relays
@@ -115,13 +117,13 @@ def walk_through(  # noqa: PLR0912, PLR0915 - the whole protocol in one place
             continue
         ratchets[i].advance(epoch)
         streams = {seats.index(fp): key for fp, key in ratchets[i].keys_for(plan).items()}
-        if form.survives_dropouts:
+        if form.is_certified:
             streams[i] = party.random_bytes(32)  # b, the self mask, fresh for every plan
         pair_keys = {j: key for j, key in streams.items() if j != i}
         y = form.shard(party.vector, seat=i, pair_keys=pair_keys, self_key=streams.get(i, b""))
         ys[i] = wire.sign(messages.MaskedVector(plan, seats[i], y.tobytes()), party.identity)
         form.merge(total, y)  # at the coordinator, which keeps no y
-        if form.survives_dropouts:
+        if form.is_certified:
             # Shares of b and of each key for every holder, sealed; their hashes are signed.
             secrets = [streams[j] for j in range(n)]
             draw, by = party.random_bytes, seats[i]
@@ -138,7 +140,7 @@ def walk_through(  # noqa: PLR0912, PLR0915 - the whole protocol in one place
 
     alive, dropped = list(ys), [i for i in range(n) if i not in ys]
     left, certificate, reveals = [], b"", {}
-    if form.survives_dropouts:
+    if form.is_certified:
         # Exchange 2. Each survivor signs one verdict on the proposed set, and never another one: t
         # equal verdicts are a certificate, and no other set of this plan can have one (R3).
         proposal = messages.SetProposal(run_id, plan, tuple(seats[i] for i in alive))

@@ -143,10 +143,11 @@ def _inquiry_of(run: OpenRun) -> RunInquiry:
         coordinator=run.identity.fingerprint,
         seats=seats,
         form=form.name,
-        ring_bits=form.ring.bits,
+        ring_bits=form.ring_bits,
         suite=run.request.settings.suite,
         threshold=len(seats) - agreed["dropouts"],
         simulated=run.simulated,
+        tally=b"" if run.aggregation is None else run.aggregation.tally.identity.fingerprint,
         terms=encode_value(terms.as_record()),
         **agreed,
     )

@@ -23,7 +23,7 @@ from coordinator.database import (
 from coordinator.database.run_store import BatchState
 from coordinator.federation.home import FederationHome
 from coordinator.runs.known_answers import KnownAnswers
-from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order
+from coordinator.runs.labeling import Aggregation, LabelingJob, LabelingRun, Member, in_seat_order
 from coordinator.runs.later_steps import another_student
 from coordinator.runs.queue import Progress
 from coordinator.runs.request import RunRequest
@@ -44,8 +44,8 @@ from protocols.forms import DEPLOYED_FORMS, FORMS
 from protocols.identity import SigningIdentity
 from protocols.prg import fastest_keystream
 from protocols.rounds import CoordinatorRound, CoordinatorState, unheard
-from protocols.secure_sum import SecureSum
-from protocols.sums import SUMS
+from protocols.secure_sum import RoundForm
+from protocols.sums import round_form
 
 RUN_LIFETIME_S: Final = 7 * 24 * 3600
 """From a run's setup on, pauses included; hospitals refuse every later batch."""
@@ -296,10 +296,15 @@ class OpenRun(KnownAnswers):
         )
 
     @property
-    def form(self) -> SecureSum:
+    def form(self) -> RoundForm:
         """Its secure sum; a deployed one hides each party's vector."""
         forms = FORMS if self.simulated else DEPLOYED_FORMS
-        return SUMS[forms[self.request.settings.form].name](keystream=KEYSTREAM)
+        return round_form(forms[self.request.settings.form].name, keystream=KEYSTREAM)
+
+    @property
+    def aggregation(self) -> Aggregation | None:
+        """How its reports are checked together with the tally; None where the form has none."""
+        return None
 
     def _job(
         self,
@@ -329,6 +334,7 @@ class OpenRun(KnownAnswers):
             patience_s=self.request.patience_s,
             meter=world.meter,
             shares_out=self.request.settings.label_facts(kind).shared_out,
+            aggregation=self.aggregation,
         )
 
     def _terms(self, members: tuple[Member, ...]) -> RunTerms:

@@ -18,7 +18,8 @@ from pate_fed.terms import MOST_ASKED, RunTerms
 from protocols.messages import RunInquiry, RunRecord, Settlement
 from protocols.rounds import ANY_SET, PlanClaim, SetBound
 from protocols.run_scope import RunScope
-from protocols.secure_sum import SecureSum
+from protocols.secure_sum import RoundForm
+from protocols.verified import VoteLayout
 
 MOST_INQUIRED: Final = 16 * MOST_ASKED
 """Most queries of different inquiries before a plan: a coordinator asks for others in the place of
@@ -52,7 +53,7 @@ class AgreedRun:
 
     run_id: bytes
     terms: RunTerms
-    form: SecureSum
+    form: RoundForm
     scope: RunScope
     seat: int
     account: RunAccount
@@ -74,7 +75,7 @@ class AgreedRun:
         run_id: bytes,
         me: bytes,
         guard: Guard,
-        forms: Mapping[str, SecureSum],
+        forms: Mapping[str, RoundForm],
         tasks: Mapping[bytes, PartyTask],
         journal: Journal,
         ledger: LedgerStore,
@@ -161,6 +162,13 @@ class AgreedRun:
             "task": self.task.digest,
             "teachers": self.task.teachers,
         }
+
+    def layout(self, asked: OpenBatch) -> VoteLayout | None:
+        """Return the layout of this party's report for a batch; None where the form has none."""
+        if not self.form.adds_noise:
+            return None
+        votes, columns = self.terms.quotas[self.seat], self.terms.columns
+        return VoteLayout.of(queries=asked.queries, columns=columns, votes=votes)
 
     # Steps ------------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ from protocols.messages import (
 )
 from protocols.rounds import PartyRound, PartyState, Received
 from protocols.run_scope import RunScope
-from protocols.secure_sum import SecureSum
+from protocols.secure_sum import RoundForm
 
 MAX_PACKET_BYTES = 8 * 2**20
 """Most bytes of a packet. In a run it may have more: the shares of all its parties for this one."""
@@ -67,9 +67,10 @@ class PartyNode:
     """A hospital's decisions in one federation: packets in, packets out.
 
     `known_peers` were checked by our people or named by the coordinator; the guard counts only
-    checked ones. Nothing is done that `tell` cannot take note of. `decided` looks up the decision
-    of its people on a run. `noise_bytes` is, in a simulation and nowhere else, a repeatable source
-    of this party's noise, which otherwise comes from `random_bytes`.
+    checked ones. `tally` is the second aggregator that our people pinned, if there is one. Nothing
+    is done that `tell` cannot take note of. `decided` looks up the decision of its people on a run.
+    `noise_bytes` is, in a simulation and nowhere else, a repeatable source of this party's noise,
+    which otherwise comes from `random_bytes`.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class PartyNode:
         known_peers: Mapping[bytes, PublicIdentity],
         guard: Guard,
         tasks: Mapping[bytes, PartyTask],
-        forms: Mapping[str, SecureSum],
+        forms: Mapping[str, RoundForm],
         journal: Journal,
         ledger: LedgerStore,
         random_bytes: Callable[[int], bytes],
@@ -88,10 +89,12 @@ class PartyNode:
         tell: Tell = lambda _: None,
         decided: Decided = lambda _: None,
         noise_bytes: Callable[[int], bytes] | None = None,
+        tally: PublicIdentity | None = None,
     ) -> None:
         if noise_bytes is not None and not guard.policy.simulated:
             raise InvalidParameterError("noise must be drawn afresh")
         self._identity = identity
+        self._tally = tally
         self._coordinator = coordinator
         self._known_peers = dict(known_peers)
         self._guard = guard
@@ -254,6 +257,7 @@ class PartyNode:
             random_bytes=self._random_bytes,
             least_survivors=self._guard.policy.least_parties,
             suites=self._guard.policy.suites,
+            tally=self._tally,
         )
 
     def _judge_run(self, record: RunRecord) -> tuple[bytes, ...]:
@@ -362,7 +366,7 @@ class PartyNode:
                 _log.error("the teachers took longer than the plan allows")
                 run.fall_silent()
                 return ()
-            return self._round.contribute(vector, bound=asked.bound)
+            return self._round.contribute(vector, bound=asked.bound, layout=run.layout(asked))
         except Exception as error:
             self._faults.note(error)
             _log.error("a vote could not be sent: %s", type(error).__name__)

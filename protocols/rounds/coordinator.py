@@ -24,7 +24,7 @@ from protocols.errors import (
     WrongLengthError,
     WrongStateError,
 )
-from protocols.fields import KIB, Message
+from protocols.fields import Message
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import (
     Confirmations,
@@ -46,18 +46,20 @@ from protocols.rounds.closing.at_coordinator import CoordinatorClosing
 from protocols.rounds.coordinator_journal import CoordinatorJournal, MemoryCoordinatorJournal
 from protocols.rounds.history import newest
 from protocols.rounds.inquiry.at_coordinator import CoordinatorInquiry
-from protocols.rounds.live_run import LiveRun
+from protocols.rounds.live_run import LiveRun, MakeCheck
 from protocols.rounds.seating import require_run
 from protocols.rounds.setup.at_coordinator import CoordinatorSetup
 from protocols.rounds.states import (
     COORDINATOR_TRANSITIONS,
     CoordinatorState,
     next_state,
+    plan_of,
     subject_of,
 )
-from protocols.secure_sum import SecureSum
+from protocols.secure_sum import RoundForm
 from protocols.suites import DEFAULT_SUITE
 from protocols.transcript import counter_in
+from protocols.vote_messages import VoteReport
 from protocols.wire import Signed
 
 _READY_STAGES = {CoordinatorState.CONFIRMED: "setup", CoordinatorState.COMPARING: "closing"}
@@ -68,7 +70,8 @@ class CoordinatorRound(LiveRun):
 
     All of the pinned `parties`, by fingerprint, take part. `nonce` is 32 fresh random bytes; after
     `expires_at`, Unix time in seconds, the run is over. `known_statements` are the `statements` of
-    an earlier run. The journal is an empty one; in memory alone if None.
+    an earlier run. The journal is an empty one; in memory alone if None. Of a form with reports
+    `check` makes this end's machine for a plan.
 
     Raises:
         TooFewPartiesError: fewer parties than the form needs.
@@ -80,7 +83,7 @@ class CoordinatorRound(LiveRun):
         self,
         *,
         identity: SigningIdentity,
-        form: SecureSum,
+        form: RoundForm,
         parties: Mapping[bytes, PublicIdentity],
         nonce: bytes,
         expires_at: int,
@@ -88,6 +91,7 @@ class CoordinatorRound(LiveRun):
         suite: str = DEFAULT_SUITE,
         known_statements: Mapping[bytes, bytes] | None = None,
         journal: CoordinatorJournal | None = None,
+        check: MakeCheck | None = None,
     ) -> None:
         form.require_enough(len(parties))
         suite_named(suite)  # refuses an unknown one
@@ -98,12 +102,12 @@ class CoordinatorRound(LiveRun):
             coordinator_key=identity.public.key,
             nonce=nonce,
             form=form.name,
-            ring_bits=form.ring.bits,
+            ring_bits=form.ring_bits,
             suite=suite,
             expires_at=expires_at,
             simulated=simulated,
         )
-        super().__init__(identity, form=form, parties=parties, journal=journal)
+        super().__init__(identity, form=form, parties=parties, journal=journal, check=check)
         statements = known_statements or {}
         self._prepare(
             wire.sign(offer, identity),
@@ -115,9 +119,10 @@ class CoordinatorRound(LiveRun):
         cls,
         *,
         identity: SigningIdentity,
-        form: SecureSum,
+        form: RoundForm,
         parties: Mapping[bytes, PublicIdentity],
         journal: CoordinatorJournal,
+        check: MakeCheck | None = None,
     ) -> Self:
         """Go on with a run after a restart, from the journal where its steps were written.
 
@@ -126,7 +131,7 @@ class CoordinatorRound(LiveRun):
             BrokenJournalError: a step does not follow, or the run is of others.
         """
         run = cls.__new__(cls)
-        LiveRun.__init__(run, identity, form=form, parties=parties, journal=journal)
+        LiveRun.__init__(run, identity, form=form, parties=parties, journal=journal, check=check)
         known = run.replay()
         run._prepare(known.offer, statements=known.statements)
         if known.plan is not None:
@@ -219,8 +224,8 @@ class CoordinatorRound(LiveRun):
         self._answered[key] = signed.digest
         if isinstance(message, ShareBundle | VerdictMacs):  # another message ends the exchange
             return sender
-        # A y was added to the total: the vector itself is not held.
-        exchange.take(sender, None if isinstance(message, MaskedVector) else signed)
+        # A y was added to the total, a report noted: they are not held.
+        exchange.take(sender, None if isinstance(message, MaskedVector | VoteReport) else signed)
         if isinstance(message, KeyStatement | Ready | HeadStatement):
             self._statements = newest(self._statements, {sender: signed})
         if not exchange.missing:
@@ -233,7 +238,9 @@ class CoordinatorRound(LiveRun):
             case Refusal():
                 self._note_refusal(signed, message)
                 raise RefusedError(message.reason, peer=sender.hex())
-            case MaskedVector() | ShareBundle() | VerdictMacs() | Verdict() | Reveal():
+            case (
+                MaskedVector() | ShareBundle() | VerdictMacs() | Verdict() | Reveal() | VoteReport()
+            ):
                 self.batch.take(signed, sender)
             case StreamSums():
                 self.blame.known_case.take(message)
@@ -265,7 +272,7 @@ class CoordinatorRound(LiveRun):
         if self.state not in (CoordinatorState.CLOSING, CoordinatorState.COMPARING):
             self._require_current(refusal.subject)
         if self.has_open_plan and refusal.subject == self.open_plan.digest:
-            self.batch.known_tally.declined[refusal.sender] = signed.frame
+            self.batch.known_total.declined[refusal.sender] = signed.frame
 
     def _end_stage(self, state: CoordinatorState) -> None:
         """Leave a stage: every party's message is in. The setup and the run end with a step."""
@@ -278,17 +285,21 @@ class CoordinatorRound(LiveRun):
     def _require_size(self, frame: bytes) -> None:
         """Bound a frame before it is parsed: by the open plan where that needs more."""
         # A y that is too long is read up to here: its signature proves its sender's fault.
-        most = EnvelopeBundle.MAX_BYTES
-        if self.batch.tally is not None:
-            # A verdict with its MACs is smaller than shares for as many parties.
-            most = max(most, self.batch.tally.y_bytes + 4 * KIB, self.batch.most_share_bytes)
+        most = max(EnvelopeBundle.MAX_BYTES, self.batch.most_bytes)
         if len(frame) > most:
             raise WrongLengthError(f"a message must have at most {most} bytes now", len(frame))
 
     def _require_in_time(self, message: Message) -> None:
         """Refuse a late answer: its plan is settled, or its exchange is over."""
-        if isinstance(message, MaskedVector | ShareBundle | Refusal | Verdict | VerdictMacs):
-            plan = message.subject if isinstance(message, Refusal) else message.plan_digest
+        answers = MaskedVector | VoteReport | ShareBundle | Refusal | Verdict | VerdictMacs
+        if isinstance(message, answers):
+            match message:
+                case Refusal():
+                    plan = message.subject
+                case VoteReport():
+                    plan = plan_of(message)
+                case _:
+                    plan = message.plan_digest
             is_open = self.has_open_plan and plan == self.open_plan.digest
             is_shut = is_open and self.state is not CoordinatorState.COLLECTING
             if isinstance(message, Verdict | VerdictMacs):
@@ -313,7 +324,7 @@ def _sender_of(message: Message, peer: bytes | None) -> bytes:
     match message:
         case KeyStatement():
             return PublicIdentity(message.identity_key).fingerprint
-        case EnvelopeBundle() | ShareBundle() | Verdict() | VerdictMacs():
+        case EnvelopeBundle() | ShareBundle() | Verdict() | VerdictMacs() | VoteReport():
             if peer is None:
                 raise UnknownPeerError("the sender of this message must be known")
             return peer

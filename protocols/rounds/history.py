@@ -50,7 +50,7 @@ from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.seating import require_enough_heads, setup_digest
 from protocols.rounds.states import CoordinatorState
 from protocols.rounds.verdicts import require_certificate
-from protocols.secure_sum import SecureSum
+from protocols.secure_sum import RoundForm
 from protocols.transcript import EntrySignature, HeadsRecord, Transcript, counter_in
 from protocols.wire import Signed
 
@@ -116,7 +116,7 @@ class StepRules:
 
     coordinator: PublicIdentity
     parties: Mapping[bytes, PublicIdentity]
-    form: SecureSum
+    form: RoundForm
 
     @cached_property
     def seats(self) -> tuple[bytes, ...]:
@@ -177,14 +177,15 @@ class StepRules:
         keys = told.coordinator_key, message.offer_digest
         _require("a run must keep to its offer", keys == (self.coordinator.key, offer.digest))
         form = (message.form, message.ring_bits)
-        _require("the run must be of this form", form == (self.form.name, self.form.ring.bits))
-        confirmed = self._all_of(step.confirmations, Confirmations)
+        _require("the run must be of this form", form == (self.form.name, self.form.ring_bits))
         transcript = self._appended(Transcript(), "run record", record)
-        transcript = transcript.append(
-            "setup",
-            setup_digest([each.digest for each in confirmed.values()]),
-            tuple(map(_signature, confirmed, confirmed.values())),
-        )
+        if self.form.has_pair_keys:
+            confirmed = self._all_of(step.confirmations, Confirmations)
+            transcript = transcript.append(
+                "setup",
+                setup_digest([each.digest for each in confirmed.values()]),
+                tuple(map(_signature, confirmed, confirmed.values())),
+            )
         ready = self._all_of(step.ready, Ready)
         self._require_ready(ready, "setup", record.digest, transcript.head)
         return RunHistory(
@@ -214,7 +215,7 @@ class StepRules:
         signed = self._ours(step.proposal, run)
         message = wire.expect(signed, SetProposal)
         plan = _open_plan(run, message.plan_digest)
-        _require("only a form that survives drop-outs proposes", self.form.survives_dropouts)
+        _require("only a form with verdicts proposes", self.form.is_certified)
         _require("a proposal must come before a certificate", not plan.certificate_frame)
         fixed = self._contributions(step.contributions)
         if not message.survivors:
@@ -244,7 +245,10 @@ class StepRules:
         _require("a sum must be opened once", not plan.opened)
         opened = self._contributions(step.contributions)
         survivors = self.seats
-        if self.form.survives_dropouts:
+        if self.form.adds_noise:  # the reports that both aggregators accepted
+            self.form.require_survivors(len(opened), parties=len(self.seats))
+            survivors = tuple(opened)
+        elif self.form.is_certified:
             _require("a set must be certified before its sum opens", plan.opens_a_set)
             survivors = plan.survivors
             same = {seat: each.without_reveal for seat, each in opened.items()}
@@ -350,7 +354,7 @@ class StepRules:
 
     def _has_digests(self, each: Contribution) -> bool:
         sizes = tuple(map(len, (each.vector, each.dealing, each.reveal)))
-        if not self.form.survives_dropouts:
+        if not self.form.is_certified:
             return sizes == (DIGEST_BYTES, 0, 0)
         return sizes in ((DIGEST_BYTES,) * 3, (DIGEST_BYTES, DIGEST_BYTES, 0))
 

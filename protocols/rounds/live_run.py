@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from protocols.errors import WrongStateError
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import Plan, RunRecord
 from protocols.rounds.coordinator_journal import CoordinatorJournal, Step
 from protocols.rounds.history import RunHistory, StepRules, unheard
 from protocols.rounds.plans import OpenPlan, SettledPlan
 from protocols.rounds.states import CoordinatorState
-from protocols.secure_sum import SecureSum
+from protocols.secure_sum import RoundForm
 from protocols.transcript import Transcript
+from protocols.verified import CheckingCoordinator
 from protocols.wire import Signed
+
+MakeCheck: TypeAlias = Callable[[RunRecord, Plan], CheckingCoordinator]
+"""Makes the coordinator's end of the check of a plan's reports, with its journal."""
 
 
 class Exchange:
@@ -74,10 +80,12 @@ class LiveRun:
         self,
         identity: SigningIdentity,
         *,
-        form: SecureSum,
+        form: RoundForm,
         parties: Mapping[bytes, PublicIdentity],
         journal: CoordinatorJournal,
+        check: MakeCheck | None = None,
     ) -> None:
+        self.check = check
         self.identity = identity
         self.form = form
         self.parties = {seat: parties[seat] for seat in sorted(parties)}

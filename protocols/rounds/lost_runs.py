@@ -79,7 +79,7 @@ class LostRuns:
         return (self._refusal(signed.digest),)
 
     def _on_proposal(self, proposal: SetProposal, run: RunNote) -> tuple[bytes, ...] | None:
-        if not run.sum_form.survives_dropouts:
+        if not run.sum_form.is_certified:
             return None
         verdict = Verdict(proposal.plan_digest, proposal.survivors)
         is_given = self._journal.verdict_on(verdict.plan_digest) == wire.digest_of(verdict)

@@ -63,8 +63,9 @@ from protocols.rounds.seating import (
 from protocols.rounds.setup.at_party import PartySetup
 from protocols.rounds.states import PARTY_TRANSITIONS, PartyState, next_state, subject_of
 from protocols.rounds.verdicts import take_proof
-from protocols.secure_sum import SecureSum
+from protocols.secure_sum import RoundForm
 from protocols.suites import DEFAULT_SUITE
+from protocols.verified import VoteLayout
 from protocols.wire import Signed
 
 Frames = tuple[bytes, ...]
@@ -98,8 +99,9 @@ class PartyRound(SeatedRun):
     """A party's state machine for one run: a `SeatedRun` that takes messages.
 
     `known_peers` and `forms` are those that it knows, by fingerprint and by name. `random_bytes`
-    gives nonces, halves of roots, self masks, shares. A run has one of the `suites`. At least
-    `LEAST_PARTIES` are in a sum that it helps to open, whatever `least_survivors` says.
+    gives nonces, halves of roots, self masks, shares, masks of reports. A run has one of the
+    `suites`. At least `LEAST_PARTIES` are in a sum that it helps to open, whatever
+    `least_survivors` says. `tally` is the second aggregator that it pinned, for reports.
     """
 
     def __init__(
@@ -108,11 +110,12 @@ class PartyRound(SeatedRun):
         identity: SigningIdentity,
         coordinator: PublicIdentity,
         known_peers: Mapping[bytes, PublicIdentity],
-        forms: Mapping[str, SecureSum],
+        forms: Mapping[str, RoundForm],
         journal: RoundJournal,
         random_bytes: Callable[[int], bytes],
         suites: frozenset[str] = frozenset({DEFAULT_SUITE}),
         least_survivors: int = LEAST_PARTIES,
+        tally: PublicIdentity | None = None,
     ) -> None:
         super().__init__(
             identity,
@@ -121,7 +124,9 @@ class PartyRound(SeatedRun):
             random_bytes=random_bytes,
             least_survivors=least_survivors,
         )
-        self._setup = PartySetup(self, known_peers=known_peers, forms=forms, suites=suites)
+        self._setup = PartySetup(
+            self, known_peers=known_peers, forms=forms, suites=suites, tally=tally
+        )
         self._lost_runs = LostRuns(self)
         self._answered: dict[tuple[type[Message], object], tuple[bytes, Frames]] = {}
         self._blame = PartyBlame()
@@ -204,33 +209,43 @@ class PartyRound(SeatedRun):
         return received
 
     def accept_run(self) -> tuple[bytes, ...]:
-        """Agree to the run record that waits: seal a half of each pair's root.
+        """Agree to the run record that waits: seal a half of each pair's root, if there are any.
 
         Raises `MalformedMessageError` where a peer's sealing key is unusable; names the peer.
         """
         self._require(PartyState.REVIEWING_RUN)
+        record = self.known.record
+        if not self.known.form.has_pair_keys:
+            self._setup.enter()
+            self.extend("run record", self.run_id)
+            return self._decided(record, (self.ready("setup"),), PartyState.READY)
         replies = (self._setup.seal(),)
         self.extend("run record", self.run_id)
-        return self._decided(self.known.record, replies, PartyState.SEALED)
+        return self._decided(record, replies, PartyState.SEALED)
 
     def contribute(
-        self, vector: NDArray[np.int64], *, bound: SetBound = ANY_SET
+        self,
+        vector: NDArray[np.int64],
+        *,
+        bound: SetBound = ANY_SET,
+        layout: VoteLayout | None = None,
     ) -> tuple[bytes, ...]:
         """Agree to the plan: hide this party's vector and return it, to be sent.
 
-        Where the form survives drop-outs, shares of this plan's keys go in front of y.
+        Where verdicts certify a set, shares of this plan's keys go in front of y.
 
         Args:
             vector: x, signed integers; shape (plan.words,). Secret.
             bound: The journal's bound on the sets that may open for the plan's queries (rule R3).
+            layout: Of this party's votes, where the form has reports.
 
         Raises:
             WrongStateError: no plan waits for a decision.
-            InvalidVectorError: not the plan's length, or out of range.
+            InvalidVectorError: not the plan's length, or out of range; no votes of the layout.
             KeyReuseError: the plan was begun before, or no set within `bound` can open.
         """
         self._require(PartyState.REVIEWING_PLAN)
-        frames = self.batch.contribute(vector, bound=bound)
+        frames = self.batch.contribute(vector, bound=bound, layout=layout)
         # The frames themselves stay in the journal alone, until the plan is settled.
         self._decided(self.batch.known.known, (), PartyState.SENT)
         return frames

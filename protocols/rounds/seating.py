@@ -13,14 +13,14 @@ from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import KeyStatement, Ready, Refusal, RunRecord
 from protocols.pair_keys import PairRoots
 from protocols.rounds.round_journal import RoundJournal, RunNote
-from protocols.secure_sum import SecureSum
+from protocols.secure_sum import RoundForm
 from protocols.transcript import Transcript
 from protocols.values import digest_of_values
 from protocols.wire import Signed
 
 COORDINATOR = "coordinator"
 """How errors name the coordinator."""
-ROLE_PARTY = "party"
+ROLE_PARTY, ROLE_TALLY = "party", "tally"
 LEAST_PARTIES = 3
 """Floor of every set that a party serves (rule R2): a policy may raise it, nothing lowers it."""
 
@@ -31,7 +31,7 @@ class Seating:
 
     run_id: bytes
     record: RunRecord
-    form: SecureSum
+    form: RoundForm
     identities: Mapping[bytes, PublicIdentity]
     me: bytes
 
@@ -153,11 +153,17 @@ def require_run(run_id: bytes, wanted: bytes) -> None:
 
 
 def require_statement(
-    statement: KeyStatement, sender: bytes, *, offer_digest: bytes, suite: str, expires_at: int
+    statement: KeyStatement,
+    sender: bytes,
+    *,
+    offer_digest: bytes,
+    suite: str,
+    expires_at: int,
+    role: str = ROLE_PARTY,
 ) -> None:
-    """Check that a party's keys, which it signed, are for this offer and of its suite."""
+    """Check that an end's keys, which it signed, are for this offer and of its suite."""
     said = (statement.offer_digest, statement.role, statement.expires_at)
-    if said != (offer_digest, ROLE_PARTY, expires_at):
+    if said != (offer_digest, role, expires_at):
         raise UnexpectedMessageError("a key statement must be for this offer")
     try:
         require_key_of(suite, statement.sealing_key)
@@ -166,15 +172,15 @@ def require_statement(
 
 
 def require_enough_heads(
-    heads: Sequence[bytes], form: SecureSum, *, floor: int = LEAST_PARTIES
+    heads: Sequence[bytes], form: RoundForm, *, floor: int = LEAST_PARTIES
 ) -> None:
     """Refuse, with `TooFewHeadsError`, heads too few to tell one history from two.
 
-    A head is empty where none came. More than half, or the form's threshold where it survives
-    drop-outs; never fewer than `floor`.
+    A head is empty where none came. More than half, or the form's threshold where verdicts certify
+    a set; never fewer than `floor`.
     """
     parties, came = len(heads), sum(map(bool, heads))
-    most_of_them = form.threshold(parties) if form.survives_dropouts else parties // 2 + 1
+    most_of_them = form.threshold(parties) if form.is_certified else parties // 2 + 1
     least = max(most_of_them, floor)
     if came < least:
         raise TooFewHeadsError(received=came, threshold=least)

@@ -30,6 +30,7 @@ from protocols.rounds.party_plan import PartyPlan
 from protocols.rounds.round_journal import RoundJournal
 from protocols.rounds.seating import COORDINATOR, SeatedRun, verify_handed_over
 from protocols.rounds.verdicts import require_certificate
+from protocols.secure_sum import RoundForm, SecureSum
 from protocols.wire import Signed
 
 
@@ -54,10 +55,10 @@ def certificate_of(
     if released and not form.survives_dropouts and len(listed) < len(identities):
         raise HistoryError("a release must list every party", len(listed), peer=COORDINATOR)
     if not settlement.certificate:
-        if released and form.survives_dropouts:
+        if released and form.is_certified:
             raise FalseCertificateError("a release must have its certificate")
         return None
-    if not form.survives_dropouts:
+    if not form.is_certified:
         raise FalseCertificateError("this form must have no certificate")
     certificate = wire.expect(wire.decode(settlement.certificate), Certificate)
     if certificate.plan_digest != settlement.plan_digest:
@@ -148,6 +149,11 @@ def proven_claim(
     if refusers and not form.survives_dropouts:
         return PlanClaim.abandoned_by(refusers, seats=tuple(identities))
     return None
+
+
+def y_bytes_of(form: RoundForm, words: int) -> int | None:
+    """Return the length of a y of so many words; None where the form has none."""
+    return form.ring.size_of(words) if isinstance(form, SecureSum) else None
 
 
 def note_settled(

@@ -1,7 +1,8 @@
 """States and transitions of both ends. An unlisted message is an error and changes nothing.
 
 A message moves a party on by `PARTY_TRANSITIONS`. Between a message and its answer the guard of
-its node decides: from REVIEWING_RUN to SEALED or STOPPED, from REVIEWING_PLAN to SENT or REFUSED,
+its node decides: from REVIEWING_RUN to SEALED, or to READY without pair keys, or to STOPPED, from
+REVIEWING_PLAN to SENT or REFUSED,
 from REVIEWING_ROW to READY. A broken promise leads from every state to STOPPED, which has no way
 out. Only a form that survives drop-outs has JUDGED, CERTIFIED and REVEALED. A party that missed a
 part of a batch goes on after its settlement.
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TypeVar
 
+from protocols import wire
 from protocols.errors import UnexpectedMessageError
 from protocols.fields import Message
 from protocols.messages import (
@@ -40,6 +42,7 @@ from protocols.messages import (
     Verdict,
     VerdictMacs,
 )
+from protocols.vote_messages import ReportHeader, VoteReport
 
 
 class PartyState(Enum):
@@ -136,6 +139,7 @@ COORDINATOR_TRANSITIONS: Mapping[CoordinatorState, Mapping[type[Message], Coordi
     CoordinatorState.COLLECTING: {
         ShareBundle: CoordinatorState.COLLECTING,
         MaskedVector: CoordinatorState.READY,
+        VoteReport: CoordinatorState.READY,
         Refusal: CoordinatorState.COLLECTING,
     },
     CoordinatorState.AGREEING: {
@@ -191,5 +195,12 @@ def subject_of(message: Message) -> object:
             return message.opening_digest
         case Ready():
             return message.stage
+        case VoteReport():
+            return plan_of(message)
         case _:
             return getattr(message, "plan_digest", None)
+
+
+def plan_of(report: VoteReport) -> bytes:
+    """Return the digest of the plan that a report's header names; nothing of it is verified."""
+    return wire.expect(wire.decode(report.header), ReportHeader).plan_digest

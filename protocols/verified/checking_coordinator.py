@@ -15,6 +15,7 @@ from protocols.errors import (
     LateMessageError,
     TooFewPartiesError,
     UnexpectedMessageError,
+    UnknownPeerError,
 )
 from protocols.fields import Message
 from protocols.verified.check_history import CheckState
@@ -36,17 +37,30 @@ class CheckingCoordinator(CheckingEnd):
         """Hospitals whose report came."""
         return frozenset(self._history.reports)
 
-    def take_report(self, frame: bytes) -> None:
+    @property
+    def header_digests(self) -> dict[bytes, bytes]:
+        """Digest of the signed header of each report, by hospital."""
+        return {
+            hospital: wire.digest_of(report.header)
+            for hospital, report in self._history.reports.items()
+        }
+
+    def take_report(self, frame: bytes, *, sender: bytes | None = None) -> None:
         """Take a hospital's report into the list; the same one again changes nothing.
+
+        `sender` is the hospital that it came from, where that is known.
 
         Whether it is of votes is found out later, by both ends.
 
         Raises:
             LateMessageError: the list is closed.
             ConflictingMessageError: the hospital's first report was another one, which counts.
-            RemoteProtocolError: it is nobody's report of this batch; see `read_header`.
+            RemoteProtocolError: it is nobody's report of this batch, see `read_header`, or not its
+                sender's.
         """
         report = report_taken(frame)
+        if sender not in (None, report.header.sender):
+            raise UnknownPeerError("a report must be of the hospital that it came from")
         read_header(self.batch, report.frame, identities=self._hospitals)
         if self.state is not CheckState.COLLECTING:
             raise LateMessageError("a report must come before the list is closed")

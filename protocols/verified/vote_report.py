@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from protocols import wire
 from protocols.envelope import VOTES, SealingKey, seal
 from protocols.errors import UnexpectedMessageError, UnknownPeerError, WrongShareError
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.messages import KeyStatement, RunRecord
+from protocols.run_scope import tally_of
 from protocols.suites import DEFAULT_SUITE
 from protocols.values import digest_of_values
 from protocols.verified.vote_layout import VoteLayout
@@ -55,6 +58,28 @@ class VoteBatch:
     coordinator: Aggregator
     tally: Aggregator
     suite: str = DEFAULT_SUITE
+
+    @classmethod
+    def of_record(
+        cls,
+        record: RunRecord,
+        *,
+        plan_digest: bytes,
+        queries: int,
+        columns: int,
+        votes: Mapping[bytes, int],
+    ) -> Self:
+        """Return the batch of a plan of a run, whose record was checked; the rest is as above."""
+        statement = wire.expect(wire.decode(record.tally), KeyStatement)
+        return cls(
+            plan_digest,
+            queries,
+            columns,
+            votes,
+            Aggregator(record.coordinator, record.sealing_key),
+            Aggregator(tally_of(record), statement.sealing_key),
+            record.suite,
+        )
 
     def layout_of(self, hospital: bytes) -> VoteLayout:
         """Return the layout of a hospital's votes; `UnknownPeerError` where it has none."""

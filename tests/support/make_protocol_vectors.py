@@ -149,7 +149,7 @@ def _messages() -> dict[str, list[Any]]:
         "KeyStatement": [_bytes("o"), _bytes("ik"), _bytes("sk"), _bytes("n"), "party", 10_000, 41],
         "RunRecord": [
             _bytes("o"), me, [_bytes("s1", 40), _bytes("s2", 300)], "additive", 32, "suite",
-            3, 1, 0, 10_000, False, b"terms",
+            3, 1, 0, 10_000, False, _bytes("ck"), _bytes("tally", 300), b"terms",
         ],
         "Envelope": [run, me, peer, _bytes("sealed", 80)],
         "EnvelopeBundle": [run, [_bytes("e1", 200), _bytes("e2", 201)]],
@@ -197,7 +197,8 @@ def _messages() -> dict[str, list[Any]]:
         "Readiness": [_bytes("inquiry"), me, [0, 3, 2**17]],
         "ResultsQuery": [_bytes("co"), me, run, "student/student.json", 4_194_304, 1_900_000_000],
         "RunInquiry": [
-            _bytes("co"), [me, peer], "additive", 32, "x25519", 2, 1, 0, False, b"terms",
+            _bytes("co"), [me, peer], "additive", 32, "x25519", 2, 1, 0, False, _bytes("tally"),
+            b"terms",
         ],
         "RunReadiness": [_bytes("inquiry"), me, "PF-300", 1_900_000_000, "nicht bis Mai: prüft"],
         "VectorHead": [_bytes("plan"), me, 64, hashlib.sha256(_bytes("y", 64)).digest()],

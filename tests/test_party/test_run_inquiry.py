@@ -66,6 +66,7 @@ def inquiry_of(hospitals: Hospitals, **changed: Any) -> RunInquiry:
         colluders=1,
         dropouts=0,
         simulated=False,
+        tally=b"",
         terms=encode_value(hospitals.terms(members).as_record()),
     )
     return replace(made, **changed)

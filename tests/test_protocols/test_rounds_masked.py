@@ -223,7 +223,7 @@ def test_shares_and_keys_of_a_plan_are_gone_when_it_is_settled() -> None:
     assert shares_of(mute) is not None
     run.settle()
     assert shares_of(mute) is None
-    assert run.coordinator.batch.tally is None
+    assert run.coordinator.batch.total is None
 
 
 def shares_of(party: PartyRound) -> ShareHolder | None:
@@ -772,7 +772,7 @@ def test_a_reveal_by_another_key_or_of_who_dropped_out_is_refused() -> None:
         cheat.run.to_coordinator("y", cheat.fingerprint(seat), cheat.frames[seat])
     cheat.run.agree(coordinator.batch.propose())
     coordinator.batch.certify()
-    opening_of = coordinator.batch.tally.shares._opening_digest  # type: ignore[union-attr]
+    opening_of = coordinator.batch.total.shares._opening_digest  # type: ignore[union-attr]
     stranger = Reveal(opening_of, cheat.fingerprint(1), (b"",) * 4)
     with pytest.raises(UnexpectedMessageError):
         coordinator.receive(wire.sign(stranger, cheat.run.identities[cheat.fingerprint(1)]).frame)
@@ -786,7 +786,7 @@ def test_two_reveals_of_one_holder_are_a_conflict() -> None:
     run, vectors = ready(), vectors_of(N)
     liar = run.coordinator.seats[0]
     run.sum(vectors, mute=[4])
-    digest = run.coordinator.batch.tally.shares._opening_digest  # type: ignore[union-attr]
+    digest = run.coordinator.batch.total.shares._opening_digest  # type: ignore[union-attr]
     other = Reveal(digest, liar, (b"",) * N)
     with pytest.raises(ConflictingMessageError) as caught:
         run.coordinator.receive(wire.sign(other, run.identities[liar]).frame, peer=liar)

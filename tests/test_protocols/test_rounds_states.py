@@ -102,7 +102,7 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         RunOffer: RunOffer(fresh(), fresh(), "additive", 32, "s", EXPIRES_AT, True),
         KeyStatement: KeyStatement(fresh(), fresh(), fresh(), fresh(), "party", EXPIRES_AT, 0),
         RunRecord: RunRecord(
-            fresh(), fresh(), (b"x",), "additive", 32, "s", 3, 1, 0, EXPIRES_AT, True, b""
+            fresh(), fresh(), (b"x",), "additive", 32, "s", 3, 1, 0, EXPIRES_AT, True, b"", b"", b""
         ),
         Envelope: Envelope(run_id, sender, fresh(), b"sealed"),
         EnvelopeBundle: EnvelopeBundle(run_id, (b"x", b"y")),
@@ -134,12 +134,12 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         Readiness: Readiness(fresh(), sender, (0, 2)),
         ResultsQuery: ResultsQuery(fresh(), sender, run_id, "labels.csv", 0, 1),
         RunInquiry: RunInquiry(
-            fresh(), (sender,), "additive", 32, "suite", 3, 1, 0, True, b"terms"
+            fresh(), (sender,), "additive", 32, "suite", 3, 1, 0, True, b"", b"terms"
         ),
         RunReadiness: RunReadiness(fresh(), sender, "PF-300", 1, "not now"),
         VectorHead: VectorHead(fresh(), sender, 4 * WORDS, fresh()),
         ReportHeader: ReportHeader(fresh(), sender, fresh(), fresh(), fresh(), fresh()),
-        VoteReport: VoteReport(b"header", b"large", b"small"),
+        VoteReport: VoteReport(some_header(), b"large", b"small"),
         ReportList: ReportList(fresh(), (b"header",), (b"small",), fresh(), fresh()),
         ListReceipt: ListReceipt(fresh(), fresh(), fresh(), fresh()),
         VoteAnswers: VoteAnswers(fresh(), sender, fresh(), (b"answer",)),
@@ -147,6 +147,12 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         SumShare: SumShare(fresh(), sender, b"body"),
     }
     return made[kind]
+
+
+def some_header() -> bytes:
+    stranger = SigningIdentity.generate()
+    header = ReportHeader(fresh(), stranger.fingerprint, fresh(), fresh(), fresh(), fresh())
+    return wire.sign(header, stranger).frame
 
 
 def framed(message: Message, identity: SigningIdentity) -> bytes:

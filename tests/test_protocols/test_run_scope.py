@@ -16,6 +16,7 @@ SCOPE = RunScope(COORDINATOR, b"terms", (b"a" * 32, b"b" * 32), "masked", 32, "s
 OTHERS: dict[str, Any] = {
     "coordinator": bytes(32), "terms": b"other", "seats": (b"a" * 32,), "form": "additive",
     "ring_bits": 16, "suite": "other", "threshold": 4, "colluders": 1, "dropouts": 2,
+    "tally": b"t" * 32,
 }  # fmt: skip
 
 

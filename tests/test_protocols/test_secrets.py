@@ -100,7 +100,7 @@ def test_a_party_of_a_masked_run_shows_no_share(state: PartyState) -> None:
     secrets = secrets_of(party)
     assert bool(shares_of(party)) == (state is not PartyState.REVEALED)
     coordinator = walk.run.coordinator
-    holder, tally = holder_of(party), coordinator.batch.tally
+    holder, tally = holder_of(party), coordinator.batch.total
     assert tally is not None
     parts = (
         party,

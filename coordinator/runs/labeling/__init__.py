@@ -6,8 +6,16 @@ other is collected again from the very same y's, and the coordinator's noise dra
 has seen the result of the first draw.
 """
 
-from coordinator.runs.labeling.job import LabelingJob, tolerated
+from coordinator.runs.labeling.job import Aggregation, LabelingJob, TallyLink, tolerated
 from coordinator.runs.labeling.labeling_run import LabelingRun
 from coordinator.runs.labeling.roster import Member, in_seat_order
 
-__all__ = ["LabelingJob", "LabelingRun", "Member", "in_seat_order", "tolerated"]
+__all__ = [
+    "Aggregation",
+    "LabelingJob",
+    "LabelingRun",
+    "Member",
+    "TallyLink",
+    "in_seat_order",
+    "tolerated",
+]

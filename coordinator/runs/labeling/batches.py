@@ -19,6 +19,7 @@ from coordinator.errors import (
     RunEndedError,
     RunStateError,
     SpoiledBatchError,
+    TallyUnreachableError,
     VoidBatchError,
 )
 from coordinator.runs.labeling.blame import who_broke_the_protocol, who_spoiled
@@ -122,8 +123,8 @@ class Batches:
         rule = self._decider.rule_for(batch.indices, batch.predictions)
         try:
             release = self._decider.decide(self._open(batch), rule=rule, left=batch.left)
-        except (RunStateError, DatabaseError) as error:
-            # Nobody knows the state on disk: only a restart tells. The batch stays as it is.
+        except (RunStateError, DatabaseError, TallyUnreachableError) as error:
+            # Nobody knows the state on disk, or at the tally: another try tells. The batch stays.
             traceback.clear_frames(error.__traceback__)
             raise
         except (ProtocolError, CoordinatorError, PateFedError) as error:

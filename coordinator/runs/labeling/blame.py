@@ -9,6 +9,7 @@ from coordinator.errors import PartyFailedError, PartyRefusedError
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Messenger
 from protocols.errors import RemoteProtocolError
+from protocols.secure_sum import SecureSum
 
 _MOST_TRACED_BYTES = 4 * 2**20
 """Most row sums of parties kept to find out who spoiled a row; with more, it is not found out."""
@@ -55,10 +56,13 @@ def who_broke_the_protocol(error: Exception, context: RunContext) -> Spoilers:
 def traced_row_words(words: int, context: RunContext) -> int:
     """Return the words of a row, if its spoiler is to be found out; otherwise 0.
 
-    With noise at the parties a row's sum is secret. The plain form has no streams to compare. More
-    row sums than fit the coordinator's memory are not kept.
+    With noise at the parties a row's sum is secret. The plain form has no streams to compare, and
+    whoever reports no votes is found at once. More row sums than fit the coordinator's memory are
+    not kept.
     """
     form, terms, parties = context.job.form, context.terms, len(context.round.seats)
+    if not isinstance(form, SecureSum):
+        return 0
     kept = parties * words // terms.columns * form.ring.bits // 8
     is_fit = kept <= _MOST_TRACED_BYTES and form.hides_vectors
     return terms.columns if is_fit and not terms.rule.at_parties else 0

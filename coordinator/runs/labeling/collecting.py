@@ -82,9 +82,20 @@ class SumCollector:
             RunEndedError: the plan is to be closed: it was void before a restart.
             ProtocolError: the sum cannot be opened.
         """
-        open_plan = self._round.open_plan
-        if not open_plan.may_open:
+        if not self._round.open_plan.may_open:
             raise RunEndedError("a batch must not be void already", "one before a restart")
+        self._open_set(self._ask())
+        self._on_stage(BatchStage.REVEALED)
+        try:
+            opened = self._round.batch.open_total()
+        finally:
+            self._note_share_faults()
+        self._on_stage(BatchStage.OPENED)
+        return opened
+
+    def _ask(self) -> Failures:
+        """Send the open plan, wait for answers while that may help, and return the failures."""
+        open_plan = self._round.open_plan
         self._messenger.words = open_plan.plan.words
         # Where the sum needs every party, a refusal of this very plan proves that it never opens.
         left_out = self.left_out if self._form.survives_dropouts else {}
@@ -97,23 +108,15 @@ class SumCollector:
         for seat, failure in failures.items():
             if failure.cause == KeysGoneError.code:
                 self.left_out[seat] = failure
-        failures = left_out | failures
         self._on_stage(BatchStage.ANSWERED)
-        self._open_set(failures)
-        self._on_stage(BatchStage.REVEALED)
-        try:
-            opened = self._round.batch.open_total()
-        finally:
-            self._note_share_faults()
-        self._on_stage(BatchStage.OPENED)
-        return opened
+        return left_out | failures
 
     def close_plan(self) -> None:
         """Ask all parties to close a plan that did not open, so that its queries are free again.
 
         Nothing happens where the form cannot close plans, or the plan's set is certified.
         """
-        if not self._form.survives_dropouts or self._round.open_plan.opens_a_set:
+        if not self._form.is_certified or self._round.open_plan.opens_a_set:
             return
         frames = self._round.batch.propose_closing()
         self._on_stage(BatchStage.CLOSING_PROPOSED)
@@ -192,12 +195,9 @@ class SumCollector:
 
     def _open_set(self, failures: Failures) -> None:
         """Go on without the failed parties, if the form can: verdicts, then shares."""
-        is_enough = len(self._round.batch.survivors) >= self._context.threshold
-        if not (self._form.survives_dropouts and is_enough):
-            # Whoever broke the protocol is named first: silence may be nobody's fault, and a
-            # refusal, such as of a plan that expired meanwhile, is none.
-            require_no(dict(sorted(failures.items(), key=lambda one: _is_no_fault(one[1]))))
-        if not self._form.survives_dropouts:
+        here = len(self._round.batch.survivors) if self._form.is_certified else 0
+        require_enough(failures, here=here, least=self._context.threshold)
+        if not self._form.is_certified:
             return
         proposals = self._round.batch.propose()
         self._on_stage(BatchStage.PROPOSED)
@@ -231,6 +231,16 @@ class SumCollector:
     def _names_without(self, contributions: tuple[bytes, ...]) -> tuple[str, ...]:
         seats = zip(self._roster.members, contributions, strict=True)
         return tuple(member.name for member, entry in seats if not entry)
+
+
+def require_enough(failures: Failures, *, here: int, least: int) -> None:
+    """Raise the first failure where fewer parties than a sum needs are here.
+
+    Whoever broke the protocol is named first: silence may be nobody's fault, and a refusal, such as
+    of a plan that expired meanwhile, is none.
+    """
+    if here < least:
+        require_no(dict(sorted(failures.items(), key=lambda one: _is_no_fault(one[1]))))
 
 
 def _is_no_fault(failure: PartyFailedError) -> bool:

@@ -94,6 +94,10 @@ class Decider:
                 sigma=noise.sum_sigma(senders),
                 row_sum_bound=noise.row_sum_bound(**shape, senders=senders),
             )
+        if self._terms.rule.at_aggregators:
+            noise = noise_of(self._terms)
+            counts = words.reshape(queries, self._terms.columns).astype(np.float64)
+            return NoisyHistogram(counts, noise.sum_sigma(noise.parties))
         try:
             opened = open_sum(words, **shape, total_votes=votes)
         finally:

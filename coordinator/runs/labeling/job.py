@@ -20,10 +20,46 @@ from pate_fed.mechanisms import Mechanism, RandomBytes
 from pate_fed.queries import QueryPool
 from pate_fed.releases import NoisyRelease
 from pate_fed.terms import RunTerms
-from protocols.identity import SigningIdentity
+from protocols.envelope import SealingKey
+from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.rounds import CoordinatorJournal, CoordinatorRound, MemoryCoordinatorJournal
-from protocols.secure_sum import SecureSum
+from protocols.secure_sum import RoundForm
 from protocols.suites import DEFAULT_SUITE
+from protocols.verified import CheckJournal
+
+
+class TallyLink(Protocol):
+    """The way to the tally, the second aggregator."""
+
+    @property
+    def identity(self) -> PublicIdentity:
+        """The pinned one."""
+
+    def state(self, offer: bytes) -> bytes:
+        """Ask for its keys for a signed `RunOffer`; return its signed `KeyStatement`.
+
+        Raises `TallyUnreachableError` where another try may help.
+        """
+
+    def check(self, packet: bytes) -> bytes:
+        """Hand it a packet of run record, plan and request; return its answer's frame.
+
+        Raises as `state` does, and `TallyRefusedError` where it says no.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """What a coordinator needs to check votes together with a tally.
+
+    Attributes:
+        journal: Opens the journal of a plan, by its digest.
+        sealing_key: Of the run, for its parts of reports: the same after a restart. Secret.
+    """
+
+    tally: TallyLink
+    journal: Callable[[bytes], CheckJournal]
+    sealing_key: SealingKey = field(repr=False)
 
 
 class Meter(Protocol):
@@ -59,11 +95,12 @@ class LabelingJob:
             use for the private number, nor for copies of the votes that it needs.
         shares_out: Whether labels of records that vote are shared out over the classes, as teachers
             share out their votes.
+        aggregation: Where the form has reports.
     """
 
     transport: Transport
     identity: SigningIdentity
-    form: SecureSum
+    form: RoundForm
     members: list[Member]
     pool: QueryPool
     terms: Callable[[tuple[Member, ...]], RunTerms]
@@ -81,6 +118,7 @@ class LabelingJob:
     patience_s: float = 0.0
     meter: MakeMeter | None = None
     shares_out: bool = False
+    aggregation: Aggregation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +149,7 @@ class RunContext:
         return tolerated(self.terms, self.job.form, parties=len(self.round.seats))
 
 
-def tolerated(terms: RunTerms, form: SecureSum, *, parties: int) -> dict[str, int]:
+def tolerated(terms: RunTerms, form: RoundForm, *, parties: int) -> dict[str, int]:
     """Return the numbers of parties that may collude with us, and drop out, as a run records."""
     rule = terms.rule
     if rule.colluders is not None and rule.dropouts is not None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from coordinator.database.run_store import RunStore
 from coordinator.errors import PartyRefusedError, RunDamagedError, RunEndedError
 from coordinator.runs.labeling.batches import Batches
+from coordinator.runs.labeling.checked_collecting import CheckedCollector
 from coordinator.runs.labeling.collecting import SumCollector
 from coordinator.runs.labeling.deciding import Decider
 from coordinator.runs.labeling.job import LabelingJob, MakeMeter, RunContext
@@ -24,6 +25,7 @@ from coordinator.runs.labeling.messenger import (
 )
 from coordinator.runs.labeling.node_finder import NodeFinder
 from coordinator.runs.labeling.roster import Roster, in_seat_order
+from coordinator.runs.labeling.vote_checking import AggregatorKeys, VoteChecking
 from coordinator.runs.stages import BatchStage
 from pate_fed.accounting import NO_OUTCOMES, Outcomes
 from pate_fed.accounting.costs import PerInstanceCost
@@ -64,6 +66,7 @@ class LabelingRun:
 
     def __init__(self, job: LabelingJob) -> None:
         terms, store, roster = self._agree(job, meter=job.meter if job.simulated else None)
+        checking = self._checking
         expires_at = int(job.clock()) + job.lifetime_s
         round_ = CoordinatorRound(
             identity=job.identity,
@@ -75,6 +78,7 @@ class LabelingRun:
             suite=job.suite,
             known_statements=roster.statements,
             journal=job.journal,
+            check=None if checking is None else checking.machine,
         )
         self._compose(RunContext(job, terms, store, roster, round_, expires_at, was_resumed=False))
 
@@ -94,7 +98,11 @@ class LabelingRun:
         run = cls.__new__(cls)
         terms, store, roster = run._agree(job, meter=None)
         round_ = CoordinatorRound.resumed(
-            identity=job.identity, form=job.form, parties=roster.identities, journal=job.journal
+            identity=job.identity,
+            form=job.form,
+            parties=roster.identities,
+            journal=job.journal,
+            check=None if run._checking is None else run._checking.machine,
         )
         _require("results must be of the journal's run", store.run_id() == round_.run_id)
         record = round_.setup.record
@@ -117,7 +125,11 @@ class LabelingRun:
             terms, noise_bytes=job.noise_bytes, meter=meter, shares_out=job.shares_out
         )
         store = job.store(RunLedger.of(terms))
-        return terms, store, Roster(seated, store.statements.frames())
+        roster = Roster(seated, store.statements.frames())
+        self._checking = None
+        if job.aggregation is not None:
+            self._checking = VoteChecking(job, job.aggregation, terms, roster.identities)
+        return terms, store, roster
 
     def _compose(self, context: RunContext) -> None:
         self._context = context
@@ -126,7 +138,11 @@ class LabelingRun:
         self.not_heard: tuple[str, ...] = ()
         self._messenger = Messenger(context)
         self._finder = NodeFinder(context, self._messenger)
-        self._collector = SumCollector(context, self._messenger)
+        self._collector = (
+            SumCollector(context, self._messenger)
+            if self._checking is None
+            else CheckedCollector(context, self._messenger, self._checking)
+        )
         self._batches = Batches(
             context,
             messenger=self._messenger,
@@ -151,6 +167,12 @@ class LabelingRun:
     def lost(self) -> tuple[tuple[str, ...], ...]:
         """For each batch that opened without some parties, their names."""
         return tuple(self._collector.lost)
+
+    @property
+    def rejected(self) -> tuple[tuple[str, ...], ...]:
+        """For each batch of this life, names of hospitals whose reports hold no votes."""
+        collector = self._collector
+        return tuple(collector.rejected) if isinstance(collector, CheckedCollector) else ()
 
     @property
     def share_faults(self) -> tuple[tuple[str, ...], ...]:
@@ -194,22 +216,30 @@ class LabelingRun:
     def set_up(self) -> None:
         """Enrol all parties in the run and make their pair roots; four exchanges.
 
+        Without pair keys two are enough, after the tally has stated its own.
+
         Raises:
+            TallyUnreachableError: the tally is away; nobody was offered anything.
             SetupError: not every party answered the offer.
             PartyFailedError: a party failed, refused or was silent; names it.
         """
+        keys = self._tally_keys()  # before any hospital enters the run
         self._finder.offer_run()
         record = self.round.setup.make_record(
-            terms=encode_value(self.terms.as_record()), **self._context.tolerated
+            terms=encode_value(self.terms.as_record()),
+            sealing_key=keys.coordinator,
+            tally=keys.tally,
+            **self._context.tolerated,
         )
         self._context.store.save_run_id(self.round.run_id)
         require_no(self._messenger.hand_over(self._context.job.owed))
         # Each first sees its last signed head: a journal that is older stops it (rule R4).
         offered = {seat: [*self._context.roster.said_by(seat), record] for seat in self.round.seats}
         require_agreement(self._messenger.exchange(offered))
-        for frames in (self.round.setup.deliver, self.round.setup.close):
-            step = {seat: [frame] for seat, frame in frames().items()}
-            require_agreement(self._messenger.exchange(step))
+        if self._context.job.form.has_pair_keys:
+            for frames in (self.round.setup.deliver, self.round.setup.close):
+                step = {seat: [frame] for seat, frame in frames().items()}
+                require_agreement(self._messenger.exchange(step))
         self._context.store.statements.save(self.round.statements)
 
     def ask(
@@ -243,6 +273,7 @@ class LabelingRun:
     def ask_ready(self, indices: tuple[int, ...]) -> BatchReadiness:
         """Ask all parties whether they would answer a batch; one exchange, nothing is charged."""
         self._require_askable(indices)
+        self._tally_keys()  # it is there
         self._finder.look_for_missing()
         terms = BatchTerms(self.terms, indices)
         said = self._messenger.inquire(self.round.inquiry.ask(encode_value(terms.as_record())))
@@ -262,6 +293,11 @@ class LabelingRun:
                     self._collector.leave_out(seat, KeysGoneError.code)
         ready = len(self.round.seats) - len(unready)
         return BatchReadiness(unready, ready >= self._context.threshold, refused)
+
+    def _tally_keys(self) -> AggregatorKeys:
+        if self._checking is None:
+            return AggregatorKeys()
+        return self._checking.keys_for(self.round.setup.offer)
 
     def _require_askable(self, indices: tuple[int, ...]) -> None:
         self._context.job.pool.ask(indices)

@@ -175,7 +175,7 @@ class Messenger:
         """
         if isinstance(answer, Silence):
             raise SilenceError(answer.code)
-        batch_bytes = 4 * self.words + 8 * 1024 + self._round.batch.most_share_bytes
+        batch_bytes = 4 * self.words + 8 * 1024 + self._round.batch.most_bytes
         return wire.unpack(answer, max_bytes=max(SETUP_ANSWER_BYTES, batch_bytes))
 
     def _failed(self, seat: bytes, error: ProtocolError) -> PartyFailedError:

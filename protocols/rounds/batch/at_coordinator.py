@@ -9,17 +9,20 @@ from numpy.typing import NDArray
 
 from protocols import wire
 from protocols.errors import TooFewSharesError, WrongStateError
+from protocols.fields import KIB
 from protocols.messages import (
     MaskedVector,
     Plan,
     Reveal,
+    RunRecord,
     SetProposal,
     Settlement,
     ShareBundle,
     Verdict,
     VerdictMacs,
 )
-from protocols.rounds.batch.tally import Tally
+from protocols.rounds.batch.report_collector import ReportCollector
+from protocols.rounds.batch.running_total import RunningTotal
 from protocols.rounds.blame.at_coordinator import Blame, BlameCase, require_rows
 from protocols.rounds.bounds import PlanClaim
 from protocols.rounds.contribution import Contribution, entry_of
@@ -31,10 +34,12 @@ from protocols.rounds.coordinator_journal import (
     PlanSettled,
 )
 from protocols.rounds.live_run import LiveRun
-from protocols.rounds.opening.at_coordinator import ShareFault
+from protocols.rounds.opening.at_coordinator import ShareCollector, ShareFault
 from protocols.rounds.plans import OpenPlan, SettledPlan
-from protocols.rounds.settlement import proven_claim
+from protocols.rounds.settlement import proven_claim, y_bytes_of
 from protocols.rounds.states import CoordinatorState
+from protocols.secure_sum import SecureSum
+from protocols.vote_messages import VoteReport
 from protocols.wire import Signed
 
 
@@ -45,38 +50,65 @@ class CoordinatorBatch:
         self._run = run
         self._blame = blame
         self._last_faults: tuple[ShareFault, ...] = ()
-        self.tally: Tally | None = None
+        self.total: RunningTotal | ReportCollector | None = None
 
     @property
-    def known_tally(self) -> Tally:
+    def known_total(self) -> RunningTotal | ReportCollector:
         """The open plan's sum; `WrongStateError` where no plan is open."""
-        if self.tally is None:
+        if self.total is None:
             raise WrongStateError("a plan must be open", self._run.exchange.state.value)
-        return self.tally
+        return self.total
+
+    @property
+    def reports(self) -> ReportCollector:
+        """The open plan's reports; `WrongStateError` where the form has none."""
+        if not isinstance(self.known_total, ReportCollector):
+            raise WrongStateError("only a form with reports has them", self._run.form.name)
+        return self.known_total
+
+    @property
+    def _vectors(self) -> RunningTotal:
+        if not isinstance(self.known_total, RunningTotal):
+            raise WrongStateError("only a form with vectors adds them", self._run.form.name)
+        return self.known_total
+
+    @property
+    def _shares(self) -> ShareCollector | None:
+        return self.total.shares if isinstance(self.total, RunningTotal) else None
+
+    @property
+    def most_bytes(self) -> int:
+        """Most bytes of a party's message about the open plan; 0 where none is open."""
+        if self.total is None:
+            return 0
+        if isinstance(self.total, ReportCollector):
+            return self.total.most_bytes
+        # A verdict with its MACs is smaller than shares for as many parties.
+        return max(self.total.y_bytes + 4 * KIB, self.most_share_bytes)
 
     @property
     def survivors(self) -> tuple[bytes, ...]:
-        """Parties whose y's are in the total of the open plan, in seat order."""
-        return () if self.tally is None else self.tally.senders
+        """Parties whose y's are in the total of the open plan, or whose reports came; in order."""
+        return () if self.total is None else self.total.senders
 
     @property
     def most_share_bytes(self) -> int:
         """Most bytes that a party sends beside its y, or reveals; 0 where no plan needs it."""
-        shares = None if self.tally is None else self.tally.shares
+        shares = self._shares
         return 0 if shares is None else shares.most_bytes
 
     @property
     def share_faults(self) -> tuple[ShareFault, ...]:
         """Shares of the open or the last settled plan that were dropped, and who is named."""
-        shares = None if self.tally is None else self.tally.shares
+        shares = self._shares
         return self._last_faults if shares is None else shares.faults
 
     @property
     def nothing_was_shared(self) -> bool:
         """Whether every party signed a refusal of the open plan, and none sent a y."""
-        tally, plan = self.known_tally, self._run.open_plan
-        was_answered = tally.senders or plan.opened or plan.proposal is not None
-        return not was_answered and set(tally.declined) == set(self._run.seats)
+        total, plan = self.known_total, self._run.open_plan
+        was_answered = total.senders or plan.opened or plan.proposal is not None
+        return not was_answered and set(total.declined) == set(self._run.seats)
 
     def claim_of(self, plan: SettledPlan) -> PlanClaim | None:
         """Return the claim that a plan's settlement proves (rule R3); None if there is none."""
@@ -85,7 +117,7 @@ class CoordinatorBatch:
             plan.settlement,
             identities=run.parties,
             form=type(run.form),
-            y_bytes=run.form.ring.size_of(plan.plan.words),
+            y_bytes=y_bytes_of(run.form, plan.plan.words),
         )
 
     def plan(
@@ -124,34 +156,43 @@ class CoordinatorBatch:
     def begin(self, plan: OpenPlan, *, row_words: int = 0) -> None:
         """Wait for a plan's y's from the beginning, also after a restart; see `plan`."""
         run = self._run
-        self.tally = Tally(
-            run.form,
-            identities=run.parties,
-            plan=plan.plan,
-            plan_digest=plan.signed.digest,
-            row_words=row_words,
-        )
-        self._blame.case = self.tally.case
+        if isinstance(run.form, SecureSum):
+            self.total = RunningTotal(
+                run.form,
+                identities=run.parties,
+                plan=plan.plan,
+                plan_digest=plan.signed.digest,
+                row_words=row_words,
+            )
+            self._blame.case = self.total.case
+        else:
+            assert run.check is not None
+            assert run.record is not None
+            machine = run.check(wire.expect(run.record, RunRecord), plan.plan)
+            self.total = ReportCollector(machine, seats=run.seats)
         self._last_faults = ()
         # After a restart the same parties' y's have to come again.
         run.exchange.begin(CoordinatorState.COLLECTING, plan.survivors or run.seats)
 
     def take(self, signed: Signed, sender: bytes) -> None:
         """Check that a message about the open plan may come from this party now, and keep it."""
-        tally = self.known_tally
+        if isinstance(signed.message, VoteReport):
+            self.reports.take(signed.message, sender=sender)
+            return
+        total = self._vectors
         match signed.message:
             case MaskedVector():
-                tally.add(signed, before=self._signed_before(sender))
+                total.add(signed, before=self._signed_before(sender))
             case ShareBundle() as bundle:
                 before = self._signed_before(sender)
-                tally.take_shares(bundle, sender=sender, before=before)
+                total.take_shares(bundle, sender=sender, before=before)
             case VerdictMacs() as macs:
-                tally.verdicts.take_macs(macs, sender)
+                total.verdicts.take_macs(macs, sender)
             case Verdict():
-                tally.verdicts.take(signed, sender)
+                total.verdicts.take(signed, sender)
             case Reveal():
-                assert tally.shares is not None
-                tally.shares.take_reveal(signed)
+                assert total.shares is not None
+                total.shares.take_reveal(signed)
             case _:
                 raise AssertionError(type(signed.message).__name__)
 
@@ -170,22 +211,22 @@ class CoordinatorBatch:
                 certificate is out already.
             TooFewSharesError: too few y's came: the sum cannot open.
         """
-        run, tally = self._run, self.known_tally
+        run, total = self._run, self._vectors
         plan = run.open_plan
-        if tally.shares is None:
+        if total.shares is None:
             raise WrongStateError("only a form that survives drop-outs proposes", run.form.name)
-        if tally.shares.is_fixed or not plan.may_open:
+        if total.shares.is_fixed or not plan.may_open:
             raise WrongStateError("a set must be proposed before the plan is closed or opens")
         if plan.proposal is None:
-            run.form.require_survivors(len(tally.senders), parties=len(run.seats))
-            proposal = SetProposal(run.run_id, plan.digest, tally.senders)
-            signed = tally.contributions
+            run.form.require_survivors(len(total.senders), parties=len(run.seats))
+            proposal = SetProposal(run.run_id, plan.digest, total.senders)
+            signed = total.contributions
             listed = tuple(signed.get(seat) for seat in run.seats)
             run.do(PlanProposed(wire.sign(proposal, run.identity).frame, listed))
             plan = run.open_plan
-        elif set(plan.survivors) != set(tally.senders):
+        elif set(plan.survivors) != set(total.senders):
             wanted = len(plan.survivors)
-            raise TooFewSharesError(received=len(tally.senders), threshold=wanted)
+            raise TooFewSharesError(received=len(total.senders), threshold=wanted)
         assert plan.proposal is not None
         run.exchange.begin(CoordinatorState.AGREEING, plan.survivors)
         return dict.fromkeys(plan.survivors, plan.proposal.frame)
@@ -197,7 +238,7 @@ class CoordinatorBatch:
         needs all parties, no plan is open, or a set is certified.
         """
         run, plan = self._run, self._run.open_plan
-        if not run.form.survives_dropouts or plan.opens_a_set:
+        if not run.form.is_certified or plan.opens_a_set:
             raise WrongStateError("only a plan that has not opened can be closed")
         if plan.closing is None:
             proposal = SetProposal(run.run_id, plan.digest, ())
@@ -205,7 +246,7 @@ class CoordinatorBatch:
             run.do(PlanProposed(frame, (None,) * len(run.seats)))
             plan = run.open_plan
         assert plan.closing is not None
-        agreed = self.known_tally.verdicts.of(plan.survivors) if plan.survivors else ()
+        agreed = self._vectors.verdicts.of(plan.survivors) if plan.survivors else ()
         asked = tuple(seat for seat in run.seats if seat not in agreed)
         run.exchange.begin(CoordinatorState.AGREEING, asked)
         return dict.fromkeys(asked, plan.closing.frame)
@@ -216,16 +257,16 @@ class CoordinatorBatch:
         Returns, by survivor, the proof that enough parties agreed and the shares that the others
         dealt to it. Nothing where the plan is closed.
         """
-        run, tally = self._run, self.known_tally
+        run, total = self._run, self._vectors
         plan = run.open_plan
         survivors = plan.last_proposed
         if survivors is None:
             raise WrongStateError("a certificate must follow a proposal", run.exchange.state.value)
         if not plan.certificate_frame:
-            certificate = tally.verdicts.certificate(survivors)
+            certificate = total.verdicts.certificate(survivors)
             if certificate is None:
                 raise TooFewSharesError(
-                    received=len(tally.verdicts.of(survivors)),
+                    received=len(total.verdicts.of(survivors)),
                     threshold=run.form.threshold(len(run.seats)),
                 )
             run.do(PlanCertified(wire.contain(certificate)))
@@ -234,10 +275,10 @@ class CoordinatorBatch:
         if not certificate.survivors:
             run.exchange.begin(CoordinatorState.READY)
             return {}
-        assert tally.shares is not None
-        bundles = tally.shares.fix(certificate.verdict)
+        assert total.shares is not None
+        bundles = total.shares.fix(certificate.verdict)
         run.exchange.begin(CoordinatorState.REVEALING, certificate.survivors)
-        proofs = tally.verdicts.proofs(certificate)
+        proofs = total.verdicts.proofs(certificate)
         return {holder: [proofs[holder], bundle] for holder, bundle in bundles.items()}
 
     def certify_by_signatures(self) -> dict[bytes, list[bytes]]:
@@ -246,7 +287,7 @@ class CoordinatorBatch:
         The coordinator cannot check a MAC: one lying party would otherwise end the sum of all.
         Returns, by survivor whose shares have not come, the certificate and the shares dealt to it.
         """
-        run, shares = self._run, self.known_tally.shares
+        run, shares = self._run, self._vectors.shares
         certificate = run.open_plan.certificate_frame
         assert shares is not None
         return {holder: [certificate, shares.bundle_for(holder)] for holder in run.exchange.missing}
@@ -259,29 +300,46 @@ class CoordinatorBatch:
             TooFewSharesError: a survivor's secrets have fewer good shares than open them.
             WrongShareError: a survivor's shares open something else than it signed; names it.
         """
-        run, tally = self._run, self.known_tally
-        if not tally.can_open:
+        run, total = self._run, self._vectors
+        if not total.can_open:
             raise WrongStateError(
                 "every y must be in, and the sum opened once", run.exchange.state.value
             )
-        streams = [] if tally.shares is None else tally.shares.streams()
+        streams = [] if total.shares is None else total.shares.streams()
         if not run.open_plan.opened:
             # The settlement lists the contributions signed before the sum opened, also after a
             # restart.
-            opened = tally.contributions
+            opened = total.contributions
             run.do(ContributionsFixed(tuple(opened.get(seat) for seat in run.seats)))
-        return tally.open(streams)
+        return total.open(streams)
+
+    def close_reports(self) -> None:
+        """End the exchange of reports: what comes later is late."""
+        _ = self.reports
+        self._run.exchange.begin(CoordinatorState.READY)
+
+    def note_checked(self) -> None:
+        """Note whose reports are in the sum that both aggregators opened.
+
+        Raises `WrongStateError` where it is not open yet.
+        """
+        run, reports = self._run, self.reports
+        if reports.machine.opened is None:
+            raise WrongStateError("both aggregators must have opened the sum")
+        if not run.open_plan.opened:
+            opened = reports.contributions
+            run.do(ContributionsFixed(tuple(opened.get(seat) for seat in run.seats)))
 
     def settle(self, *, released: bool, result: bytes) -> bytes:
         """Close the open plan, as released with a result or as void; return the frame that says so.
 
         Raises `WrongStateError` where a release comes before its sum was opened.
         """
-        run, tally = self._run, self.known_tally
+        run, total = self._run, self.known_total
         plan = run.open_plan
         if released and not plan.opened:
             raise WrongStateError("a release must follow an opened sum", run.exchange.state.value)
-        added = plan.opened or tally.contributions
+        added = plan.opened or total.contributions
         settlement = Settlement(
             run_id=run.run_id,
             plan_digest=plan.digest,
@@ -289,14 +347,14 @@ class CoordinatorBatch:
             words=plan.plan.words,
             contributions=tuple(entry_of(added.get(seat)) for seat in run.seats),
             # A party that refuses after the sum was opened has sent all the same.
-            refusals=() if plan.opened else tally.refusals,
+            refusals=() if plan.opened else total.refusals,
             certificate=plan.certificate_frame,
             result=result,
         )
         signed = wire.sign(settlement, run.identity)
         self._last_faults = self.share_faults
         run.do(PlanSettled(signed.frame))
-        self.tally = None
+        self.total = None
         if released:
             self._blame.case = None
         run.exchange.begin(CoordinatorState.READY)

@@ -18,8 +18,16 @@ from protocols.rounds.contribution import Contribution
 from protocols.rounds.opening.at_party import ShareHolder
 from protocols.rounds.party_plan import PartyPlan
 from protocols.rounds.seating import COORDINATOR, SeatedRun, require_fresh
-from protocols.rounds.settlement import note_settled, proven_claim, require_settlement
+from protocols.rounds.settlement import (
+    note_settled,
+    proven_claim,
+    require_settlement,
+    y_bytes_of,
+)
 from protocols.rounds.verdicts import give_verdict
+from protocols.secure_sum import SecureSum
+from protocols.verified import VoteBatch, VoteLayout, make_report
+from protocols.vote_messages import VoteReport
 from protocols.wire import Signed
 
 
@@ -67,13 +75,19 @@ class PartyBatch:
         self._blame.witness = None
         self.wrong_dealers = ()
 
-    def contribute(self, vector: NDArray[np.int64], *, bound: SetBound) -> tuple[bytes, ...]:
+    def contribute(
+        self, vector: NDArray[np.int64], *, bound: SetBound, layout: VoteLayout | None
+    ) -> tuple[bytes, ...]:
         """Hide this party's vector; see `PartyRound.contribute`."""
         run, plan = self._run, self.known
         if not bound.leaves_room(run.known.fingerprints, threshold=run.known.threshold):
             raise KeyReuseError("a plan must leave a set that may open")
         try:
-            frames = self._hide(plan, vector)
+            if run.known.form.has_pair_keys:
+                frames = self._hide(plan, vector)
+            else:
+                assert layout is not None
+                frames = self._report(plan, vector, layout)
         finally:
             run.epoch = max(run.epoch, run.roots.epoch)
         plan.bound = bound
@@ -84,6 +98,7 @@ class PartyBatch:
         """Turn x into y and the shares in front of it; store both before they leave (rule R4)."""
         run, seating, plan = self._run, self._run.known, open_plan.known
         form, digest = seating.form, open_plan.digest
+        assert isinstance(form, SecureSum)
         if vector.shape != (plan.words,):
             raise InvalidVectorError(f"the vector must have {plan.words} words", str(vector.shape))
         answer = wire.VectorFrame(
@@ -98,14 +113,14 @@ class PartyBatch:
         keys = {
             seat: by_peer[peer] for seat, peer in enumerate(seating.fingerprints) if peer in by_peer
         }
-        self_key = run.random_bytes(KEY_BYTES) if form.survives_dropouts else b""
+        self_key = run.random_bytes(KEY_BYTES) if form.is_certified else b""
         words = form.ring.words_in(answer.body)
         form.hide(words, seat=seating.seat, pair_keys=keys, self_key=self_key)
         del words  # signed bytes must not change any more
         frame, vector_digest = answer.sign(run.identity)
         frames: tuple[bytes, ...] = (frame,)
         sent = Contribution(vector_digest)
-        if form.survives_dropouts:
+        if form.is_certified:
             open_plan.holder = holder = ShareHolder(run, plan_digest=digest)
             dealt = holder.deal(keys, self_key=self_key)
             frames, sent = (dealt, frame), replace(sent, dealing=holder.dealing.digest)
@@ -115,6 +130,31 @@ class PartyBatch:
             form, words=plan.words, seat=seating.seat, pair_keys=keys, self_key=self_key
         )
         return frames
+
+    def _report(
+        self, open_plan: PartyPlan, vector: NDArray[np.int64], layout: VoteLayout
+    ) -> tuple[bytes, ...]:
+        """Prove and seal x for both aggregators; store the report before it leaves (rule R4)."""
+        run, plan, digest = self._run, open_plan.known, open_plan.digest
+        shape = layout.queries, layout.columns
+        if plan.words != layout.queries * layout.columns or vector.shape != (plan.words,):
+            raise InvalidVectorError(f"the vector must have {plan.words} words", str(vector.shape))
+        rows = vector.reshape(shape)
+        layout.require_rows(rows)
+        batch = VoteBatch.of_record(
+            run.known.record,
+            plan_digest=digest,
+            queries=layout.queries,
+            columns=layout.columns,
+            votes={run.me: layout.votes},
+        )
+        run.journal.begin(run_id=run.run_id, epoch=plan.epoch, plan_digest=digest)
+        run.move_to(plan.epoch)
+        frame = make_report(batch, rows, identity=run.identity, random_bytes=run.random_bytes)
+        run.journal.keep(digest, (frame,), expires_at=plan.expires_at)
+        report = wire.expect(wire.decode(frame), VoteReport)
+        open_plan.sent = Contribution(wire.decode(report.header).digest)
+        return (frame,)
 
     def refuse(self, reason: str) -> tuple[bytes, ...]:
         """Promise never to send for the open plan; see `PartyRound.refuse`."""
@@ -130,8 +170,8 @@ class PartyBatch:
     def take_proposal(self, proposal: SetProposal, *, now: float) -> tuple[bytes, ...]:
         """Give this party's one verdict on the open plan; see `give_verdict`."""
         run = self._run
-        if not run.known.form.survives_dropouts:
-            raise UnexpectedMessageError("a proposal must be for a form that survives drop-outs")
+        if not run.known.form.is_certified:
+            raise UnexpectedMessageError("a proposal must be for a form with verdicts")
         plan = self.open
         if plan is None and not proposal.survivors:
             plan = PartyPlan(proposal.plan_digest)  # it never came here, and never will
@@ -175,7 +215,7 @@ class PartyBatch:
             identities=seating.identities,
             form=type(seating.form),
             known=plan.verdict if plan.is_certified else None,
-            y_bytes=seating.form.ring.size_of(plan.known.words) if came_here else None,
+            y_bytes=y_bytes_of(seating.form, plan.known.words) if came_here else None,
         )
         note_settled(run.journal, plan.digest, claim, run_id=run.run_id, came_here=came_here)
         has_revealed = plan.sent is not None and bool(plan.sent.reveal)

@@ -9,6 +9,7 @@ from protocols.messages import (
     Envelope,
     EnvelopeBundle,
     KeyStatement,
+    Ready,
     Refusal,
     RunOffer,
     RunRecord,
@@ -61,10 +62,19 @@ class CoordinatorSetup:
                 "a party's journal must not be older than what it signed", peer=sender.hex()
             )
 
-    def make_record(self, *, terms: bytes, colluders: int, dropouts: int) -> bytes:
+    def make_record(
+        self,
+        *,
+        terms: bytes,
+        colluders: int,
+        dropouts: int,
+        sealing_key: bytes = b"",
+        tally: bytes = b"",
+    ) -> bytes:
         """Fix the run under its terms and return its record, once every party has stated its keys.
 
-        `colluders` may collude with the coordinator, `dropouts` may be lost.
+        `colluders` may collude with the coordinator, `dropouts` may be lost; the rest is as in the
+        `RunRecord`. Without pair keys each party is ready with it.
         """
         run, offer = self._run, wire.expect(self.offer, RunOffer)
         run.exchange.require(CoordinatorState.RECORDED)
@@ -80,10 +90,14 @@ class CoordinatorSetup:
             dropouts=dropouts,
             expires_at=offer.expires_at,
             simulated=offer.simulated,
+            sealing_key=sealing_key,
+            tally=tally,
             terms=terms,
         )
         run.record = wire.sign(record, run.identity)
         run.extend("run record", run.record.digest)
+        if not run.form.has_pair_keys:
+            run.exchange.begin(CoordinatorState.CONFIRMED, run.seats)
         return run.record.frame
 
     def check_bundle(self, bundle: EnvelopeBundle, sender: bytes) -> None:
@@ -161,6 +175,8 @@ class CoordinatorSetup:
                 require_run(run_id, self._run.run_id)
                 signed = wire.decode(envelopes[0])
                 sender = wire.expect(signed, Envelope).sender
+            case Ready(run_id=run_id, sender=sender):
+                require_run(run_id, self._run.run_id)
             case Refusal():
                 sender = signed.message.sender
             case _:

@@ -6,7 +6,7 @@ import hmac
 from collections.abc import Mapping, Sequence
 
 from protocols import wire
-from protocols.envelope import SealingKey, seal
+from protocols.envelope import SealingKey, require_key_of, seal
 from protocols.errors import (
     BrokenEnvelopeError,
     HistoryError,
@@ -32,6 +32,7 @@ from protocols.pair_keys import PairRoots, confirmation, make_root
 from protocols.rounds.seating import (
     COORDINATOR,
     ROLE_PARTY,
+    ROLE_TALLY,
     SeatedRun,
     Seating,
     require_fresh,
@@ -39,7 +40,8 @@ from protocols.rounds.seating import (
     setup_digest,
     verify_handed_over,
 )
-from protocols.secure_sum import SecureSum
+from protocols.run_scope import tally_of
+from protocols.secure_sum import RoundForm
 from protocols.wire import Signed
 
 _HALF_BYTES = 32
@@ -53,10 +55,12 @@ class PartySetup:
         run: SeatedRun,
         *,
         known_peers: Mapping[bytes, PublicIdentity],
-        forms: Mapping[str, SecureSum],
+        forms: Mapping[str, RoundForm],
         suites: frozenset[str],
+        tally: PublicIdentity | None,
     ) -> None:
         self._run = run
+        self._tally = tally
         self._known_peers = dict(known_peers)
         self._forms = dict(forms)
         self._suites = suites
@@ -73,6 +77,7 @@ class PartySetup:
         verify_handed_over(signed, self._run.coordinator)
         self._require_coordinator(inquiry.coordinator)
         form = self._form_of(inquiry)
+        self._require_tally(form, inquiry.tally)
         self._require_seats(inquiry.seats)
         form.require_enough(len(inquiry.seats))
 
@@ -113,6 +118,7 @@ class PartySetup:
             raise UnexpectedMessageError("a run record must keep to its offer", peer=COORDINATOR)
         require_fresh(record.expires_at, now=now)
         form = self._forms[record.form]
+        self._require_aggregators(record, form)
         form.require_enough(len(record.statements))
         self._statements = self._checked_statements(record)
         keys = (PublicIdentity(each.identity_key) for each in self._statements)
@@ -148,13 +154,38 @@ class PartySetup:
             raise UnknownPeerError("sealing keys must differ")
         return tuple(statements)
 
+    def _require_aggregators(self, record: RunRecord, form: RoundForm) -> None:
+        """Check a record's keys for reports: the pinned tally signed its own for this offer."""
+        self._require_tally(form, tally_of(record))
+        if not form.adds_noise:
+            if record.sealing_key:
+                raise UnexpectedMessageError("this form must have no reports", peer=COORDINATOR)
+            return
+        assert self._tally is not None
+        signed = wire.decode(record.tally)
+        verify_handed_over(signed, self._tally)
+        require_statement(
+            wire.expect(signed, KeyStatement),
+            self._tally.fingerprint,
+            offer_digest=record.offer_digest,
+            suite=record.suite,
+            expires_at=record.expires_at,
+            role=ROLE_TALLY,
+        )
+        require_key_of(record.suite, record.sealing_key)
+
+    def _require_tally(self, form: RoundForm, fingerprint: bytes) -> None:
+        pinned = b"" if self._tally is None or not form.adds_noise else self._tally.fingerprint
+        if fingerprint != pinned or (form.adds_noise and not pinned):
+            raise UnknownPeerError("a run's tally must be the pinned one", peer=COORDINATOR)
+
     def _require_coordinator(self, fingerprint: bytes) -> None:
         if fingerprint != self._run.coordinator.fingerprint:
             raise UnknownPeerError("the coordinator must be the pinned one", peer=COORDINATOR)
 
-    def _form_of(self, message: RunOffer | RunInquiry) -> SecureSum:
+    def _form_of(self, message: RunOffer | RunInquiry) -> RoundForm:
         form = self._forms.get(message.form)
-        if form is None or message.ring_bits != form.ring.bits:
+        if form is None or message.ring_bits != form.ring_bits:
             raise UnexpectedMessageError(
                 "the form and its ring must be known to this party", message.form, peer=COORDINATOR
             )
@@ -172,6 +203,14 @@ class PartySetup:
             raise UnknownPeerError("seats must be in the order of fingerprints, none twice")
         if self._run.me not in seats:
             raise UnknownPeerError("our own seat must be in the run", peer=COORDINATOR)
+
+    def enter(self) -> None:
+        """Agree to the run, and note it."""
+        seating = self._run.known
+        stated = zip(seating.fingerprints, self._statements, strict=True)
+        counters = {peer: each.journal_counter for peer, each in stated if peer != self._run.me}
+        self._run.journal.enter(seating.note)
+        self._run.journal.witness(counters)
 
     def seal(self) -> bytes:
         """Agree to the run: seal a half of each pair's root; return the frame.
@@ -197,8 +236,7 @@ class PartySetup:
                 raise error.from_peer(peer.hex()) from error
             envelope = Envelope(seating.run_id, self._run.me, peer, sealed)
             frames.append(wire.sign(envelope, self._run.identity).frame)
-        self._run.journal.enter(seating.note)
-        self._run.journal.witness({peer: keys[peer].journal_counter for peer in seating.peers})
+        self.enter()
         return wire.contain(EnvelopeBundle(seating.run_id, tuple(frames)))
 
     def confirm(self, bundle: EnvelopeBundle) -> bytes:

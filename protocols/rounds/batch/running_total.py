@@ -29,7 +29,7 @@ from protocols.secure_sum import SecureSum, SignedKey
 from protocols.wire import Signed
 
 
-class Tally:
+class RunningTotal:
     """The coordinator's sum of one open plan; in memory only: after a restart the y's come again.
 
     Attributes:
@@ -56,7 +56,7 @@ class Tally:
         self._vectors: dict[bytes, bytes] = {}
         self.declined: dict[bytes, bytes] = {}
         self.shares: ShareCollector | None = None
-        if form.survives_dropouts:
+        if form.is_certified:
             self.shares = ShareCollector(form, seats=self._seats, plan_digest=plan_digest)
         threshold = form.threshold(len(identities))
         self.verdicts = VerdictCollector(plan_digest, identities=identities, threshold=threshold)
@@ -157,4 +157,4 @@ class Tally:
         return values
 
     def __repr__(self) -> str:
-        return f"Tally(senders={len(self._vectors)})"
+        return f"RunningTotal(senders={len(self._vectors)})"

@@ -1,0 +1,98 @@
+"""Votes that are checked together with the tally: its keys for a run, this end's machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.runs.labeling.job import Aggregation, LabelingJob
+from pate_fed.charges import noise_of
+from pate_fed.terms import RunTerms
+from protocols import wire
+from protocols.identity import PublicIdentity
+from protocols.messages import KeyStatement, Plan, RunOffer, RunRecord
+from protocols.rounds.seating import ROLE_TALLY, require_statement
+from protocols.verified import CheckingCoordinator, VoteBatch
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatorKeys:
+    """What a run's record has of both: the coordinator's sealing key, the tally's statement."""
+
+    coordinator: bytes = b""
+    tally: bytes = b""
+
+
+class VoteChecking:
+    """One run's dealings with its tally."""
+
+    def __init__(
+        self,
+        job: LabelingJob,
+        aggregation: Aggregation,
+        terms: RunTerms,
+        hospitals: Mapping[bytes, PublicIdentity],
+    ) -> None:
+        self._job = job
+        self._with = aggregation
+        self._terms = terms
+        self._hospitals = dict(hospitals)
+
+    def keys_for(self, offer: wire.Signed) -> AggregatorKeys:
+        """Return both aggregators' keys, as a run's record has them, once the tally stated its own.
+
+        Asked again, the tally gives the same answer: so this tells, too, whether it is there.
+
+        Raises:
+            TallyUnreachableError: it cannot be reached.
+            TallyRefusedError: it takes no part.
+            RemoteProtocolError: what it said is no statement of the pinned tally for this offer.
+        """
+        tally, told = self._with.tally, wire.expect(offer, RunOffer)
+        signed = wire.decode(tally.state(offer.frame))
+        signed.verify(tally.identity)
+        require_statement(
+            wire.expect(signed, KeyStatement),
+            tally.identity.fingerprint,
+            offer_digest=offer.digest,
+            suite=told.suite,
+            expires_at=told.expires_at,
+            role=ROLE_TALLY,
+        )
+        return AggregatorKeys(self._with.sealing_key.public_bytes, signed.frame)
+
+    def machine(self, record: RunRecord, plan: Plan) -> CheckingCoordinator:
+        """Return this end's machine for a plan, as far as its journal says."""
+        job, terms = self._job, self._terms
+        digest = wire.digest_of(plan)
+        batch = VoteBatch.of_record(
+            record,
+            plan_digest=digest,
+            queries=plan.words // terms.columns,
+            columns=terms.columns,
+            votes=dict(zip(self._hospitals, terms.quotas, strict=True)),
+        )
+        return CheckingCoordinator(
+            batch,
+            identity=job.identity,
+            key=self._with.sealing_key,
+            other=self._with.tally.identity,
+            hospitals=self._hospitals,
+            least_parties=record.threshold,
+            journal=self._with.journal(digest),
+            random_bytes=job.random_bytes,
+            draw_noise=self._draw_noise,
+        )
+
+    def ask(self, packet: list[bytes]) -> bytes:
+        """Ask the tally about a plan; return its answer."""
+        return self._with.tally.check(wire.pack(packet))
+
+    def _draw_noise(
+        self, shape: tuple[int, int], random_bytes: Callable[[int], bytes]
+    ) -> NDArray[np.int64]:
+        """Draw this end's noise, the full amount."""
+        return noise_of(self._terms).draw(*shape, random_bytes=random_bytes).counts
