@@ -20,7 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from coordinator.database import Actor, Database, FederationAct, FederationAuditLog, ReleasedAnswers
+from coordinator.database import (
+    Actor,
+    Database,
+    FederationAct,
+    FederationAuditLog,
+    ReleasedAnswers,
+    stored_check,
+)
 from coordinator.errors import RunQueueError, RunRequestError, SuperLinkError
 from coordinator.federation.enrollment import (
     INVITATION_LIFETIME,
@@ -41,6 +48,7 @@ from coordinator.runs.queue import Run, RunQueue, RunState
 from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.spending import Spending
 from coordinator.runs.standings import HospitalStanding, standings_of
+from coordinator.tally.side_material import SideFile
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
@@ -419,6 +427,23 @@ def evaluate(coordinator: Coordinator, asked: AskedEvaluation) -> Run:
         if not is_lost and asked.is_asked_by(request):
             return known
     return coordinator.enqueue(asked.request, asked.task)
+
+
+def side_of_batch(coordinator: Coordinator, plan: str, *, is_secret: bool) -> SideFile:
+    """Return the coordinator's file of a verified batch, by first digits of its plan's digest.
+
+    Secret, it holds the coordinator's key and noise: for an auditor who has nothing of the tally's.
+    """
+    stored = stored_check(coordinator._database, plan)
+    return SideFile.of_steps(
+        "coordinator",
+        stored.steps,
+        coordinator=coordinator.home.identity.public,
+        record=stored.record,
+        plan=stored.plan,
+        key=stored.key,
+        is_secret=is_secret,
+    )
 
 
 def be_quiet(home: FederationHome) -> None:

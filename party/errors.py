@@ -35,6 +35,7 @@ class Reason(StrEnum):
     STORAGE = "PF-326"  # its disk is full or may not be written
     EVALUATION = "PF-327"  # an evaluation that its owner's rules or records do not allow
     REJECTED = "PF-328"  # a person at the hospital rejected the run or its pool
+    TALLY = "PF-329"  # a verified run whose tally its people did not compare, or of one owner
     ROW = "PF-338"  # a row whose stream sums may not be asked
 
 

@@ -241,20 +241,22 @@ class PartyService:
         seen = (decided, self._tasks.changes, frozenset(heard))
         if seen == one.seen:
             return False
-        guard = self._guard(one.coordinator, decided)
+        guard = self._guard(one.membership, decided)
         one.node.adopt(guard=guard, known_peers=_known(heard, decided), tasks=self._tasks.by_pool)
         one.seen, one.votes = seen, self._site.settings.teachers
         return True
 
-    def _guard(self, coordinator: bytes, decided: Decided) -> Guard:
-        settings = self._site.settings
+    def _guard(self, joined: SiteMembership, decided: Decided) -> Guard:
+        settings, coordinator = self._site.settings, joined.coordinator.fingerprint
         approved = decided.approved_pools.get(coordinator, frozenset()) & self._tasks.by_pool.keys()
+        tally = joined.settings.tally
         runs = decided.approved_runs if self._asks_about_runs else None
         return Guard(
             policy=settings.policy_for(frozenset(approved)),
             weights=TeacherWeights.equal(settings.teachers or 1),  # none without a table
             checked_peers={pin.identity.fingerprint: pin.body for pin in decided.pins},
             consent=Consent(runs, decided.is_paused),
+            pinned_tally={tally.identity.fingerprint: joined.settings.tally_body} if tally else {},
         )
 
     @property
@@ -264,12 +266,12 @@ class PartyService:
     # Decisions of a node ----------------------------------------------------------------------
 
     def _open_node(self, membership: SiteMembership, identity: SigningIdentity) -> FederationNode:
-        name = membership.name
+        name, tally = membership.name, membership.settings.tally
         node = PartyNode(
             identity=identity,
             coordinator=membership.coordinator,
             known_peers=_known({}, self._decided),
-            guard=self._guard(membership.coordinator.fingerprint, self._decided),
+            guard=self._guard(membership, self._decided),
             tasks=self._tasks.by_pool,
             forms={name: round_form(name) for name in DEPLOYED_FORMS},
             journal=self._journal,
@@ -278,6 +280,7 @@ class PartyService:
             clock=self._clock,
             tell=lambda decision: self._decisions.note(self._nodes[name], decision),
             decided=self._decisions.decision_on,
+            tally=None if tally is None else tally.identity,
         )
         return FederationNode(
             membership,

@@ -57,7 +57,7 @@ class Letters(Length):
     """Name of a hospital or federation, of letters of any script; see `protocols.party_names`."""
 
     def _is_text(self, value: str) -> bool:
-        return is_party_name(value)
+        return not value or is_party_name(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,7 @@ DIGEST_BYTES = 32
 Digest = Annotated[bytes, Length(DIGEST_BYTES, DIGEST_BYTES)]
 Digests = Annotated[bytes, Length(DIGEST_BYTES, DIGEST_BYTES * MAX_PARTIES)]
 Key = Annotated[bytes, Length(32, 32)]
+KeyOrNone = Annotated[bytes, Length(0, 32)]
 SealingPublicKey = Annotated[bytes, Length(32, 2 * KIB)]
 SealingPublicKeyOrNone = Annotated[bytes, Length(0, 2 * KIB)]  # how long exactly, the suite says
 Nonce = Annotated[bytes, Length(32, 32)]
@@ -95,6 +96,7 @@ Count = Annotated[int, Between(0, 2**32 - 1)]
 UnixTime = Annotated[int, Between(0, 2**40)]
 Name = Annotated[str, Length(1, 64)]
 PartyName = Annotated[str, Letters(1, MOST_LETTERS)]
+PartyNameOrNone = Annotated[str, Letters(0, MOST_LETTERS)]
 Frame = Annotated[bytes, Length(1, 4 * KIB)]
 FrameOrNone = Annotated[bytes, Length(0, 4 * KIB)]
 SmallFrame = Annotated[bytes, Length(1, 256)]

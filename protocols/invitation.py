@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from protocols import wire
 from protocols.errors import InvitationError, MalformedMessageError
 from protocols.identity import KEY_BYTES, PublicIdentity
-from protocols.membership_messages import AuditHead
+from protocols.membership_messages import AuditHead, NamedTally
 from protocols.party_names import is_party_name
 
 TOKEN_BYTES = 16
@@ -38,6 +38,8 @@ class Invitation:
         coordinator_key: The coordinator's Ed25519 key, 32 bytes.
         token: Random, good for one request, 16 bytes.
         expires_at: Unix time in seconds.
+        tally_name: Name of the federation's tally; empty if it has none.
+        tally_key: The tally's Ed25519 key, 32 bytes; empty likewise.
     """
 
     federation: str
@@ -47,6 +49,13 @@ class Invitation:
     coordinator_key: bytes
     token: bytes
     expires_at: int
+    tally_name: str = ""
+    tally_key: bytes = b""
+
+    @property
+    def tally(self) -> NamedTally | None:
+        """The federation's tally; None if it has none."""
+        return NamedTally.of(self.tally_name, self.tally_key)
 
     @property
     def coordinator(self) -> PublicIdentity:
@@ -68,6 +77,7 @@ class Invitation:
         fields = asdict(self)
         fields["coordinator_key"] = self.coordinator_key.hex()
         fields["token"] = self.token.hex()
+        fields["tally_key"] = self.tally_key.hex()
         fields["ca_fingerprint"] = self.ca_fingerprint.hex()
         return json.dumps({"schema_version": SCHEMA_VERSION, **fields}, indent=2) + "\n"
 
@@ -101,8 +111,11 @@ class Invitation:
         key, token = bytes.fromhex(fields["coordinator_key"]), bytes.fromhex(fields["token"])
         if len(key) != KEY_BYTES or len(token) != TOKEN_BYTES:
             raise ValueError
+        tally = fields["tally_name"], bytes.fromhex(fields["tally_key"])
+        if NamedTally.of(*tally) is not None and tally[1] == key:
+            raise ValueError
         federation, party, address, ca_certificate = texts
-        return cls(federation, party, address, ca_certificate, key, token, expires_at)
+        return cls(federation, party, address, ca_certificate, key, token, expires_at, *tally)
 
     def __repr__(self) -> str:
         return f"Invitation({self.party})"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
+from protocols.errors import MalformedMessageError
 from protocols.fields import (
     KIB,
     MAX_PARTIES,
@@ -11,20 +13,41 @@ from protocols.fields import (
     Digest,
     DigestOrNone,
     Key,
+    KeyOrNone,
     Length,
     Message,
     Name,
     PartyName,
+    PartyNameOrNone,
     SmallFrameOrNone,
     UnixTime,
     message,
 )
+from protocols.identity import KEY_BYTES, PublicIdentity
+from protocols.party_names import is_party_name
 
 MOST_OPEN_RUNS = 256
 """Most names of runs in an answer about a membership."""
 
 MOST_VOTES = 2**30 - 1
 """Most votes of a hospital on a query."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTally:
+    """The tally of a federation as its coordinator names it: to be compared, not believed."""
+
+    name: str
+    identity: PublicIdentity
+
+    @classmethod
+    def of(cls, name: str, key: bytes) -> NamedTally | None:
+        """Return it; None where both are empty. One without the other is malformed."""
+        if not (name or key):
+            return None
+        if not is_party_name(name) or len(key) != KEY_BYTES:
+            raise MalformedMessageError("a tally must have a name and a key")
+        return cls(name, PublicIdentity(key))
 
 
 @message(22, "join request")
@@ -81,6 +104,8 @@ class Membership(Message):
         peer_keys: Their Ed25519 keys, in the same order.
         audit_head: Frame of the `AuditHead` of the hospital that is kept; empty if it gave none.
         open_runs: Names of the runs that have not ended: people wait in vain for others.
+        tally_name: The tally's name; empty if the federation has none.
+        tally_key: Its Ed25519 key, which the hospital's own people compare; empty likewise.
     """
 
     party: Digest
@@ -91,6 +116,13 @@ class Membership(Message):
     peer_keys: Annotated[tuple[Key, ...], Length(0, MAX_PARTIES)]
     audit_head: SmallFrameOrNone
     open_runs: Annotated[tuple[Name, ...], Length(0, MOST_OPEN_RUNS)]
+    tally_name: PartyNameOrNone
+    tally_key: KeyOrNone
+
+    @property
+    def tally(self) -> NamedTally | None:
+        """The federation's tally; None if it has none. Half a tally is malformed."""
+        return NamedTally.of(self.tally_name, self.tally_key)
 
 
 @message(25, "pool query")

@@ -65,6 +65,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "PartyFailedError": {"party": "North", "cause": "PF-301"},
     "PartyRefusedError": {"party": "North", "cause": "PF-301"},
     "RowSumError": {"row": 1},
+    "TallyRefusedError": {"reason": "PF-453"},
     "SpoiledBatchError": {"reservation": "cancelled", "named": ("North",)},
     "VoidBatchError": {"reservation": "cancelled"},
 }

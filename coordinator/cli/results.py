@@ -9,6 +9,7 @@ from typing import Annotated
 import click
 import typer
 
+from coordinator.cli.tally import HeardOption, OutOption, PlanArgument, write_side
 from coordinator.cli.terminal import (
     DEFAULT_HOME,
     LINE,
@@ -21,7 +22,14 @@ from coordinator.cli.terminal import (
 )
 from coordinator.errors import UsageError
 from pate_fed.errors import RunDirectoryError
-from pate_fed.nodes.command_line import EXIT_INPUT, Commands, print_json, prints_json, show
+from pate_fed.nodes.command_line import (
+    EXIT_INPUT,
+    EXIT_PEERS,
+    Commands,
+    print_json,
+    prints_json,
+    show,
+)
 
 transcript_app = Commands("Check a run's transcript.")
 
@@ -215,3 +223,63 @@ def verify(
     except RunDirectoryError as error:
         LINE.fail(error, EXIT_INPUT)
     show(transcripts.transcript_table(verdict), render_check(verdict).splitlines())
+
+
+@transcript_app.command()
+def material(
+    plan: PlanArgument,
+    out: OutOption,
+    heard: HeardOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Write the coordinator's material of a verified batch for an auditor: secret.
+
+    It holds the coordinator's key and noise. Never give it to somebody who has the tally's, too.
+    """
+    from coordinator import operator  # noqa: PLC0415 - keeps --help fast
+
+    write_side(operator.side_of_batch(open_coordinator(home), plan, is_secret=not heard), out)
+
+
+@transcript_app.command()
+def audit_side(
+    material: Annotated[
+        Path, typer.Argument(metavar="MATERIAL", help="The audited end's, with its key.")
+    ],
+    heard: Annotated[
+        Path, typer.Argument(metavar="HEARD", help="What the other end heard of the batch.")
+    ],
+) -> None:
+    """Compute again all that one end of a verified batch told, its noise included.
+
+    Compare the shown fingerprints with the ones you know. An end's wrong messages are named: exit
+    code 4. Nobody may audit both ends of a batch.
+    """
+    from coordinator.tally.side_material import SideFile, audit_files  # noqa: PLC0415 - fast --help
+
+    found = audit_files(SideFile.read(material), SideFile.read(heard))
+    wrong, hospitals = found.findings.wrong, [one.hex() for one in found.findings.hospitals]
+    said = (
+        f"The {found.end} told what it had to, its noise included."
+        if not wrong
+        else f"The {found.end} told wrong: {', '.join(wrong)}."
+    )
+    show(
+        {
+            "end": found.end,
+            "coordinator": found.ends[0].hex(),
+            "tally": found.ends[1].hex(),
+            "plan": found.plan_digest.hex(),
+            "wrong": list(wrong),
+            "hospitals": hospitals,
+        },
+        (
+            f"Coordinator {found.ends[0].hex()}",
+            f"Tally       {found.ends[1].hex()}",
+            f"Plan        {found.plan_digest.hex()}",
+            said,
+            *(f"Its answer about the report of hospital {one} is wrong." for one in hospitals),
+        ),
+    )
+    if wrong:
+        raise typer.Exit(EXIT_PEERS)

@@ -49,6 +49,7 @@ WHY: Final[Mapping[str, str]] = {
     "PF-311": "It has checked the words of too few other hospitals.",
     "PF-322": "Its people have not decided on the run's document yet: call them.",
     "PF-328": "Its people rejected it. The run waits: they may decide otherwise.",
+    "PF-329": "Its people have not pinned the tally, or not said who runs it and you: call them.",
     "PF-323": "Its people paused it.",
     "PF-325": "Too many runs wait for its people.",
     "PF-314": "Its owner has not decided on the public rows yet: call them.",

@@ -7,6 +7,13 @@ from coordinator.database.answers import Answer, ReleasedAnswers
 from coordinator.database.federation_audit_log import Actor, FederationAct, FederationAuditLog
 from coordinator.database.federation_database import Database
 from coordinator.database.run_attempt import RunAttempt
+from coordinator.database.run_checks import (
+    check_journal_of,
+    check_steps_of,
+    erase_ended_checks,
+    sealing_key_of,
+    stored_check,
+)
 from coordinator.database.run_journal import SqlCoordinatorJournal, unclosed_setups
 from coordinator.database.run_store import RunStore
 
@@ -20,5 +27,10 @@ __all__ = [
     "RunAttempt",
     "RunStore",
     "SqlCoordinatorJournal",
+    "check_journal_of",
+    "check_steps_of",
+    "erase_ended_checks",
+    "sealing_key_of",
+    "stored_check",
     "unclosed_setups",
 ]

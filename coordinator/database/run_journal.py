@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, insert, select
+from sqlalchemy import Connection, bindparam, insert, select
 
 from coordinator.database.federation_schema import RunStepRow
 from coordinator.database.run_attempt import RunAttempt
@@ -37,10 +37,7 @@ class SqlCoordinatorJournal(CoordinatorJournal):
     def __init__(self, run: RunAttempt) -> None:
         self._run = run
         with run.transaction() as connection:
-            rows = connection.execute(_STEPS, {"attempt": run.attempt}).all()
-        if [row.number for row in rows] != list(range(len(rows))):
-            raise RunDamagedError("a run's steps must all be there")
-        self._steps = [_step(row.body) for row in rows]
+            self._steps = run_steps_in(connection, run.attempt)
 
     def append(self, step: Step) -> None:
         """See `CoordinatorJournal.append`."""
@@ -53,6 +50,14 @@ class SqlCoordinatorJournal(CoordinatorJournal):
     def steps(self) -> tuple[Step, ...]:
         """See `CoordinatorJournal.steps`."""
         return tuple(self._steps)
+
+
+def run_steps_in(connection: Connection, attempt: int) -> list[Step]:
+    """Return the steps of an attempt; `RunDamagedError` where they are not whole."""
+    rows = connection.execute(_STEPS, {"attempt": attempt}).all()
+    if [row.number for row in rows] != list(range(len(rows))):
+        raise RunDamagedError("a run's steps must all be there")
+    return [_step(row.body) for row in rows]
 
 
 def unclosed_setups(run: RunAttempt) -> list[SqlCoordinatorJournal]:

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -179,6 +179,7 @@ class Enrollment:
             coordinator_key=self._identity.public.key,
             token=token,
             expires_at=int((now + lifetime).timestamp()),
+            **_tally_fields(self._home),
         )
 
     def invitations(self) -> list[MadeInvitation]:
@@ -434,6 +435,7 @@ class Enrollment:
             peer_keys=tuple(one.identity.key for one in peers if one.identity.fingerprint != party),
             audit_head=audit_head,
             open_runs=self._open_runs() if state == "member" else (),
+            **_tally_fields(self._home),
         )
         return wire.sign(message, self._identity).frame
 
@@ -473,6 +475,13 @@ class Enrollment:
                 raise EnrollmentError(
                     "names must differ in more than capitals and spaces", f"another called {known}"
                 )
+
+
+def _tally_fields(home: FederationHome) -> dict[str, Any]:
+    """Return name and key of the tally, as invitations and answers show it."""
+    tally = home.tally
+    name, key = ("", b"") if tally is None else (tally.name, tally.identity.key)
+    return {"tally_name": name, "tally_key": key}
 
 
 def _party(row: MemberRow) -> EnrolledParty:

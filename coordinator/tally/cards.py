@@ -20,7 +20,7 @@ from protocols.errors import ProtocolError
 from protocols.fingerprint_words import is_same
 from protocols.identity import KEY_BYTES, PublicIdentity
 from protocols.invitation import certificate_fingerprint
-from protocols.party_names import is_party_name
+from protocols.party_names import NAME_RULE, is_party_name
 
 SCHEMA_VERSION: Final = 1
 _MOST_BYTES: Final = 16 * 1024
@@ -101,11 +101,15 @@ class TallyCard(PinnedEnd):
 
     Attributes:
         address: Where it serves, "host:port".
+        name: Its organisation, as hospitals are told.
     """
 
     address: str
+    name: str = "tally"
     _role: ClassVar[bytes] = b"tally\0"
 
     def __post_init__(self) -> None:
         if host_and_port(self.address) is None:
             raise TallySetupError("address must be 'host:port'", ascii(self.address))
+        if not is_party_name(self.name):
+            raise TallySetupError(f"a tally's name must be {NAME_RULE}", ascii(self.name))

@@ -18,6 +18,7 @@ from pate_fed.nodes.owner_files import make_folder, read_secret
 from pate_fed.nodes.ports import LAST_PORT, host_and_port, is_host
 from pate_fed.nodes.settings_file import settings_text
 from protocols.identity import SigningIdentity
+from protocols.party_names import NAME_RULE, is_party_name
 
 SETTINGS_VERSION: Final = 1
 TALLY_SETTINGS: Final = "tally.toml"
@@ -37,12 +38,14 @@ class TallySettings:
         address: Where the coordinator reaches it, "host:port"; the certificate is for this host.
         host: Address that its socket is bound to.
         port: Port of that socket.
+        name: Your organisation, as hospitals are told.
         audit_days: Days after the end of a run for which keys and messages are kept for an audit.
     """
 
     address: str
     host: str = "0.0.0.0"  # noqa: S104 - the coordinator is elsewhere, and alone is let in
-    port: int = field(default=8447, metadata={"ge": 0, "le": LAST_PORT})
+    port: int = field(default=8448, metadata={"ge": 0, "le": LAST_PORT})
+    name: str = "tally"
     audit_days: int = field(default=90, metadata={"ge": 0, "le": 3650})
 
     def __post_init__(self) -> None:
@@ -50,6 +53,8 @@ class TallySettings:
             raise TallySetupError("address must be 'host:port'", ascii(self.address))
         if not is_host(self.host):
             raise TallySetupError("host must be an IP address or a name", ascii(self.host))
+        if not is_party_name(self.name):
+            raise TallySetupError(f"name must be {NAME_RULE}", ascii(self.name))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -127,6 +132,7 @@ class TallyFolder:
             self.identity.public.key,
             self._read(_CERTIFICATE).decode(),
             self.settings.address,
+            self.settings.name,
         )
 
     def database(self) -> TallyDatabase:

@@ -21,6 +21,7 @@ class TallyRunRow(TallyRow):
         offer: Digest of the offer.
         statement: Frame of the tally's `KeyStatement`.
         key: Private bytes of its sealing key; None once it is erased.
+        suite: Of the key.
         expires_at: Unix seconds; of the offer.
         run_id: Digest of the first record that came for the offer; None before. No other is served.
         scope: `RunScope.digest` of that record.
@@ -40,14 +41,20 @@ class TallyRunRow(TallyRow):
 
 
 class TallyBatchRow(TallyRow):
-    """A plan whose list of reports the tally took; `plan` is its frame."""
+    """A plan whose list of reports the tally took.
+
+    Attributes:
+        plan: Frame of the signed `Plan`.
+        rejected: Fingerprints of hospitals whose reports hold no votes, hexadecimal, JSON; None
+            before it is decided.
+    """
 
     __tablename__ = "batches"
 
     plan_digest: Mapped[bytes] = mapped_column(_DIGEST, primary_key=True)
     offer: Mapped[bytes] = mapped_column(ForeignKey("runs.offer"), index=True)
     plan: Mapped[bytes] = mapped_column(LargeBinary)
-    rejected: Mapped[str] = mapped_column(Text, default="[]")
+    rejected: Mapped[str | None] = mapped_column(Text)
 
 
 class TallyStepRow(CheckStepColumns, TallyRow):

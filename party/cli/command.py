@@ -15,6 +15,7 @@ from party.cli.records import data_app
 from party.cli.results import results
 from party.cli.setup import schema, setup
 from party.cli.status import status
+from party.cli.tally import tally
 from party.cli.terminal import LINE
 
 app, main = LINE.app, LINE.main
@@ -24,6 +25,7 @@ app.command()(join)
 app.command()(status)
 app.add_typer(data_app, name="data")
 app.add_typer(peers_app, name="peers")
+app.command()(tally)
 app.command()(doctor)
 app.command(shows=False)(start)
 app.command()(approve)

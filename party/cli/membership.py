@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from party.cli.tally import compare, pin, tally_lines
 from party.cli.terminal import DEFAULT_SITE, FederationOption, SiteOption, decider, tell
 from party.errors import (
     JoinError,
@@ -26,6 +27,7 @@ from party.site.membership import SiteMembership
 from party.site.site import SETTINGS_FILE, Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
+from party.site.tally_standing import TallyStanding
 from pate_fed.nodes.command_line import EXIT_FAILED, ask, show
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.nodes.terminal import minute
@@ -50,11 +52,22 @@ def join(
             help="The 12 words of the federation, as the operator read them aloud.",
         ),
     ] = None,
+    compared_tally: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORDS",
+            help="The 12 words of the tally, as its own people read them aloud.",
+        ),
+    ] = None,
+    tally_body: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The tally's owner.")
+    ] = None,
 ) -> None:
     """Make this hospital's keys if it has none, and ask to join a federation.
 
     In an existing site this adds another federation; all share identity, journal and budget.
     First compare the 12 words by telephone: equal words prove that nobody changed the invitation.
+    Where there is a tally, compare its 12 words with its own people, now or later.
     """
     import httpx  # noqa: PLC0415 - keeps --help fast
 
@@ -65,6 +78,8 @@ def join(
     before = Site.open(folder) if (folder / SETTINGS_FILE).exists() else None
     known = None if before is None else before.membership_at(invitation.coordinator.fingerprint)
     was_left = known is not None and known.has_left
+    tally, before_it = invitation.tally, None if known is None else known.settings.tally
+    owner = None if tally is None else compare(tally, compared_tally, tally_body, before=before_it)
     joined = _membership_for(folder, before, invitation)
     try:
         with closing(CoordinatorDoor(joined, clock=time.time)) as door:
@@ -89,6 +104,9 @@ def join(
             federation=joined.fingerprint_of_federation,
             identity=joined.identity.public,
         )
+        if tally is not None and owner is not None:
+            joined = pin(opened, joined, tally, body=owner, by=decider(None))
+    standing = TallyStanding.of(joined.settings, answer)
     words = spoken(joined.identity.public.fingerprint)
     show(
         {
@@ -100,12 +118,14 @@ def join(
             "fingerprint": joined.identity.public.fingerprint.hex(),
             "words": words,
             "node_port": joined.settings.node_port,
+            "tally": str(standing),
         },
         (
             f"Asked to join {answer.federation} as {invitation.party}: {answer.state}.",
             f"Keys and settings are in {joined.site.folder}; here it is called {joined.name}.",
             "Read these words aloud to the operator, who then approves:",
             f"  {words}",
+            *tally_lines(standing),
         ),
     )
     status = known_status(joined.site.path(STATUS_FILE))
@@ -129,6 +149,7 @@ def renew(
     membership = ask_membership(joined)
     ca = joined.ca_ends
     left = (ca - datetime.now(UTC)) // timedelta(days=1)
+    standing = TallyStanding.of(joined.settings, membership)
     tls = next(check for check in check_network(joined, PartyProbes()) if check.name == "tls")
     show(
         {
@@ -137,11 +158,13 @@ def renew(
             "peers": len(membership.peer_names),
             "ca_days_left": left,
             "server": {"state": tls.state, "said": tls.said},
+            "tally": str(standing),
         },
         (
             f"Membership      {membership.state}, with {len(membership.peer_names)} peer(s)",
             f"Federation's CA until {ca:%Y-%m-%d}, {left} days",
             f"Server          {tls.said}",
+            *tally_lines(standing),
         ),
     )
     is_member, ends_soon = membership.state == "member", tls.state != "ok" or left < FEW_DAYS

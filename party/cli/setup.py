@@ -20,6 +20,7 @@ from party.cli.peers import add as add_peer
 from party.cli.peers import check_in_one_sitting
 from party.cli.policy import LIFETIME_RULES, MEANINGS, RULES, set_rules
 from party.cli.records import add as add_table
+from party.cli.tally import compare, pin
 from party.cli.terminal import (
     DEFAULT_SITE,
     ByOption,
@@ -36,6 +37,7 @@ from party.site.membership import SiteMembership
 from party.site.peers import ListedPeer, listed_peers
 from party.site.policy import Rules
 from party.site.site import SCHEMA_VERSION, SETTINGS_FILE, SiteSettings
+from party.site.tally_standing import TallyStanding
 from pate_fed.data.csv_file import read_csv
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import one_line, printable, read_settings, schema_of
@@ -108,6 +110,8 @@ class SetupAnswers:
         compared: The 12 words of the federation, as the operator read them aloud.
         by: Who decides and checked.
         data: The table.
+        compared_tally: The 12 words of the tally, as its own people read them aloud.
+        tally_body: The tally's owner.
         policy: Rules with their values.
         peers: Peers that were checked, by the name that the coordinator gives them.
     """
@@ -116,6 +120,8 @@ class SetupAnswers:
     compared: str = ""
     by: str = ""
     data: TableAnswers = TableAnswers()
+    compared_tally: str = ""
+    tally_body: str = ""
     policy: dict[str, object] = field(default_factory=dict)
     peers: dict[str, PeerAnswers] = field(default_factory=dict)
 
@@ -213,7 +219,14 @@ def _join(sitting: _Sitting, invite: Path | None) -> None:
             "into `compared` of the answers",
             "no words, and no terminal",
         )
-    join(named, sitting.folder, sitting.answers.compared or None)
+    given = sitting.answers
+    join(
+        named,
+        sitting.folder,
+        given.compared or None,
+        given.compared_tally or None,
+        given.tally_body or None,
+    )
 
 
 def _has_joined(folder: Path, invite: Path) -> bool:
@@ -303,6 +316,7 @@ def _check(sitting: _Sitting) -> Iterator[str]:
                 "your peers: pate-party setup"
             )
             continue
+        yield from _check_tally(sitting, joined, membership)
         for one in _unchecked(sitting, membership):
             given = sitting.answers.peers.get(one.name)
             if given is not None:
@@ -329,6 +343,22 @@ def _check(sitting: _Sitting) -> Iterator[str]:
         for name in sitting.answers.peers:
             if normalized(name) not in known:
                 yield f"{name} is in the answers, and no member yet: pate-party setup"
+
+
+def _check_tally(
+    sitting: _Sitting, joined: SiteMembership, membership: Membership
+) -> Iterator[str]:
+    standing = TallyStanding.of(joined.settings, membership)
+    named, given = standing.waiting, sitting.answers
+    if named is None:
+        return
+    compared, body = given.compared_tally or None, given.tally_body or None
+    owner = compare(named, compared, body, before=standing.pinned)
+    if owner is None:
+        yield f"Compare the tally's words with its own people: pate-party tally ({named.name})"
+        return
+    with open_records(sitting.folder) as opened:
+        pin(opened, joined, named, body=owner, by=sitting.by)
 
 
 def _member(joined: SiteMembership) -> Membership | None:

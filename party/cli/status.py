@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
+from party.cli.tally import tally_lines
 from party.cli.terminal import DEFAULT_SITE, SiteOption
 from party.errors import JoinError, NodeStartError, PartyError
 from party.owner import open_site, opened_records, state_of_node
@@ -15,6 +16,7 @@ from party.site.membership import SiteMembership
 from party.site.site import Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import FederationStatus, Status, read_status
+from party.site.tally_standing import TallyStanding
 from pate_fed.nodes import one_line
 from pate_fed.nodes.command_line import show
 from pate_fed.nodes.terminal import minute
@@ -69,6 +71,7 @@ class _InFederation:
             "state": None if membership is None else membership.state,
             "reason": self.reason,
             "peers": None if membership is None else len(membership.peer_names),
+            "tally": str(TallyStanding.of(settings, membership)),
             "node": self.state,
         }
 
@@ -81,6 +84,7 @@ class _InFederation:
             f"Federation      {settings.federation}, at {settings.address}{called}",
             f"Called there    {settings.party}, beside {peers} peer(s)",
             f"Membership      {self.reason if membership is None else membership.state}",
+            *tally_lines(TallyStanding.of(settings, membership)),
             *_lines_of_node(self.joined, self.node, self.state),
         )
 

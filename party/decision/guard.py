@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from party.errors import Reason, RefusalError
@@ -40,7 +40,7 @@ from protocols.errors import KeyReuseError, MalformedMessageError
 from protocols.forms import FORMS
 from protocols.messages import RunInquiry, RunRecord
 from protocols.rounds import ANY_SET, PlanClaim, SetBound, bound_on
-from protocols.run_scope import RunScope
+from protocols.run_scope import RunScope, tally_of
 from protocols.values import decode_value
 
 T = TypeVar("T", RunTerms, BatchTerms)
@@ -64,13 +64,15 @@ class Guard:
 
     A review that refuses raises `RefusalError`, with the reason to send. `weights` are the votes
     per query of each of this party's teachers, together its quota; `checked_peers` fingerprints
-    that its own people checked, with the owner of each.
+    that its own people checked, with the owner of each; `pinned_tally` the same of the tally, empty
+    for none.
     """
 
     policy: Policy
     weights: TeacherWeights
     checked_peers: Mapping[bytes, str]
     consent: Consent = Consent()
+    pinned_tally: Mapping[bytes, str] = field(default_factory=dict)
 
     def review_run(
         self, record: RunRecord | RunInquiry, *, seats: tuple[bytes, ...], me: bytes
@@ -278,23 +280,15 @@ class Guard:
                 min(len(seats), record.threshold),
             )
         peers = [seat for seat in seats if seat != me]
-        bodies = policy.other_bodies(
-            self.checked_peers[peer] for peer in peers if peer in self.checked_peers
-        )
-        least = max(2, policy.least_checked_peers)
-        if len(bodies) < least:
-            raise RefusalError(
-                Reason.UNCHECKED_PEERS,
-                f"peers of at least {least} other bodies checked by our people",
-                len(bodies),
-            )
+        form = FORMS.get(record.form) if record.form in policy.forms else None
+        if form is None or not form.adds_noise:
+            self._require_checked(peers)
         # An unchecked peer may be the coordinator's invention, and counts as its ally. So do the
         # parties of the operator's own body. A body with several seats colludes with all of them,
         # or with none (rule R2).
         seats_of = Counter(compared_body(self.checked_peers.get(peer, "")) for peer in peers)
         allied = sum(seats_of.pop(ally, 0) for ally in {"", compared_body(policy.operator_body)})
         allied += _most_seats(seats_of)
-        form = FORMS.get(record.form) if record.form in policy.forms else None
         least_colluders = max(1, policy.least_colluders, allied)
         fits = (
             form is not None
@@ -310,6 +304,41 @@ class Guard:
                 "the form must be allowed, and hide votes from all we do not trust",
                 "not",
             )
+        if form is not None and form.adds_noise:
+            self._review_tally(tally_of(record))
+
+    def _require_checked(self, peers: Collection[bytes]) -> None:
+        """Refuse too few checked bodies among the peers of a sum that hides votes among them.
+
+        In a verified sum an aggregator and all peers together see our votes with the whole noise of
+        the other aggregator, once for each charge (docs/decisions/0020, VERIFIED: any set of
+        parties). The price is that of this view, so peers need not be real: what protects us is the
+        other organisation, and `_review_tally` checks that one in their place.
+        """
+        policy = self.policy
+        bodies = policy.other_bodies(
+            self.checked_peers[peer] for peer in peers if peer in self.checked_peers
+        )
+        least = max(2, policy.least_checked_peers)
+        if len(bodies) < least:
+            raise RefusalError(
+                Reason.UNCHECKED_PEERS,
+                f"peers of at least {least} other bodies checked by our people",
+                len(bodies),
+            )
+
+    def _review_tally(self, fingerprint: bytes) -> None:
+        """Refuse a tally that our people did not pin, or that one owner runs with the coordinator.
+
+        Both aggregators together read every vote. So our own people say who runs each.
+        """
+        body = self.pinned_tally.get(fingerprint)
+        if body is None:
+            raise RefusalError(
+                Reason.TALLY, "the tally must be pinned by our people: `pate-party tally`", "not"
+            )
+        if fault := self.policy.fault_of_tally(body):
+            raise RefusalError(Reason.TALLY, fault)
 
     def _require_approved(self, terms: RunTerms) -> None:
         """Refuse another pool, before anything of it that is here could change the answer."""
@@ -350,17 +379,23 @@ class Guard:
             )
 
     def _review_noise(self, terms: RunTerms, record: RunRecord | RunInquiry) -> None:
-        """Check who adds the noise, and that the parties' shares of it match the price."""
-        rule = terms.rule
-        # Sums that hospitals are asked for here open at one place: nobody else adds noise.
-        if rule.at_aggregators or rule.noise_place not in self.policy.noise_places:
+        """Check who adds the noise, and that the parties' shares of it match the price.
+
+        Who allows the verified form allows its noise: `sigma2` is that of each aggregator, so all
+        our prices are those of a view that has the other one's noise alone.
+        """
+        rule, adds_noise = terms.rule, FORMS[record.form].adds_noise
+        if rule.at_aggregators is not adds_noise or not (
+            adds_noise or rule.noise_place in self.policy.noise_places
+        ):
             raise RefusalError(
                 Reason.MECHANISM, "noise must be added where our owner allows", rule.noise_place
             )
-        if not rule.at_parties:
+        if not rule.opens_noisy:
             return
         # `_review_parties` has compared these with the peers that our people checked.
-        if (rule.colluders, rule.dropouts) != (record.colluders, record.dropouts):
+        tolerated = (record.colluders, record.dropouts)
+        if rule.at_parties and (rule.colluders, rule.dropouts) != tolerated:
             raise RefusalError(
                 Reason.TERMS, "noise must be divided for the colluders of the run", "others"
             )

@@ -344,11 +344,11 @@ class PartyNode:
     def _judge_row(self) -> tuple[bytes, ...]:
         """State the stream sums of a row that was wrong, where they tell nothing (rule R11).
 
-        With noise at the parties they would tell the sum of this party's noise.
+        With noise at the parties they would tell the sum of this party's noise. A report has none.
         """
         try:
             terms = self._agreed_run.terms
-            if not terms.rule.at_parties:
+            if not terms.rule.opens_noisy:
                 return self._round.state_sums(row_words=terms.columns)
             reason = Reason.ROW
         except Exception as error:

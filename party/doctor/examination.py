@@ -17,6 +17,7 @@ from protocols.membership_messages import Membership
 
 _SiteChecks = tuple[tuple[str, Callable[[Site, PartyProbes], Finding]], ...]
 _MembershipChecks = tuple[tuple[str, Callable[[SiteMembership, PartyProbes], Finding]], ...]
+_Asking = Callable[[SiteMembership], Membership]
 
 _FOLDER: _SiteChecks = (
     ("database", site_state.check_database),
@@ -44,6 +45,8 @@ _LOCAL: _MembershipChecks = (("port", machine.check_port), ("CA", site_state.che
 
 _MEMBERSHIP: _MembershipChecks = (("membership", site_state.check_membership),)
 
+_TALLY: _MembershipChecks = (("tally", site_state.check_tally),)
+
 LOCAL_NAMES = tuple(name for name, _ in _LOCAL)
 """Checks of a membership on this machine alone."""
 
@@ -63,8 +66,9 @@ def examine_standing(site: Site, around: PartyProbes) -> Iterator[Check]:
     if not site.memberships:
         yield _in_none()
     for joined in site.memberships:
-        certificate = () if joined.has_left else _LOCAL[1:]
-        for check in made_checks((*_MEMBERSHIP, *certificate), joined, around):
+        once = replace(around, membership=_asked_once(around.membership))
+        current = () if joined.has_left else (*_TALLY, *_LOCAL[1:])
+        for check in made_checks((*_MEMBERSHIP, *current), joined, once):
             yield replace(check, federation=joined.name)
     yield from made_checks(_FOLDER, site, around)
 
@@ -78,12 +82,31 @@ def _examine_one(joined: SiteMembership, around: PartyProbes) -> Iterator[Check]
             yield check
         if not has_arrived:
             around = replace(around, membership=_nobody)
-    yield from made_checks(_MEMBERSHIP, joined, around)
+    around = replace(around, membership=_asked_once(around.membership))
+    current = () if joined.has_left else _TALLY
+    yield from made_checks((*_MEMBERSHIP, *current), joined, around)
 
 
 def _in_none() -> Check:
     said = "This hospital is in no federation."
     return Check("membership", FAIL, said, "`pate-party join` with an operator's invitation.")
+
+
+def _asked_once(ask: _Asking) -> _Asking:
+    """Give all checks of a membership the same answer, or the same error."""
+    known: list[Membership | JoinError] = []
+
+    def answered(joined: SiteMembership) -> Membership:
+        if not known:
+            try:
+                known.append(ask(joined))
+            except JoinError as error:
+                known.append(error)
+        if isinstance(known[0], JoinError):
+            raise known[0]
+        return known[0]
+
+    return answered
 
 
 def _nobody(_: SiteMembership) -> Membership:

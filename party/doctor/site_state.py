@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -23,6 +24,7 @@ from party.site.membership import MEMBERSHIPS_FOLDER, SiteMembership
 from party.site.people_decisions import Approval, ApprovalState, PeopleDecisions
 from party.site.site import SETTINGS_FILE, Site
 from party.site.status_file import FILE, known_status
+from party.site.tally_standing import TallyStanding
 from party.site.tasks import read_task
 from party.site.training import folder_of, require_bound
 from party.storage import SiteAuditLog, read_ledger
@@ -172,6 +174,29 @@ def check_peers(site: Site, around: PartyProbes) -> Finding:
         )
         return warn(said, advice)
     return ok(said)
+
+
+def check_tally(joined: SiteMembership, around: PartyProbes) -> Finding:
+    """Compare the pinned tally with the one that the coordinator names, and the owners."""
+    membership = None
+    if joined.site.has_keys and not joined.has_left:
+        with suppress(JoinError):
+            membership = around.membership(joined)
+    standing = TallyStanding.of(joined.settings, membership)
+    if standing.waiting is not None:
+        said = f"Tally: {standing}."
+        advice = (
+            "Telephone the tally's own people, and compare its 12 words: `pate-party tally`. Until "
+            f"then verified runs are refused ({Reason.TALLY.value})."
+        )
+        return warn(said, advice)
+    if standing.pinned is None:
+        return ok("No tally is known here.")
+    fault = joined.site.settings.policy_for(frozenset()).fault_of_tally(standing.body)
+    if fault:
+        said = f"The tally is {standing}. {fault}"
+        return warn(said, f"Until then verified runs are refused ({Reason.TALLY.value}).")
+    return ok(f"The tally is {standing}.")
 
 
 def check_certificate(joined: SiteMembership, around: PartyProbes) -> Finding:

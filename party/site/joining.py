@@ -20,7 +20,8 @@ from party.site.proxy import Proxy, proxy_to
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.version import __version__
 from protocols import wire
-from protocols.errors import ProtocolError
+from protocols.errors import MalformedMessageError, ProtocolError
+from protocols.identity import PublicIdentity
 from protocols.invitation import read_audit_head
 from protocols.membership_messages import (
     JoinRequest,
@@ -143,7 +144,7 @@ class CoordinatorDoor:
             ) from error
         if answer.party != self._identity.fingerprint:
             raise JoinError("the answer must be for us")
-        _require_sound(answer)
+        _require_sound(answer, self._joined.coordinator)
         if answer.audit_head:
             self._require_ours(answer.audit_head)
         return answer
@@ -248,10 +249,16 @@ def _transport(joined: SiteMembership) -> httpx.HTTPTransport:
     return httpx.HTTPTransport(verify=context, proxy=carried, trust_env=False)
 
 
-def _require_sound(answer: Membership) -> None:
+def _require_sound(answer: Membership, coordinator: PublicIdentity) -> None:
     """Refuse a dishonest answer: people would compare words of the wrong hospital."""
     if answer.state not in ("requested", "member", "suspended", "revoked"):
         raise JoinError("a hospital is 'requested', 'member', 'suspended' or 'revoked'")
     names, keys = answer.peer_names, answer.peer_keys
     if not len(names) == len(keys) == len(set(names)) == len(set(keys)):
         raise JoinError("every peer must have one name and one key")
+    try:
+        tally = answer.tally
+    except MalformedMessageError as error:
+        raise JoinError("a tally must have a name and a key") from error
+    if tally is not None and tally.identity == coordinator:
+        raise JoinError("a tally must have another key than the coordinator")

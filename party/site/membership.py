@@ -34,6 +34,7 @@ from pate_fed.regular_files import read_regular
 from protocols.errors import MalformedMessageError
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.invitation import Invitation, certificate_fingerprint, federation_fingerprint
+from protocols.membership_messages import NamedTally
 
 if TYPE_CHECKING:
     from party.site.site import Site
@@ -58,6 +59,9 @@ class MembershipSettings:
         address: Of its coordinator, "host:port".
         coordinator_key: The coordinator's Ed25519 key, hex.
         node_port: Port on loopback between the node's two processes, one per federation.
+        tally_name: Name of the tally that our people compared and pinned; empty for none.
+        tally_key: Its Ed25519 key, hex; empty likewise.
+        tally_body: Its owner, as our people found it; empty likewise.
     """
 
     federation: str
@@ -65,6 +69,9 @@ class MembershipSettings:
     address: str
     coordinator_key: str
     node_port: int = field(default=FIRST_PORT, metadata={"ge": 1, "le": LAST_PORT})
+    tally_name: str = ""
+    tally_key: str = ""
+    tally_body: str = ""
 
     def __post_init__(self) -> None:
         place_of(self.address)
@@ -72,11 +79,22 @@ class MembershipSettings:
             PublicIdentity(bytes.fromhex(self.coordinator_key))
         except (ValueError, MalformedMessageError) as error:
             raise SiteError("coordinator_key must be 64 hex digits") from error
+        try:
+            pinned = NamedTally.of(self.tally_name, bytes.fromhex(self.tally_key))
+        except (ValueError, MalformedMessageError) as error:
+            raise SiteError("tally_name and tally_key must be as they were pinned") from error
+        if bool(pinned) is not bool(self.tally_body.strip()):
+            raise SiteError("tally_body must name the owner of a pinned tally: `pate-party tally`")
 
     @property
     def coordinator(self) -> PublicIdentity:
         """The coordinator that it joined."""
         return PublicIdentity(bytes.fromhex(self.coordinator_key))
+
+    @property
+    def tally(self) -> NamedTally | None:
+        """The tally that our people pinned; None for none."""
+        return NamedTally.of(self.tally_name, bytes.fromhex(self.tally_key))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -41,7 +41,8 @@ class Rules:
         own_body: Body that owns this hospital: its other hospitals are no other body. As
             `Guard.checked_peers` names it; empty for the hospital's own name.
         operator_body: Body that runs the coordinator: its hospitals count as its allies. As
-            `Guard.checked_peers` names it; empty if it has no party.
+            `Guard.checked_peers` names it; empty if nobody said it. A tally of the same owner is
+            refused.
         forms: Secure sums that we take part in.
         suites: Sealing suites that we accept. X25519 alone only where the owner wrote so.
         mechanisms: Ways from votes to labels.
@@ -68,7 +69,7 @@ class Rules:
     own_body: str = ""
     operator_body: str = ""
     forms: frozenset[str] = field(
-        default=frozenset({"additive", "masked"}), metadata=_each_of(DEPLOYED_FORMS)
+        default=frozenset({"additive", "masked", "verified"}), metadata=_each_of(DEPLOYED_FORMS)
     )
     suites: frozenset[str] = field(default=frozenset({DEFAULT_SUITE}), metadata=_each_of(SUITES))
     mechanisms: frozenset[str] = field(
@@ -92,6 +93,18 @@ class Rules:
         """Return the bodies of these names that are neither ours nor the operator's."""
         others = {compared_body(name) for name in names}
         return frozenset(others - {compared_body(self.own_body), compared_body(self.operator_body)})
+
+    def fault_of_tally(self, body: str) -> str:
+        """Say what keeps a tally of this owner from a verified run; "" if nothing does.
+
+        A verified sum has two organisations, so both owners must be known to our people, and
+        differ. A hospital may be one of them: the other one's noise protects its votes.
+        """
+        if not compared_body(self.operator_body):
+            return "The operator's owner must be known: `pate-party policy set operator_body NAME`."
+        if compared_body(body) == compared_body(self.operator_body):
+            return f"Tally and operator must have two owners, and both have {self.operator_body}."
+        return ""
 
 
 def compared_body(name: str) -> str:

@@ -36,6 +36,7 @@ from pate_fed.rule import RECORDS_VOTE
 from pate_fed.votes import RECORDS_PER_TEACHER, teachers_of
 from protocols.identity import SigningIdentity
 from protocols.invitation import Invitation
+from protocols.membership_messages import NamedTally
 
 if TYPE_CHECKING:
     from party.storage import PartyDatabase
@@ -181,6 +182,18 @@ class SiteSettings:
     def with_port(self, name: str, port: int) -> SiteSettings:
         """Return the settings with another port for a membership."""
         return self.with_membership(name, replace(self.memberships[name], node_port=port))
+
+    def with_tally(self, name: str, tally: NamedTally, *, body: str) -> SiteSettings:
+        """Return the settings with a membership's tally pinned: another one gives way."""
+        return self.with_membership(
+            name,
+            replace(
+                self.memberships[name],
+                tally_name=tally.name,
+                tally_key=tally.identity.key.hex(),
+                tally_body=body,
+            ),
+        )
 
     def policy_for(self, pools: frozenset[bytes]) -> Policy:
         """Return the owner's policy, with the pools that were approved."""

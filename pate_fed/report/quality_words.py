@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from pate_fed import wording
 from pate_fed.record import Metrics, Privacy
-from pate_fed.record.metrics import EvaluationScores, AccuracyScores, Quality, StudentScores
+from pate_fed.record.metrics import AccuracyScores, EvaluationScores, Quality, StudentScores
 from pate_fed.report.scores import wilson_interval
 
 Model = Literal[

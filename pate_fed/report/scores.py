@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.record.metrics import (
-    ClassScores,
     AccuracyScores,
+    ClassScores,
     Quality,
     StudentScores,
     SubgroupScores,

@@ -21,7 +21,7 @@ from pate_fed.data.task import LearningTask
 from protocols import wire
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.invitation import Invitation
-from protocols.membership_messages import Membership, MembershipQuery
+from protocols.membership_messages import Membership, MembershipQuery, NamedTally
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LABEL, PATIENT = "sick", "patient"
@@ -39,6 +39,7 @@ def invitation_of(
     federation: str = "lung study",
     address: str = "127.0.0.1:1",
     ca: str = "",
+    tally: NamedTally | None = None,
 ) -> Invitation:
     """An invitation whose CA is good; nobody can reach its coordinator."""
     return Invitation(
@@ -49,6 +50,8 @@ def invitation_of(
         coordinator_key=coordinator.key,
         token=bytes(16),
         expires_at=2**31,
+        tally_name=tally.name if tally else "",
+        tally_key=tally.identity.key if tally else b"",
     )
 
 
@@ -63,6 +66,8 @@ def membership_of(
         "answered_at": int(NOW.timestamp()),
         "audit_head": b"",
         "open_runs": (),
+        "tally_name": "",
+        "tally_key": b"",
         **changed,
     }
     return Membership(

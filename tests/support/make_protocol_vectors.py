@@ -184,7 +184,7 @@ def _messages() -> dict[str, list[Any]]:
         ],
         "Membership": [
             me, "lung study", "member", 1_900_000_000, ["South", "West"], [_bytes("k1"), peer],
-            b"", ["first", "run-7"],
+            b"", ["first", "run-7"], "Notary", _bytes("k2"),
         ],
         "PoolQuery": [_bytes("co"), me, _bytes("pool"), 4_194_304, 1_900_000_000],
         "AuditHead": [me, 4711, _bytes("audit log")],

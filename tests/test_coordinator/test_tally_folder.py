@@ -29,7 +29,7 @@ from tests.support.command import Command, pate_fed
 __all__ = ["pate_fed"]
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-SETTINGS = TallySettings("tally.example.org:8447")
+SETTINGS = TallySettings("tally.example.org:8448")
 
 
 @pytest.fixture
@@ -57,7 +57,16 @@ class TestCommands:
         invite, card = tmp_path / "invite.json", tmp_path / "card.json"
         json_, at = ("--format", "json"), ("--home", home.folder)
         asked = pate_fed("tally", "invite", "--out", invite, *at, *json_).json
-        place = ("--address", "192.0.2.7:9000", "--folder", tmp_path / "t", "--out", card)
+        place = (
+            "--name",
+            "Notary",
+            "--address",
+            "192.0.2.7:9000",
+            "--folder",
+            tmp_path / "t",
+            "--out",
+            card,
+        )
         words = ("--compared", asked["words"].upper().replace(" ", ","))
         made = pate_fed("tally", "init", invite, *place, *words, *json_).json
         tally = TallyFolder.open(tmp_path / "t")
@@ -68,6 +77,9 @@ class TestCommands:
         pate_fed("tally", "accept", card, "--compared", made["words"], *at)
         assert home.tally == tally.card
         assert home.tally.identity == tally.identity.public
+        told = pate_fed("tally", "words", "--folder", tmp_path / "t", *json_).json
+        assert told["hospitals"] == spoken(home.tally.identity.fingerprint)
+        assert (told["name"], told["coordinator"]) == ("Notary", made["words"])
 
     @pytest.mark.parametrize("heard", [None, "abandon " * 12, ""])
     def test_without_the_words_nothing_is_made_or_pinned(
@@ -82,7 +94,16 @@ class TestCommands:
         invite, card = tmp_path / "invite.json", tmp_path / "card.json"
         invite.write_text(home.invite_tally(now=NOW).to_json())
         given = () if heard is None else ("--compared", heard)
-        place = ("--address", "h.org:1", "--folder", tmp_path / "t", "--out", card)
+        place = (
+            "--name",
+            "Notary",
+            "--address",
+            "h.org:1",
+            "--folder",
+            tmp_path / "t",
+            "--out",
+            card,
+        )
         ended = pate_fed("tally", "init", invite, *place, *given)
         assert ended.code == 5
         assert "PF-450" in ended.err

@@ -166,6 +166,7 @@ class TestAllIsWell:
             "CA",
             *NAMES,
             "membership",
+            "tally",
         ]
         assert failing(checks) == set()
         assert exit_code(checks.values()) == 0

@@ -95,7 +95,7 @@ def test_however_it_is_typed_a_name_is_one() -> None:
 
 def membership(*names: str, federation: str = "lung study") -> Membership:
     keys = tuple(number.to_bytes(32, "big") for number in range(len(names)))
-    return Membership(bytes(32), federation, "member", 0, names, keys, b"", ())
+    return Membership(bytes(32), federation, "member", 0, names, keys, b"", (), "", b"")
 
 
 def test_names_of_any_language_travel() -> None:

@@ -29,7 +29,7 @@ _NOTHING = "no answer"
 CANNOT_STORE = "PF-326"
 """Code of a hospital whose disk is full: it can answer once there is room."""
 
-UP_TO_PEOPLE = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325", "PF-328", CANNOT_STORE)
+UP_TO_PEOPLE = ("PF-311", "PF-314", "PF-322", "PF-323", "PF-325", "PF-328", "PF-329", CANNOT_STORE)
 """Codes of a hospital whose people have to act first: check peers, approve the pool or the run, end
 a pause, decide on other pending runs, decide otherwise on a rejected one, make room on a disk.
 """

@@ -73,11 +73,15 @@ class PartySetup:
         self._confirmations: Signed | None = None
 
     def require_joinable(self, signed: Signed, inquiry: RunInquiry) -> None:
-        """Check of an inquiry before an offer what would be checked of the offer and its record."""
+        """Check of an inquiry before an offer what would be checked of the offer and its record.
+
+        Not whether our people pinned its tally: it is for them to hear of that.
+        """
         verify_handed_over(signed, self._run.coordinator)
         self._require_coordinator(inquiry.coordinator)
         form = self._form_of(inquiry)
-        self._require_tally(form, inquiry.tally)
+        if inquiry.tally and not form.adds_noise:
+            raise UnexpectedMessageError("this form must have no tally", peer=COORDINATOR)
         self._require_seats(inquiry.seats)
         form.require_enough(len(inquiry.seats))
 

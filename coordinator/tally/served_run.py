@@ -1,0 +1,160 @@
+"""What a tally checks by itself of a run's record and of a plan, before it answers about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.errors import UnservedRunError
+from pate_fed.charges import mechanism_of, noise_of
+from pate_fed.errors import PateFedError
+from pate_fed.mechanisms import GaussianMax
+from pate_fed.terms import BatchTerms, RunTerms
+from protocols import wire
+from protocols.envelope import require_key_of
+from protocols.errors import UnexpectedMessageError
+from protocols.forms import Verified
+from protocols.identity import PublicIdentity
+from protocols.messages import KeyStatement, Plan, RunOffer, RunRecord
+from protocols.rounds.seating import require_run, require_statement
+from protocols.run_scope import RunScope
+from protocols.values import decode_value
+from protocols.verified import VoteBatch
+from protocols.wire import Signed
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRun:
+    """A run as its record fixes it.
+
+    Attributes:
+        run_id: Digest of the record.
+        terms: Read from it.
+        hospitals: Identities, in seat order, by fingerprint.
+        scope: `RunScope.digest`: a run that is set up anew keeps it.
+    """
+
+    run_id: bytes
+    record: RunRecord
+    frame: bytes
+    terms: RunTerms
+    hospitals: Mapping[bytes, PublicIdentity]
+    scope: bytes
+
+    @classmethod
+    def of(cls, frame: bytes, *, coordinator: PublicIdentity) -> ServedRun:
+        """Read a record.
+
+        Raises:
+            RemoteProtocolError: it is not the coordinator's, or a hospital's keys in it are not
+                signed by that hospital for its offer.
+            UnservedRunError: it is of another form, simulated, or of too few hospitals; or its
+                terms do not fit.
+            InvalidTermsError: its terms cannot be read.
+        """
+        signed = wire.decode(frame)
+        record = wire.expect(signed, RunRecord)
+        signed.verify(coordinator)
+        if record.coordinator != coordinator.fingerprint:
+            raise UnexpectedMessageError("a record must name its coordinator")
+        require_served(record)
+        require_key_of(record.suite, record.sealing_key)
+        hospitals = _hospitals_of(record)
+        number = len(hospitals)
+        if number < Verified.smallest or record.threshold != Verified.threshold(number):
+            raise UnservedRunError(f"a run must have {Verified.smallest} hospitals or more", number)
+        terms = RunTerms.from_record(decode_value(record.terms))
+        _require_fitting(terms, parties=number)
+        scope = RunScope.of(record, seats=tuple(hospitals))
+        return cls(signed.digest, record, frame, terms, hospitals, scope.digest)
+
+    def batch_of(self, plan: Signed, asked: BatchTerms) -> VoteBatch:
+        """Return the batch of a plan of `plan_of`."""
+        return VoteBatch.of_record(
+            self.record,
+            plan_digest=plan.digest,
+            queries=len(asked.indices),
+            columns=asked.run.columns,
+            votes=dict(zip(self.hospitals, self.terms.quotas, strict=True)),
+        )
+
+    def plan_of(self, frame: bytes, *, coordinator: PublicIdentity) -> tuple[Signed, BatchTerms]:
+        """Read a plan of this run; return it with its terms.
+
+        Raises:
+            RemoteProtocolError: it is not the coordinator's, or of another run.
+            UnservedRunError: its terms are another run's, or do not fit it.
+            InvalidTermsError: its terms cannot be read.
+        """
+        signed = wire.decode(frame)
+        plan = wire.expect(signed, Plan)
+        signed.verify(coordinator)
+        require_run(plan.run_id, self.run_id)
+        asked = BatchTerms.from_record(decode_value(plan.terms))
+        if asked.run != self.terms or plan.words != asked.words:
+            raise UnservedRunError("a plan's terms must be of its run, with its number of words")
+        if plan.expires_at > self.record.expires_at:
+            raise UnservedRunError("a plan must end before its run")
+        return signed, asked
+
+    @property
+    def rule(self) -> GaussianMax:
+        """The rule from the opened sum to labels."""
+        rule = mechanism_of(self.terms)
+        assert isinstance(rule, GaussianMax), "checked when it was read"
+        return rule
+
+    def draw_noise(
+        self, shape: tuple[int, int], random_bytes: Callable[[int], bytes]
+    ) -> NDArray[np.int64]:
+        """Draw one aggregator's noise, the full amount."""
+        return noise_of(self.terms).draw(*shape, random_bytes=random_bytes).counts
+
+
+def require_served(told: RunOffer | RunRecord) -> None:
+    """Refuse, with `UnservedRunError`, a run that is simulated or of another form."""
+    if told.form != Verified.name:
+        raise UnservedRunError(f"the form must be {Verified.name}", told.form)
+    if told.simulated:
+        raise UnservedRunError("a run must not be simulated")
+
+
+def _hospitals_of(record: RunRecord) -> dict[bytes, PublicIdentity]:
+    found: dict[bytes, PublicIdentity] = {}
+    for frame in record.statements:
+        signed = wire.decode(frame)
+        statement = wire.expect(signed, KeyStatement)
+        identity = PublicIdentity(statement.identity_key)
+        signed.verify(identity)
+        require_statement(
+            statement,
+            identity.fingerprint,
+            offer_digest=record.offer_digest,
+            suite=record.suite,
+            expires_at=record.expires_at,
+        )
+        found[identity.fingerprint] = identity
+    if list(found) != sorted(found) or len(found) != len(record.statements):
+        raise UnexpectedMessageError("a record must have each hospital once, ascending")
+    return found
+
+
+def _require_fitting(terms: RunTerms, *, parties: int) -> None:
+    if len(terms.weights) != parties:
+        raise UnservedRunError("one quota must be for each hospital", len(terms.weights))
+    if not terms.rule.at_aggregators:
+        raise UnservedRunError("noise must be the aggregators' to add", terms.rule.noise_place)
+    assert Verified.most_votes is not None
+    if max(terms.quotas) > Verified.most_votes:
+        raise UnservedRunError(f"a quota must be at most {Verified.most_votes}")
+    try:
+        noise_of(terms).require_room(terms.total_votes)
+        rule: Any = mechanism_of(terms)
+    except PateFedError as error:
+        raise UnservedRunError(error.must, error.got) from error
+    if not isinstance(rule, GaussianMax):
+        raise UnservedRunError("the mechanism must label noisy sums", terms.rule.mechanism)

@@ -1,0 +1,75 @@
+"""The coordinator's way to its tally: two calls, over TLS with pinned certificates."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import grpc
+
+from coordinator.certificates import KeyedCertificate
+from coordinator.errors import TallyRefusedError, TallyUnreachableError
+from coordinator.tally.calls import CHANNEL_OPTIONS, CHECK, STATE, TALLY_SERVICE
+from coordinator.tally.cards import TallyCard
+from protocols.errors import MalformedMessageError
+from protocols.identity import PublicIdentity
+
+_TIMEOUT_S: Final = 120.0
+_CODE: Final = re.compile(r"PF-\d{3}")
+_REFUSALS: Final = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INTERNAL)
+
+
+class TallyClient:
+    """Calls one tally.
+
+    Both calls raise `TallyUnreachableError` where another try may succeed, and `TallyRefusedError`
+    where the same call is refused again.
+
+    Args:
+        card: The pinned one.
+        key: The coordinator's for its tally: key and certificate.
+        timeout_s: Longest wait for an answer.
+    """
+
+    def __init__(
+        self, card: TallyCard, key: KeyedCertificate, *, timeout_s: float = _TIMEOUT_S
+    ) -> None:
+        self._card, self._timeout_s = card, timeout_s
+        self._credentials = grpc.ssl_channel_credentials(
+            card.certificate.encode(), key.private_key, key.certificate
+        )
+
+    @property
+    def identity(self) -> PublicIdentity:
+        """The tally's."""
+        return self._card.identity
+
+    def state(self, offer: bytes) -> bytes:
+        """Return the frame of its `KeyStatement` for the frame of a signed `RunOffer`."""
+        return self._call(STATE, offer)
+
+    def check(self, packet: bytes) -> bytes:
+        """Return its answer's frame for a packet of run record, plan and request."""
+        return self._call(CHECK, packet)
+
+    def _call(self, name: str, request: bytes) -> bytes:
+        # A channel that lost its other end waits longer and longer: each call has a fresh one.
+        options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+        with grpc.secure_channel(self._card.address, self._credentials, options) as channel:
+            try:
+                said: bytes = channel.unary_unary(f"/{TALLY_SERVICE}/{name}")(
+                    request, timeout=self._timeout_s
+                )
+            except grpc.RpcError as error:
+                raise self._fault(error) from error
+        return said
+
+    def _fault(self, error: grpc.RpcError) -> TallyUnreachableError | TallyRefusedError:
+        status, text = error.code(), error.details() or ""
+        if status in _REFUSALS and _CODE.fullmatch(text):
+            return TallyRefusedError("the tally must agree", reason=text)
+        if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            must = "a packet must have the size that the tally takes"
+            return TallyRefusedError(must, reason=MalformedMessageError.code)
+        got = text if _CODE.fullmatch(text) else status.name
+        return TallyUnreachableError(f"the tally at {self._card.address} must answer", got)

@@ -1,0 +1,230 @@
+"""An auditor with one end's material computes again all that it told; both ends' is refused."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from coordinator.database import Database, check_journal_of, sealing_key_of
+from coordinator.database.run_journal import SqlCoordinatorJournal
+from coordinator.errors import UsageError
+from coordinator.federation.home import FederationHome
+from coordinator.runs.queue import RunQueue
+from coordinator.tally.book import TallyBook
+from coordinator.tally.side_material import ENDS, SideFile, audit_files
+from coordinator.tally.tally_folder import TallyFolder, TallySettings
+from pate_fed.mechanisms import DistributedNoise
+from pate_fed.votes import NoiseShare
+from protocols import wire
+from protocols.envelope import SealingKey
+from protocols.rounds.coordinator_journal import PlanOpened, SetupFinished
+from protocols.suites import SUITE_X25519
+from tests.support.command import Command, pate_fed
+from tests.support.loopback_home import make_home
+from tests.support.tallied import NOW, TalliedBatch, TalliedRun
+
+__all__ = ["pate_fed"]
+
+SIDES = pytest.mark.parametrize("end", ENDS)
+
+
+@dataclass
+class Audited:
+    """A batch of both ends, each in its own database, and the files of its audit."""
+
+    home: FederationHome
+    folder: TallyFolder
+    batch: TalliedBatch
+    files: Path
+
+    @property
+    def plan(self) -> str:
+        return self.batch.digest.hex()
+
+    def write(self, pate_fed: Command, end: str, *options: str) -> Path:
+        """Write an end's file with its own command."""
+        out = self.files / f"{end}{''.join(options)}.batch"
+        at = {
+            "coordinator": ("transcript", "material", "--home", self.home.folder),
+            "tally": ("tally", "material", "--folder", self.folder.folder),
+        }[end]
+        ended = pate_fed(*at, self.plan[:12], "--out", out, *options)
+        assert ended.code == 0, ended.err
+        return out
+
+    def pair(self, pate_fed: Command, end: str) -> tuple[Path, Path]:
+        """Material of an end, and what the other one heard."""
+        other = {"coordinator": "tally", "tally": "coordinator"}[end]
+        return self.write(pate_fed, end), self.write(pate_fed, other, "--heard")
+
+
+def made(folder: Path, noise: Any = None) -> Audited:
+    """Run a batch between a coordinator's and a tally's database; `noise` lies at one end."""
+    home = make_home(folder / "federation")
+    invite = home.invite_tally(now=datetime.now(UTC))
+    settings = TallySettings("127.0.0.1:8448")
+    tally = TallyFolder.create(folder / "tally", settings, invite, now=datetime.now(UTC))
+    with (
+        closing(Database(home.database_url)) as database,
+        closing(tally.database()) as at_tally,
+        patch.object(DistributedNoise, "draw", noise or DistributedNoise.draw),
+    ):
+        queue = RunQueue(database, clock=lambda: datetime.now(UTC))
+        queue.add("lung", "{}")
+        attempt = queue.take_up("lung")
+        book = TallyBook(
+            at_tally,
+            identity=tally.identity,
+            coordinator=home.identity.public,
+            clock=lambda: float(NOW),
+        )
+        run = TalliedRun(home.identity, book.state, book.check, quotas=(3, 25, 40, 7))
+        run.key = sealing_key_of(attempt, SUITE_X25519)
+        run.record = run.record_of()
+        plan = run.plan(0, 1, 2)
+        journal = SqlCoordinatorJournal(attempt)
+        journal.append(SetupFinished(run.offer, run.record, (), ()))
+        journal.append(PlanOpened(plan))
+        checks = check_journal_of(attempt, wire.decode(plan).digest)
+        batch = TalliedBatch(run, 0, 1, 2, plan=plan, journal=checks)
+        frames = [batch.report(place) for place in range(4)]
+        batch.open(*frames)
+        assert batch.machine.opened is not None
+    return Audited(home, tally, batch, folder)
+
+
+@pytest.fixture
+def audited(tmp_path: Path) -> Audited:
+    return made(tmp_path)
+
+
+@SIDES
+def test_an_honest_end_is_found_honest(pate_fed: Command, audited: Audited, end: str) -> None:
+    files = audited.pair(pate_fed, end)
+    ended = pate_fed("transcript", "audit-side", *files, "--format", "json")
+    assert ended.code == 0
+    assert ended.json == {
+        "end": end,
+        "coordinator": audited.home.identity.fingerprint.hex(),
+        "tally": audited.folder.identity.fingerprint.hex(),
+        "plan": audited.plan,
+        "wrong": [],
+        "hospitals": [],
+    }
+
+
+@pytest.mark.parametrize("liar", ENDS)
+def test_noise_that_an_end_did_not_add_is_found(
+    pate_fed: Command, tmp_path: Path, liar: str
+) -> None:
+    true_draw, drawn = DistributedNoise.draw, []
+
+    def draw(noise: DistributedNoise, *shape: int, **named: Any) -> NoiseShare:
+        share = true_draw(noise, *shape, **named)
+        drawn.append(share)
+        # The coordinator tells its share first.
+        return NoiseShare(share.counts * 0) if ENDS[len(drawn) - 1] == liar else share
+
+    lied = made(tmp_path, draw)
+    found = {}
+    for end in ENDS:
+        files = lied.pair(pate_fed, end)
+        ended = pate_fed("transcript", "audit-side", *files, "--format", "json")
+        found[end] = (ended.code, ended.json["wrong"])
+    assert found.pop(liar) == (4, ["SumShare"])
+    assert list(found.values()) == [(0, [])]
+
+
+@SIDES
+def test_both_ends_material_in_one_call_is_refused(
+    pate_fed: Command, audited: Audited, end: str
+) -> None:
+    files = [audited.write(pate_fed, one) for one in ("coordinator", "tally")]
+    ended = pate_fed("transcript", "audit-side", *(files if end == "tally" else files[::-1]))
+    assert (ended.code, ended.error_code) == (2, "PF-402")
+
+
+def test_files_that_do_not_belong_together_are_refused(
+    pate_fed: Command, audited: Audited, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = made(tmp_path / "other")
+    material, heard = audited.pair(pate_fed, "tally")
+    wrong = (
+        (heard, material),
+        (heard, heard),
+        (material, audited.write(pate_fed, "tally", "--heard")),  # its own word
+        (material, other.write(pate_fed, "coordinator", "--heard")),
+    )
+    for files in wrong:
+        with pytest.raises(UsageError):
+            audit_files(*map(SideFile.read, files))
+
+
+@SIDES
+def test_only_the_material_holds_secrets(pate_fed: Command, audited: Audited, end: str) -> None:
+    material = audited.write(pate_fed, end)
+    heard = audited.write(pate_fed, end, "--heard")
+    for path in (material, heard):
+        assert path.stat().st_mode & 0o077 == 0
+    read = SideFile.read(material)
+    assert read.material is not None
+    secrets = (
+        read.material.key.private_bytes,
+        read.material.secrets.nonce,
+        read.material.secrets.noise_seed,
+    )
+    shown = heard.read_bytes()
+    assert [one in material.read_bytes() for one in secrets] == [True] * 3
+    assert secrets[0] not in shown
+    assert secrets[2] not in shown
+    assert SideFile.read(heard).material is None
+    assert repr(secrets[0]) not in repr(read)
+
+
+@SIDES
+def test_digits_of_no_batch_or_an_erased_one_are_refused(
+    pate_fed: Command, audited: Audited, end: str, tmp_path: Path
+) -> None:
+    at = {
+        "coordinator": ("transcript", "material", "--home", audited.home.folder),
+        "tally": ("tally", "material", "--folder", audited.folder.folder),
+    }[end]
+    ended = pate_fed(*at, "ffff", "--out", tmp_path / "x")
+    assert (ended.code, ended.error_code) == (2, {"coordinator": "PF-446", "tally": "PF-402"}[end])
+    assert not (tmp_path / "x").exists()
+    known = audited.write(pate_fed, end)
+    before = known.read_bytes()
+    ended = pate_fed(*at, audited.plan, "--out", known)
+    assert (ended.code, ended.error_code) == (2, "PF-105")
+    assert known.read_bytes() == before
+
+
+def test_a_key_that_is_not_the_plans_is_refused(
+    pate_fed: Command, audited: Audited, tmp_path: Path
+) -> None:
+    material, heard = audited.pair(pate_fed, "tally")
+    content = SideFile.read(material)
+    assert content.material is not None
+    old = content.material.key.private_bytes
+    new = SealingKey(SUITE_X25519).private_bytes
+    changed = tmp_path / "changed"
+    changed.write_bytes(material.read_bytes().replace(old, new))
+    ended = pate_fed("transcript", "audit-side", changed, heard)
+    assert (ended.code, ended.error_code) == (4, "PF-228")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"\xa0", b"\x80", b"\xa1gversion\x01"])
+def test_what_is_no_file_of_a_batch_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(UsageError):
+        SideFile.read(path)
+    with pytest.raises(UsageError):
+        SideFile.read(tmp_path / "nothing")
