@@ -26,6 +26,7 @@ from coordinator.database import (
     FederationAct,
     FederationAuditLog,
     ReleasedAnswers,
+    erase_ended_checks,
     stored_check,
 )
 from coordinator.errors import RunQueueError, RunRequestError, SuperLinkError
@@ -51,12 +52,13 @@ from coordinator.runs.standings import HospitalStanding, standings_of
 from coordinator.tally.side_material import SideFile
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
+from pate_fed.errors import InvalidSettingError
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes.audit_log import Fact, Facts
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.planning import RunSettings
 from pate_fed.planning.evaluation_settings import EvaluationSettings
-from protocols.forms import usual_form
+from protocols.forms import FORMS, Verified, usual_form
 from protocols.invitation import Invitation
 from protocols.party_names import normalized
 from protocols.suites import DEFAULT_SUITE
@@ -182,13 +184,17 @@ class Coordinator:
 
     def settings_of(self, given: Mapping[str, Any], *, source: str, label: str) -> RunSettings:
         """Return the settings that a person asks for; those of `given` that are None stay open."""
-        members = sum(one.state == "member" for one in self.enrollment.parties())
-        return RunSettings.of({
+        members = [one for one in self.enrollment.parties() if one.state == "member"]
+        given = {
             **given,
             **{"data": "csv", "data_file": Path(source), "label": label},
-            "form": given["form"] or usual_form(members),
             "suite": given.get("suite") or DEFAULT_SUITE,
-        })  # fmt: skip
+        }  # fmt: skip
+        if given["form"] is None and self.home.tally is not None:
+            settings = RunSettings.of({**given, "form": Verified.name})
+            if _can_be_verified(settings, max((one.votes for one in members), default=0)):
+                return settings
+        return RunSettings.of({**given, "form": given["form"] or usual_form(len(members))})
 
     def draft(
         self,
@@ -207,6 +213,12 @@ class Coordinator:
             RunRequestError: a query was answered in a run of another task.
             See `RunRequest.make`, and `require_chargeable`.
         """
+        if FORMS[settings.form].adds_noise and self.home.tally is None:
+            raise RunRequestError(
+                "a run whose votes are verified must have a tally: `pate-fed tally invite` begins "
+                "with one",
+                "a federation without",
+            )
         members = [one for one in self.enrollment.parties() if one.state == "member"]
         if select == "all" and settings.caps.max_asks is None:
             caps = replace(settings.caps, max_asks=len(task.pool.distinct))
@@ -446,6 +458,12 @@ def side_of_batch(coordinator: Coordinator, plan: str, *, is_secret: bool) -> Si
     )
 
 
+def erase_ended(coordinator: Coordinator) -> int:
+    """Erase keys and reports of runs whose audit window has ended; return the number of keys."""
+    window = timedelta(days=coordinator.home.settings.audit_days)
+    return erase_ended_checks(coordinator._database, ended_before=utc_now() - window)
+
+
 def be_quiet(home: FederationHome) -> None:
     """Let Flower's parts in this process call nobody, and write into the folder alone."""
     os.environ.update(flower_variables(home))
@@ -498,3 +516,12 @@ def _facts_of_run(run: Run) -> dict[str, Fact]:
         if run.wanted
         else {"state": run.state.value}
     )
+
+
+def _can_be_verified(settings: RunSettings, votes: int) -> bool:
+    """Tell whether a run can be of verified votes, of which no hospital has more than these."""
+    try:
+        settings.check(FORMS)
+    except InvalidSettingError:
+        return False
+    return settings.rule.at_aggregators and votes <= (Verified.most_votes or votes)

@@ -34,7 +34,7 @@ from coordinator.flower.server_app import GridTransport
 from coordinator.flower.superlink_child import SuperLinkChild
 from coordinator.flower.superlink_client import forget_delivered
 from coordinator.monitoring import Monitor, Probe
-from coordinator.operator import Coordinator, be_quiet
+from coordinator.operator import Coordinator, be_quiet, erase_ended
 from coordinator.runs.later_steps import said
 from coordinator.runs.queue import PAUSE, Run, RunState
 from coordinator.runs.stages import BatchStage, OnStage, pass_by
@@ -56,6 +56,7 @@ COPIES_FILE: Final = "audit-copies.json"
 """File that remembers which audit entries were copied elsewhere."""
 
 _POLL_S: Final = 0.5
+_ERASE_S: Final = 3600.0
 _READY_S: Final = 180.0
 _FEW_DAYS: Final = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0
@@ -238,6 +239,18 @@ class Service:
             except Exception as error:
                 _log.warning("nodes could not be let in or put out: %s", _reason(error))
                 self._stopped.wait(_FIRST_PAUSE_S)
+
+    def _erase(self) -> None:
+        """Erase keys and reports of verified votes once nobody may audit them any more."""
+        while True:
+            try:
+                erased = erase_ended(self._coordinator)
+                if erased:
+                    _log.info("keys of %d ended setups are erased", erased)
+            except CoordinatorError as error:
+                _log.warning("ended runs could not be erased: %s", error.code)
+            if self._stopped.wait(_ERASE_S):
+                return
 
     @contextmanager
     def _open_transport(self, nodes: Collection[int]) -> Iterator[Transport]:

@@ -108,7 +108,6 @@ class Verified(Form):
     name = "verified"
     smallest = 3
     survives_dropouts = True
-    is_deployed = False
     has_pair_keys = False
     adds_noise = True
     most_votes: ClassVar[int] = 1000

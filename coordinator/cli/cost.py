@@ -195,8 +195,9 @@ def plan(
         expected_dropouts=expected_dropouts,
         form=form,
     )
-    # Only a person who knows that no deployment has it is advised another form.
-    sums = DEPLOYED_FORMS if form is None else {**DEPLOYED_FORMS, form: FORMS[form]}
+    # Only a person who names it is advised a form that needs a tally, or that no deployment has.
+    usual = {name: each for name, each in DEPLOYED_FORMS.items() if not each.adds_noise}
+    sums = usual if form is None else {**usual, form: FORMS[form]}
     found = planning.plan(request, sums=sums)
     if inputs is not None:
         found["outlook"] = _outlook(inputs, found, records=records)

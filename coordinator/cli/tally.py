@@ -102,6 +102,7 @@ def init(  # noqa: PLR0917 - one argument per option
     from coordinator.tally.cards import TallyInvite  # noqa: PLC0415 - keeps --help fast
     from coordinator.tally.tally_folder import TallyFolder, TallySettings  # noqa: PLC0415
 
+    _require_new(out)  # before anything is made
     read = TallyInvite.read(invite)
     _compare(read, "coordinator", compared)
     own = host_and_port(address) or ("", 0)
@@ -257,8 +258,7 @@ def material(
 
 def write_side(made: SideFile, out: Path) -> None:
     """Write an end's file of a batch, for its owner alone."""
-    if os.path.lexists(out):
-        raise InvalidSettingError("--out must be a new file", str(out))
+    _require_new(out)
     write_named(out, "--out", made.to_bytes(), fault=InvalidSettingError)
     is_secret = made.material is not None
     said = (
@@ -284,6 +284,11 @@ def _lines(run: RunStanding) -> list[str]:
             for plan, is_open in run.plans.items()
         ),
     ]
+
+
+def _require_new(out: Path) -> None:
+    if os.path.lexists(out):
+        raise InvalidSettingError("--out must be a new file", str(out))
 
 
 def _compare(read: PinnedEnd, whose: str, compared: str | None) -> None:

@@ -104,6 +104,8 @@ class FederationSettings:
         database: URL of its database; empty for SQLite in its folder. It has a password only if the
             operator wrote one into the file, which only the operator can read.
         hosts: Names and addresses that its certificate is for.
+        audit_days: Days after the end of a run for which keys and reports of verified votes are
+            kept for an audit.
         limits: The limits of its public socket.
         audit: Where the entries of the operator's audit log are copied.
         openid: The provider that people of the console may sign in by.
@@ -118,6 +120,7 @@ class FederationSettings:
     health_port: int = field(default=8446, metadata=_A_PORT)
     database: str = field(default="", repr=False)
     hosts: tuple[str, ...] = ()
+    audit_days: int = field(default=90, metadata={"ge": 0, "le": 3650})
     limits: PortLimits = field(default_factory=PortLimits)
     audit: Forwarding = field(default_factory=Forwarding)
     openid: OpenIdSettings = field(default_factory=OpenIdSettings)

@@ -147,7 +147,7 @@ def _inquiry_of(run: OpenRun) -> RunInquiry:
         suite=run.request.settings.suite,
         threshold=len(seats) - agreed["dropouts"],
         simulated=run.simulated,
-        tally=b"" if run.aggregation is None else run.aggregation.tally.identity.fingerprint,
+        tally=run.tally_fingerprint,
         terms=encode_value(terms.as_record()),
         **agreed,
     )

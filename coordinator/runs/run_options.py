@@ -55,8 +55,8 @@ _ROWS: Final = (
     *(OPTIONS[name] for name in ("vote_threshold", "sigma1", "sigma2", "confidence", "test_delta")),
     OPTIONS["form"].but(
         choices=deployed_forms,
-        help="masked survives lost hospitals. "
-        "[default: masked from five hospitals, otherwise additive]",
+        help="masked survives lost hospitals; verified needs a tally, and survives them, too. "
+        "[default: verified with a tally, masked from five hospitals, otherwise additive]",
         usual=None,
         panel=MECHANISM,
     ),
@@ -67,9 +67,9 @@ _ROWS: Final = (
         panel=MECHANISM,
     ),
     OPTIONS["noise"].but(
-        choices=("coordinator", "parties"),
-        help="Who adds the noise; with parties the coordinator sees noisy counts only.",
-        usual="coordinator",
+        help="Who adds the noise; with parties or aggregators the coordinator sees noisy counts "
+        "only. [default: aggregators, each the full amount, with --sum verified; otherwise "
+        "coordinator]",
     ),
     *(OPTIONS[name] for name in ("suite", "unit", "epsilon", "delta")),
     OPTIONS["batch_size"].but(help="Queries per batch.", usual=20),

@@ -24,6 +24,8 @@ from coordinator.errors import (
     RunStateError,
     SetupError,
     SpoiledBatchError,
+    TallyRefusedError,
+    TallyUnreachableError,
     VoidBatchError,
 )
 from coordinator.federation.enrollment import EnrolledParty
@@ -107,6 +109,8 @@ class RunWorker:
                 self._end(open_run, gone)
         except RunWaits.HaltedError:
             return
+        except TallyUnreachableError as error:  # whatever is open stays so, until it is back
+            self._wait_for_hospitals(open_run, said(error), error)
         except RunLockedError:
             # The service that took it over reports its progress.
             _log.warning("run %s was taken over by another service", run.name)
@@ -186,6 +190,7 @@ class RunWorker:
             run.stopped_by = self._ask_all(run, labeling, asking)
             asked = traffic.exchanges
             self._close(run, labeling)
+            run.warnings += labeling.notes
             if _has_lost_keys(run.stopped_by) and self._set_up_anew(run, run.stopped_by):
                 return
             run.save_refused()
@@ -339,7 +344,7 @@ class RunWorker:
         try:
             labeling = run.begun(transport, sleep)
             labeling.set_up()
-        except (RunStateError, DatabaseError):
+        except (RunStateError, DatabaseError, TallyUnreachableError):
             raise
         except (ProtocolError, PateFedError, CoordinatorError) as error:
             run.give_up(said(error))
@@ -419,15 +424,21 @@ class RunWorker:
                     batch, known=known, pool=run.pool, classes=run.classes
                 )
                 labeling.ask(batch, predictions=predictions)
-                self._agreement.note_lost(run, labeling)
+                self._note_lost(run, labeling)
                 stopped_by = None  # a void batch of before was not the end
-            except RunEndedError as error:
+            except (RunEndedError, TallyRefusedError) as error:
                 run.warnings.append(f"The run ended before all was asked: {error}")
                 return error
             except VoidBatchError as error:
                 stopped_by = error
                 _note_void(run, error)
                 self._waits.enter(name, RunState.RUNNING, said(error))
+
+    def _note_lost(self, run: OpenRun, labeling: LabelingRun) -> None:
+        """Note who is not in the last batch."""
+        self._agreement.note_lost(run, labeling)
+        if labeling.last_note:
+            self._waits.enter(run.request.name, RunState.RUNNING, labeling.last_note)
 
     def _wait_for_all(self, run: OpenRun, unready: Mapping[str, str], fault: str) -> None:
         """Wait before a batch that would be void, or lost, at the charge of who answered it."""

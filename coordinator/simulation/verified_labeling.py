@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
@@ -20,9 +19,9 @@ from coordinator.database.run_store import StoredBatch
 from coordinator.errors import RunEndedError
 from coordinator.runs.labeling.deciding import Decider
 from coordinator.runs.labeling.roster import Member, in_seat_order
+from coordinator.runs.labeling.vote_checking import rejection_notes
 from coordinator.runs.open_run import OpenRun
 from coordinator.runs.transport import Packet
-from pate_fed import wording
 from pate_fed.accounting import NO_OUTCOMES, Outcomes
 from pate_fed.charges import noise_of, outcomes_of
 from pate_fed.mechanisms import RandomBytes
@@ -227,8 +226,4 @@ class VerifiedLabeling:
     @property
     def notes(self) -> list[str]:
         """Name the hospitals whose reports hold no votes, and count those batches."""
-        return [
-            f"{wording.plural(count, 'report')} of {name} held no votes: both aggregators left "
-            "it out of the sum."
-            for name, count in Counter(name for names in self.rejected for name in names).items()
-        ]
+        return rejection_notes(self.rejected)

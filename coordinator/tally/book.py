@@ -17,7 +17,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from coordinator.database.check_rows import SqlCheckJournal
-from coordinator.errors import UnknownOfferError
+from coordinator.errors import UnknownOfferError, UnservedRunError
 from coordinator.tally.book_rows import (
     StatedRun,
     erase_ended,
@@ -54,6 +54,10 @@ from protocols.verified.prime_field import Elements, PrimeField
 from protocols.vote_messages import Acceptance, SumShare
 from protocols.wire import Signed
 
+MOST_RUN_DAYS: Final = 30
+"""A run may last so long: after it, and the audit window, its key is erased."""
+
+DAY_S: Final = 86400
 _LOCKS: Final = 64
 
 
@@ -97,7 +101,7 @@ class TallyBook:
 
         Raises:
             RemoteProtocolError: it is not the coordinator's, or has expired.
-            UnservedRunError: it is simulated, or of another form.
+            UnservedRunError: it is simulated, of another form, or ends after `MOST_RUN_DAYS`.
         """
         signed = wire.decode(frame)
         offer = wire.expect(signed, RunOffer)
@@ -109,7 +113,10 @@ class TallyBook:
             known = stated_run(connection, signed.digest)
             if known is not None:
                 return known.statement
-            require_fresh(offer.expires_at, now=self._clock())
+            now = self._clock()
+            require_fresh(offer.expires_at, now=now)
+            if offer.expires_at > now + MOST_RUN_DAYS * DAY_S:  # its key would be kept as long
+                raise UnservedRunError(f"a run must end within {MOST_RUN_DAYS} days")
             key = SealingKey(offer.suite)
             statement = KeyStatement(
                 offer_digest=signed.digest,
@@ -145,7 +152,7 @@ class TallyBook:
 
     def erase_ended(self, *, days: int) -> int:
         """Erase keys and steps of runs that expired so many days ago; return the number of keys."""
-        return erase_ended(self._database, ended_before=int(self._clock()) - days * 86400)
+        return erase_ended(self._database, ended_before=int(self._clock()) - days * DAY_S)
 
     # One call ---------------------------------------------------------------------------------
 

@@ -39,11 +39,12 @@ from pate_fed.mechanisms import DEPLOYED_MECHANISMS
 from pate_fed.queries import QueryBatch
 from pate_fed.votes import TeacherWeights
 from protocols import wire
-from protocols.additive import AdditiveSum
 from protocols.fingerprint_words import spoken
+from protocols.forms import DEPLOYED_FORMS
+from protocols.identity import PublicIdentity
 from protocols.invitation import Invitation
-from protocols.masked import MaskedSum
 from protocols.messages import Plan
+from protocols.sums import round_form
 from tests.support.command import exit_code_of
 from tests.support.hospital_site import tell_votes, with_teachers
 from tests.support.invariants import HospitalSeen, Seen, messages_in, runs_seen
@@ -110,7 +111,13 @@ class Hospital:
         self.delta_for_tests = delta_for_tests
 
     def open(
-        self, others: list[Hospital], task: LearningTask, *, approved: bool, **policy: Any
+        self,
+        others: list[Hospital],
+        task: LearningTask,
+        *,
+        approved: bool,
+        tally: PublicIdentity | None = None,
+        **policy: Any,
     ) -> None:
         """Open its node, with all others pinned; `policy` as its owner changed it."""
         pins = {one.site.identity.fingerprint: one.site.identity.public for one in others}
@@ -120,6 +127,7 @@ class Hospital:
             "forms": frozenset({"additive", "masked"}),
             "mechanisms": frozenset(DEPLOYED_MECHANISMS),
             "most_epsilon": 1000.0,
+            "operator_body": "study office",
         }
         rules = Policy(approved_pools=pools, **{**allowed, **policy})
         bodies = {
@@ -131,13 +139,19 @@ class Hospital:
             identity=self.site.identity,
             coordinator=self.site.membership().coordinator,
             known_peers=pins,
-            guard=Guard(rules, TeacherWeights.equal(TEACHERS), bodies),
+            guard=Guard(
+                rules,
+                TeacherWeights.equal(TEACHERS),
+                bodies,
+                pinned_tally={} if tally is None else {tally.fingerprint: "data trust"},
+            ),
             tasks=tasks_of(PartyTask(task.pool, self.vote, digest=task.digest)),
-            forms={"additive": AdditiveSum(), "masked": MaskedSum()},
+            forms={name: round_form(name) for name in DEPLOYED_FORMS},
             journal=self.journal,
             ledger=self.ledger,
             random_bytes=secrets.token_bytes,
             clock=time.time,
+            tally=tally,
         )
 
     def start(self) -> None:

@@ -63,6 +63,7 @@ class TalliedRun:
     terms_changed: dict[str, Any] = field(default_factory=dict)
     record_changed: dict[str, Any] = field(default_factory=dict)
     offer_changed: dict[str, Any] = field(default_factory=dict)
+    now: int = NOW
 
     def __post_init__(self) -> None:
         self.hospitals = sorted(
@@ -97,7 +98,7 @@ class TalliedRun:
             form=Verified.name,
             ring_bits=31,
             suite=SUITE_X25519,
-            expires_at=NOW + 1000,
+            expires_at=self.now + 1000,
             simulated=False,
         )
         signed = wire.sign(replace(offer, **self.offer_changed), self.coordinator)
@@ -113,7 +114,7 @@ class TalliedRun:
             sealing_key=SealingKey(SUITE_X25519).public_bytes,
             nonce=os.urandom(32),
             role="party",
-            expires_at=NOW + 1000,
+            expires_at=self.now + 1000,
             journal_counter=1,
         )
         return wire.sign(replace(told, **changed), hospital).frame
@@ -131,7 +132,7 @@ class TalliedRun:
             threshold=Verified.threshold(number),
             colluders=number - 1,
             dropouts=number - Verified.threshold(number),
-            expires_at=NOW + 1000,
+            expires_at=self.now + 1000,
             simulated=False,
             sealing_key=self.key.public_bytes,
             tally=self.statement,
@@ -151,7 +152,7 @@ class TalliedRun:
             batch=0,
             previous_head=os.urandom(32),
             words=asked.words,
-            expires_at=NOW + 500,
+            expires_at=self.now + 500,
             terms=encode_value(asked.as_record()),
         )
         return wire.sign(replace(plan, **changed), by or self.coordinator).frame

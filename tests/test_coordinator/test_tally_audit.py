@@ -11,11 +11,13 @@ from unittest.mock import patch
 
 import pytest
 
+from coordinator import operator
 from coordinator.database import Database, check_journal_of, sealing_key_of
 from coordinator.database.run_journal import SqlCoordinatorJournal
 from coordinator.errors import UsageError
 from coordinator.federation.home import FederationHome
-from coordinator.runs.queue import RunQueue
+from coordinator.operator import Coordinator
+from coordinator.runs.queue import RunQueue, RunState
 from coordinator.tally.book import TallyBook
 from coordinator.tally.side_material import ENDS, SideFile, audit_files
 from coordinator.tally.tally_folder import TallyFolder, TallySettings
@@ -228,3 +230,20 @@ def test_what_is_no_file_of_a_batch_is_refused(tmp_path: Path, content: bytes) -
         SideFile.read(path)
     with pytest.raises(UsageError):
         SideFile.read(tmp_path / "nothing")
+
+
+def test_after_the_audit_window_the_coordinator_has_no_material_and_keeps_its_journal(
+    pate_fed: Command, audited: Audited, tmp_path: Path
+) -> None:
+    at = ("transcript", "material", "--home", audited.home.folder, audited.plan, "--out")
+    with closing(Coordinator.open(audited.home.folder)) as coordinator:
+        coordinator.queue.enter("lung", RunState.DONE, "")
+        assert operator.erase_ended(coordinator) == 0
+    assert pate_fed(*at, tmp_path / "x").code == 0
+    path = audited.home.path("federation.toml")
+    path.write_text(path.read_text().replace("audit_days = 90", "audit_days = 0"))
+    with closing(Coordinator.open(audited.home.folder)) as coordinator:
+        assert operator.erase_ended(coordinator) == 1
+        assert coordinator.queue.find("lung").state is RunState.DONE
+    ended = pate_fed(*at, tmp_path / "y")
+    assert (ended.code, ended.error_code) == (2, "PF-446")

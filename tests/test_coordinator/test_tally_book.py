@@ -131,6 +131,7 @@ class TestState:
             pytest.param({"form": "masked"}, "PF-453", id="another form"),
             pytest.param({"simulated": True}, "PF-453", id="simulated"),
             pytest.param({"expires_at": NOW}, "PF-225", id="expired"),
+            pytest.param({"expires_at": NOW + 30 * 86400 + 1}, "PF-453", id="of a month"),
             pytest.param({"suite": "none"}, "PF-235", id="an unknown suite"),
             pytest.param({"coordinator_key": bytes(32)}, "PF-228", id="another's key"),
         ],

@@ -116,6 +116,18 @@ class TestCommands:
         assert "PF-450" in ended.err
         assert home.tally is None
 
+    def test_a_card_that_is_in_the_way_is_kept_and_no_tally_made(
+        self, pate_fed: Command, home: FederationHome, tmp_path: Path
+    ) -> None:
+        invite, card = tmp_path / "invite.json", tmp_path / "card.json"
+        made = home.invite_tally(now=NOW)
+        invite.write_text(made.to_json())
+        card.write_text("mine")
+        place = ("--address", "h.org:1", "--name", "T", "--folder", tmp_path / "t", "--out", card)
+        words = ("--compared", spoken(made.fingerprint))
+        assert pate_fed("tally", "init", invite, *place, *words).code == 2
+        assert (card.read_text(), (tmp_path / "t").exists()) == ("mine", False)
+
     def test_a_second_invitation_is_the_same_and_leaves_the_first_file(
         self, pate_fed: Command, home: FederationHome, tmp_path: Path
     ) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ import pytest
 from sqlalchemy import select
 
 from coordinator.errors import TallyUnreachableError
+from coordinator.tally.book import TallyBook
 from coordinator.tally.book_rows import read_charges
 from coordinator.tally.tally_client import TallyClient
 from coordinator.tally.tally_doctor import TallyProbes, examine_tally
@@ -30,7 +32,7 @@ from protocols.vote_messages import Acceptance
 from tests.support.command import Command, pate_fed
 from tests.support.loopback_home import ROOT, environment, free_ports
 from tests.support.mortal_tally import MOMENTS
-from tests.support.tallied import Rows, TalliedBatch, TalliedRun, make_tally, served
+from tests.support.tallied import NOW, Rows, TalliedBatch, TalliedRun, make_tally, served
 
 __all__ = ["pate_fed"]
 
@@ -107,7 +109,7 @@ def test_a_tally_killed_at_every_step_has_one_coin_one_charge_and_the_same_bytes
 ) -> None:
     process.moments = [f"{moment} {step}" for step in STEPS]
     process.start(f"{moment} state")
-    run = TalliedRun(process.coordinator, process.state, process.check)
+    run = TalliedRun(process.coordinator, process.state, process.check, now=int(time.time()))
     assert process.deaths == 1
     batch = TalliedBatch(run, 0, 1, 2)
     told = batch.open()
@@ -150,7 +152,8 @@ class TestCommand:
         assert not process.folder.is_served
 
     def open_batch(self, process: Process) -> TalliedBatch:
-        run = TalliedRun(process.coordinator, process.client.state, process.client.check)
+        state, check = process.client.state, process.client.check
+        run = TalliedRun(process.coordinator, state, check, now=int(time.time()))
         batch = TalliedBatch(run, 4, 0)
         batch.open()
         return batch
@@ -238,15 +241,13 @@ class TestMarks:
     """Neither a hospital's votes nor an exact sum is in anything that a tally keeps."""
 
     def test_no_row_of_a_hospital_and_no_exact_sum_is_in_its_files(self, tmp_path: Path) -> None:
-        from coordinator.tally.book import TallyBook  # noqa: PLC0415 - this test alone asks it
-
         folder, coordinator, _ = make_tally(tmp_path / "tally")
         with closing(folder.database()) as database:
             book = TallyBook(
                 database,
                 identity=folder.identity,
                 coordinator=coordinator.public,
-                clock=lambda: 1_900_000_000.0,
+                clock=lambda: float(NOW),
             )
             told: list[bytes] = []
 

@@ -25,7 +25,7 @@ from coordinator.runs.labeling.messenger import (
 )
 from coordinator.runs.labeling.node_finder import NodeFinder
 from coordinator.runs.labeling.roster import Roster, in_seat_order
-from coordinator.runs.labeling.vote_checking import AggregatorKeys, VoteChecking
+from coordinator.runs.labeling.vote_checking import AggregatorKeys, VoteChecking, rejection_notes
 from coordinator.runs.stages import BatchStage
 from pate_fed.accounting import NO_OUTCOMES, Outcomes
 from pate_fed.accounting.costs import PerInstanceCost
@@ -170,9 +170,23 @@ class LabelingRun:
 
     @property
     def rejected(self) -> tuple[tuple[str, ...], ...]:
-        """For each batch of this life, names of hospitals whose reports hold no votes."""
+        """For each batch that opened, names of hospitals whose reports hold no votes."""
         collector = self._collector
         return tuple(collector.rejected) if isinstance(collector, CheckedCollector) else ()
+
+    @property
+    def notes(self) -> list[str]:
+        """Name the hospitals whose reports hold no votes, and count those batches."""
+        return rejection_notes(self.rejected)
+
+    @property
+    def last_note(self) -> str:
+        """Say who is not in the last batch's verified votes; empty if nobody is missing."""
+        if not self.rejected:
+            return ""
+        said = [f"{', '.join(self.lost[-1])}: not heard"] if self.lost[-1] else []
+        said += [f"{', '.join(self.rejected[-1])}: no votes"] if self.rejected[-1] else []
+        return f"left out of the last batch: {'; '.join(said)}" if said else ""
 
     @property
     def share_faults(self) -> tuple[tuple[str, ...], ...]:

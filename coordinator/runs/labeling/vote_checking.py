@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.runs.labeling.job import Aggregation, LabelingJob
+from pate_fed import wording
 from pate_fed.charges import noise_of
 from pate_fed.terms import RunTerms
 from protocols import wire
 from protocols.identity import PublicIdentity
 from protocols.messages import KeyStatement, Plan, RunOffer, RunRecord
 from protocols.rounds.seating import ROLE_TALLY, require_statement
-from protocols.verified import CheckingCoordinator, VoteBatch
+from protocols.verified import CheckingCoordinator, ReportTaken, VoteBatch
+from protocols.verified.vote_side import report_taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,14 @@ class VoteChecking:
             draw_noise=self._draw_noise,
         )
 
+    def reported(self, plan_digest: bytes) -> frozenset[bytes]:
+        """Return the hospitals whose reports came for a plan; none once its steps are erased."""
+        return frozenset(
+            report_taken(step.report).header.sender
+            for step in self._with.journal(plan_digest).steps()
+            if isinstance(step, ReportTaken)
+        )
+
     def ask(self, packet: list[bytes]) -> bytes:
         """Ask the tally about a plan; return its answer."""
         return self._with.tally.check(wire.pack(packet))
@@ -96,3 +107,12 @@ class VoteChecking:
     ) -> NDArray[np.int64]:
         """Draw this end's noise, the full amount."""
         return noise_of(self._terms).draw(*shape, random_bytes=random_bytes).counts
+
+
+def rejection_notes(rejected: Sequence[tuple[str, ...]]) -> list[str]:
+    """Name the hospitals that are rejected in some batches, and count those batches."""
+    return [
+        f"{wording.plural(count, 'report')} of {name} held no votes: both aggregators left it out "
+        "of the sum."
+        for name, count in Counter(name for names in rejected for name in names).items()
+    ]

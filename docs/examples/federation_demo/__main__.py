@@ -42,8 +42,13 @@ _WORDS = re.compile(r"^\s+((?:[a-z]+ +){11}[a-z]+)\s*$", re.MULTILINE)
 _ENDED = re.compile(r"^run ([0-9a-f]{16}) ", re.MULTILINE)
 _ASKED = re.compile(r"^\s*run ([0-9a-f]{64})", re.MULTILINE)
 
-POLICY = {"lifetime_epsilon": 5, "delta": 1e-05, "delta_for_tests": 0, "least_checked_peers": 2}
-"""Decisions of a hospital's owner: the budget for life, and two peers for so small a federation."""
+TALLY = "Data Trust"
+POLICY = {
+    "lifetime_epsilon": 5, "delta": 1e-05, "delta_for_tests": 0, "least_checked_peers": 2,
+    "operator_body": "Study Office",
+}  # fmt: skip
+"""Decisions of a hospital's owner: the budget for life, two peers for so small a federation, and
+who runs the coordinator, which is not who runs the tally."""
 
 
 @dataclass
@@ -81,6 +86,7 @@ class Demo:
 
     def __post_init__(self) -> None:
         self.operator = self.stage.terminal("operator", self.out / "operator")
+        self.tally = self.stage.terminal("tally", self.out / "tally")
         self.hospitals = []
         for table in self.study.hospitals:
             terminal = self.stage.terminal(table.key, self.out / table.key)
@@ -88,6 +94,8 @@ class Demo:
             terminal.say = hospital.lines.append
             self.hospitals.append(hospital)
         self.service: Service | None = None
+        self.tallying: Service | None = None
+        self.tally_words = ""
         self.words = ""
         self.shown = 0
 
@@ -96,9 +104,15 @@ class Demo:
         steps: Sequence[tuple[str, Callable[[], None]]] = (
             ("The operator makes the federation and serves it.", self.make),
             (
+                "Another organisation, the tally, will check every vote and add noise of its own. "
+                "It and the operator compare words, too.",
+                self.add_tally,
+            ),
+            (
                 "Each hospital is invited, joins and is approved. By telephone, hospital and "
-                "operator compare the twelve words of the federation, and those of the hospital. "
-                "(Steps 2 to 5 are single commands here: `pate-party setup` asks for all of it.)",
+                "operator compare the twelve words of the federation, and those of the hospital; "
+                "hospital and tally those of the tally. "
+                "(Steps 3 to 6 are single commands here: `pate-party setup` asks for all of it.)",
                 self.enroll,
             ),
             (
@@ -157,6 +171,22 @@ class Demo:
 
         wait_until("the federation's service", is_served, seconds=_START_S)
 
+    def add_tally(self) -> None:
+        """Make the tally, let both ends compare words, and serve it."""
+        invitation, card = "tally-invite.json", "tally-card.json"
+        operators = words_in(self.operator.type("pate-fed", "tally", "invite"))
+        shutil.move(self.operator.folder / invitation, self.tally.folder / invitation)
+        [port] = free_ports(1)
+        made = self.tally.type(
+            *("pate-fed", "tally", "init", invitation, "--name", TALLY),
+            *("--address", f"127.0.0.1:{port}", "--host", "127.0.0.1", "--compared", operators),
+        )
+        shutil.copy(self.tally.folder / card, self.operator.folder / card)
+        self.operator.type("pate-fed", "tally", "accept", card, "--compared", words_in(made))
+        shown = self.tally.type("pate-fed", "tally", "words")
+        self.tally_words = words_behind("For hospitals", shown)
+        self.tallying = self.tally.leave_running("pate-fed", "tally", "serve")
+
     def enroll(self) -> None:
         """Bring every hospital in."""
 
@@ -167,7 +197,10 @@ class Demo:
             invitation = f"{name.replace(' ', '-')}.invite.json"
             own.say(f"(the file {invitation} is carried to {name})")
             shutil.move(self.operator.folder / invitation, own.folder / invitation)
-            joined = own.type("pate-party", "join", invitation, "--compared", read_aloud)
+            joined = own.type(
+                *("pate-party", "join", invitation, "--compared", read_aloud),
+                *("--compared-tally", self.tally_words, "--tally-body", TALLY),
+            )
             hospital.words = words_in(joined)
             operator.type("pate-fed", "approve", name, "--words", hospital.words)
 
@@ -329,7 +362,7 @@ class Demo:
             raise error
 
     def _require_alive(self) -> None:
-        for service in (self.service, *(one.node for one in self.hospitals)):
+        for service in (self.service, self.tallying, *(one.node for one in self.hospitals)):
             if service is not None:
                 service.require_alive()
 
@@ -373,6 +406,12 @@ def words_in(printed: str) -> str:
     return str(found[0])
 
 
+def words_behind(name: str, printed: str) -> str:
+    """Read the twelve words of one of several lines."""
+    [line] = [each for each in printed.splitlines() if each.startswith(name)]
+    return line.removeprefix(name).strip()
+
+
 def is_up(node: Service) -> bool:
     """Tell whether a hospital's node has said that it is up."""
     node.require_alive()
@@ -412,11 +451,10 @@ def summary(demo: Demo) -> str:
             f"Cost      Epsilon {ceiling(epsilon)}: if all records of one patient were "
             "different, the probability of any labels would change at most "
             f"{math.ceil(math.exp(epsilon))}-fold, plus delta = {privacy['delta']:g}.",
-            "Trust     Every hospital had to trust the operator to add the declared noise, to keep "
-            "the exact sum of all votes secret, and to choose no questions against one hospital. "
-            "The protocol shows nobody a hospital's "
-            "records or own votes, unless all teachers agree: then the sum shows them. Here one "
-            "machine plays all roles, so you must trust its owner with everything.",
+            f"Trust     Every hospital had to trust that the operator and {TALLY}, the tally, do "
+            "not work together: both could read all votes. Neither alone sees a vote or exact sum, "
+            "whatever it asks. Here one machine plays all roles, so you must trust its owner with "
+            "everything.",
         )
     )
 
