@@ -103,7 +103,7 @@ class Ends:
                 "key": self.keys[place],
                 "other": self.identities[1 - place].public,
                 "hospitals": self.pinned,
-                "least_parties": 2,
+                "least_parties": 3,
                 "journal": MemoryCheckJournal(lambda _: None),
                 "random_bytes": secrets.token_bytes,
                 "draw_noise": _noise,

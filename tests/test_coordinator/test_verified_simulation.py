@@ -58,7 +58,6 @@ from protocols.identity import SigningIdentity
 from protocols.suites import DEFAULT_SUITE, SUITE_X25519
 from protocols.verified import VerifiedSum, VoteBatch, VoteLayout
 from protocols.verified.prime_field import PrimeField
-from protocols.verified.vote_layout import MOST_ROW_VOTES
 from protocols.verified.vote_proof import prove_digits
 from protocols.verified.vote_sum import MOST_NOISE
 from tests.support.command import Command, labels_in, pate_fed, write_table
@@ -245,13 +244,12 @@ class TestSettings:
         assert option[1] in ended.err
 
     def test_numbers_of_the_form_are_those_of_its_protocol(self) -> None:
-        assert Verified.most_votes == MOST_ROW_VOTES
         assert Verified.threshold(100) == Verified.smallest == 3
         assert Verified.most_colluders(10) == 9
 
     def test_no_votes_and_noises_that_are_let_through_overflow_the_field(self) -> None:
         assert LARGEST_VALUE < MOST_NOISE
-        votes = RANGES["parties"].most * MOST_ROW_VOTES
+        votes = RANGES["parties"].most * Verified.most_votes
         assert votes + 2 * LARGEST_VALUE < PrimeField().prime // 2
 
     def test_terms_survive_their_record_and_name_no_colluders(self) -> None:
