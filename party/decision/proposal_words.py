@@ -81,9 +81,10 @@ def words_of(request: Request) -> Iterator[Line]:
             yield "", f"against the coordinator{other}: epsilon {seen}"
         yield from _budget_lines(cost)
         yield from _tests_lines(cost)
+    unchecked = "not checked, and need not be" if approval.tally else "NOBODY HERE CHECKED IT"
     for seat, name in found.peers:
         votes = f", {plural(found.votes[seat], 'vote')}" if seat in found.votes else ""
-        yield "With", (name or seat.hex()[:16] + "...: NOBODY HERE CHECKED IT") + votes
+        yield "With", (name or f"{seat.hex()[:16]}...: {unchecked}") + votes
 
 
 def _sight_lines(found: RunProposal) -> Iterator[Line]:
@@ -102,7 +103,8 @@ def _sight_lines(found: RunProposal) -> Iterator[Line]:
         return
     others = len(found.peers)
     helpers = min(others, form.most_colluders(others + 1) + 1)
-    both = f"{coordinator} and {helpers} of the {others} other hospitals together"
+    counted = "all" if helpers == others else f"{helpers} of the {others}"
+    both = f"{coordinator} and {counted} other hospitals together"
     if rule.at_parties:
         yield SIGHT, f"can be seen by {both}, with your own part of the noise"
         yield (

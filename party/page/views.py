@@ -46,7 +46,8 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "Budget": "The most epsilon of all runs together. Parts of it add up. When it is used up, this "
     "hospital answers nothing any more, for ever.",
     "Tests": "Some mechanisms test whether an answer is stable. Each test uses a part of delta.",
-    "With": "The other hospitals of this run. Your people must have checked them by telephone.",
+    "With": "The other hospitals of this run. Unless a tally adds noise, too, your people must "
+    "have checked them by telephone.",
 }
 """A sentence for each name of `words_of`."""
 

@@ -553,6 +553,29 @@ class TestAttacks:
         once = charged_price(replace(world.terms, caps=Caps(200, 200, 200)), 0).epsilon
         assert paid > 1.5 * once
 
+    @pytest.mark.parametrize("attacker", [0, 1], ids=["coordinator", "tally"])
+    def test_a_row_asked_again_after_a_patient_left_does_not_show_the_change(
+        self, attacker: int
+    ) -> None:
+        """(c) of n4: one teacher was trained anew meanwhile; exact sums showed its new votes."""
+        n = 400
+        before = random_votes(n, hospitals=4, seed=11)
+        after = [one.copy() for one in before]
+        changed = np.random.default_rng(12).integers(0, 2, size=n) == 1
+        after[2][0, changed] = 1 - after[2][0, changed]
+        world = World([np.concatenate(both, axis=1) for both in zip(before, after, strict=True)])
+        first, second = (world.ask(range(start, start + n)).counts for start in (0, n))
+        mine, others = world.noises[attacker], world.noises[1 - attacker]
+        seen = [first - mine[0], second - mine[1]]
+        truth = (after[2][0] - before[2][0]).astype(np.float64)
+
+        def guessed(one: Votes, other: Votes) -> NDArray[np.float64]:
+            change = other - one
+            return (change[:, 1] - change[:, 0]) / 2
+
+        require_noise(guessed(*seen) - truth, SIGMA)
+        assert (guessed(seen[0] - others[0], seen[1] - others[1]) == truth).all()
+
     def test_no_test_of_two_worlds_beats_the_composed_bound_of_the_view(self) -> None:
         """Worlds differ in one teacher's vote; each row asked twice is one trial.
 

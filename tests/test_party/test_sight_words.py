@@ -127,7 +127,7 @@ class TestVerified:
 
 class TestOthers:
     @pytest.mark.parametrize(
-        ("form", "helpers"), [("additive", "4 of the 4"), ("masked", "3 of the 4")]
+        ("form", "helpers"), [("additive", "all other"), ("masked", "3 of the 4")]
     )
     @pytest.mark.parametrize(
         ("place", "numbers"),
