@@ -86,7 +86,8 @@ class Guard:
         terms = _read(RunTerms, record.terms)
         if len(terms.weights) != len(seats):
             raise RefusalError(Reason.UNIT, "one quota must be for each party", len(terms.weights))
-        self._review_terms(terms, seat=seats.index(me))
+        most_votes = FORMS[record.form].most_votes
+        self._review_terms(terms, seat=seats.index(me), most_votes=most_votes)
         self._review_noise(terms, record)
         self._require_approved(terms)
         return terms
@@ -345,7 +346,7 @@ class Guard:
         if terms.pool_digest not in self.policy.approved_pools:
             raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
 
-    def _review_terms(self, terms: RunTerms, *, seat: int) -> None:
+    def _review_terms(self, terms: RunTerms, *, seat: int, most_votes: int | None) -> None:
         policy, budget = self.policy, terms.budgets[seat]
         if terms.is_evaluation:  # a public number of places, one for each patient
             is_ours = terms.weights[seat].heaviest == 1
@@ -353,6 +354,11 @@ class Guard:
             is_ours = terms.weights[seat] == self.weights
         if not is_ours:
             raise RefusalError(Reason.UNIT, f"our quota must be {self.weights.votes}", "another")
+        # A report of more cannot be made: it would be charged for nothing.
+        if most_votes is not None and terms.weights[seat].votes > most_votes:
+            raise RefusalError(
+                Reason.UNIT, f"we must have at most {most_votes} votes in this form", "more"
+            )
         if terms.unit not in policy.units:
             raise RefusalError(Reason.UNIT, "the privacy unit must be one we allow", terms.unit)
         if terms.caps.labels is not None and not policy.simulated:

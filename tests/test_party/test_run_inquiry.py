@@ -32,6 +32,7 @@ from tests.support.hospital_services import (
     make_hospitals,
     records_of,
 )
+from tests.support.hospital_site import membership_of
 from tests.support.rules import with_other
 
 NOW = 1_790_000_000.0
@@ -337,3 +338,21 @@ class TestVerified:
             said = asked(service, hospitals, inquiry_of(hospitals, tally=bytes(32)))
         assert isinstance(said, Refusal)
         assert said.reason == UnexpectedMessageError.code
+
+    def test_a_node_hears_of_another_key_and_keeps_its_pin(
+        self, hospitals: Hospitals, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        self.pin(hospitals, self.TALLY)
+        other = SigningIdentity.generate().public
+        with served(hospitals) as service:
+            one = service.federation()
+            for key in (self.TALLY.identity.key, other.key, other.key):
+                me = hospitals.sites[0].identity.public.fingerprint
+                one.hear(membership_of(me, tally_name="Notary", tally_key=key))
+            warned = [each for each in caplog.records if "tally" in each.getMessage()]
+            changed = self.inquiry(hospitals, tally=other.fingerprint)
+            refused = asked(service, hospitals, changed)
+            served_still = asked(service, hospitals, self.inquiry(hospitals))
+        assert len(warned) == 1
+        assert refused.reason == Reason.TALLY
+        assert served_still.reason == Reason.APPROVAL
