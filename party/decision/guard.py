@@ -312,9 +312,10 @@ class Guard:
         """Refuse too few checked bodies among the peers of a sum that hides votes among them.
 
         In a verified sum an aggregator and all peers together see our votes with the whole noise of
-        the other aggregator, once for each charge (docs/decisions/0020, VERIFIED: any set of
-        parties). The price is that of this view, so peers need not be real: what protects us is the
-        other organisation, and `_review_tally` checks that one in their place.
+        the other aggregator, once for each charge (docs/decisions/0020-neither-alone.md). The price
+        is that of this view, so peers need not be real: what protects us is the other organisation,
+        and `_review_tally` checks that one in their place. The price is of the privacy unit: among
+        invented peers our noisy counts are seen unmixed.
         """
         policy = self.policy
         bodies = policy.other_bodies(

@@ -38,8 +38,8 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "Run": "The coordinator's name for this round of questions.",
     "Mechanism": "The rule that turns votes into labels. Noise is added to the counted votes, so "
     "that no single vote shows. More noise hides more.",
-    "Secure sum": "How the hospitals add up their votes without showing them. The seal keeps the "
-    "keys between two hospitals.",
+    "Secure sum": "How the hospitals add up their votes without showing them. The seal closes what "
+    "others pass on.",
     SIGHT: "Who would have to work together to see your hospital's own votes on a question.",
     "Cost": "Epsilon bounds how much the labels can tell about one patient: smaller is safer. "
     "Delta is the probability that this bound fails.",
