@@ -174,8 +174,11 @@ class TestHonest:
         assert (entry.entry_id, entry.state) == (batch.digest.hex(), EntryState.COMMITTED)
         assert places == {0, 4, 7}
 
-    def test_answers_are_counted_as_the_opened_sum_has_them(self, tally: Tally) -> None:
-        run = tally.run(mechanism="threshold")
+    @pytest.mark.parametrize("mechanism", ["threshold", "interactive-threshold"])
+    def test_answers_are_counted_as_the_opened_sum_has_them(
+        self, tally: Tally, mechanism: str
+    ) -> None:
+        run = tally.run(mechanism=mechanism)
         batch = TalliedBatch(run, 0, 1, 2)
         batch.open()
         assert batch.machine.opened is not None
