@@ -121,7 +121,7 @@ class Services:
             site = Site.create(self.folder / name, invitation)
             policy = {"least_checked_peers": 2, "most_epsilon": 1000.0}
             settings = replace(
-                site.settings.with_port(site.membership().name, port),
+                site.settings.with_setting(site.membership().name, node_port=port),
                 approval="pool",
                 lifetime_epsilon=1000.0,
                 policy=policy,
