@@ -282,7 +282,9 @@ class Guard:
             )
         peers = [seat for seat in seats if seat != me]
         form = FORMS.get(record.form) if record.form in policy.forms else None
-        if form is None or not form.adds_noise:
+        if form is None:
+            raise RefusalError(Reason.FORM, "the form must be one that our owner allows", "another")
+        if not form.adds_noise:
             self._require_checked(peers)
         # An unchecked peer may be the coordinator's invention, and counts as its ally. So do the
         # parties of the operator's own body. A body with several seats colludes with all of them,
@@ -293,8 +295,7 @@ class Guard:
         allied += _most_seats(seats_of)
         least_colluders = max(1, policy.least_colluders, allied)
         fits = (
-            form is not None
-            and record.suite in policy.suites
+            record.suite in policy.suites
             and len(seats) >= form.smallest
             and record.threshold == form.threshold(len(seats))
             and record.dropouts == len(seats) - record.threshold
@@ -303,10 +304,10 @@ class Guard:
         if not fits:
             raise RefusalError(
                 Reason.FORM,
-                "the form must be allowed, and hide votes from all we do not trust",
+                "the suite must be allowed, and the form hide votes from all we do not trust",
                 "not",
             )
-        if form is not None and form.adds_noise:
+        if form.adds_noise:
             self._review_tally(tally_of(record))
 
     def _require_checked(self, peers: Collection[bytes]) -> None:

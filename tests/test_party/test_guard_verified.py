@@ -88,13 +88,14 @@ class TestParties:
         asked.review(replace(asked.guard, checked_peers=everybody))
 
     def test_other_forms_still_need_checked_peers(self, asked: Asked) -> None:
+        guard = asked.ruled(forms=frozenset({"masked"}))
         with refused(Reason.UNCHECKED_PEERS):
-            asked.review(form="masked", ring_bits=32, tally=b"", threshold=4, dropouts=1)
+            asked.review(guard, form="masked", ring_bits=32, tally=b"", threshold=4, dropouts=1)
 
     @pytest.mark.parametrize(
         ("rules", "reason"),
         [
-            pytest.param({"forms": frozenset({"masked"})}, Reason.UNCHECKED_PEERS, id="no form"),
+            pytest.param({"forms": frozenset({"masked"})}, Reason.FORM, id="no form"),
             pytest.param({"least_parties": 4}, Reason.TOO_FEW_PARTIES, id="three may open"),
             pytest.param({"least_colluders": 5}, Reason.FORM, id="more colluders than peers"),
             pytest.param({"least_sigma2": SIGMA * 1.01}, Reason.MECHANISM, id="one's noise"),
