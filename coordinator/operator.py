@@ -26,7 +26,7 @@ from coordinator.database import (
     FederationAct,
     FederationAuditLog,
     ReleasedAnswers,
-    erase_ended_checks,
+    erase_checks,
     stored_check,
 )
 from coordinator.errors import RunQueueError, RunRequestError, SuperLinkError
@@ -42,6 +42,7 @@ from coordinator.people.people import People
 from coordinator.people.sessions import Sessions
 from coordinator.runs.asked_evaluation import AskedEvaluation, asked_evaluation
 from coordinator.runs.finished import FinishedRuns
+from coordinator.runs.open_run import RUN_LIFETIME_S
 from coordinator.runs.pools import Pools
 from coordinator.runs.preflight import require_request
 from coordinator.runs.query_states import AskedQuery, query_states
@@ -459,9 +460,12 @@ def side_of_batch(coordinator: Coordinator, plan: str, *, is_secret: bool) -> Si
 
 
 def erase_ended(coordinator: Coordinator) -> int:
-    """Erase keys and reports of runs whose audit window has ended; return the number of keys."""
-    window = timedelta(days=coordinator.home.settings.audit_days)
-    return erase_ended_checks(coordinator._database, ended_before=utc_now() - window)
+    """Erase keys and reports of setups whose audit window has ended; return the number of keys.
+
+    Each expires with its run's lifetime, whatever became of the run, and is kept for the window.
+    """
+    kept = timedelta(days=coordinator.home.settings.audit_days, seconds=RUN_LIFETIME_S)
+    return erase_checks(coordinator._database, begun_before=utc_now() - kept)
 
 
 def be_quiet(home: FederationHome) -> None:

@@ -25,12 +25,12 @@ def aggregation_of(
 ) -> Aggregation | None:
     """Return the way to the tally, and what this end keeps of a run; None where none checks it.
 
-    Raises as `fingerprint_of` does, and where the run's key was erased.
+    Raises as `fingerprint_of` does.
     """
     if not form.adds_noise:
         return None
     journal = partial(check_journal_of, attempt)
-    return Aggregation(_client(home), journal, sealing_key_of(attempt, suite))
+    return Aggregation(_client(home), journal, partial(sealing_key_of, attempt, suite))
 
 
 def _client(home: FederationHome | None) -> TallyClient:

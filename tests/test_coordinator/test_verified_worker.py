@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,13 +19,21 @@ import pytest
 from sqlalchemy import select
 
 from coordinator.database.federation_schema import CheckStepRow
-from coordinator.errors import RunRequestError
+from coordinator.errors import RunRequestError, TallyRefusedError, TallySetupError
 from coordinator.runs.queue import RunState
 from coordinator.runs.stages import BatchStage
+from coordinator.tally.served_run import noise_law
+from coordinator.tally.tally_client import TallyClient
+from coordinator.tally.tally_folder import TallyFolder, TallySettings
 from coordinator.tally.tally_schema import TallyOpenedRow, TallyStepRow
 from pate_fed.accounting import EntryState
+from pate_fed.rule import Caps, Rule
+from pate_fed.terms import NO_TASK, RunTerms
+from pate_fed.votes import TeacherWeights
+from protocols import wire
 from protocols.forms import Additive, Verified
 from protocols.identity import SigningIdentity
+from protocols.messages import KeyStatement
 from protocols.values import decode_value
 from protocols.verified import (
     Exchanged,
@@ -256,12 +267,96 @@ def test_a_coordinator_killed_at_any_stage_goes_on(
     assert federation.charges() == [[EntryState.COMMITTED] * BATCHES] * len(NAMES)
 
 
+def test_a_tally_that_refuses_a_batch_ends_the_run_and_burns_no_other(
+    federation: WorkedWithTally,
+) -> None:
+    federation.ask()
+    with patch.object(TallyClient, "check", side_effect=refusal("PF-455")):
+        run = federation.work()
+    assert run.state is RunState.FAILED
+    assert "PF-452" in run.reason
+    assert federation.charges() == [[EntryState.FORFEITED]] * len(NAMES)
+
+
+@pytest.mark.parametrize("what", ["a refusal", "another's statement", "no message"])
+def test_a_tally_that_takes_no_part_costs_nothing(federation: WorkedWithTally, what: str) -> None:
+    federation.ask()
+    home = federation.coordinator.home
+    stranger = SigningIdentity.generate()
+    statement = KeyStatement(
+        bytes(32), stranger.public.key, bytes(32), bytes(32), "tally", 2_000_000_000, 0
+    )
+    said: dict[str, Any] = {
+        "a refusal": {"side_effect": refusal("PF-453")},
+        "another's statement": {"return_value": wire.sign(statement, stranger).frame},
+        "no message": {"return_value": b"?"},
+    }
+    assert home.tally is not None
+    with patch.object(TallyClient, "state", **said[what]):
+        run = federation.work()
+    assert run.state is RunState.FAILED
+    assert "PF-452" in run.reason
+    assert federation.charges() == [[]] * len(NAMES)
+
+
+def refusal(code: str) -> TallyRefusedError:
+    return TallyRefusedError("the tally must agree", reason=code)
+
+
+def test_a_tally_that_moved_is_pinned_at_its_new_address_and_no_other_is(
+    federation: WorkedWithTally, tmp_path: Path
+) -> None:
+    home = federation.coordinator.home
+    moved = replace(federation.tally.card, address="tally.example.org:8448")
+    home.accept_tally(moved)
+    assert home.tally == moved
+    other = TallyFolder.create(
+        tmp_path / "other",
+        TallySettings("127.0.0.1:8448"),
+        home.invite_tally(now=datetime.now(UTC)),
+        now=datetime.now(UTC),
+    )
+    with pytest.raises(TallySetupError):
+        home.accept_tally(other.card)
+
+
+@pytest.mark.parametrize("mechanism", ["gnmax", "threshold"])
+def test_one_aggregators_noise_is_the_full_amount(mechanism: str) -> None:
+    terms = served_terms(mechanism)
+    assert terms.rule.sigma2 is not None
+    drawn = noise_law(terms)((4000, terms.classes), os.urandom)
+    # Of 16,000 draws the deviation is known within 3 % but once in a million.
+    assert abs(drawn.std() / terms.rule.sigma2 - 1) < 0.03
+    assert abs(drawn.mean()) < 5 * terms.rule.sigma2 / math.sqrt(drawn.size)
+
+
+def served_terms(mechanism: str) -> RunTerms:
+    return RunTerms(
+        name="lung",
+        pool_digest=bytes(32),
+        task_digest=NO_TASK,
+        classes=4,
+        weights=(TeacherWeights.equal(20),) * 3,
+        rule=Rule(
+            mechanism,
+            sigma2=9.0,
+            noise_place="aggregators",
+            vote_threshold=None if mechanism == "gnmax" else 30.0,
+        ),
+        unit="record",
+        caps=Caps(12, 12, 6),
+        budgets=(1e6,) * 3,
+        delta=1e-5,
+    )
+
+
 def test_hospitals_that_pinned_another_tally_take_no_part(federation: WorkedWithTally) -> None:
     federation.ask()
     one, *others = federation.hospitals.values()
     federation.open(one, others, tally=SigningIdentity.generate().public)
     run = federation.work()
-    assert run.state in {RunState.FAILED, RunState.WAITING}
+    assert run.state is RunState.WAITING  # for its people, who compare the words
+    assert "PF-329" in run.reason
     assert NAMES[0] in run.reason
     assert run.progress.answered == 0
     assert federation.charges() == [[]] * len(NAMES)
