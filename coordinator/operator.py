@@ -53,16 +53,17 @@ from coordinator.runs.standings import HospitalStanding, standings_of
 from coordinator.tally.side_material import SideFile
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
-from pate_fed.errors import InvalidSettingError
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes.audit_log import Fact, Facts
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.planning import RunSettings
 from pate_fed.planning.evaluation_settings import EvaluationSettings
+from protocols.errors import InvalidVectorError
 from protocols.forms import FORMS, Verified, usual_form
 from protocols.invitation import Invitation
 from protocols.party_names import normalized
 from protocols.suites import DEFAULT_SUITE
+from protocols.verified import VoteLayout
 
 if TYPE_CHECKING:
     from coordinator.flower.superlink_client import SuperLinkClient
@@ -191,11 +192,10 @@ class Coordinator:
             **{"data": "csv", "data_file": Path(source), "label": label},
             "suite": given.get("suite") or DEFAULT_SUITE,
         }  # fmt: skip
-        if given["form"] is None and self.home.tally is not None:
-            settings = RunSettings.of({**given, "form": Verified.name})
-            if _can_be_verified(settings, max((one.votes for one in members), default=0)):
-                return settings
-        return RunSettings.of({**given, "form": given["form"] or usual_form(len(members))})
+        usual = usual_form(len(members))
+        if self.home.tally is not None and given.get("noise") in (None, "aggregators"):
+            usual = Verified.name  # what it cannot do is refused, and never done another way
+        return RunSettings.of({**given, "form": given["form"] or usual})
 
     def draft(
         self,
@@ -242,6 +242,8 @@ class Coordinator:
             answered=answered,
         )
         require_request(request, task, self.home.results(name))
+        if FORMS[request.settings.form].adds_noise:
+            _require_provable(request)
         digests = task.pool.ask(request.queries).digests
         elsewhere = self.answers.count_of_other_tasks(digests, task_digest=task.digest)
         if elsewhere:
@@ -522,10 +524,11 @@ def _facts_of_run(run: Run) -> dict[str, Fact]:
     )
 
 
-def _can_be_verified(settings: RunSettings, votes: int) -> bool:
-    """Tell whether a run can be of verified votes, of which no hospital has more than these."""
-    try:
-        settings.check(FORMS)
-    except InvalidSettingError:
-        return False
-    return settings.rule.at_aggregators and votes <= (Verified.most_votes or votes)
+def _require_provable(request: RunRequest) -> None:
+    """Refuse batches too large for a hospital's proof, before a hospital votes on one."""
+    rows = request.settings.caps.batch_size or len(request.queries)
+    for votes in {one.teachers for one in request.parties}:
+        try:
+            VoteLayout.of(queries=rows, columns=len(request.class_names), votes=votes)
+        except InvalidVectorError as error:
+            raise RunRequestError(error.must, error.got) from error

@@ -63,8 +63,13 @@ class ServedRun:
         require_key_of(record.suite, record.sealing_key)
         hospitals = _hospitals_of(record)
         number = len(hospitals)
-        if number < Verified.smallest or record.threshold != Verified.threshold(number):
+        if number < Verified.smallest:
             raise UnservedRunError(f"a run must have {Verified.smallest} hospitals or more", number)
+        # A run has one scope, and so one account, however its record is written.
+        least, most = Verified.threshold(number), Verified.most_colluders(number)
+        facts = record.threshold, record.dropouts, record.colluders, record.ring_bits
+        if facts != (least, number - least, most, Verified.ring_bits):
+            raise UnservedRunError("a record must have the numbers of its form")
         terms = RunTerms.from_record(decode_value(record.terms))
         _require_fitting(terms, parties=number)
         scope = RunScope.of(record, seats=tuple(hospitals))

@@ -27,6 +27,7 @@ from coordinator.tally.tally_client import TallyClient
 from coordinator.tally.tally_folder import TallyFolder, TallySettings
 from coordinator.tally.tally_schema import TallyOpenedRow, TallyStepRow
 from pate_fed.accounting import EntryState
+from pate_fed.errors import InvalidSettingError, PateFedError
 from pate_fed.rule import Caps, Rule
 from pate_fed.terms import NO_TASK, RunTerms
 from pate_fed.votes import TeacherWeights
@@ -153,24 +154,41 @@ def test_it_is_the_usual_form_where_a_tally_is_pinned(
     assert usual_form(Worked(tmp_path / "another")) == Additive.name
 
 
+@pytest.mark.parametrize("place", ["coordinator", "parties"])
+def test_who_names_another_place_of_the_noise_has_another_form(
+    federation: WorkedWithTally, place: str
+) -> None:
+    assert usual_form(federation, noise=place) == Additive.name
+
+
 @pytest.mark.parametrize(
     "given",
-    [{"noise": "coordinator"}, {"noise": "parties"}, {"mechanism": "laplace"}],
-    ids=lambda given: " ".join(given.values()),
+    [
+        *({"mechanism": "lnmax"}, {"evaluate": "private"}, {"colluders": 1}),
+        {"teacher": "neighbors", "patient_votes": 2},
+    ],
+    ids=lambda given: " ".join(map(str, given.values())),
 )
-def test_what_two_aggregators_cannot_add_has_another_form(
+def test_what_two_aggregators_cannot_do_is_refused_and_not_done_another_way(
     federation: WorkedWithTally, given: dict[str, Any]
 ) -> None:
-    assert usual_form(federation, **given) == Additive.name
+    coordinator = federation.coordinator
+    settings = coordinator.settings_of({"form": None, **given}, source="public.csv", label="sick")
+    assert settings.form == Verified.name
+    with pytest.raises(InvalidSettingError):
+        coordinator.draft("first", federation.task, settings, source="public.csv")
 
 
-def test_more_votes_than_a_proof_takes_have_another_form(federation: WorkedWithTally) -> None:
-    site = federation.hospitals[0].site
-    many = replace(site.settings, data=replace(site.settings.data, patients=1001))
-    alone = replace(site, settings=replace(many, records_per_teacher=1, held_out=0.0))
-    assert alone.settings.teachers == 1001
-    tell_votes(federation.coordinator.enrollment, alone, after_s=1)
-    assert usual_form(federation) == Additive.name
+def test_more_votes_than_a_proof_takes_are_refused(federation: WorkedWithTally) -> None:
+    tell_votes(
+        federation.coordinator.enrollment, federation.hospitals[0].site, votes=1001, after_s=1
+    )
+    with pytest.raises(PateFedError):
+        federation.ask()
+    tell_votes(
+        federation.coordinator.enrollment, federation.hospitals[0].site, votes=1000, after_s=2
+    )
+    federation.ask()
 
 
 def test_without_a_tally_it_cannot_be_asked(tmp_path: Path) -> None:
