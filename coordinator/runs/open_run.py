@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -31,6 +32,7 @@ from coordinator.runs.labeling import Aggregation, LabelingJob, LabelingRun, Mem
 from coordinator.runs.later_steps import another_student
 from coordinator.runs.queue import Progress
 from coordinator.runs.request import RunRequest
+from coordinator.runs.tally_presence import TallyPresence
 from coordinator.runs.transport import NoTransport, Traffic, Transport
 from coordinator.runs.worker_resources import WorkerResources
 from coordinator.tally.tally_client import TallyClient
@@ -319,7 +321,13 @@ class OpenRun(KnownAnswers):
         card = None if self.home is None else self.home.tally
         if self.home is None or card is None:
             raise RunDamagedError("a run whose votes are verified must have its tally")
-        return TallyClient(card, self.home.tally_key)
+        presence, tally = TallyPresence(self.attempt.database), card.identity.fingerprint
+
+        def note(answered: bool) -> None:
+            now = datetime.fromtimestamp(self.world.clock(), UTC)
+            presence.note(tally, answered=answered, now=now)
+
+        return TallyClient(card, self.home.tally_key, note=note)
 
     def _aggregation(self) -> Aggregation | None:
         if not self.form.adds_noise:

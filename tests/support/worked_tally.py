@@ -3,22 +3,69 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import select
+
+from coordinator.database.federation_schema import CheckStepRow
 from coordinator.federation.home import FederationHome, FederationSettings
+from coordinator.operator import Coordinator
 from coordinator.tally.book import TallyBook
 from coordinator.tally.tally_database import TallyDatabase
 from coordinator.tally.tally_folder import TallyFolder, TallySettings
+from coordinator.tally.tally_schema import TallyStepRow
 from coordinator.tally.tally_server import TallyServer
 from protocols.forms import Verified
 from protocols.identity import PublicIdentity
+from protocols.values import decode_value
+from protocols.verified import Exchanged, ReportTaken, SecretsDrawn, check_step_from_record
 from tests.support.deployed import NAMES, Hospital
 from tests.support.loopback_home import free_ports
 from tests.support.worked import Worked
 
 MOST_NOISY = 2.0
+
+
+def add_tally(
+    home: FederationHome, folder: Path, *, port: int, reached_at: int | None = None
+) -> TallyFolder:
+    """Make a federation's tally at a port of loopback; it may be reached at another one."""
+    now = datetime.now(UTC)
+    settings = TallySettings(f"127.0.0.1:{reached_at or port}", host="127.0.0.1", port=port)
+    made = TallyFolder.create(folder, settings, home.invite_tally(now=now), now=now)
+    home.accept_tally(made.card)
+    return made
+
+
+def steps_of(database: Any, table: Any) -> dict[bytes, list[Any]]:
+    """An end's steps, by plan."""
+    found: dict[bytes, list[Any]] = {}
+    with database.transaction() as connection:
+        rows = connection.execute(
+            select(table.plan_digest, table.body).order_by(table.plan_digest, table.number)
+        ).all()
+    for digest, body in rows:
+        word, values = decode_value(body)
+        found.setdefault(digest, []).append(check_step_from_record(word, tuple(values)))
+    return found
+
+
+def require_one_coin(coordinator: Coordinator, tally: TallyFolder) -> None:
+    """Each plan has one coin at each end, every report and every answer once."""
+    with closing(tally.database()) as database:
+        both = [steps_of(coordinator._database, CheckStepRow), steps_of(database, TallyStepRow)]
+    assert both[0].keys() == both[1].keys()
+    for plans in both:
+        for steps in plans.values():
+            assert sum(isinstance(step, SecretsDrawn) for step in steps) == 1
+            for said in (
+                [step.sent for step in steps if isinstance(step, Exchanged)],
+                [step.report for step in steps if isinstance(step, ReportTaken)],
+            ):
+                assert len(said) == len(set(said))
 
 
 class WorkedWithTally(Worked):
@@ -28,14 +75,7 @@ class WorkedWithTally(Worked):
         now = datetime.now(UTC)
         settings = FederationSettings("lung study", "127.0.0.1:8443")
         home = FederationHome.create(folder / "federation", settings, now=now)
-        (port,) = free_ports(1)
-        self.tally = TallyFolder.create(
-            folder / "tally",
-            TallySettings(f"127.0.0.1:{port}", host="127.0.0.1", port=port),
-            home.invite_tally(now=now),
-            now=now,
-        )
-        home.accept_tally(self.tally.card)
+        self.tally = add_tally(home, folder / "tally", port=free_ports(1)[0])
         self._server: TallyServer | None = None
         self._database: TallyDatabase | None = None
         super().__init__(folder, names=names, home=home)

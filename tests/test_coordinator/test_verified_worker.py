@@ -15,27 +15,19 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from coordinator.database.federation_schema import CheckStepRow
 from coordinator.errors import RunRequestError
 from coordinator.runs.queue import RunState
 from coordinator.runs.stages import BatchStage
-from coordinator.tally.tally_schema import TallyOpenedRow, TallyStepRow
+from coordinator.tally.tally_schema import TallyOpenedRow
 from pate_fed.accounting import EntryState
 from protocols.forms import Additive, Verified
 from protocols.identity import SigningIdentity
-from protocols.values import decode_value
-from protocols.verified import (
-    Exchanged,
-    ProvedVotes,
-    SecretsDrawn,
-    VoteLayout,
-    check_step_from_record,
-)
+from protocols.verified import ProvedVotes, VoteLayout
 from protocols.verified.vote_proof import prove_digits
 from tests.support.deployed import CLASSES, NAMES, Hospital, true_class
 from tests.support.hospital_site import tell_votes
 from tests.support.worked import QUERIES, KilledError, Worked, die_at
-from tests.support.worked_tally import WorkedWithTally
+from tests.support.worked_tally import WorkedWithTally, require_one_coin
 
 BATCHES = QUERIES // 4
 TEN = tuple(f"Hospital {number}" for number in range(10))
@@ -85,39 +77,13 @@ def privacy_of(federation: Worked) -> dict[str, Any]:
     return found
 
 
-def steps_of(federation: WorkedWithTally, *, of_tally: bool) -> dict[bytes, list[Any]]:
-    """An end's steps, by plan."""
-    table: Any = TallyStepRow if of_tally else CheckStepRow
-    found: dict[bytes, list[Any]] = {}
-    database: Any = federation.tally.database() if of_tally else federation.coordinator._database
-    with database.transaction() as connection:
-        rows = connection.execute(
-            select(table.plan_digest, table.body).order_by(table.plan_digest, table.number)
-        ).all()
-    for digest, body in rows:
-        word, values = decode_value(body)
-        found.setdefault(digest, []).append(check_step_from_record(word, tuple(values)))
-    return found
-
-
-def require_one_coin(federation: WorkedWithTally) -> None:
-    """Each plan has one coin at each end, and every answer once."""
-    both = [steps_of(federation, of_tally=of_tally) for of_tally in (False, True)]
-    assert both[0].keys() == both[1].keys()
-    for plans in both:
-        for steps in plans.values():
-            assert sum(isinstance(step, SecretsDrawn) for step in steps) == 1
-            sent = [step.sent for step in steps if isinstance(step, Exchanged)]
-            assert len(sent) == len(set(sent))
-
-
 def test_a_run_goes_from_the_queue_to_its_directory(federation: WorkedWithTally) -> None:
     federation.ask()
     run = federation.work()
     assert (run.state, run.reason) == (RunState.DONE, "")
     assert run.progress.answered == QUERIES
     require_right(federation)
-    require_one_coin(federation)
+    require_one_coin(federation.coordinator, federation.tally)
     assert federation.charges() == [[EntryState.COMMITTED] * BATCHES] * len(NAMES)
     privacy = privacy_of(federation)
     assert privacy["noise"]["place"] == "aggregators"
@@ -183,7 +149,7 @@ def test_one_leaves_one_never_comes_and_five_lie(ten: WorkedWithTally) -> None:
     run = ten.work()
     assert run.state is RunState.DONE, run.reason
     require_right(ten)
-    require_one_coin(ten)
+    require_one_coin(ten.coordinator, ten.tally)
     assert ten.coordinator.queue.find("first").progress.void == 0
     warnings = json.loads((ten.coordinator.home.results("first") / "metrics.json").read_text())
     said = json.dumps(warnings)
@@ -216,7 +182,7 @@ def test_a_tally_that_is_away_is_waited_for_and_nothing_is_charged_for_it(
     run = federation.work()
     assert (run.state, run.reason) == (RunState.DONE, "")
     require_right(federation)
-    require_one_coin(federation)
+    require_one_coin(federation.coordinator, federation.tally)
 
 
 def at(wanted: BatchStage, call: Callable[[], None]) -> Callable[[BatchStage], None]:
@@ -252,7 +218,7 @@ def test_a_coordinator_killed_at_any_stage_goes_on(
     run = federation.work()
     assert (run.state, run.reason) == (RunState.DONE, "")
     require_right(federation)
-    require_one_coin(federation)
+    require_one_coin(federation.coordinator, federation.tally)
     assert federation.charges() == [[EntryState.COMMITTED] * BATCHES] * len(NAMES)
 
 

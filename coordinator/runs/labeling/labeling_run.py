@@ -25,7 +25,12 @@ from coordinator.runs.labeling.messenger import (
 )
 from coordinator.runs.labeling.node_finder import NodeFinder
 from coordinator.runs.labeling.roster import Roster, in_seat_order
-from coordinator.runs.labeling.vote_checking import AggregatorKeys, VoteChecking, rejection_notes
+from coordinator.runs.labeling.vote_checking import (
+    AggregatorKeys,
+    VoteChecking,
+    absences,
+    rejection_notes,
+)
 from coordinator.runs.stages import BatchStage
 from pate_fed.accounting import NO_OUTCOMES, Outcomes
 from pate_fed.accounting.costs import PerInstanceCost
@@ -178,6 +183,11 @@ class LabelingRun:
     def notes(self) -> list[str]:
         """Name the hospitals whose reports hold no votes, and count those batches."""
         return rejection_notes(self.rejected)
+
+    @property
+    def absences(self) -> list[str]:
+        """Say who is missing in verified votes, and how often."""
+        return absences(self.lost, self.rejected) if self._checking is not None else []
 
     @property
     def last_note(self) -> str:

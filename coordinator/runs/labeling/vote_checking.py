@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +108,18 @@ class VoteChecking:
     ) -> NDArray[np.int64]:
         """Draw this end's noise, the full amount."""
         return noise_of(self._terms).draw(*shape, random_bytes=random_bytes).counts
+
+
+def absences(lost: Sequence[tuple[str, ...]], rejected: Sequence[tuple[str, ...]]) -> list[str]:
+    """Say in a line who was not heard and whose reports held no votes, each with how often."""
+    return [
+        f"{what}: {', '.join(f'{name} ({count})' for name, count in counts.items())}"
+        for what, counts in (
+            ("not heard in a batch", Counter(chain(*lost))),
+            ("reports that held no votes", Counter(chain(*rejected))),
+        )
+        if counts
+    ]
 
 
 def rejection_notes(rejected: Sequence[tuple[str, ...]]) -> list[str]:
