@@ -401,7 +401,7 @@ CHECKED = Kind(
     marked=(*EVEN.values(), *ODD.values()),
     public=(1, sum(EVEN[NAMES[0]])),  # a run's terms say it so: teachers of weight 1
     found=rows_within,
-    said=("--sigma2", 1600),
+    said=("--sigma2", 40),
     disturb=kill_all_three,
 )
 

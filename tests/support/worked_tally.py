@@ -13,6 +13,7 @@ from sqlalchemy import select
 from coordinator.database.federation_schema import CheckStepRow
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
+from coordinator.runs.tally_presence import TallyStanding
 from coordinator.tally.book import TallyBook
 from coordinator.tally.tally_database import TallyDatabase
 from coordinator.tally.tally_folder import TallyFolder, TallySettings
@@ -120,6 +121,11 @@ class WorkedWithTally(Worked):
             port=settings.port,
         )
         self._server.start()
+
+    @property
+    def tally_standing(self) -> TallyStanding:
+        """What the coordinator knows of it."""
+        return self.coordinator.queue.tally.standing(self.tally.identity.public.fingerprint)
 
     def stop_tally(self) -> None:
         if self._server is not None and self._database is not None:

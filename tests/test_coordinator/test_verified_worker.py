@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 from sqlalchemy import select
 
 from coordinator.errors import RunRequestError
+from coordinator.people.people import Role
 from coordinator.runs.queue import RunState
 from coordinator.runs.stages import BatchStage
 from coordinator.tally.tally_schema import TallyOpenedRow
@@ -24,8 +25,10 @@ from protocols.forms import Additive, Verified
 from protocols.identity import SigningIdentity
 from protocols.verified import ProvedVotes, VoteLayout
 from protocols.verified.vote_proof import prove_digits
+from tests.support.console import browser
 from tests.support.deployed import CLASSES, NAMES, Hospital, true_class
 from tests.support.hospital_site import tell_votes
+from tests.support.invariants import shown_by_status
 from tests.support.worked import QUERIES, KilledError, Worked, die_at
 from tests.support.worked_tally import WorkedWithTally, require_one_coin
 
@@ -151,10 +154,24 @@ def test_one_leaves_one_never_comes_and_five_lie(ten: WorkedWithTally) -> None:
     require_right(ten)
     require_one_coin(ten.coordinator, ten.tally)
     assert ten.coordinator.queue.find("first").progress.void == 0
-    warnings = json.loads((ten.coordinator.home.results("first") / "metrics.json").read_text())
-    said = json.dumps(warnings)
-    for name in (*TEN[:5], TEN[8], TEN[9]):
-        assert name in said
+    require_told(ten, rejected=TEN[:5], lost=(TEN[8], TEN[9]))
+
+
+def require_told(ten: Worked, *, rejected: Sequence[str], lost: Sequence[str]) -> None:
+    """Every page of the run names who was not heard, and whose reports held no votes."""
+    coordinator = ten.coordinator
+    with closing(browser(coordinator, Role.AUDITOR)) as client:
+        pages = [client.get(path).text for path in ("/runs/first", "/runs/first/results")]
+        hospitals = client.get("/hospitals").text
+    shown, table = shown_by_status(coordinator, "first")
+    report = (coordinator.home.results("first") / "report.html").read_text()
+    for said in (*pages, coordinator.queue.find("first").reason, shown, report):
+        assert all(name in said for name in (*rejected, *lost))
+    no_votes = {each["hospital"]: each["no_votes"] for each in table["hospitals"]}
+    assert {name for name, count in no_votes.items() if count == BATCHES} == set(rejected)
+    assert {name for name, count in no_votes.items() if not count} == set(TEN) - set(rejected)
+    _, of_tally = hospitals.split('id="tally"')
+    assert [name for name in TEN if name in of_tally] == list(rejected)
 
 
 @pytest.mark.parametrize("stage", ["offer", "between batches", "in a batch"])
@@ -174,6 +191,7 @@ def test_a_tally_that_is_away_is_waited_for_and_nothing_is_charged_for_it(
     run = federation.work()
     assert run.state is RunState.WAITING
     assert "PF-451" in run.reason
+    assert federation.tally_standing.away_since is not None
     assert run.progress.answered == least
     if stage != "in a batch":
         assert all(len(charges) == least // 4 for charges in federation.charges())
@@ -181,6 +199,8 @@ def test_a_tally_that_is_away_is_waited_for_and_nothing_is_charged_for_it(
     federation.start_tally()
     run = federation.work()
     assert (run.state, run.reason) == (RunState.DONE, "")
+    assert federation.tally_standing.away_since is None
+    assert federation.tally_standing.answered_at is not None
     require_right(federation)
     require_one_coin(federation.coordinator, federation.tally)
 

@@ -112,14 +112,14 @@ class VoteChecking:
 
 def absences(lost: Sequence[tuple[str, ...]], rejected: Sequence[tuple[str, ...]]) -> list[str]:
     """Say in a line who was not heard and whose reports held no votes, each with how often."""
-    return [
-        f"{what}: {', '.join(f'{name} ({count})' for name, count in counts.items())}"
-        for what, counts in (
-            ("not heard in a batch", Counter(chain(*lost))),
-            ("reports that held no votes", Counter(chain(*rejected))),
-        )
-        if counts
-    ]
+    found = []
+    for what, names in (("not heard", lost), ("reports that held no votes", rejected)):
+        counts = Counter(chain(*names)).items()
+        said = [
+            f"{name} (in {wording.plural(count, 'batch', 'batches')})" for name, count in counts
+        ]
+        found += [f"{what}: {', '.join(said)}"] if said else []
+    return found
 
 
 def rejection_notes(rejected: Sequence[tuple[str, ...]]) -> list[str]:
