@@ -2,19 +2,24 @@
 
 A whole batch in memory, each end on its own clock: hospitals, coordinator, tally. CPU time of the
 state machines of all forms, with their messages, signatures and sealed parts; the journals are in
-memory. Run from the repository root: ``python -m benchmarks.verified_votes`` (minutes; ``--quick``
+memory. One batch more goes over TLS to a tally in its own process, with all that a deployment
+keeps. Run from the repository root: ``python -m benchmarks.verified_votes`` (minutes; ``--quick``
 for a look, ``--format json`` for other programs).
 """
 
 from __future__ import annotations
 
 import secrets
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from statistics import mean, median
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +27,11 @@ from numpy.typing import NDArray
 
 from benchmarks.bars import Bar, Figure, arguments, report
 from benchmarks.federation import Federation
+from coordinator.database.check_rows import SqlCheckJournal
+from coordinator.tally.tally_client import TallyClient
+from coordinator.tally.tally_schema import TallyStepRow
 from pate_fed.mechanisms.discrete_sampling import sample_discrete_gaussian
+from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.envelope import SealingKey
 from protocols.identity import SigningIdentity
@@ -37,6 +46,8 @@ from protocols.verified import (
     VoteLayout,
     make_report,
 )
+from tests.support.loopback_home import free_ports
+from tests.support.tallied import TalliedBatch, TalliedRun, make_tally
 
 T = TypeVar("T")
 MOST_WITH_PAIRS = 100
@@ -103,7 +114,7 @@ class Ends:
                 "key": self.keys[place],
                 "other": self.identities[1 - place].public,
                 "hospitals": self.pinned,
-                "least_parties": 2,
+                "least_parties": 3,
                 "journal": MemoryCheckJournal(lambda _: None),
                 "random_bytes": secrets.token_bytes,
                 "draw_noise": _noise,
@@ -210,6 +221,53 @@ def forms(parties: int, queries: int) -> tuple[list[Bar], list[Figure]]:
     return bars, figures
 
 
+def over_loopback(parties: int, queries: int) -> list[Bar]:
+    """A batch with a tally in a process of its own: TLS, both journals on disk, its ledger."""
+    what = f"n={parties}, Q={queries:,}, C=10, K=25, over TLS on loopback"
+    with TemporaryDirectory() as folder, ExitStack() as ending:
+        [port] = free_ports(1)
+        tally, coordinator, key = make_tally(Path(folder, "tally"), port=port)
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-m", "tests.support.mortal_tally", str(tally.folder), ""],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        ending.callback(process.wait)
+        ending.callback(process.terminate)
+        assert process.stdout is not None
+        process.stdout.readline()
+        client = TallyClient(tally.card, key)
+        run = TalliedRun(
+            coordinator,
+            client.state,
+            client.check,
+            quotas=(25,) * parties,
+            caps=(queries, queries, queries),
+            terms_changed={"classes": COLUMNS},
+            now=int(time.time()),
+        )
+        own = make_tally(Path(folder, "own"))[0].database()  # a table of steps for the other end
+        ending.callback(own.close)
+        plan = run.plan(*range(queries))
+        digest = wire.decode(plan).digest
+        journal = SqlCheckJournal(own.transaction, TallyStepRow, digest)
+        batch = TalliedBatch(run, *range(queries), plan=plan, journal=journal)
+        reports = [batch.report(place) for place in range(parties)]
+        start = time.perf_counter()
+        for report_ in reports:
+            batch.machine.take_report(report_)
+        closed = time.perf_counter()
+        batch.go_on(batch.machine.close())
+        ended = time.perf_counter()
+        opened = batch.machine.opened
+        assert opened is not None
+        assert abs(opened - batch.exact).max() < 20 * SIGMA
+    return [
+        most(f"seconds from the closed list to the sum; {what}", ended - closed, 3),
+        most(f"seconds of taking all reports, each on disk; {what}", closed - start, 3),
+    ]
+
+
 def main() -> None:
     """Measure, and print the figures and the bars."""
     options = arguments(__doc__)
@@ -225,6 +283,7 @@ def main() -> None:
         new, seen = forms(parties, queries)
         bars += new
         figures += seen
+    bars += over_loopback(10, 1_000) if options.quick else over_loopback(100, 4_000)
     report(bars, figures=figures, as_json=options.format == "json")
 
 

@@ -238,6 +238,7 @@ class OpenSite:
             seats=approval.seats,
             form=approval.form,
             suite=approval.suite,
+            tally=approval.tally,
         )
         return () if asked.state.value == "approved" else (asked,)
 

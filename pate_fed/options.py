@@ -258,8 +258,8 @@ _ROWS: Final = (
         Option(
             "form",
             "How votes are summed: additive needs every hospital, masked survives lost ones; in "
-            "verified two organisations check all votes, and neither sees a sum without noise "
-            "(simulations only, so far); plain hides nothing, for comparison only.",
+            "verified two organizations check all votes, and neither sees a sum without noise; "
+            "plain hides nothing, for comparison only.",
             usual="additive",
             spelled="--sum",
         ),

@@ -110,7 +110,7 @@ class Verified(Form):
     survives_dropouts = True
     has_pair_keys = False
     adds_noise = True
-    most_votes = 1000
+    most_votes: ClassVar[int] = 1000
     ring_bits: ClassVar[int] = 31
     """Of an element of its field, the integers modulo 2^31 - 1."""
 

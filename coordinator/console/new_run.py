@@ -163,8 +163,10 @@ FIELDS: Final[Mapping[str, tuple[FormField, ...]]] = {
             "Who adds the noise",
             TERMS["noise"],
             {
+                "": "usual: with a tally both aggregators, otherwise the coordinator",
                 "coordinator": "the coordinator: it must be trusted",
                 "parties": "the hospitals: the coordinator sees noisy counts only",
+                "aggregators": "coordinator and tally, each the full amount: with the verified sum",
             },
         ),
         FormField(DEPLOYED_OPTIONS["form"], "Secure sum", TERMS["secure sum"], {"": "usual"}),

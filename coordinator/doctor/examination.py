@@ -16,7 +16,7 @@ from coordinator.doctor.folder import (
     check_rights,
     check_secret,
 )
-from coordinator.doctor.machine import check_database, check_disk, check_service
+from coordinator.doctor.machine import check_database, check_disk, check_service, check_tally
 from coordinator.doctor.probes import CoordinatorProbes
 from coordinator.errors import HomeError
 from coordinator.federation.home import SETTINGS_FILE, FederationHome
@@ -33,6 +33,7 @@ _HOME: Final[tuple[tuple[str, Callable[[FederationHome, CoordinatorProbes], Find
     ("certificate", check_certificate),
     ("disk", check_disk),
     ("service", check_service),
+    ("tally", check_tally),
     ("database", check_database),
 )
 

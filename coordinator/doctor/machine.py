@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from coordinator.certificates import read_certificate
+from coordinator.certificates import days_left, read_certificate
 from coordinator.database import Database
+from coordinator.doctor.folder import FEW_DAYS
 from coordinator.doctor.probes import CoordinatorProbes
 from coordinator.errors import CertificateError, CoordinatorError, DatabaseVersionError, HomeError
 from coordinator.federation.home import DATABASE_FILE, LOOPBACK, SETTINGS_FILE, FederationHome
@@ -22,6 +23,21 @@ def check_disk(home: FederationHome, around: CoordinatorProbes) -> Finding:
 def check_service(home: FederationHome, around: CoordinatorProbes) -> Finding:
     """Check that the service runs and answers; if not, whether it could run."""
     return _serves(home, around) if around.is_served(home) else _could_serve(home, around)
+
+
+def check_tally(home: FederationHome, around: CoordinatorProbes) -> Finding:
+    """Check that the pinned tally takes a connection, and for how long."""
+    card = home.tally
+    if card is None:
+        return ok("The federation has no tally: hospitals trust the coordinator, or enough others.")
+    if not around.is_tally_there(home):
+        said = f"The tally of {card.name} does not answer at {card.address}."
+        return fail(said, "Runs of verified votes wait for it: ask its people for their doctor.")
+    left = days_left(card.certificate.encode(), now=around.clock())
+    said = f"The tally of {card.name} answers; its certificate holds for {left} days."
+    if left < FEW_DAYS:
+        return warn(said, "A new tally is needed, and a federation that pins it.")
+    return ok(said)
 
 
 def check_database(home: FederationHome, around: CoordinatorProbes) -> Finding:

@@ -15,6 +15,7 @@ from coordinator.errors import CoordinatorError, ServiceError
 from coordinator.federation.home import LOCK_FILE, LOOPBACK, FederationHome, utc_now
 from coordinator.federation.readiness import readiness
 from coordinator.operator import Coordinator
+from coordinator.tally.tally_client import TallyClient
 from pate_fed.nodes import free_disk, is_locked
 from pate_fed.nodes.ports import listen
 
@@ -40,6 +41,11 @@ def _shown_certificate(home: FederationHome) -> bytes:
     return ssl.get_server_certificate(place, timeout=_TIMEOUT_S).encode()
 
 
+def _is_tally_there(home: FederationHome) -> bool:
+    card = home.tally
+    return card is not None and TallyClient(card, home.tally_key).is_there(timeout_s=_TIMEOUT_S)
+
+
 def _nodes_online(home: FederationHome) -> frozenset[int] | None:
     with closing(Coordinator(home)) as coordinator:
         try:
@@ -58,6 +64,7 @@ class CoordinatorProbes:
         readiness: Which of the service's parts are ready; None where it does not say.
         certificate: The certificate at the public port, PEM; `OSError` if it does not answer.
         online: Numbers of the nodes that are connected; None if unknown.
+        is_tally_there: Whether the pinned tally takes a connection.
     """
 
     clock: Callable[[], datetime] = utc_now
@@ -68,3 +75,4 @@ class CoordinatorProbes:
     readiness: Callable[[FederationHome], dict[str, bool] | None] = readiness
     certificate: Callable[[FederationHome], bytes] = _shown_certificate
     online: Callable[[FederationHome], frozenset[int] | None] = _nodes_online
+    is_tally_there: Callable[[FederationHome], bool] = _is_tally_there

@@ -1,7 +1,7 @@
 """The labels of a simulation whose sums are verified: hospitals report, both aggregators open.
 
 Proofs, envelopes, signatures and the noise are real, and both aggregators are in this process. A
-hospital has no policy and no journal here: a deployment cannot choose this form yet.
+hospital has no policy and no journal here; a deployment sends the same reports as messages.
 """
 
 from __future__ import annotations

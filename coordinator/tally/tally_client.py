@@ -59,6 +59,16 @@ class TallyClient:
         """Return its answer's frame for a packet of run record, plan and request."""
         return self._call(CHECK, packet)
 
+    def is_there(self, *, timeout_s: float) -> bool:
+        """Tell whether the pinned tally takes our connection within so many seconds."""
+        options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+        with grpc.secure_channel(self._card.address, self._credentials, options) as channel:
+            try:
+                grpc.channel_ready_future(channel).result(timeout_s)
+            except grpc.FutureTimeoutError:
+                return False
+        return True
+
     def _call(self, name: str, request: bytes) -> bytes:
         # A channel that lost its other end waits longer and longer: each call has a fresh one.
         options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))

@@ -265,6 +265,8 @@ def _record(
         "max_asks": None if terms is None else terms.caps.max_asks,
         "form": one.form or None,
         "suite": one.suite or None,
+        "coordinator": found.aggregators[0],
+        "tally": found.aggregators[1] or None,
         "run": None if terms is None else terms.name,
         "run_epsilon": None if cost is None else cost.run_epsilon,
         "coordinator_epsilon": None if cost is None else cost.coordinator_epsilon,

@@ -18,6 +18,7 @@ from party.site.site import SETTINGS_FILE, Site, SiteSettings
 from pate_fed.nodes import meanings, schema_of, typed_in
 from pate_fed.nodes.command_line import Commands, show
 from pate_fed.regular_files import read_regular
+from pate_fed.rule import RECORDS_VOTE
 from pate_fed.wording import did_you_mean
 
 _MOST_LETTERS: Final = 200
@@ -167,7 +168,19 @@ def _changed(site: Site, name: str, text: str, federation: str | None) -> SiteSe
         value = _typed(Rules(), name, text)
         in_file = sorted(value) if isinstance(value, frozenset) else value
         return replace(settings, policy={**settings.policy, name: in_file})
+    if name == "teacher_model":
+        _require_teachers(text)
     return replace(settings, **{name: _typed(settings, name, text)})
+
+
+def _require_teachers(name: str) -> None:
+    from pate_fed.teachers import TEACHER_NAMES  # noqa: PLC0415 - keeps --help fast
+
+    names = (*TEACHER_NAMES, RECORDS_VOTE)
+    if name not in names and ":" not in name:
+        raise PartyUsageError(
+            f"teacher_model must be of {', '.join(names)}, or MODULE:FUNCTION", repr(name)
+        )
 
 
 def _typed(known: Rules | SiteSettings | MembershipSettings, name: str, text: str) -> Any:

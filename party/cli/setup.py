@@ -42,6 +42,7 @@ from pate_fed.data.csv_file import read_csv
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import one_line, printable, read_settings, schema_of
 from pate_fed.nodes.command_line import EXIT_FAILED, print_json
+from pate_fed.rule import RECORDS_VOTE
 from protocols.fingerprint_words import spoken
 from protocols.membership_messages import Membership
 from protocols.party_names import normalized
@@ -57,12 +58,17 @@ ASKED_RULES: Final = (
 )
 """Rules that an owner decides before the first start; all others have a safe default."""
 
+OFFERED: Final = ("teacher_model",)
+"""Settings for which a terminal asks, too: their default fits unless the federation told more."""
 
 _SENSES: Final = {
     "lifetime_epsilon": "Epsilon 5: one patient's records change the probability of any result at "
     "most 149-fold, over all runs. At most 1 (2.8-fold) is usually called strong.",
     "delta": "Delta is the probability that epsilon may fail: take far less than 1 divided by your "
     "number of patients.",
+    "teacher_model": "auto fits your table, unless the federation agreed that records vote: then "
+    f"type {RECORDS_VOTE}. You take part in no other runs then, and all learn your number of "
+    "patients. direction is for teachers of few patients each; auto takes it there.",
 }
 """Meaning of a rule's numbers for an owner."""
 
@@ -273,14 +279,14 @@ def _decide(sitting: _Sitting) -> Iterator[str]:
     given = sitting.answers.policy
     with open_records(sitting.folder) as opened:
         decided = opened.decided_rules()
-    for name in dict.fromkeys((*ASKED_RULES, *given)):
+    for name in dict.fromkeys((*ASKED_RULES, *OFFERED, *given)):
         if name in decided:
             continue
         if name in given:
             set_rules([name, _as_typed(given[name])], by=sitting.by, site=sitting.folder)
         elif is_attended():
             _is_done(lambda: _ask_for_rule(sitting, name))  # noqa: B023 - called here
-        else:
+        elif name not in OFFERED:
             yield f"Decide {name} ({_meaning(name)}): pate-party policy set {name} VALUE"
 
 

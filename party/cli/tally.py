@@ -74,6 +74,9 @@ def tally(
         },
         (f"Tally: {pinned}.", f"  {spoken(named.identity.fingerprint)}"),
     )
+    fault = joined.site.settings.policy_for(frozenset()).fault_of_tally(pinned.body)
+    if fault:
+        tell(fault)
     status = known_status(joined.site.path(STATUS_FILE))
     if status is not None and status.is_alive(now=time.time()):
         tell("The node runs: a new pin takes effect when it starts next.")

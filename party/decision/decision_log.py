@@ -126,6 +126,7 @@ class DecisionLog:
                 seats=scope.seats,
                 form=scope.form,
                 suite=scope.suite,
+                tally=scope.tally,
             )
 
 

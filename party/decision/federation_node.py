@@ -16,12 +16,13 @@ from party.site.joining import CoordinatorDoor
 from party.site.membership import SiteMembership
 from party.site.people_decisions import PeopleDecisions
 from party.site.status_file import FederationStatus
+from party.site.tally_standing import TallyStanding
 from party.storage import SiteAuditLog
 from party.storage.site_audit_log import sign_head
 from pate_fed.nodes import KeptChild
 from protocols.identity import PublicIdentity
 from protocols.invitation import read_audit_head
-from protocols.membership_messages import Membership
+from protocols.membership_messages import Membership, NamedTally
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class FederationNode:
         self._audit = audit
         self._decisions = decisions
         self._clock = clock
+        self._waiting: NamedTally | None = None
         self._standing = "", 0.0  # set by the thread that listens, hence not in the status
 
     @property
@@ -100,6 +102,7 @@ class FederationNode:
             self._compare(answer.audit_head)
         identities = [PublicIdentity(key) for key in answer.peer_keys]
         self.heard = {identity.fingerprint: identity for identity in identities}
+        self._say_tally(answer)
         if answer.state == "member":
             self._decisions.withdraw(coordinator=self.coordinator, open_runs=answer.open_runs)
         self._standing = answer.state, self._clock()
@@ -117,6 +120,13 @@ class FederationNode:
             heard_at=self._standing[1],
         )
         return self.status
+
+    def _say_tally(self, answer: Membership) -> None:
+        """Tell the log once of a tally that our people have to compare; `status` tells it, too."""
+        waiting = TallyStanding.of(self.membership.settings, answer).waiting
+        if waiting is not None and waiting != self._waiting:
+            _log.warning("a tally waits to be compared by our people: pate-party tally")
+        self._waiting = waiting
 
     def _compare(self, audit_head: bytes) -> None:
         last = read_audit_head(audit_head, self.membership.identity.public)

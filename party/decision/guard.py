@@ -8,7 +8,7 @@ The rules R1 to R14 are in docs/explanation/threat-model.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -39,7 +39,7 @@ from pate_fed.votes import TeacherWeights
 from protocols.errors import KeyReuseError, MalformedMessageError
 from protocols.forms import FORMS
 from protocols.messages import RunInquiry, RunRecord
-from protocols.rounds import ANY_SET, SetBound, bound_on
+from protocols.rounds import ANY_SET, PlanClaim, SetBound, bound_on
 from protocols.run_scope import RunScope, tally_of
 from protocols.values import decode_value
 
@@ -86,7 +86,8 @@ class Guard:
         terms = _read(RunTerms, record.terms)
         if len(terms.weights) != len(seats):
             raise RefusalError(Reason.UNIT, "one quota must be for each party", len(terms.weights))
-        self._review_terms(terms, seat=seats.index(me))
+        most_votes = FORMS[record.form].most_votes
+        self._review_terms(terms, seat=seats.index(me), most_votes=most_votes)
         self._review_noise(terms, record)
         self._require_approved(terms)
         return terms
@@ -223,22 +224,12 @@ class Guard:
         `threshold` is the fewest parties whose sum opens, all of them in the additive form; `task`
         and `teachers` are digests. Returns the bound on the set that may open.
         """
-        earlier = queries.claims_of(batch.digests)
-        if any(claim.task == task and claim.teachers != teachers for claim in earlier):
-            raise RefusalError(
-                Reason.QUERIES, "the teachers of an earlier plan must answer again", "others"
-            )
+        _require_same_teachers(queries.claims_of(batch.digests), task=task, teachers=teachers)
         try:
             bound = queries.bound_on(batch.digests)
         except KeyReuseError as error:
             raise RefusalError(Reason.QUERIES, error.must, error.got) from error
-        if not bound.leaves_room(seats, threshold=threshold):
-            raise RefusalError(
-                Reason.QUERIES,
-                "an earlier plan with one of these queries must leave a set of this run that may "
-                "open",
-                "none",
-            )
+        _require_room(bound, seats, threshold=threshold)
         return bound
 
     def refused_alone(
@@ -260,16 +251,13 @@ class Guard:
         for place, (query, claims) in enumerate(
             zip(digests, queries.claims_of_each(digests), strict=True)
         ):
-            is_served = query not in seen and not any(
-                claim.task == task and claim.teachers != teachers for claim in claims
-            )
-            if is_served:
-                try:
-                    narrower = bound & bound_on(claims)
-                except KeyReuseError:
-                    is_served = False
-                else:
-                    is_served = narrower.leaves_room(seats, threshold=threshold)
+            try:
+                _require_same_teachers(claims, task=task, teachers=teachers)
+                narrower = bound & bound_on(claims)
+                _require_room(narrower, seats, threshold=threshold)
+                is_served = query not in seen
+            except (RefusalError, KeyReuseError):
+                is_served = False
             if is_served:
                 bound = narrower
                 seen.add(query)
@@ -324,9 +312,10 @@ class Guard:
         """Refuse too few checked bodies among the peers of a sum that hides votes among them.
 
         In a verified sum an aggregator and all peers together see our votes with the whole noise of
-        the other aggregator, once for each charge (docs/decisions/0020, VERIFIED: any set of
-        parties). The price is that of this view, so peers need not be real: what protects us is the
-        other organisation, and `_review_tally` checks that one in their place.
+        the other aggregator, once for each charge (docs/decisions/0020-neither-alone.md). The price
+        is that of this view, so peers need not be real: what protects us is the other organisation,
+        and `_review_tally` checks that one in their place. The price is of the privacy unit: among
+        invented peers our noisy counts are seen unmixed.
         """
         policy = self.policy
         bodies = policy.other_bodies(
@@ -358,7 +347,7 @@ class Guard:
         if terms.pool_digest not in self.policy.approved_pools:
             raise RefusalError(Reason.POOL, "the pool must be approved by our owner", "another")
 
-    def _review_terms(self, terms: RunTerms, *, seat: int) -> None:
+    def _review_terms(self, terms: RunTerms, *, seat: int, most_votes: int | None) -> None:
         policy, budget = self.policy, terms.budgets[seat]
         if terms.is_evaluation:  # a public number of places, one for each patient
             is_ours = terms.weights[seat].heaviest == 1
@@ -366,6 +355,11 @@ class Guard:
             is_ours = terms.weights[seat] == self.weights
         if not is_ours:
             raise RefusalError(Reason.UNIT, f"our quota must be {self.weights.votes}", "another")
+        # A report of more cannot be made: it would be charged for nothing.
+        if most_votes is not None and terms.weights[seat].votes > most_votes:
+            raise RefusalError(
+                Reason.UNIT, f"we must have at most {most_votes} votes in this form", "more"
+            )
         if terms.unit not in policy.units:
             raise RefusalError(Reason.UNIT, "the privacy unit must be one we allow", terms.unit)
         if terms.caps.labels is not None and not policy.simulated:
@@ -420,6 +414,24 @@ class Guard:
             noise_of(terms).require_room(terms.total_votes)
         except InvalidParameterError as error:
             raise RefusalError(Reason.MECHANISM, error.must, error.got) from error
+
+
+def _require_same_teachers(claims: Iterable[PlanClaim], *, task: bytes, teachers: bytes) -> None:
+    """Refuse a query that other teachers answered for the same task."""
+    if any(claim.task == task and claim.teachers != teachers for claim in claims):
+        raise RefusalError(
+            Reason.QUERIES, "the teachers of an earlier plan must answer again", "others"
+        )
+
+
+def _require_room(bound: SetBound, seats: Collection[bytes], *, threshold: int) -> None:
+    """Refuse queries whose earlier plans leave no set of this run that may open."""
+    if not bound.leaves_room(seats, threshold=threshold):
+        raise RefusalError(
+            Reason.QUERIES,
+            "an earlier plan with one of these queries must leave a set of this run that may open",
+            "none",
+        )
 
 
 def _require_delta_for_tests(charge: PrivacyEvent, ledger: PrivacyLedger) -> None:

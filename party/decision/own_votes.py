@@ -111,9 +111,9 @@ def _votes(run: AgreedRun, batch: QueryBatch, *, voters: int, no_vote: int) -> N
         # outside.
         votes = np.asarray(run.task.vote(batch), dtype=np.float64)
     except Exception as error:
-        _log.error("teachers could not vote: %s", type(error).__name__)
+        _log.error("votes could not be computed: %s", type(error).__name__)
         return np.full(shape, float(no_vote))
     if votes.shape != shape:
-        _log.error("teachers voted in the wrong shape")
+        _log.error("votes came in the wrong shape")
         return np.full(shape, float(no_vote))
     return votes

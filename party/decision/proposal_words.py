@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from party.decision.proposals import Cost, Request
+from party.decision.proposals import Cost, Request, RunProposal
 from party.errors import fault_line
 from party.site.document_child import AskedTask
 from party.site.people_decisions import Subject
@@ -16,6 +16,7 @@ from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes import printable
 from pate_fed.rule import Rule
 from pate_fed.wording import epsilon_text, percent, plural, room_words
+from protocols.forms import FORMS
 
 Line = tuple[str, str]
 """A name and a text; an empty name goes on with the one before."""
@@ -63,6 +64,7 @@ def words_of(request: Request) -> Iterator[Line]:
         )
     if approval.form:
         yield "Secure sum", f"{approval.form}, sealed with {approval.suite}"
+        yield from _sight_lines(found)
     if found.cost is not None:
         cost = found.cost
         unit = "patient" if terms is not None and terms.unit == "record" else "hospital"
@@ -74,12 +76,56 @@ def words_of(request: Request) -> Iterator[Line]:
         yield "", cost.neighbors
         yield "", f"view: {cost.view}; method (for specialists): {cost.method}"
         if cost.coordinator_epsilon is not None:
-            yield "", f"against the coordinator: epsilon {epsilon_text(cost.coordinator_epsilon)}"
+            other = " or the tally" if approval.tally else ""
+            seen = epsilon_text(cost.coordinator_epsilon)
+            yield "", f"against the coordinator{other}: epsilon {seen}"
         yield from _budget_lines(cost)
         yield from _tests_lines(cost)
+    unchecked = "not checked, and need not be" if approval.tally else "NOBODY HERE CHECKED IT"
     for seat, name in found.peers:
         votes = f", {plural(found.votes[seat], 'vote')}" if seat in found.votes else ""
-        yield "With", (name or seat.hex()[:16] + "...: NOBODY HERE CHECKED IT") + votes
+        yield "With", (name or f"{seat.hex()[:16]}...: {unchecked}") + votes
+
+
+def _sight_lines(found: RunProposal) -> Iterator[Line]:
+    """Say who would have to work together to see this hospital's votes."""
+    approval, rule = found.approval, None if found.terms is None else found.terms.rule
+    form = FORMS.get(approval.form)
+    if rule is None or form is None:
+        return
+    coordinator, tally = found.aggregators
+    if form.adds_noise:
+        yield SIGHT, f"can be seen by {coordinator} and {tally} together; by neither alone"
+        yield (
+            "",
+            "(each alone, even with all other hospitals, sees them with the other's noise only)",
+        )
+        return
+    others = len(found.peers)
+    helpers = min(others, form.most_colluders(others + 1) + 1)
+    counted = "all" if helpers == others else f"{helpers} of the {others}"
+    both = f"{coordinator} and {counted} other hospitals together"
+    if rule.at_parties:
+        yield SIGHT, f"can be seen by {both}, with your own part of the noise"
+        yield (
+            "",
+            f"(with more than {rule.colluders} of them it sees the sum with less noise than the "
+            "cost below counts)",
+        )
+    else:
+        yield (
+            SIGHT,
+            f"can be seen by {coordinator} alone, if it breaks your trust: it has exact sums",
+        )
+        yield "", f"(on a single question: by {both})"
+    unchecked = sum(name is None for _, name in found.peers)
+    if unchecked:
+        checked = f"NOBODY HERE CHECKED {unchecked} of the {others}"
+        yield "", f"{checked}: they may be the coordinator's own"
+
+
+SIGHT: Final = "Your votes"
+"""Name of the lines that say who could see them."""
 
 
 def _table_lines(review: TaskReview, task: AskedTask | None) -> Iterator[Line]:

@@ -25,8 +25,8 @@ class Cost:
     """The largest cost of a run, and its part of this hospital's budget for life.
 
     Attributes:
-        coordinator_epsilon: In the coordinator's view; None where that one is trusted, or sees what
-            everybody sees.
+        coordinator_epsilon: In the coordinator's view, and in the tally's; None where the
+            coordinator is trusted, or sees what everybody sees.
         neighbors, view, method: Of `run_epsilon`, in words.
         used: Share of the budget for life that other runs have used until now, from 0 to 1.
         share: Share that this run takes at its caps; what is left of it returns.
@@ -61,14 +61,16 @@ class RunProposal:
     """A run that waits, of a federation with this name.
 
     `terms` are None where a pool was approved beforehand. `peers` have our people's names for them,
-    None if nobody checked them. `cost` is None where it has no price, or not all is known; `fault`
-    says why terms or cost cannot be read.
+    None if nobody checked them. `aggregators` are coordinator and tally in our people's words, the
+    latter empty where the run has none. `cost` is None where it has no price, or not all is known;
+    `fault` says why terms or cost cannot be read.
     """
 
     approval: Approval
     federation: str
     terms: RunTerms | None
     peers: tuple[tuple[bytes, str | None], ...]
+    aggregators: tuple[str, str]
     cost: Cost | None
     fault: Fault | None = None
 
@@ -103,8 +105,9 @@ def proposal_of(
     names = {pin.identity.fingerprint: pin.name for pin in pins}
     peers = tuple((seat, names.get(seat)) for seat in approval.seats if seat != me)
     federation = site.federation_of(approval.coordinator)
+    both = _aggregators(site, approval)
     if not approval.terms:
-        return RunProposal(approval, federation, None, peers, None)
+        return RunProposal(approval, federation, None, peers, both, None)
     terms = None
     try:
         terms = RunTerms.from_record(decode_value(approval.terms))
@@ -113,8 +116,21 @@ def proposal_of(
             seat = approval.seats.index(me)
             cost = _cost(terms, seat, ledger, costs(terms))
     except Exception as error:  # others asked for it: no fault of theirs hides another request
-        return RunProposal(approval, federation, terms, peers, None, fault_of(error))
-    return RunProposal(approval, federation, terms, peers, cost)
+        return RunProposal(approval, federation, terms, peers, both, None, fault_of(error))
+    return RunProposal(approval, federation, terms, peers, both, cost)
+
+
+def _aggregators(site: Site, approval: Approval) -> tuple[str, str]:
+    """Name coordinator and tally, each with its owner, as far as our people know them."""
+    owner = site.settings.policy_for(frozenset()).operator_body
+    coordinator = f"the coordinator ({owner})" if owner else "the coordinator"
+    if not approval.tally:
+        return coordinator, ""
+    joined = site.membership_at(approval.coordinator)
+    pinned = None if joined is None else joined.settings.tally
+    if joined is None or pinned is None or pinned.identity.fingerprint != approval.tally:
+        return coordinator, f"a tally that is NOT PINNED HERE ({approval.tally.hex()[:16]}...)"
+    return coordinator, f"the tally {pinned.name} ({joined.settings.tally_body})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +168,7 @@ def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger, stated: FormalCost)
     charge = whole_charge(terms, seat)
     if charge is None:
         return None
-    is_seen_by_coordinator = terms.rule.at_parties and not terms.is_evaluation
+    is_seen_by_coordinator = terms.rule.opens_noisy and not terms.is_evaluation
     return Cost(
         run_epsilon=stated.epsilon,
         coordinator_epsilon=charged_price(terms, seat).epsilon if is_seen_by_coordinator else None,

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from party.decision.proposal_words import FAULT, TABLE, words_of
+from party.decision.proposal_words import FAULT, SIGHT, TABLE, words_of
 from party.decision.proposals import Request
 from party.errors import ApprovalError, PartyError, TaskError
 from party.owner import OpenSite
@@ -38,14 +38,16 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "Run": "The coordinator's name for this round of questions.",
     "Mechanism": "The rule that turns votes into labels. Noise is added to the counted votes, so "
     "that no single vote shows. More noise hides more.",
-    "Secure sum": "How the hospitals add up their votes without showing them. The seal keeps the "
-    "keys between two hospitals.",
+    "Secure sum": "How the hospitals add up their votes without showing them. The seal closes what "
+    "others pass on.",
+    SIGHT: "Who would have to work together to see your hospital's own votes on a question.",
     "Cost": "Epsilon bounds how much the labels can tell about one patient: smaller is safer. "
     "Delta is the probability that this bound fails.",
     "Budget": "The most epsilon of all runs together. Parts of it add up. When it is used up, this "
     "hospital answers nothing any more, for ever.",
     "Tests": "Some mechanisms test whether an answer is stable. Each test uses a part of delta.",
-    "With": "The other hospitals of this run. Your people must have checked them by telephone.",
+    "With": "The other hospitals of this run. Unless a tally adds noise, too, your people must "
+    "have checked them by telephone.",
 }
 """A sentence for each name of `words_of`."""
 
@@ -68,7 +70,13 @@ def terms_of(request: Request) -> list[Term]:
             groups.append((name, [text]))
         else:
             groups[-1][1].append(text)
-    alarms = ("WOULD BE STOPPED", "NOBODY HERE CHECKED", "NOT the task's", "LOOK ALIKE TO YOUR")
+    alarms = (
+        "WOULD BE STOPPED",
+        "NOBODY HERE CHECKED",
+        "NOT PINNED HERE",
+        "NOT the task's",
+        "LOOK ALIKE TO YOUR",
+    )
     return [
         Term(
             name,

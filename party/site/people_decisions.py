@@ -77,6 +77,7 @@ class Approval:
         seats: Fingerprints of all parties of that run.
         form: Secure sum of that run.
         suite: Sealing suite of that run.
+        tally: Fingerprint of that run's tally; empty where it has none.
         decided_at: None if it was not decided.
         reason: Why, for themselves; empty where they gave none.
         words: What they wrote for the operator, to be sent; empty where they wrote nothing.
@@ -91,6 +92,7 @@ class Approval:
     seats: tuple[bytes, ...]
     form: str
     suite: str
+    tally: bytes = b""
     decided_at: float | None = None
     decided_by: str = ""
     reason: str = ""
@@ -225,6 +227,7 @@ class PeopleDecisions:
         seats: tuple[bytes, ...] = (),
         form: str = "",
         suite: str = "",
+        tally: bytes = b"",
     ) -> Approval:
         """Note that something waits for a person, unless it was noted before.
 
@@ -245,6 +248,7 @@ class PeopleDecisions:
                     seats=encode_value(list(seats)),
                     form=form,
                     suite=suite,
+                    tally=tally,
                 )
                 row = connection.execute(asked.returning(*_APPROVAL_COLUMNS)).one()
                 facts = {**_facts_of(row), **_run_words(terms)}

@@ -101,9 +101,12 @@ class Rules:
         differ. A hospital may be one of them: the other one's noise protects its votes.
         """
         if not compared_body(self.operator_body):
-            return "The operator's owner must be known: `pate-party policy set operator_body NAME`."
+            return (
+                "For verified runs say who owns the coordinator: `pate-party policy set "
+                "operator_body NAME`."
+            )
         if compared_body(body) == compared_body(self.operator_body):
-            return f"Tally and operator must have two owners, and both have {self.operator_body}."
+            return f"Verified runs need two owners: {self.operator_body} has coordinator and tally."
         return ""
 
 

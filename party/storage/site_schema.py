@@ -199,6 +199,7 @@ class ApprovalRow(SiteRow):
     seats: Mapped[bytes] = mapped_column(LargeBinary)
     form: Mapped[str]
     suite: Mapped[str]
+    tally: Mapped[bytes] = mapped_column(LargeBinary)
     decided_at: Mapped[float | None] = mapped_column(Double)
     decided_by: Mapped[str | None]
     reason: Mapped[str] = mapped_column(default="", server_default="")

@@ -85,7 +85,7 @@ class ClassScores(RecordTable):
     covered: Annotated[Share | None, About("whose set holds it, with `--coverage`", "yes")] = None
 
 
-class HospitalScores(RecordTable):
+class AccuracyScores(RecordTable):
     """The student on some of the test records."""
 
     records: Annotated[Count, About("how many they are", "yes")]
@@ -94,7 +94,7 @@ class HospitalScores(RecordTable):
     majority: Annotated[Share, About("share of the most common class", "yes")]
 
 
-class SubgroupScores(HospitalScores):
+class SubgroupScores(AccuracyScores):
     """The student on the test records of one group, class by class."""
 
     recall: Annotated[dict[str, Share | None], About("by class; null without a record", "yes")]
@@ -102,7 +102,7 @@ class SubgroupScores(HospitalScores):
     calibration_error: Annotated[Share, About("as of all", "yes")]
 
 
-class StudentScores(Quality, HospitalScores):
+class StudentScores(Quality, AccuracyScores):
     """The student on the test records."""
 
     calibration_error: Annotated[

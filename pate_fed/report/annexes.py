@@ -64,7 +64,8 @@ def _assessment(run: FinishedRun) -> list[Field]:
         Field("Data and data subjects", _data(run), "categories, number of patients, period"),
         Field("Recipients", "; ".join(f"{one.output}: {one.seen_by}" for one in _seen(run))),
         Field("Storage and deletion", f"the hospitals keep {_voters(run).kept}; the coordinator "
-              f"keeps labels, student and fingerprints of messages{_SIGNED if signed else ''}",
+              f"keeps labels, student and fingerprints of messages{_SIGNED if signed else ''}"
+              f"{_SEALED if signed and run.privacy.at_aggregators else ''}",
               "periods"),
         Field("Third countries (Art. 44)", "", "none, or which"),
         Field("Necessity, proportionality", "records are not pooled: hidden votes on public "
@@ -135,6 +136,7 @@ def _health_data(run: FinishedRun) -> list[Field]:
 
 
 _SIGNED = ", with keys and signatures"
+_SEALED = "; it and the tally keep sealed votes and keys for an audit, then erase them"
 _DECIDED = (
     "each hospital decides on each run by its policy, and keeps an audit log; signed transcript"
 )

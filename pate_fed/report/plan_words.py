@@ -37,8 +37,7 @@ def render_plan(found: QueryPlan) -> str:
         noise = f"--sum {found['sum']['form']} "
         lines += _wrapped(
             "Noise at both aggregators: the coordinator and the tally add the full amount each, so "
-            "that either one's is enough against the other. Simulations only: a deployed run "
-            "cannot choose this form yet."
+            "that either one's is enough against the other. A deployment needs a tally."
         )
     lines += [
         "",

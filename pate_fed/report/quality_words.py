@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from pate_fed import wording
 from pate_fed.record import Metrics, Privacy
-from pate_fed.record.metrics import EvaluationScores, HospitalScores, Quality, StudentScores
+from pate_fed.record.metrics import AccuracyScores, EvaluationScores, Quality, StudentScores
 from pate_fed.report.scores import wilson_interval
 
 Model = Literal[
@@ -187,7 +187,7 @@ def held_out_text(metrics: Metrics, privacy: Privacy) -> str:
     )
 
 
-def interval_text(scores: HospitalScores | EvaluationScores) -> str:
+def interval_text(scores: AccuracyScores | EvaluationScores) -> str:
     """Write the interval of an accuracy: "78.1 to 80.3 %"."""
     return span_text(scores.accuracy_interval)
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.record.metrics import (
+    AccuracyScores,
     ClassScores,
-    HospitalScores,
     Quality,
     StudentScores,
     SubgroupScores,
@@ -124,11 +124,11 @@ def mean_quality(found: Sequence[Quality]) -> Quality:
     )
 
 
-def _hits(right: NDArray[np.bool_], labels: NDArray[np.int64], *, questions: int) -> HospitalScores:
+def _hits(right: NDArray[np.bool_], labels: NDArray[np.int64], *, questions: int) -> AccuracyScores:
     """Count how often a model is right; the interval takes a record's questions for one."""
     records, hits = len(labels) // questions, int(right.sum())
     most = sum(int(np.bincount(of_label).max()) for of_label in labels.reshape(-1, questions).T)
-    return HospitalScores(
+    return AccuracyScores(
         records=records,
         accuracy=hits / len(labels),
         accuracy_interval=wilson_interval(round(hits / questions), records),

@@ -1,4 +1,4 @@
-"""An aggregator's memory of one batch, by which a report meets one coin for ever (rule V1).
+"""An aggregator's memory of one batch: by it a report meets one coin for ever.
 
 A step is written durably before the bytes that follow from it leave. After a crash the same bytes
 go out again, and nothing else ever does. There is one journal for each plan. It is never begun

@@ -22,7 +22,7 @@ from protocols.verified.check_history import CheckState
 from protocols.verified.check_journal import Exchanged, ReportTaken
 from protocols.verified.checking_end import CheckingEnd
 from protocols.verified.vote_report import read_header
-from protocols.verified.vote_side import read_answers, report_taken
+from protocols.verified.vote_side import read_answers, read_sum_share, report_taken
 from protocols.vote_messages import Acceptance, ListReceipt, ReportList, SumShare, VoteAnswers
 from protocols.wire import Signed
 
@@ -96,7 +96,7 @@ class CheckingCoordinator(CheckingEnd):
                 self._require_equal(message, signed.frame)
                 return self._open_share(signed.frame)
             case SumShare():
-                self._elements(message)
+                read_sum_share(self.batch, message)
                 self._note(Exchanged(signed.frame, b""))
                 return b""
             case _:  # the table lists no other

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Final, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,13 @@ from protocols.envelope import SealingKey
 from protocols.errors import (
     ConflictingMessageError,
     HistoryError,
-    MalformedMessageError,
     ProtocolError,
     TooFewPartiesError,
     UnexpectedMessageError,
     UnknownPeerError,
 )
 from protocols.fields import Message
+from protocols.forms import Verified
 from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.verified.check_history import CheckHistory, CheckState
 from protocols.verified.check_journal import (
@@ -34,7 +34,6 @@ from protocols.verified.check_journal import (
     Exchanged,
     SecretsDrawn,
 )
-from protocols.verified.prime_field import Elements, PrimeField
 from protocols.verified.vote_report import VoteBatch
 from protocols.verified.vote_side import (
     Decision,
@@ -43,13 +42,11 @@ from protocols.verified.vote_side import (
     VoteSide,
     coin_of,
     decide,
+    read_sum_share,
 )
 from protocols.verified.vote_sum import open_noisy_sum
 from protocols.vote_messages import Acceptance, SumShare, VoteAnswers
 from protocols.wire import Signed
-
-LEAST_ACCEPTED: Final = 2
-"""Fewest hospitals in an opened sum, whatever a plan says."""
 
 
 class CheckingEnd(ABC):
@@ -61,7 +58,7 @@ class CheckingEnd(ABC):
         key: For sealed parts; its public half stands in the batch.
         other: The other end's pinned identity.
         hospitals: Pinned identities, by fingerprint.
-        least_parties: Fewest hospitals whose sum opens; at least `LEAST_ACCEPTED`.
+        least_parties: Fewest hospitals whose sum opens; at least `Verified.smallest`.
         journal: The plan's, with all steps until now.
         random_bytes: The operating system's randomness.
         draw_noise: The full amount.
@@ -93,8 +90,8 @@ class CheckingEnd(ABC):
             raise UnknownPeerError("an aggregator must have the keys that its plan names")
         if other.fingerprint != theirs.fingerprint:
             raise UnknownPeerError("the other aggregator must be the one that the plan names")
-        if least_parties < LEAST_ACCEPTED:
-            raise TooFewPartiesError(received=least_parties, threshold=LEAST_ACCEPTED)
+        if least_parties < Verified.smallest:
+            raise TooFewPartiesError(received=least_parties, threshold=Verified.smallest)
         self.batch = batch
         self._identity, self._key, self._other = identity, key, other
         self._hospitals, self._least = hospitals, least_parties
@@ -121,8 +118,8 @@ class CheckingEnd(ABC):
         """The noisy sum, once it is open; shape (queries, columns)."""
         if self._history.answer_to(SumShare) is None:
             return None
-        own = self._elements(self._history.said_by_us(SumShare))
-        return open_noisy_sum(own, self._elements(self._history.said_by_other(SumShare)))
+        both = self._history.said_by_us(SumShare), self._history.said_by_other(SumShare)
+        return open_noisy_sum(*(read_sum_share(self.batch, share) for share in both))
 
     def resend(self) -> bytes:
         """Return this end's last frame again; empty if it sent none, or stopped, or is done."""
@@ -242,8 +239,3 @@ class CheckingEnd(ABC):
         own = self._side.acceptance(self._decided(), self._coin)
         if told.accepted != own.accepted:
             self._stop(HistoryError("both aggregators must accept the same reports"), frame)
-
-    def _elements(self, share: SumShare) -> Elements:
-        queries, columns = self.batch.queries, self.batch.columns
-        body = PrimeField().from_bytes(share.body, queries * columns, MalformedMessageError)
-        return body.reshape(queries, columns)

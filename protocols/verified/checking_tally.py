@@ -6,12 +6,15 @@ derive: the list, half of the coin, and the coordinator's answers and share.
 
 from __future__ import annotations
 
-from protocols.errors import (
-    UnexpectedMessageError,
-)
+from protocols.errors import UnexpectedMessageError
 from protocols.fields import Message
 from protocols.verified.checking_end import CheckingEnd
-from protocols.verified.vote_side import commitment_to_nonce, read_answers, require_list
+from protocols.verified.vote_side import (
+    commitment_to_nonce,
+    read_answers,
+    read_sum_share,
+    require_list,
+)
 from protocols.vote_messages import Acceptance, ReportList, SumShare, VoteAnswers
 from protocols.wire import Signed
 
@@ -34,7 +37,7 @@ class CheckingTally(CheckingEnd):
                     signed.frame, self._side.acceptance(self._decided(), self._coin)
                 )
             case SumShare():
-                self._elements(message)
+                read_sum_share(self.batch, message)
                 return self._open_share(signed.frame)
             case _:  # the table lists no other
                 raise AssertionError(type(message).__name__)

@@ -8,26 +8,25 @@ each message before it leaves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols import wire
 from protocols.envelope import SealingKey
 from protocols.errors import ProtocolError, TooFewPartiesError
 from protocols.identity import PublicIdentity
-from protocols.verified.prime_field import Elements
-from protocols.verified.vote_proof import EvaluationPoint, VoteShare, challenge
-from protocols.verified.vote_report import (
-    VoteBatch,
-    open_coordinator_part,
-    open_tally_part,
-    read_header,
+from protocols.verified.vote_report import VoteBatch, read_header
+from protocols.verified.vote_side import (
+    ListedReport,
+    SideSecrets,
+    VoteSide,
+    coin_of,
+    decide,
+    read_sum_share,
+    report_taken,
 )
-from protocols.verified.vote_sum import make_coin, noisy_share, open_noisy_sum
-from protocols.vote_messages import ReportHeader, VoteReport
+from protocols.verified.vote_sum import open_noisy_sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,11 @@ class VerifyingEnd:
     key: SealingKey = field(repr=False)
     nonce: bytes = field(repr=False)
     noise: NDArray[np.int64] = field(repr=False)
+
+    def side(self, batch: VoteBatch, *, is_tally: bool) -> VoteSide:
+        """Return what it computes of a batch: its noise is drawn, so that it needs no seed."""
+        secrets = SideSecrets(self.nonce, noise_seed=b"")
+        return VoteSide(batch, is_tally, self.key, secrets, lambda *_: self.noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,70 +91,35 @@ def run_verified_sum(
     """
     # 1. The coordinator collects, and passes header and tally's envelope on. The tally reads each
     # header itself. When all are there the list is closed: no report enters later.
-    reports: dict[bytes, tuple[ReportHeader, VoteReport]] = {}
+    reports: dict[bytes, ListedReport] = {}
     unreadable = 0
     for frame in frames:
         try:
-            report = wire.expect(wire.decode(frame), VoteReport)
-            header = read_header(batch, report.header, identities=identities)
+            report = report_taken(frame)
+            read_header(batch, report.frame, identities=identities)
         except ProtocolError:
             unreadable += 1
         else:
-            reports.setdefault(header.sender, (header, report))
-    hospitals = sorted(reports)
+            reports.setdefault(report.header.sender, report)
+    listed = [reports[hospital] for hospital in sorted(reports)]
+    handed_on = [replace(report, sealed=report.handed_on) for report in listed]
 
-    # 2. Both say their nonces, which with the list give one point for all reports of a layout.
-    coin = make_coin(
-        plan_digest=batch.plan_digest,
-        headers=[wire.digest_of(reports[hospital][0]) for hospital in hospitals],
-        coordinator_nonce=coordinator.nonce,
-        tally_nonce=tally.nonce,
-    )
-    point_of = cache(lambda layout: EvaluationPoint.of(layout, coin))
+    # 2. Both say their nonces, which with the list give one coin for all reports.
+    coin = coin_of(batch, listed, coordinator_nonce=coordinator.nonce, tally_nonce=tally.nonce)
 
     # 3. Each opens its own parts, and tells its answer about each hospital, or that it has none.
-    opened: dict[bytes, tuple[VoteShare, VoteShare]] = {}
-    rejected: set[bytes] = set()
-    for hospital in hospitals:
-        header, report = reports[hospital]
-        try:
-            # Two ends: a fault that one of them finds is told to the other as "no answer".
-            opened[hospital] = (
-                open_coordinator_part(
-                    batch, header, report.coordinator_envelope, key=coordinator.key
-                ),
-                open_tally_part(batch, header, report.tally_envelope, key=tally.key),
-            )
-        except ProtocolError:
-            rejected.add(hospital)
+    first, second = coordinator.side(batch, is_tally=False), tally.side(batch, is_tally=True)
+    told = first.answers(listed, coin), second.answers(handed_on, coin)
 
     # 4. Both decide alike from both answers: the accepted are one set.
-    accepted = []
-    for hospital, (first, second) in opened.items():
-        layout = batch.layout_of(hospital)
-        point = point_of(layout)
-        told: tuple[Elements, Elements] = (
-            point.answer(first, takes_off_votes=True),
-            point.answer(second, takes_off_votes=False),
-        )
-        weights = challenge(
-            layout, first.binding, second.binding, context=batch.context_of(hospital)
-        )
-        if point.accepts(weights, *told):
-            accepted.append(hospital)
-        else:
-            rejected.add(hospital)
-    if len(accepted) < least_parties:
-        raise TooFewPartiesError(received=len(accepted), threshold=least_parties)
+    decision = decide(batch, listed, coin, told)
+    if len(decision.accepted) < least_parties:
+        raise TooFewPartiesError(received=len(decision.accepted), threshold=least_parties)
 
     # 5. Each adds its shares of the accepted hospitals' votes, and its own noise, and tells that.
-    shares = [
-        noisy_share([(batch.layout_of(one), opened[one][place]) for one in accepted], end.noise)
-        for place, end in enumerate((coordinator, tally))
-    ]
-    return VerifiedSum(
-        tuple(accepted),
-        {hospital: reports[hospital][1].header for hospital in sorted(rejected)},
-        unreadable,
-        open_noisy_sum(shares[0], shares[1]),
+    shares = (
+        first.sum_share(listed, decision, coin),
+        second.sum_share(handed_on, decision, coin),
     )
+    counts = open_noisy_sum(*(read_sum_share(batch, share) for share in shares))
+    return VerifiedSum(decision.accepted, decision.rejected, unreadable, counts)

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols.errors import InvalidVectorError
+from protocols.forms import Verified
 from protocols.verified.prime_field import WIRE_TYPE, Elements, PrimeField
 from protocols.vote_messages import MAX_ANSWER_BYTES
 
-MOST_ROW_VOTES = 1000
 _MOST_OF_ONE_DIGIT = 31
 _FEWEST_ROWS, _MOST_ROWS = 16, 256
 
@@ -61,8 +61,8 @@ class VoteLayout:
     @classmethod
     def of(cls, *, queries: int, columns: int, votes: int) -> VoteLayout:
         """Choose digits and grid for a batch: the smallest proof of a party, nearly."""
-        if not 1 <= votes <= MOST_ROW_VOTES:
-            raise InvalidVectorError(f"votes of a row must be 1 to {MOST_ROW_VOTES}")
+        if not 1 <= votes <= Verified.most_votes:
+            raise InvalidVectorError(f"votes of a row must be 1 to {Verified.most_votes}")
         digits = 1 if votes <= _MOST_OF_ONE_DIGIT else 2
         base = votes + 1 if digits == 1 else math.isqrt(votes) + 1
         entries = queries * columns * digits

@@ -196,7 +196,7 @@ class VoteSide:
         return self.batch.layout_of(report.header.sender), share
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=256)
 def _point_of(layout: VoteLayout, coin: bytes) -> EvaluationPoint:
     """Prepare the point of a coin: hospitals of as many votes share it."""
     return EvaluationPoint.of(layout, coin)
@@ -281,6 +281,15 @@ def read_answers(
             else None
         )
     return found
+
+
+def read_sum_share(batch: VoteBatch, told: SumShare) -> Elements:
+    """Read an aggregator's noisy share, of shape (queries, columns).
+
+    Raises `MalformedMessageError` where it is of another length or has words that are no elements.
+    """
+    body = PrimeField().from_bytes(told.body, batch.queries * batch.columns, MalformedMessageError)
+    return body.reshape(batch.queries, batch.columns)
 
 
 def decide(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -97,10 +97,14 @@ def gaussian(shape: tuple[int, int], random_bytes: Callable[[int], bytes]) -> Ro
 Machine = CheckingCoordinator | CheckingTally
 
 
-class Check:
-    """One batch: hospitals with these votes, both ends, and what they told each other."""
+Change = Callable[[Rows], Mapping[int, int]]
+"""What a liar adds to which of its numbers, row by row, given its honest rows."""
 
-    def __init__(self, *votes: int, least: int = 2) -> None:
+
+class Ward:
+    """Hospitals of one batch, what they vote and report, and both aggregators' keys."""
+
+    def __init__(self, *votes: int) -> None:
         self.hospitals = sorted(
             (SigningIdentity.generate() for _ in votes), key=lambda one: one.fingerprint
         )
@@ -115,6 +119,44 @@ class Check:
             os.urandom(32), QUERIES, COLUMNS, numbers, coordinator, tally, SUITE_X25519
         )
         self.pinned = {one.fingerprint: one.public for one in self.hospitals}
+
+    def rows(self, place: int) -> Rows:
+        """A hospital's votes."""
+        k = self.batch.votes[self.hospitals[place].fingerprint]
+        rng = np.random.default_rng(place)
+        return rng.multinomial(k, np.full(COLUMNS, 1 / COLUMNS), size=QUERIES).astype(np.int64)
+
+    def report(self, place: int, batch: VoteBatch | None = None) -> bytes:
+        return make_report(
+            batch or self.batch,
+            self.rows(place),
+            identity=self.hospitals[place],
+            random_bytes=os.urandom,
+        )
+
+    def lying_report(self, place: int, change: Change = lambda _: {0: 1}) -> bytes:
+        """A report whose proof is honestly made of wrong digits, such as a vote too many."""
+
+        def of_digits(layout: VoteLayout, rows: Rows, **named: Any) -> object:
+            digits: Elements = layout.digits_of(rows)
+            for at, more in change(rows).items():
+                digits[at * layout.digits] = (int(digits[at * layout.digits]) + more) % P
+            return prove_digits(layout, digits, **named)
+
+        with patch("protocols.verified.vote_report.prove", of_digits):
+            return self.report(place)
+
+    def sum_of(self, *places: int) -> Rows:
+        """Exact votes of these hospitals: what nobody may see."""
+        total: Rows = np.sum([self.rows(place) for place in places], axis=0)
+        return total
+
+
+class Check(Ward):
+    """One batch at both ends' machines, and what they told each other."""
+
+    def __init__(self, *votes: int, least: int = 3) -> None:
+        super().__init__(*votes)
         self.least = least
         self.journals = PlainJournal(), PlainJournal()
         self.start(0)
@@ -137,31 +179,6 @@ class Check:
             self.coordinator = CheckingCoordinator(self.batch, **given)
         else:
             self.tally = CheckingTally(self.batch, **given)
-
-    def rows(self, place: int) -> Rows:
-        """A hospital's votes."""
-        k = self.batch.votes[self.hospitals[place].fingerprint]
-        rng = np.random.default_rng(place)
-        return rng.multinomial(k, np.full(COLUMNS, 1 / COLUMNS), size=QUERIES).astype(np.int64)
-
-    def report(self, place: int, batch: VoteBatch | None = None) -> bytes:
-        return make_report(
-            batch or self.batch,
-            self.rows(place),
-            identity=self.hospitals[place],
-            random_bytes=os.urandom,
-        )
-
-    def lying_report(self, place: int) -> bytes:
-        """A report whose proof is honestly made of a vote too many."""
-
-        def of_digits(layout: VoteLayout, rows: Rows, **named: Any) -> object:
-            digits: Elements = layout.digits_of(rows)
-            digits[0] += np.uint64(1)
-            return prove_digits(layout, digits, **named)
-
-        with patch("protocols.verified.vote_report.prove", of_digits):
-            return self.report(place)
 
     def collect(self, *frames: bytes) -> bytes:
         """Let the coordinator take these reports, or one of each hospital, and close the list."""
@@ -187,11 +204,6 @@ class Check:
             if place == 0 and isinstance(wire.decode(answer).message, kind):
                 return answer
             request = self.coordinator.receive(answer)
-
-    def sum_of(self, *places: int) -> Rows:
-        """Exact votes of these hospitals: what nobody may see."""
-        total: Rows = np.sum([self.rows(place) for place in places], axis=0)
-        return total
 
     def machine(self, place: int) -> Machine:
         return (self.coordinator, self.tally)[place]

@@ -109,7 +109,7 @@ def main() -> None:
         "key": key,
         "other": PublicIdentity(other),
         "hospitals": {one.fingerprint: one for one in pinned},
-        "least_parties": 2,
+        "least_parties": 3,
         "journal": MemoryCheckJournal(lambda _: None),
         "random_bytes": os.urandom,
         "draw_noise": noise,

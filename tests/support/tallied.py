@@ -160,7 +160,7 @@ class TalliedRun:
     def rows(self, place: int, queries: int) -> Rows:
         """A hospital's votes."""
         rng = np.random.default_rng(place)
-        even = np.full(CLASSES, 1 / CLASSES)
+        even = np.full(self.terms.classes, 1 / self.terms.classes)
         return rng.multinomial(self.quotas[place], even, size=queries).astype(np.int64)
 
 
@@ -199,7 +199,7 @@ class TalliedBatch:
             record,
             plan_digest=self.digest,
             queries=len(self.indices),
-            columns=CLASSES,
+            columns=self.run.terms.classes,
             votes=votes,
         )
 

@@ -53,7 +53,7 @@ def test_a_value_goes_from_the_form_to_its_setting(name: str) -> None:
 def test_an_open_setting_is_the_usual_one_or_refused(name: str) -> None:
     one = named(name)
     must = "required" in one.attributes or (bool(one.choices) and "" not in one.choices)
-    assert must == (name in {"epsilon", "delta", "noise"})
+    assert must == (name in {"epsilon", "delta"})
     if must:
         with pytest.raises(ConsoleError):
             one.read(FormData({}))

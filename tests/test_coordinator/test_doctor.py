@@ -20,12 +20,15 @@ from sqlalchemy import text
 from coordinator.certificates import issue_server_certificate, make_ca
 from coordinator.database import Database
 from coordinator.doctor import CoordinatorProbes, examine
+from coordinator.doctor.machine import check_tally
 from coordinator.federation.enrollment import Enrollment
 from coordinator.federation.home import FederationHome
 from coordinator.runs.queue import RunState
+from coordinator.tally.tally_client import TallyClient
+from coordinator.tally.tally_folder import TallyFolder, TallySettings
 from pate_fed.nodes import FAIL, GIB, OK, WARN, Check, exit_code
 from tests.support.command import Command, pate_fed
-from tests.support.loopback_home import make_home
+from tests.support.loopback_home import free_ports, make_home
 from tests.support.loopback_tls import tls_server
 from tests.support.worked import Worked
 
@@ -33,7 +36,7 @@ __all__ = ["pate_fed"]
 
 LOCAL = (
     *("settings", "files", "file rights", "identity", "secret", "CA", "certificate", "disk"),
-    *("service", "database"),
+    *("service", "tally", "database"),
 )
 STANDING = ("hospitals", "invitations", "runs")
 
@@ -95,6 +98,37 @@ class TestAFolder:
         checks = found(home)
         assert (checks["files"].state, name in checks["files"].said) == (FAIL, True)
         assert exit_code(checks.values()) == 4
+
+    @pytest.mark.parametrize(
+        ("is_there", "days", "state"), [(True, 0, OK), (False, 0, FAIL), (True, 3640, WARN)]
+    )
+    def test_a_pinned_tally_is_asked_for(
+        self, home: FederationHome, tmp_path: Path, is_there: bool, days: int, state: str
+    ) -> None:
+        now = datetime.now(UTC)
+        settings = TallySettings("127.0.0.1:8450", host="127.0.0.1", name="Data Trust")
+        tally = TallyFolder.create(
+            tmp_path / "tally", settings, home.invite_tally(now=now), now=now
+        )
+        home.accept_tally(tally.card)
+        found = check_tally(
+            home,
+            CoordinatorProbes(
+                clock=lambda: now + timedelta(days=days), is_tally_there=lambda _: is_there
+            ),
+        )
+        assert (found.state, "Data Trust" in found.said) == (state, True)
+
+    def test_a_port_where_no_tally_is_is_no_tally(
+        self, home: FederationHome, tmp_path: Path
+    ) -> None:
+        (port,) = free_ports(1)
+        now = datetime.now(UTC)
+        settings = TallySettings(f"127.0.0.1:{port}", host="127.0.0.1", port=port)
+        tally = TallyFolder.create(
+            tmp_path / "tally", settings, home.invite_tally(now=now), now=now
+        )
+        assert not TallyClient(tally.card, home.tally_key).is_there(timeout_s=0.5)
 
     def test_the_ca_s_key_may_be_away(self, home: FederationHome) -> None:
         home.path("ca.key").unlink()

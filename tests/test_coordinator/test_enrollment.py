@@ -27,6 +27,7 @@ from coordinator.federation.enrollment_app import MAX_BODY_BYTES, PREFIX, build
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.federation.rate_limit import RateLimit
 from coordinator.federation.run_files import RunFiles
+from coordinator.tally.tally_folder import TallyFolder, TallySettings
 from pate_fed.votes import MAX_TOTAL_VOTES
 from protocols import wire
 from protocols.errors import (
@@ -44,6 +45,7 @@ from protocols.membership_messages import (
     JoinRequest,
     Membership,
     MembershipQuery,
+    NamedTally,
     PoolQuery,
 )
 from tests.support.door import Door
@@ -255,6 +257,21 @@ class TestJoining:
         federation.approve(hospital)
         assert list(federation.door.keys.values()) == [hospital.node_key]
         assert federation.ask(hospital).state == "member"
+
+    def test_a_hospital_hears_of_the_tally_that_was_accepted(
+        self, federation: Federation, tmp_path: Path
+    ) -> None:
+        hospital, home = Hospital(), federation.home
+        before = federation.enrollment.invite("North")
+        assert (before.tally, federation.join(hospital, before).tally) == (None, None)
+        settings = TallySettings("tally.example.org:8448", name="Notary")
+        invite, now = home.invite_tally(now=federation.clock()), federation.clock()
+        made = TallyFolder.create(tmp_path / "tally", settings, invite, now=now)
+        home.accept_tally(made.card)
+        named = NamedTally("Notary", made.identity.public)
+        federation.approve(hospital)
+        assert federation.ask(hospital).tally == named
+        assert federation.enrollment.invite("South").tally == named
 
     def test_a_request_that_is_repeated_gets_the_same_answer(self, federation: Federation) -> None:
         hospital = Hospital()

@@ -58,7 +58,6 @@ from protocols.identity import SigningIdentity
 from protocols.suites import DEFAULT_SUITE, SUITE_X25519
 from protocols.verified import VerifiedSum, VoteBatch, VoteLayout
 from protocols.verified.prime_field import PrimeField
-from protocols.verified.vote_layout import MOST_ROW_VOTES
 from protocols.verified.vote_proof import prove_digits
 from protocols.verified.vote_sum import MOST_NOISE
 from tests.support.command import Command, labels_in, pate_fed, write_table
@@ -245,13 +244,12 @@ class TestSettings:
         assert option[1] in ended.err
 
     def test_numbers_of_the_form_are_those_of_its_protocol(self) -> None:
-        assert Verified.most_votes == MOST_ROW_VOTES
         assert Verified.threshold(100) == Verified.smallest == 3
         assert Verified.most_colluders(10) == 9
 
     def test_no_votes_and_noises_that_are_let_through_overflow_the_field(self) -> None:
         assert LARGEST_VALUE < MOST_NOISE
-        votes = RANGES["parties"].most * MOST_ROW_VOTES
+        votes = RANGES["parties"].most * Verified.most_votes
         assert votes + 2 * LARGEST_VALUE < PrimeField().prime // 2
 
     def test_terms_survive_their_record_and_name_no_colluders(self) -> None:
@@ -554,6 +552,29 @@ class TestAttacks:
         paid = charged_price(replace(world.terms, caps=Caps(800, 800, 200)), 0).epsilon
         once = charged_price(replace(world.terms, caps=Caps(200, 200, 200)), 0).epsilon
         assert paid > 1.5 * once
+
+    @pytest.mark.parametrize("attacker", [0, 1], ids=["coordinator", "tally"])
+    def test_a_row_asked_again_after_a_patient_left_does_not_show_the_change(
+        self, attacker: int
+    ) -> None:
+        """(c) of n4: one teacher was trained anew meanwhile; exact sums showed its new votes."""
+        n = 400
+        before = random_votes(n, hospitals=4, seed=11)
+        after = [one.copy() for one in before]
+        changed = np.random.default_rng(12).integers(0, 2, size=n) == 1
+        after[2][0, changed] = 1 - after[2][0, changed]
+        world = World([np.concatenate(both, axis=1) for both in zip(before, after, strict=True)])
+        first, second = (world.ask(range(start, start + n)).counts for start in (0, n))
+        mine, others = world.noises[attacker], world.noises[1 - attacker]
+        seen = [first - mine[0], second - mine[1]]
+        truth = (after[2][0] - before[2][0]).astype(np.float64)
+
+        def guessed(one: Votes, other: Votes) -> NDArray[np.float64]:
+            change = other - one
+            return (change[:, 1] - change[:, 0]) / 2
+
+        require_noise(guessed(*seen) - truth, SIGMA)
+        assert (guessed(seen[0] - others[0], seen[1] - others[1]) == truth).all()
 
     def test_no_test_of_two_worlds_beats_the_composed_bound_of_the_view(self) -> None:
         """Worlds differ in one teacher's vote; each row asked twice is one trial.

@@ -121,6 +121,7 @@ class TestSet:
             ("least_sigma2", "2.5", 2.5),
             ("operator_body", "University", "University"),
             ("forms", "masked, additive", frozenset({"additive", "masked"})),
+            ("forms", "verified", frozenset({"verified"})),
             ("most_queries", "0", 0),
             ("most_epsilon", "2", 2.0),
         ],

@@ -22,8 +22,8 @@ from tests.test_party.test_cli import PateParty, error_code, pate_party
 __all__ = ["pate_party"]
 
 BY = "M. Curie"
-RULES = "\n\n\n\n2\nCity group\n\n"
-"""What a person types to seven rules: Enter for the value that is shown."""
+RULES = "\n\n\n\n2\nCity group\n\n\n"
+"""What a person types to seven rules and who votes: Enter for the value that is shown."""
 
 
 def typed(answers: list[str]) -> str:
@@ -112,8 +112,9 @@ class TestAtATerminal:
         ]
         assert rules == [
             *("lifetime_epsilon", "delta", "delta_for_tests", "most_epsilon"),
-            *("least_checked_peers", "own_body", "operator_body"),
+            *("least_checked_peers", "own_body", "operator_body", "teacher_model"),
         ]
+        assert site.settings.teacher_model == "auto"
         assert site.settings.policy_for(frozenset()).own_body == "City group"
 
         day.approve()
@@ -130,11 +131,11 @@ class TestAtATerminal:
         assert "?" not in ended.err
 
     @sampled("answered", cases=3)
-    @pytest.mark.parametrize("answered", range(1, 12))
+    @pytest.mark.parametrize("answered", range(1, 13))
     def test_it_can_be_stopped_at_every_question(
         self, day: FirstDay, table: Path, answered: int
     ) -> None:
-        answers = ["y", str(table), LABEL, PATIENT, "3", "", "", "", "2", "", ""]
+        answers = ["y", str(table), LABEL, PATIENT, "3", "", "", "", "2", "", "", ""]
         ended = day.setup(day.invite(), "--by", BY, typed=typed(answers[:answered]))
         assert ended.code == 1
         assert "Stopped." in ended.err
@@ -150,7 +151,7 @@ class TestAtATerminal:
         missing = day.folder / "none.csv"
         answers = (
             f"{BY}\ny\n{missing}\n{table}\nill\n-\n{table}\n{LABEL}\n{PATIENT}\n"
-            "much\n5\n\n1\n0.000001\n\n2\n\n\nlater\n"
+            "much\n5\n\n1\n0.000001\n\n2\n\n\nneighbours\nneighbors\nlater\n"
         )
         ended = day.setup(day.invite(), typed=answers)
         assert ended.code == 1, ended.err
@@ -158,6 +159,7 @@ class TestAtATerminal:
             assert code in ended.err
         settings = Site.open(day.site).settings
         assert (settings.data.patient_id, settings.delta_for_tests) == (PATIENT, 1e-6)
+        assert settings.do_records_vote
 
     def test_a_no_joins_nothing(self, day: FirstDay) -> None:
         ended = day.setup(day.invite(), typed=f"{BY}\nn\n")

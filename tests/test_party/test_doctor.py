@@ -335,6 +335,16 @@ class TestStanding:
         sister = {"least_checked_peers": 2, "own_body": " university"}
         assert found(fresh.save(replace(fresh.settings, policy=sister)))["peers"].state == WARN
 
+    def test_who_takes_verified_runs_alone_needs_no_peers(
+        self, tmp_path: Path, site: Site, ca: trustme.CA
+    ) -> None:
+        fresh = make_site(
+            tmp_path / "fresh", address=site.membership().settings.address, ca=ca_bytes(ca)
+        )
+        for forms, state in ((["verified"], OK), (["verified", "masked"], WARN)):
+            ruled = fresh.save(replace(fresh.settings, policy={"forms": forms}))
+            assert found(ruled)["peers"].state == state
+
     def test_no_policy_does_with_fewer_than_two_checked_bodies(
         self, tmp_path: Path, site: Site, ca: trustme.CA
     ) -> None:

@@ -14,6 +14,7 @@ from pate_fed.accounting.curves import event_charged_rdp
 from pate_fed.charges import RunLedger, lifelong_charge
 from pate_fed.prices import charged_price
 from pate_fed.terms import RunTerms
+from pate_fed.votes import TeacherWeights
 from protocols.forms import Verified
 from protocols.identity import SigningIdentity
 from protocols.messages import RunInquiry
@@ -112,6 +113,17 @@ class TestParties:
         guard = replace(asked.guard, checked_peers={})
         with refused(Reason.FORM):
             asked.review(guard, **changed)
+
+    @pytest.mark.parametrize(("votes", "fits"), [(1000, True), (1001, False)])
+    def test_a_report_holds_so_many_votes(self, asked: Asked, votes: int, fits: bool) -> None:
+        ours = TeacherWeights.equal(votes)
+        terms = replace(asked.terms, weights=(ours,) * len(asked.seats))
+        guard, told = replace(asked.guard, weights=ours), encode_value(terms.as_record())
+        if fits:
+            asked.review(guard, terms=told)
+            return
+        with refused(Reason.UNIT):
+            asked.review(guard, terms=told)
 
     def test_an_owner_may_demand_the_form(self, asked: Asked) -> None:
         guard = asked.ruled(forms=frozenset({"verified"}))

@@ -13,13 +13,14 @@ import pytest
 
 from party.errors import ApprovalError, Reason
 from party.service import PartyService
-from party.site.people_decisions import ApprovalState, Subject
+from party.site.people_decisions import Approval, ApprovalState, Subject
 from party.storage.site_audit_log import SiteAct
 from pate_fed.prices import charged_price
 from protocols import wire
 from protocols.errors import BadSignatureError, SuiteError, UnexpectedMessageError, UnknownPeerError
 from protocols.fields import MOST_WORDS_LETTERS
 from protocols.identity import SigningIdentity
+from protocols.membership_messages import NamedTally
 from protocols.messages import Refusal, RunInquiry, RunReadiness
 from protocols.rounds import PartyState, read_run_answer
 from protocols.suites import DEFAULT_SUITE
@@ -31,6 +32,7 @@ from tests.support.hospital_services import (
     make_hospitals,
     records_of,
 )
+from tests.support.hospital_site import membership_of
 from tests.support.rules import with_other
 
 NOW = 1_790_000_000.0
@@ -270,3 +272,87 @@ def test_words_that_a_screen_could_misread_are_not_kept(hospitals: Hospitals, wo
         answer = asked(service, hospitals)
     assert isinstance(answer, RunReadiness)
     assert answer.reason == Reason.APPROVAL
+
+
+class TestVerified:
+    """A run that needs a tally, at a node as its folder has it."""
+
+    TALLY = NamedTally("Notary", SigningIdentity.generate().public)
+
+    def inquiry(self, hospitals: Hospitals, **changed: Any) -> RunInquiry:
+        hospitals.changes = {"noise_place": "aggregators", "sigma2": 60.0}
+        numbers = {"threshold": 3, "colluders": 2, "dropouts": 0, **changed}
+        tally = self.TALLY.identity.fingerprint
+        return inquiry_of(hospitals, form="verified", ring_bits=31, **{"tally": tally, **numbers})
+
+    def pin(self, hospitals: Hospitals, tally: NamedTally, *, operator: str = "South") -> None:
+        site = hospitals.sites[0]
+        pinned = site.settings.with_tally(site.membership().name, tally, body="North")
+        rules = {**pinned.policy, "operator_body": operator}
+        hospitals.sites[0] = site.save(replace(pinned, policy=rules))
+
+    def reason(self, hospitals: Hospitals, inquiry: RunInquiry) -> str:
+        with served(hospitals) as service:
+            said = asked(service, hospitals, inquiry)
+            assert service.federation().status.last_refusal == said.reason
+        return str(said.reason)
+
+    def pending(self, hospitals: Hospitals) -> list[Approval]:
+        with records_of(hospitals.sites[0]) as records:
+            found = records.approvals(ApprovalState.PENDING)
+        return [one for one in found if one.subject is Subject.RUN]
+
+    def test_without_a_pin_it_is_refused_and_nobody_is_asked(self, hospitals: Hospitals) -> None:
+        assert self.reason(hospitals, self.inquiry(hospitals)) == Reason.TALLY == "PF-329"
+        assert self.pending(hospitals) == []
+
+    @pytest.mark.parametrize("operator", ["", "north"])
+    def test_a_pin_of_one_owner_is_not_enough(self, hospitals: Hospitals, operator: str) -> None:
+        self.pin(hospitals, self.TALLY, operator=operator)
+        assert self.reason(hospitals, self.inquiry(hospitals)) == Reason.TALLY
+
+    def test_another_key_than_the_pinned_one_is_refused(self, hospitals: Hospitals) -> None:
+        self.pin(hospitals, replace(self.TALLY, identity=SigningIdentity.generate().public))
+        assert self.reason(hospitals, self.inquiry(hospitals)) == Reason.TALLY
+
+    def test_with_the_pin_people_are_asked_about_this_tally(self, hospitals: Hospitals) -> None:
+        self.pin(hospitals, self.TALLY)
+        assert self.reason(hospitals, self.inquiry(hospitals)) == Reason.APPROVAL
+        [one] = self.pending(hospitals)
+        assert (one.form, one.tally) == ("verified", self.TALLY.identity.fingerprint)
+
+    def test_an_approval_of_one_tally_is_none_of_another(self, hospitals: Hospitals) -> None:
+        self.pin(hospitals, self.TALLY)
+        assert self.reason(hospitals, self.inquiry(hospitals)) == Reason.APPROVAL
+        decide(hospitals, ApprovalState.APPROVED)
+        with served(hospitals) as service:
+            said = asked(service, hospitals, self.inquiry(hospitals))
+        assert said.reason == ""
+        other = NamedTally("Notary", SigningIdentity.generate().public)
+        self.pin(hospitals, other)
+        changed = self.inquiry(hospitals, tally=other.identity.fingerprint)
+        assert self.reason(hospitals, changed) == Reason.APPROVAL
+
+    def test_another_form_with_a_tally_is_no_run(self, hospitals: Hospitals) -> None:
+        with served(hospitals) as service:
+            said = asked(service, hospitals, inquiry_of(hospitals, tally=bytes(32)))
+        assert isinstance(said, Refusal)
+        assert said.reason == UnexpectedMessageError.code
+
+    def test_a_node_hears_of_another_key_and_keeps_its_pin(
+        self, hospitals: Hospitals, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        self.pin(hospitals, self.TALLY)
+        other = SigningIdentity.generate().public
+        with served(hospitals) as service:
+            one = service.federation()
+            for key in (self.TALLY.identity.key, other.key, other.key):
+                me = hospitals.sites[0].identity.public.fingerprint
+                one.hear(membership_of(me, tally_name="Notary", tally_key=key))
+            warned = [each for each in caplog.records if "tally" in each.getMessage()]
+            changed = self.inquiry(hospitals, tally=other.fingerprint)
+            refused = asked(service, hospitals, changed)
+            served_still = asked(service, hospitals, self.inquiry(hospitals))
+        assert len(warned) == 1
+        assert refused.reason == Reason.TALLY
+        assert served_still.reason == Reason.APPROVAL

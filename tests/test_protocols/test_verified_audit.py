@@ -59,7 +59,7 @@ class Audited:
             is_tally=bool(place),
             ends=(coordinator, tally),
             hospitals=self.check.pinned,
-            least_parties=2,
+            least_parties=3,
             draw_noise=draw_noise,
         )
 
@@ -204,16 +204,16 @@ class TestCoordinator:
         with_one_less.journals = type(check.journals[0])(), type(check.journals[0])()
         with_one_less.start(0)
         with_one_less.start(1)
-        told = with_one_less.run(*audited.reports[:2])
+        told = with_one_less.run(*audited.reports[:3])
         material = SideMaterial(check.keys[0], with_one_less.coordinator._side.secrets)
         given: dict[str, Any] = {
             "is_tally": False,
             "ends": tuple(identity.public for identity in check.identities),
             "hospitals": check.pinned,
-            "least_parties": 2,
+            "least_parties": 3,
             "draw_noise": gaussian,
         }
-        for reports, wrong in ((2, ()), (3, ("ReportList",)), (1, ("ReportList",))):
+        for reports, wrong in ((3, ()), (4, ("ReportList",)), (2, ("ReportList",))):
             shown = replace(material, reports=audited.reports[:reports])
             assert audit_side(check.batch, shown, told, **given).wrong == wrong
 

@@ -128,8 +128,8 @@ def test_one_coin_one_charge_and_one_share_whenever_the_process_is_killed(
 ) -> None:
     number, most = 0, 1
     while number < most:
-        check = Check(3, 25)
-        frames = [check.report(one) for one in range(2)]
+        check = Check(3, 25, 3)
+        frames = [check.report(one) for one in range(3)]
         end = MortalEnd(check, place, tmp_path / f"{number}", kills_after=number)
         told = run_with(check, place, end, frames)
         end.end()

@@ -142,9 +142,10 @@ class TestHonest:
         assert (found.counts == check.coordinator.opened).all()
         assert (found.counts - check.sum_of(0, 1, 2, 3) == ends[0].noise + ends[1].noise).all()
 
-    def test_a_liar_and_one_that_never_comes_are_left_out(self, check: Check) -> None:
-        check.run(check.report(0), check.lying_report(1), check.report(3))
-        require_open(check, 0, 3)
+    def test_a_liar_and_one_that_never_comes_are_left_out(self) -> None:
+        check = Check(3, 25, 40, 3, 3)
+        check.run(check.report(0), check.lying_report(1), check.report(3), check.report(4))
+        require_open(check, 0, 3, 4)
         for place in range(2):
             decision = check.machine(place).decision
             assert decision is not None
@@ -155,10 +156,10 @@ class TestHonest:
     def test_noise_of_both_is_drawn_afresh_for_each_batch(self) -> None:
         noises = []
         for _ in range(2):
-            check = Check(3, 3)
+            check = Check(3, 3, 3)
             check.run()
             assert check.tally.opened is not None
-            noises.append(check.tally.opened - check.sum_of(0, 1))
+            noises.append(check.tally.opened - check.sum_of(0, 1, 2))
         assert (noises[0] != noises[1]).any()
 
 
@@ -172,12 +173,12 @@ class TestReports:
         with pytest.raises(ConflictingMessageError):
             check.coordinator.take_report(check.report(0))
         assert len(check.journals[0].records) == 1
-        check.run(first, check.report(1))
-        require_open(check, 0, 1)
+        check.run(first, check.report(1), check.report(2))
+        require_open(check, 0, 1, 2)
 
     def test_no_report_enters_a_closed_list(self, check: Check) -> None:
         late = check.report(3)
-        check.collect(check.report(0), check.report(1))
+        check.collect(*map(check.report, range(3)))
         with pytest.raises(LateMessageError):
             check.coordinator.take_report(late)
         check.start(0)
@@ -185,10 +186,11 @@ class TestReports:
             check.coordinator.take_report(late)
 
     def test_a_list_of_too_few_stays_open(self, check: Check) -> None:
-        check.coordinator.take_report(check.report(0))
+        for place in (0, 1):
+            check.coordinator.take_report(check.report(place))
         with pytest.raises(TooFewPartiesError):
             check.coordinator.close()
-        check.coordinator.take_report(check.report(1))
+        check.coordinator.take_report(check.report(2))
         assert check.coordinator.close() == check.coordinator.close()
 
     def test_nobodys_report_is_not_noted(self, check: Check) -> None:
@@ -215,8 +217,8 @@ class TestReports:
             )  # fmt: skip
             again.start(0)
             again.start(1)
-            again.run(again.report(0), again.report(1), frame)
-            require_open(again, 0, 1)
+            again.run(again.report(0), again.report(1), again.report(3), frame)
+            require_open(again, 0, 1, 3)
             header = wire.expect(wire.decode(frame), VoteReport).header
             for place in range(2):
                 decision = again.machine(place).decision
@@ -239,10 +241,10 @@ class TestKeys:
             with pytest.raises(UnknownPeerError):
                 check.start(place, **changed)
 
-    def test_a_sum_of_one_hospital_never_opens(self, check: Check) -> None:
+    def test_a_sum_of_fewer_than_three_hospitals_never_opens(self, check: Check) -> None:
         for place in range(2):
             with pytest.raises(TooFewPartiesError):
-                check.start(place, least_parties=1)
+                check.start(place, least_parties=2)
 
 
 # What a deviating aggregator sends ---------------------------------------------------------------
@@ -401,7 +403,7 @@ class TestTheOtherEnd:
 
     @pytest.mark.parametrize("place", range(2), ids=["coordinator", "tally"])
     def test_a_smaller_set_that_would_single_a_hospital_out_does_not_open(self, place: int) -> None:
-        check = Check(3, 25, 40, least=3)
+        check = Check(3, 25, 40)
         frame = check.until(place, VoteAnswers)
         answers = (b"", *said(frame).answers[1:])
         lying = deviated(check, place, frame, answers=answers)
@@ -544,7 +546,7 @@ class TestLedger:
             raise OverspentError
 
         journal = MemoryCheckJournal(refuse)
-        check = Check(3, 3)
+        check = Check(3, 3, 3)
         check.start(1, journal=journal)
         frame = check.until(1, SumShare)
         steps = journal.steps()
@@ -610,10 +612,9 @@ class TestCrashes:
     @pytest.mark.parametrize("place", range(2), ids=["coordinator", "tally"])
     def test_what_left_an_end_is_in_its_journal_before(self, place: int) -> None:
         """So whichever bytes the other end saw, they are sent again after a crash."""
-        check = Check(3, 25)
         kinds = TO_COORDINATOR if place == 0 else TO_TALLY
         for kind in kinds:
-            check = Check(3, 25)
+            check = Check(3, 25, 3)
             frame = check.until(place, kind)
             sent = check.machine(place).receive(frame)
             on_disk = [values[-1] for word, values in check.journals[place].records
@@ -625,8 +626,8 @@ class TestCrashes:
         """The process goes on: what it would have sent must not leave it later either."""
         number = 0
         while True:
-            check = Check(3, 25)
-            frames = [check.report(one) for one in range(2)]
+            check = Check(3, 25, 3)
+            frames = [check.report(one) for one in range(3)]
             journal = check.journals[place]
             journal.crashes_before = number
 
@@ -648,7 +649,7 @@ class TestCrashes:
                 told = {values[-1] for word, values in check.journals[place].records
                         if word == "exchange"}  # fmt: skip
                 assert {answer if place else request} <= told
-            require_open(check, 0, 1)
+            require_open(check, 0, 1, 2)
             if number >= len(journal.records):
                 break
             number += 1

@@ -3,81 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from pate_fed.mechanisms.discrete_sampling import sample_discrete_gaussian
 from protocols import wire
-from protocols.envelope import SealingKey
 from protocols.errors import ProtocolError, TooFewPartiesError
-from protocols.identity import SigningIdentity
-from protocols.suites import SUITE_X25519
 from protocols.verified import (
     Aggregator,
     EvaluationPoint,
     VerifiedSum,
     VerifyingEnd,
-    VoteBatch,
     VoteLayout,
-    make_report,
     run_verified_sum,
 )
 from protocols.verified.prime_field import Elements
-from protocols.verified.vote_proof import prove_digits
 from protocols.vote_messages import ReportHeader, VoteReport
+from tests.support.checking import COLUMNS, QUERIES, Change, P, Ward, gaussian
 from tests.support.markers import sampled
 
-QUERIES, COLUMNS = 6, 4
-P = 2**31 - 1
-Rows = NDArray[np.int64]
 
-
-class Ward:
-    """Hospitals, both aggregators and their secrets, for one batch."""
+class Summed(Ward):
+    """A batch whose sum both ends open in one function, with their secrets."""
 
     def __init__(self, *votes: int) -> None:
-        self.hospitals = sorted(
-            (SigningIdentity.generate() for _ in votes), key=lambda one: one.fingerprint
-        )
-        keys = SealingKey(SUITE_X25519), SealingKey(SUITE_X25519)
-        aggregators = [
-            Aggregator(SigningIdentity.generate().fingerprint, key.public_bytes) for key in keys
-        ]
-        numbers = {one.fingerprint: k for one, k in zip(self.hospitals, votes, strict=True)}
-        self.batch = VoteBatch(
-            os.urandom(32), QUERIES, COLUMNS, numbers, *aggregators, SUITE_X25519
-        )
+        super().__init__(*votes)
         self.ends = [
-            VerifyingEnd(
-                key,
-                os.urandom(32),
-                sample_discrete_gaussian((QUERIES, COLUMNS), sigma=9.0, random_bytes=os.urandom),
-            )
-            for key in keys
+            VerifyingEnd(key, os.urandom(32), gaussian((QUERIES, COLUMNS), os.urandom))
+            for key in self.keys
         ]
-
-    def rows(self, place: int) -> Rows:
-        k = self.batch.votes[self.hospitals[place].fingerprint]
-        rng = np.random.default_rng(place)
-        return rng.multinomial(k, np.full(COLUMNS, 1 / COLUMNS), size=QUERIES).astype(np.int64)
-
-    def report(self, place: int, batch: VoteBatch | None = None) -> bytes:
-        return make_report(
-            batch or self.batch,
-            self.rows(place),
-            identity=self.hospitals[place],
-            random_bytes=os.urandom,
-        )
 
     def run(self, frames: list[bytes], *, least: int = 2) -> VerifiedSum:
         return run_verified_sum(
             self.batch,
             frames,
-            identities={one.fingerprint: one.public for one in self.hospitals},
+            identities=self.pinned,
             coordinator=self.ends[0],
             tally=self.ends[1],
             least_parties=least,
@@ -87,41 +48,40 @@ class Ward:
         """The noisy sum is exactly that of these hospitals."""
         noise = self.ends[0].noise + self.ends[1].noise
         assert found.accepted == tuple(self.hospitals[place].fingerprint for place in places)
-        assert (found.counts == sum(self.rows(place) for place in places) + noise).all()
+        assert (found.counts == self.sum_of(*places) + noise).all()
 
 
 @pytest.fixture
-def ward() -> Ward:
-    return Ward(3, 25, 40, 3)
+def ward() -> Summed:
+    return Summed(3, 25, 40, 3)
 
 
 class TestHonest:
-    def test_the_sum_of_all_opens_in_any_order(self, ward: Ward) -> None:
+    def test_the_sum_of_all_opens_in_any_order(self, ward: Summed) -> None:
         frames = [ward.report(place) for place in (2, 0, 3, 1)]
         found = ward.run(frames)
         ward.require_sum_of(found, 0, 1, 2, 3)
         assert (found.rejected, found.unreadable) == ({}, 0)
 
-    def test_a_hospital_that_never_comes_is_left_out(self, ward: Ward) -> None:
+    def test_a_hospital_that_never_comes_is_left_out(self, ward: Summed) -> None:
         found = ward.run([ward.report(place) for place in (0, 2, 3)])
         ward.require_sum_of(found, 0, 2, 3)
         assert found.rejected == {}
 
-    def test_fewer_hospitals_than_the_plan_wants_do_not_open(self, ward: Ward) -> None:
+    def test_fewer_hospitals_than_the_plan_wants_do_not_open(self, ward: Summed) -> None:
         frames = [ward.report(place) for place in range(3)]
         with pytest.raises(TooFewPartiesError) as caught:
             ward.run(frames, least=4)
         assert (caught.value.received, caught.value.threshold) == (3, 4)
         ward.require_sum_of(ward.run(frames, least=3), 0, 1, 2)
 
-    def test_the_same_secrets_give_the_same_sum(self, ward: Ward) -> None:
+    def test_the_same_secrets_give_the_same_sum(self, ward: Summed) -> None:
         frames = [ward.report(place) for place in range(4)]
         assert (ward.run(frames).counts == ward.run(frames).counts).all()
 
 
 # Liars -------------------------------------------------------------------------------------------
 
-Change = Callable[[Rows], Mapping[int, int]]
 LIES: dict[str, Change] = {
     "a thousand votes more for one class, fewer for another": lambda _: {0: 1000, 1: -1000},
     "a vote too many": lambda _: {5: 1},
@@ -136,29 +96,15 @@ LIES: dict[str, Change] = {
 }
 
 
-def lying(ward: Ward, place: int, change: Change, monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """The report of a hospital whose proof is honestly made of wrong digits."""
-
-    def of_digits(layout: VoteLayout, rows: Rows, **named: object) -> object:
-        digits: Elements = layout.digits_of(rows)
-        for at, more in change(rows).items():
-            digits[at * layout.digits] = (int(digits[at * layout.digits]) + more) % P
-        return prove_digits(layout, digits, **named)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patched:
-        patched.setattr("protocols.verified.vote_report.prove", of_digits)
-        return ward.report(place)
-
-
 class TestLiars:
     @sampled()
     @pytest.mark.parametrize("place", range(3), ids=["3 votes", "25 votes", "40 votes"])
     @pytest.mark.parametrize("lie", LIES)
     def test_a_lie_is_left_out_and_the_others_votes_are_right(
-        self, ward: Ward, lie: str, place: int, monkeypatch: pytest.MonkeyPatch
+        self, ward: Summed, lie: str, place: int
     ) -> None:
         frames = [ward.report(other) for other in range(4) if other != place]
-        frames.insert(1, lying(ward, place, LIES[lie], monkeypatch))
+        frames.insert(1, ward.lying_report(place, LIES[lie]))
         found = ward.run(frames)
         ward.require_sum_of(found, *(other for other in range(4) if other != place))
         liar = ward.hospitals[place]
@@ -166,11 +112,11 @@ class TestLiars:
         wire.decode(header).verify(liar.public)  # what the operator can show
         assert list(found.rejected) == [liar.fingerprint]
 
-    def test_five_liars_of_ten_change_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        ward = Ward(*range(3, 13))
+    def test_five_liars_of_ten_change_nothing(self) -> None:
+        ward = Summed(*range(3, 13))
         lies = list(LIES.values())
         frames = [
-            lying(ward, place, lies[place], monkeypatch) if place < 5 else ward.report(place)
+            ward.lying_report(place, lies[place]) if place < 5 else ward.report(place)
             for place in range(10)
         ]
         found = ward.run(frames)
@@ -187,7 +133,7 @@ def unfit(frame: bytes, other: bytes) -> bytes:
     return wire.contain(replace(mine, tally_envelope=theirs.tally_envelope))
 
 
-def stolen(ward: Ward, victim: bytes, thief: int) -> bytes:
+def stolen(ward: Summed, victim: bytes, thief: int) -> bytes:
     """A victim's report, which another hospital signs as its own."""
     report = wire.expect(wire.decode(victim), VoteReport)
     header = wire.expect(wire.decode(report.header), ReportHeader)
@@ -197,13 +143,13 @@ def stolen(ward: Ward, victim: bytes, thief: int) -> bytes:
 
 
 class TestReports:
-    def test_a_copied_report_does_not_count_its_victims_votes_twice(self, ward: Ward) -> None:
+    def test_a_copied_report_does_not_count_its_victims_votes_twice(self, ward: Summed) -> None:
         victim = ward.report(0)
         found = ward.run([stolen(ward, victim, 3), victim, ward.report(1)])
         ward.require_sum_of(found, 0, 1)
         assert list(found.rejected) == [ward.hospitals[3].fingerprint]
 
-    def test_a_hospitals_first_report_counts_and_no_later_one(self, ward: Ward) -> None:
+    def test_a_hospitals_first_report_counts_and_no_later_one(self, ward: Summed) -> None:
         first = ward.report(0)
         for later in (first, ward.report(0), unfit(ward.report(0), first)):
             ward.require_sum_of(ward.run([first, ward.report(1), later]), 0, 1)
@@ -227,14 +173,14 @@ class TestReports:
         ],
     )
     def test_what_is_nobodys_report_is_counted_and_left_out(
-        self, ward: Ward, make: Callable[[Ward], bytes]
+        self, ward: Summed, make: Callable[[Summed], bytes]
     ) -> None:
         found = ward.run([make(ward), ward.report(0), ward.report(1)])
         ward.require_sum_of(found, 0, 1)
         assert (found.rejected, found.unreadable) == ({}, 1)
 
-    def test_a_strangers_report_is_nobodys(self, ward: Ward) -> None:
-        stranger = Ward(3)
+    def test_a_strangers_report_is_nobodys(self, ward: Summed) -> None:
+        stranger = Summed(3)
         batch = replace(ward.batch, votes=stranger.batch.votes)
         found = ward.run([stranger.report(0, batch), ward.report(0), ward.report(1)])
         ward.require_sum_of(found, 0, 1)
@@ -242,7 +188,7 @@ class TestReports:
 
     @pytest.mark.parametrize("wish", [3 + 1, 25], ids=["one more", "another hospital's"])
     def test_a_larger_number_of_votes_than_the_plans_is_rejected(
-        self, ward: Ward, wish: int
+        self, ward: Summed, wish: int
     ) -> None:
         me = ward.hospitals[0].fingerprint
         wished = replace(ward.batch, votes={**ward.batch.votes, me: wish})
@@ -255,7 +201,7 @@ class TestReports:
 
 
 class TestEnds:
-    def test_one_nonce_changes_the_point_for_all(self, ward: Ward) -> None:
+    def test_one_nonce_changes_the_point_for_all(self, ward: Summed) -> None:
         seen: list[bytes] = []
         true = EvaluationPoint.of
 
@@ -273,7 +219,7 @@ class TestEnds:
         assert len(set(seen)) == 2
 
     def test_an_offset_of_either_answer_rejects_its_report(
-        self, ward: Ward, monkeypatch: pytest.MonkeyPatch
+        self, ward: Summed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         true = EvaluationPoint.answer
 
@@ -287,7 +233,7 @@ class TestEnds:
         found = ward.run([ward.report(place) for place in range(4)])
         ward.require_sum_of(found, 0, 2, 3)
 
-    def test_ends_show_no_secret(self, ward: Ward) -> None:
+    def test_ends_show_no_secret(self, ward: Summed) -> None:
         end = ward.ends[0]
         assert end.nonce.hex() not in repr(end)
         assert "noise" not in repr(end)
@@ -297,9 +243,9 @@ class TestPlantedBugs:
     """With each of them a test above fails: the lie that it lets through is counted."""
 
     def test_a_dropped_check_of_row_sums_is_noticed(
-        self, ward: Ward, monkeypatch: pytest.MonkeyPatch
+        self, ward: Summed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        frame = lying(ward, 1, LIES["a vote moved to another query"], monkeypatch)
+        frame = ward.lying_report(1, LIES["a vote moved to another query"])
         frames = [ward.report(0), frame, ward.report(2)]
         ward.require_sum_of(ward.run(frames), 0, 2)
         true = EvaluationPoint.answer
@@ -313,16 +259,16 @@ class TestPlantedBugs:
         assert len(ward.run(frames).accepted) == 3
 
     def test_a_dropped_check_of_digits_is_noticed(
-        self, ward: Ward, monkeypatch: pytest.MonkeyPatch
+        self, ward: Summed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lie = LIES["a thousand votes more for one class, fewer for another"]
-        frames = [ward.report(0), lying(ward, 1, lie, monkeypatch), ward.report(2)]
+        frames = [ward.report(0), ward.lying_report(1, lie), ward.report(2)]
         ward.require_sum_of(ward.run(frames), 0, 2)
         monkeypatch.setattr(EvaluationPoint, "accepts", lambda *_: True)
         assert len(ward.run(frames).accepted) == 3
 
 
-def test_a_report_of_no_aggregators_key_is_an_error_at_the_hospital(ward: Ward) -> None:
+def test_a_report_of_no_aggregators_key_is_an_error_at_the_hospital(ward: Summed) -> None:
     other = replace(ward.batch, tally=Aggregator(bytes(32), bytes(31)))
     with pytest.raises(ProtocolError):
         ward.report(0, other)

@@ -27,7 +27,7 @@ from tests.support.checking import SIGMA, Check, CrashError
 
 ENDS = st.integers(0, 1)
 HOSPITALS = st.integers(0, 3)
-LEAST = 2
+LEAST = 3
 
 
 def another(value: Any, chance: int) -> Any:

@@ -450,7 +450,9 @@ def summary(demo: Demo) -> str:
             "the federation had the true labels; the demo counted with them.)",
             f"Cost      Epsilon {ceiling(epsilon)}: if all records of one patient were "
             "different, the probability of any labels would change at most "
-            f"{math.ceil(math.exp(epsilon))}-fold, plus delta = {privacy['delta']:g}.",
+            f"{math.ceil(math.exp(epsilon))}-fold, plus delta = {privacy['delta']:g}. The operator "
+            "and the tally saw noisy counts: for each of them alone epsilon is "
+            f"{ceiling(privacy['views']['coordinator']['epsilon'])}.",
             f"Trust     Every hospital had to trust that the operator and {TALLY}, the tally, do "
             "not work together: both could read all votes. Neither alone sees a vote or exact sum, "
             "whatever it asks. Here one machine plays all roles, so you must trust its owner with "
