@@ -383,16 +383,13 @@ def rows_within(data: bytes, rows: Rows) -> list[str]:
 
     Counts may be small: three of them are 6 bytes or more in every form.
     """
-    forms = [(row, *_row_forms(row)) for row in sorted(set(rows))]
-    return [
-        f"{row} as {name}"
-        for part in unwrapped(data)
-        for row, literal, text in forms
-        for name in [
-            *(name for name, form in literal.items() if form in part),
-            *(["text"] if re.search(text, part) else []),
-        ]
-    ]
+    whole = _APART.join(unwrapped(data))
+    found = []
+    for row in sorted(set(rows)):
+        literal, text = _row_forms(row)
+        found += [f"{row} as {name}" for name, form in literal.items() if form in whole]
+        found += [f"{row} as text"] if re.search(text, whole) else []
+    return found
 
 
 @lru_cache(maxsize=2**8)
@@ -416,7 +413,7 @@ def holds_row(stream: bytes, row: tuple[int, ...] = MARKERS) -> bool:
 
 
 _ROW_FORMS = "qdi"
-_PIECE = 2**24
+_PIECE = 2**20
 
 
 def rows_in_memory(pid: int, rows: Rows) -> list[str]:
@@ -438,13 +435,26 @@ def rows_in_memory(pid: int, rows: Rows) -> list[str]:
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for place, piece in _pieces_of(pid, memory):
             for form, row, whole in forms:
-                for at in _places(piece, whole):
+                for at in _places_of(piece, whole):
                     found[place + at] = f"{row} as {form} at {place + at:x}"
     return list(found.values())
 
 
+def _places_of(piece: bytes, whole: bytes) -> Iterator[int]:
+    """Yield the places of a form; a search is quick for one that does not end in zeros."""
+    sought = whole.rstrip(b"\0")
+    at = piece.find(sought)
+    while at >= 0:
+        if piece.startswith(whole, at):
+            yield at
+        at = piece.find(sought, at + 1)
+
+
 def _pieces_of(pid: int, memory: FileIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the writable memory of a process in pieces that overlap, with their places."""
+    """Yield the writable memory of a process in pieces that overlap, with their places.
+
+    What was never written to, such as most of each thread's stack, is zeros, and left out.
+    """
     for line in Path(f"/proc/{pid}/maps").read_text("utf-8").splitlines():
         bounds, rights, *more = line.split()
         begin, end = (int(number, 16) for number in bounds.split("-"))
@@ -453,4 +463,6 @@ def _pieces_of(pid: int, memory: FileIO) -> Iterator[tuple[int, bytes]]:
         for place in range(begin, end, _PIECE - _NEAR):
             memory.seek(place)
             with suppress(OSError):  # a device's
-                yield place, memory.read(min(_PIECE, end - place))
+                piece = memory.read(min(_PIECE, end - place))
+                if piece.count(0) < len(piece):
+                    yield place, piece
