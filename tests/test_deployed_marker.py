@@ -36,7 +36,6 @@ from coordinator.errors import TallyUnreachableError
 from coordinator.runs.queue import Run
 from coordinator.runs.stages import BatchStage
 from coordinator.tally.book_rows import run_standings
-from coordinator.tally.tally_folder import TallyFolder
 from party.site.joining import CoordinatorDoor
 from party.site.site import Site
 from pate_fed.accounting import Outcomes
@@ -56,7 +55,7 @@ from tests.support.deployed import (
 from tests.support.hospital_services import Hospitals, ledger_of, records_of
 from tests.support.hospital_site import tell_votes, with_teachers
 from tests.support.invariants import HospitalSeen, Seen, require_sound, runs_seen
-from tests.support.loopback_home import free_ports, is_open, launched, make_home
+from tests.support.loopback_home import add_tally, free_ports, launched, make_home
 from tests.support.marker import (
     MARKED_TEACHERS,
     MARKERS,
@@ -78,7 +77,7 @@ from tests.support.mortal_hospital import exchanges_in, plans_voted_on, records_
 from tests.support.recording_proxy import Recording, recording_proxy
 from tests.support.waiting import wait_for
 from tests.support.whole_federation import children_of
-from tests.support.worked_tally import add_tally, require_one_coin
+from tests.support.worked_tally import require_one_coin
 
 pytestmark = pytest.mark.slow
 
@@ -162,7 +161,6 @@ class Services:
     """The processes of a federation with marked hospitals.
 
     Attributes:
-        tally: Its tally's folder, if it has one.
         while_checking: What was found in both aggregators' memory in the middle of a batch.
     """
 
@@ -173,8 +171,6 @@ class Services:
         self.sites: list[Site] = []
         self.hospitals: dict[str, subprocess.Popen[bytes]] = {}
         self.tokens: dict[str, bytes] = {}
-        self.tally: TallyFolder | None = None
-        self.tallying: subprocess.Popen[bytes] | None = None
         self.while_checking: list[str] | None = None
 
     @property
@@ -189,14 +185,6 @@ class Services:
         words = (*module, stage, str(passes), str(int(number)))
         self.federation.service = self._start(words, "service.log")
         self.federation.wait_until_served()
-
-    def start_tally(self, moment: str = "") -> None:
-        """Start the tally; it kills itself at a moment if one is named."""
-        assert self.tally is not None
-        module = ("-m", "tests.support.mortal_tally", str(self.tally.folder), moment)
-        self.tallying = self._start(module, "tally.log")
-        port = self.tally.settings.port
-        wait_for(lambda: is_open(port), seconds=PATIENCE_S)
 
     def enroll(self) -> None:
         """Let all hospitals join; each has checked the others, and approved the pool."""
@@ -216,8 +204,10 @@ class Services:
                 lifetime_epsilon=1000.0,
                 policy=policy,
             )
-            if self.tally is not None:
-                named = NamedTally(self.tally.card.name, self.tally.identity.public)
+            if self.federation.tally is not None:
+                named = NamedTally(
+                    self.federation.tally.card.name, self.federation.tally.identity.public
+                )
                 settings = settings.with_tally(site.membership().name, named, body="data trust")
             site = with_teachers(site.save(settings), sum(rows[0]))
             with closing(CoordinatorDoor(site.membership(), clock=time.time)) as door:
@@ -261,7 +251,7 @@ class Services:
 
     def found_in_memory(self) -> list[str]:
         """Look into the memory of the coordinator's processes, and of the tally's."""
-        tally = [] if self.tallying is None else [self.tallying.pid]
+        tally = [] if self.federation.tallying is None else [self.federation.tallying.pid]
         processes = [self.service.pid, *children_of(self.service.pid), *tally]
         return [what for pid in processes for what in rows_in_memory(pid, self.kind.secrets)]
 
@@ -271,7 +261,7 @@ class Services:
 
     def stop(self) -> None:
         """End all, hospitals first."""
-        aggregators = [self.federation.service, self.tallying]
+        aggregators = [self.federation.service, self.federation.tallying]
         for process in (*self.hospitals.values(), *aggregators):
             if process is None:
                 continue
@@ -301,7 +291,9 @@ def marked_federation(folder: Path, kind: Kind) -> Iterator[tuple[Services, list
         if kind.is_verified:
             [port] = free_ports(1)
             wires.append(stack.enter_context(recording_proxy(port)))
-            services.tally = add_tally(home, folder / "tally", port=port, reached_at=wires[1].port)
+            services.federation.tally = add_tally(
+                home, folder / "tally", port=port, reached_at=wires[1].port
+            )
         stack.callback(services.stop)
         yield services, wires
 
@@ -357,14 +349,14 @@ def kill_all_three(services: Services) -> None:
     services.start(NAMES[0])
     bury(services.service)
     services.serve(BatchStage.AGREED, _ANSWERS + 2, signal.SIGSTOP)
-    assert services.tallying is not None
-    bury(services.tallying)
+    assert services.federation.tallying is not None
+    bury(services.federation.tallying)
     with closing(services.federation.coordinator) as coordinator:
         wait_for(
             lambda: TallyUnreachableError.code in coordinator.queue.find("marked").reason,
             seconds=PATIENCE_S,
         )
-    services.start_tally()
+    services.federation.start_tally()
     stat = Path(f"/proc/{services.service.pid}/stat")
     wait_for(lambda: ") T " in stat.read_text("ascii"), seconds=PATIENCE_S)
     services.while_checking = services.found_in_memory()
@@ -422,7 +414,7 @@ def ran(
         services.serve(BatchStage.PROPOSED if kind.is_verified else "")
         services.enroll()
         if kind.is_verified:
-            services.start_tally(f"after {_ANSWERS - 1}")
+            services.federation.start_tally(f"after {_ANSWERS - 1}")
         services.start(NAMES[0], dies_at=int(kind.is_verified))
         services.start(*NAMES[1:])
         federation = services.federation
@@ -494,13 +486,18 @@ def test_both_aggregators_have_one_coin_for_each_batch_and_the_tally_charged_it_
     ran: tuple[Services, list[Recording]],
 ) -> None:
     services, _ = ran
-    if services.tally is None:
+    if services.federation.tally is None:
         return
     with closing(services.federation.coordinator) as coordinator:
-        require_one_coin(coordinator, services.tally)
+        require_one_coin(coordinator, services.federation.tally)
         assert coordinator.queue.find("marked").progress.void == 0
-    with closing(services.tally.database()) as database, database.transaction() as connection:
-        [run] = run_standings(connection, coordinator=services.tally.coordinator.identity)
+    with (
+        closing(services.federation.tally.database()) as database,
+        database.transaction() as connection,
+    ):
+        [run] = run_standings(
+            connection, coordinator=services.federation.tally.coordinator.identity
+        )
     assert run.charged == Outcomes(QUERIES, QUERIES)
     assert list(run.plans.values()) == [True] * (QUERIES // services.kind.batch)
     assert not run.rejected

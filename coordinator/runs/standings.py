@@ -66,12 +66,15 @@ class HospitalStanding:
         said = _dated(self.state, self.since)
         if self.code:
             said += f" [{self.code}]"
-        said += "".join(f"; {what}" for what in (self.votes_words, self.no_votes_words) if what)
+        if self.votes_words:
+            said += f"; {self.votes_words}"
         if self.answer is None:
             return said
         if self.answer.decision is not self.state:
             said += f"; before that {_dated(self.answer.decision, self.answer.decided_at)}"
-        return f"{said}: “{self.answer.words}”" if self.answer.words else said
+        if self.answer.words:
+            said += f": “{self.answer.words}”"
+        return f"{said}; {self.no_votes_words}" if self.no_votes else said
 
     def as_table(self) -> dict[str, object]:
         """Return the values that `status` shows."""

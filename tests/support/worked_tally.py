@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 from sqlalchemy import select
 
 from coordinator.database.federation_schema import CheckStepRow
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
+from coordinator.people.people import Role
 from coordinator.runs.tally_presence import TallyStanding
 from coordinator.tally.book import TallyBook
 from coordinator.tally.tally_database import TallyDatabase
-from coordinator.tally.tally_folder import TallyFolder, TallySettings
+from coordinator.tally.tally_folder import TallyFolder
 from coordinator.tally.tally_schema import TallyStepRow
 from coordinator.tally.tally_server import TallyServer
 from protocols.forms import Verified
 from protocols.identity import PublicIdentity
 from protocols.values import decode_value
-from protocols.verified import Exchanged, ReportTaken, SecretsDrawn, check_step_from_record
+from protocols.verified import (
+    Exchanged,
+    ProvedVotes,
+    ReportTaken,
+    SecretsDrawn,
+    VoteLayout,
+    check_step_from_record,
+    vote_report,
+)
+from protocols.verified.vote_proof import prove_digits
+from tests.support.console import browser
 from tests.support.deployed import NAMES, Hospital
-from tests.support.loopback_home import free_ports
+from tests.support.invariants import shown_by_status
+from tests.support.loopback_home import add_tally, free_ports
 from tests.support.worked import Worked
 
 MOST_NOISY = 2.0
-
-
-def add_tally(
-    home: FederationHome, folder: Path, *, port: int, reached_at: int | None = None
-) -> TallyFolder:
-    """Make a federation's tally at a port of loopback; it may be reached at another one."""
-    now = datetime.now(UTC)
-    settings = TallySettings(f"127.0.0.1:{reached_at or port}", host="127.0.0.1", port=port)
-    made = TallyFolder.create(folder, settings, home.invite_tally(now=now), now=now)
-    home.accept_tally(made.card)
-    return made
 
 
 def steps_of(database: Any, table: Any) -> dict[bytes, list[Any]]:
@@ -52,6 +58,50 @@ def steps_of(database: Any, table: Any) -> dict[bytes, list[Any]]:
         word, values = decode_value(body)
         found.setdefault(digest, []).append(check_step_from_record(word, tuple(values)))
     return found
+
+
+@contextmanager
+def lying(*liars: Hospital) -> Iterator[None]:
+    """Let hospitals prove a vote too many in each report; the others may report meanwhile."""
+    lies, honest = threading.local(), vote_report.prove
+
+    def prove(layout: VoteLayout, rows: Any, **named: Any) -> ProvedVotes:
+        if not getattr(lies, "now", False):
+            return honest(layout, rows, **named)
+        digits = layout.digits_of(rows)
+        digits[0] += np.uint64(1)
+        return prove_digits(layout, digits, **named)
+
+    def lie(receive: Callable[[bytes], bytes], packet: bytes) -> bytes:
+        lies.now = True
+        try:
+            return receive(packet)
+        finally:
+            lies.now = False
+
+    for one in liars:
+        one.receive = partial(lie, one.receive)  # type: ignore[method-assign]
+    with patch.object(vote_report, "prove", prove):
+        yield
+
+
+def require_told(coordinator: Coordinator, *, rejected: Sequence[str], lost: Sequence[str]) -> None:
+    """Every page of the first run names who was not heard, and whose reports held no votes."""
+    with closing(browser(coordinator, Role.AUDITOR)) as client:
+        pages = [client.get(path).text for path in ("/runs/first", "/runs/first/results")]
+        hospitals = client.get("/hospitals").text
+    shown, table = shown_by_status(coordinator, "first")
+    run = coordinator.queue.find("first")
+    report = (coordinator.home.results("first") / "report.html").read_text("utf-8")
+    for said in (*pages, run.reason, shown, report):
+        assert all(name in said for name in (*rejected, *lost))
+    counts = {each["hospital"]: each["no_votes"] for each in table["hospitals"]}
+    assert {name for name, count in counts.items() if count == run.progress.batches} == set(
+        rejected
+    )
+    assert {name for name, count in counts.items() if not count} == set(counts) - set(rejected)
+    _, of_tally = hospitals.split('id="tally"')
+    assert [name for name in counts if name in of_tally] == list(rejected)
 
 
 def require_one_coin(coordinator: Coordinator, tally: TallyFolder) -> None:

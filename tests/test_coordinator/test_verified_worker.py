@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
-import numpy as np
 import pytest
 from sqlalchemy import select
 
 from coordinator.errors import RunRequestError
-from coordinator.people.people import Role
 from coordinator.runs.queue import RunState
 from coordinator.runs.stages import BatchStage
 from coordinator.tally.tally_schema import TallyOpenedRow
 from pate_fed.accounting import EntryState
 from protocols.forms import Additive, Verified
 from protocols.identity import SigningIdentity
-from protocols.verified import ProvedVotes, VoteLayout
-from protocols.verified.vote_proof import prove_digits
-from tests.support.console import browser
-from tests.support.deployed import CLASSES, NAMES, Hospital, true_class
+from tests.support.deployed import CLASSES, NAMES, true_class
 from tests.support.hospital_site import tell_votes
-from tests.support.invariants import shown_by_status
 from tests.support.worked import QUERIES, KilledError, Worked, die_at
-from tests.support.worked_tally import WorkedWithTally, require_one_coin
+from tests.support.worked_tally import (
+    WorkedWithTally,
+    lying,
+    require_one_coin,
+    require_told,
+)
 
 BATCHES = QUERIES // 4
 TEN = tuple(f"Hospital {number}" for number in range(10))
@@ -48,22 +46,6 @@ def ten(tmp_path: Path) -> Iterator[WorkedWithTally]:
     made = WorkedWithTally(tmp_path, names=TEN)
     yield made
     made.stop_tally()
-
-
-def lie(one: Hospital) -> None:
-    """Let a hospital prove a vote too many in each report."""
-    honest = one.receive
-
-    def of_digits(layout: VoteLayout, rows: Any, **named: Any) -> ProvedVotes:
-        digits = layout.digits_of(rows)
-        digits[0] += np.uint64(1)
-        return prove_digits(layout, digits, **named)
-
-    def receive(packet: bytes) -> bytes:
-        with patch("protocols.verified.vote_report.prove", of_digits):
-            return honest(packet)
-
-    one.receive = receive  # type: ignore[method-assign]
 
 
 def require_right(federation: Worked, *, answered: int = QUERIES) -> None:
@@ -138,8 +120,6 @@ def test_without_a_tally_it_cannot_be_asked(tmp_path: Path) -> None:
 
 
 def test_one_leaves_one_never_comes_and_five_lie(ten: WorkedWithTally) -> None:
-    for node in range(5):
-        lie(ten.hospitals[node])
     ten.ask()
 
     def leave(stage: BatchStage) -> None:
@@ -149,29 +129,13 @@ def test_one_leaves_one_never_comes_and_five_lie(ten: WorkedWithTally) -> None:
             ten.away.add(9)  # its report is there
 
     ten.on_stage = leave
-    run = ten.work()
+    with lying(*(ten.hospitals[node] for node in range(5))):
+        run = ten.work()
     assert run.state is RunState.DONE, run.reason
     require_right(ten)
     require_one_coin(ten.coordinator, ten.tally)
     assert ten.coordinator.queue.find("first").progress.void == 0
-    require_told(ten, rejected=TEN[:5], lost=(TEN[8], TEN[9]))
-
-
-def require_told(ten: Worked, *, rejected: Sequence[str], lost: Sequence[str]) -> None:
-    """Every page of the run names who was not heard, and whose reports held no votes."""
-    coordinator = ten.coordinator
-    with closing(browser(coordinator, Role.AUDITOR)) as client:
-        pages = [client.get(path).text for path in ("/runs/first", "/runs/first/results")]
-        hospitals = client.get("/hospitals").text
-    shown, table = shown_by_status(coordinator, "first")
-    report = (coordinator.home.results("first") / "report.html").read_text()
-    for said in (*pages, coordinator.queue.find("first").reason, shown, report):
-        assert all(name in said for name in (*rejected, *lost))
-    no_votes = {each["hospital"]: each["no_votes"] for each in table["hospitals"]}
-    assert {name for name, count in no_votes.items() if count == BATCHES} == set(rejected)
-    assert {name for name, count in no_votes.items() if not count} == set(TEN) - set(rejected)
-    _, of_tally = hospitals.split('id="tally"')
-    assert [name for name in TEN if name in of_tally] == list(rejected)
+    require_told(ten.coordinator, rejected=TEN[:5], lost=(TEN[8], TEN[9]))
 
 
 @pytest.mark.parametrize("stage", ["offer", "between batches", "in a batch"])
