@@ -32,6 +32,7 @@ PROGRAMS: Final = {
     "party.decision.guard": ("a hospital's guard", 14_000),
     "party.cli.node": ("`pate-party start`", 38_000),
     "party.cli": ("every command of `pate-party`, but for the report", 42_000),
+    "coordinator.tally.tally_service": ("`pate-fed tally serve`", 16_000),
     PAGES: ("the report of a finished run", 8_000),
 }
 """Module where a program begins: its name, and the most lines that it may reach."""

@@ -16,8 +16,9 @@ from coordinator.errors import PartyRefusedError
 from coordinator.runs.labeling import LabelingRun, Member, in_seat_order, tolerated
 from coordinator.runs.labeling.messenger import UP_TO_PEOPLE, code_of
 from coordinator.runs.open_run import OpenRun
-from coordinator.runs.queue import RunQueue
+from coordinator.runs.queue import RunQueue, RunState
 from coordinator.runs.run_hospitals import HospitalAnswer
+from coordinator.runs.run_tally import fingerprint_of
 from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.waits import RunWaits
 from protocols import wire
@@ -107,7 +108,7 @@ class Agreement:
         self._waits.note_presence(run.members, away=silent)
 
     def note_lost(self, run: OpenRun, labeling: LabelingRun) -> None:
-        """Note who was there at the end of a batch, who was lost, and whose reports were none."""
+        """Note who was there at the end of a batch, who was lost, and whose votes were none."""
         lost = labeling.lost[-1] if labeling.lost else ()
         away = [one for one in run.members if one.name in lost]
         self._waits.note_presence(run.members, away=away)
@@ -116,6 +117,8 @@ class Agreement:
             run.request.name,
             {one.identity.fingerprint: counts[one.name] for one in run.members if counts[one.name]},
         )
+        if labeling.last_note:
+            self._waits.enter(run.request.name, RunState.RUNNING, labeling.last_note)
 
 
 def refusal_in(run: OpenRun, answers: Mapping[bytes, HospitalAnswer]) -> PartyRefusedError | None:
@@ -154,7 +157,7 @@ def _inquiry_of(run: OpenRun) -> RunInquiry:
         suite=run.request.settings.suite,
         threshold=len(seats) - agreed["dropouts"],
         simulated=run.simulated,
-        tally=run.tally_fingerprint,
+        tally=fingerprint_of(run.home, form),
         terms=encode_value(terms.as_record()),
         **agreed,
     )

@@ -8,8 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -20,22 +18,18 @@ from coordinator.database import (
     RunAttempt,
     RunStore,
     SqlCoordinatorJournal,
-    check_journal_of,
-    sealing_key_of,
     unclosed_setups,
 )
 from coordinator.database.run_store import BatchState
-from coordinator.errors import RunDamagedError
 from coordinator.federation.home import FederationHome
 from coordinator.runs.known_answers import KnownAnswers
-from coordinator.runs.labeling import Aggregation, LabelingJob, LabelingRun, Member, in_seat_order
+from coordinator.runs.labeling import LabelingJob, LabelingRun, Member, in_seat_order
 from coordinator.runs.later_steps import another_student
 from coordinator.runs.queue import Progress
 from coordinator.runs.request import RunRequest
-from coordinator.runs.tally_presence import TallyPresence
+from coordinator.runs.run_tally import aggregation_of
 from coordinator.runs.transport import NoTransport, Traffic, Transport
 from coordinator.runs.worker_resources import WorkerResources
-from coordinator.tally.tally_client import TallyClient
 from pate_fed.accounting import Outcomes, event_additive_delta
 from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.charges import RunLedger, lifelong_charge
@@ -308,36 +302,6 @@ class OpenRun(KnownAnswers):
         forms = FORMS if self.simulated else DEPLOYED_FORMS
         return round_form(forms[self.request.settings.form].name, keystream=KEYSTREAM)
 
-    @property
-    def tally_fingerprint(self) -> bytes:
-        """Of the tally that checks its votes; empty where its form has none.
-
-        Raises `RunDamagedError` where the federation's is not pinned any more.
-        """
-        return self._tally.identity.fingerprint if self.form.adds_noise else b""
-
-    @property
-    def _tally(self) -> TallyClient:
-        card = None if self.home is None else self.home.tally
-        if self.home is None or card is None:
-            raise RunDamagedError("a run whose votes are verified must have its tally")
-        presence, tally = TallyPresence(self.attempt.database), card.identity.fingerprint
-
-        def note(answered: bool) -> None:
-            now = datetime.fromtimestamp(self.world.clock(), UTC)
-            presence.note(tally, answered=answered, now=now)
-
-        return TallyClient(card, self.home.tally_key, note=note)
-
-    def _aggregation(self) -> Aggregation | None:
-        if not self.form.adds_noise:
-            return None
-        return Aggregation(
-            self._tally,
-            partial(check_journal_of, self.attempt),
-            sealing_key_of(self.attempt, self.request.settings.suite),
-        )
-
     def _job(
         self,
         transport: Transport,
@@ -366,7 +330,13 @@ class OpenRun(KnownAnswers):
             patience_s=self.request.patience_s,
             meter=world.meter,
             shares_out=self.request.settings.label_facts(kind).shared_out,
-            aggregation=self._aggregation(),
+            aggregation=aggregation_of(
+                self.home,
+                self.attempt,
+                form=self.form,
+                suite=self.request.settings.suite,
+                clock=self.world.clock,
+            ),
         )
 
     def _terms(self, members: tuple[Member, ...]) -> RunTerms:

@@ -424,7 +424,7 @@ class RunWorker:
                     batch, known=known, pool=run.pool, classes=run.classes
                 )
                 labeling.ask(batch, predictions=predictions)
-                self._note_lost(run, labeling)
+                self._agreement.note_lost(run, labeling)
                 stopped_by = None  # a void batch of before was not the end
             except (RunEndedError, TallyRefusedError) as error:
                 run.warnings.append(f"The run ended before all was asked: {error}")
@@ -433,12 +433,6 @@ class RunWorker:
                 stopped_by = error
                 _note_void(run, error)
                 self._waits.enter(name, RunState.RUNNING, said(error))
-
-    def _note_lost(self, run: OpenRun, labeling: LabelingRun) -> None:
-        """Note who is not in the last batch."""
-        self._agreement.note_lost(run, labeling)
-        if labeling.last_note:
-            self._waits.enter(run.request.name, RunState.RUNNING, labeling.last_note)
 
     def _wait_for_all(self, run: OpenRun, unready: Mapping[str, str], fault: str) -> None:
         """Wait before a batch that would be void, or lost, at the charge of who answered it."""

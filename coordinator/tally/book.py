@@ -167,16 +167,14 @@ class TallyBook:
         return _Asked(run, plan, terms, message)
 
     def _stated(self, asked: _Asked) -> StatedRun:
-        """Return what was stated for the run, if its record has it and no other one came before."""
-        run, record = asked.run, asked.run.record
+        """Return what was stated for the run, if its record has it."""
+        record = asked.run.record
         with self._database.transaction() as connection:
             known = stated_run(connection, record.offer_digest)
         if known is None or known.statement != record.tally:
             raise UnknownOfferError("a record must have our statement for its offer")
         if (known.suite, known.expires_at) != (record.suite, record.expires_at):
             raise UnexpectedMessageError("a record must be of its offer")
-        if known.run_id not in (None, run.run_id):
-            raise UnknownOfferError("an offer must lead to one record", "another one")
         if known.key is None:
             raise UnknownOfferError("a run's key must be there", "one that was erased")
         return known

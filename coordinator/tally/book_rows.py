@@ -45,13 +45,12 @@ class StatedRun:
 
     Attributes:
         statement: Frame of its `KeyStatement`.
-        run_id: Digest of the record that came; None before.
+        key: None once it is erased.
     """
 
     statement: bytes
     suite: str
     expires_at: int
-    run_id: bytes | None
     key: SealingKey | None = field(repr=False)
 
 
@@ -70,8 +69,7 @@ def stated_run(connection: Connection, offer: bytes) -> StatedRun | None:
     row = connection.execute(_RUN, {"offer": offer}).one_or_none()
     if row is None:
         return None
-    key = _key_of(row)
-    return StatedRun(row.statement, row.suite, row.expires_at, row.run_id, key)
+    return StatedRun(row.statement, row.suite, row.expires_at, _key_of(row))
 
 
 def note_statement(

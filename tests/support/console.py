@@ -147,10 +147,10 @@ def add_tally(coordinator: Coordinator) -> bytes:
     """A tally that answered, and does not any more; its fingerprint."""
     home, identity = coordinator.home, SigningIdentity.generate().public
     certificate = make_pinned_certificate("tally", now=datetime.now(UTC)).certificate.decode()
-    card = TallyCard(
-        home.settings.name, identity.key, certificate, "tally.example.org:8444", "Data Trust"
+    home.invite_tally(now=datetime.now(UTC))
+    home.accept_tally(
+        TallyCard(home.settings.name, identity.key, certificate, "127.0.0.1:1", "Data Trust")
     )
-    home.accept_tally(card)
     for hours, answered in ((0, True), (3, False), (4, False)):
         coordinator.queue.tally.note(
             identity.fingerprint, answered=answered, now=NOW + timedelta(hours=hours)

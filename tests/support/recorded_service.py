@@ -14,7 +14,7 @@ from pathlib import Path
 
 from coordinator import service
 from coordinator.flower.server_app import GridTransport
-from coordinator.runs import open_run
+from coordinator.runs import run_tally
 from coordinator.runs.transport import Silence
 from coordinator.tally.tally_client import TallyClient
 from pate_fed.nodes import write_logs_as_json
@@ -46,7 +46,7 @@ def main(home: Path, packets: Path, stage: str, passes: int, number: int) -> Non
             return answer
 
     service.GridTransport = RecordedTransport  # type: ignore[misc]
-    open_run.TallyClient = RecordedClient  # type: ignore[misc]
+    run_tally.TallyClient = RecordedClient  # type: ignore[misc]
     write_logs_as_json("coordinator")
     logging.getLogger().setLevel(logging.DEBUG)
     service.serve(home, on_stage=signalled_at(stage, passes, number))
