@@ -342,29 +342,35 @@ def kill_one_after_the_other(services: Services) -> None:
 def kill_all_three(services: Services) -> None:
     """Kill all of them in the first batch; look into both aggregators in the middle of the second.
 
-    A hospital dies with its report stored, the coordinator when its list is journalled, the tally
-    with its last answer but one stored: none of these was sent.
+    A hospital dies with its report stored, the tally with its last answer but one: neither was
+    sent. While it waits for the tally the coordinator dies, too.
     """
+    federation = services.federation
     bury(services.hospitals[NAMES[0]])
     services.start(NAMES[0])
-    bury(services.service)
-    services.serve(BatchStage.AGREED, _ANSWERS + 2, signal.SIGSTOP)
-    assert services.federation.tallying is not None
-    bury(services.federation.tallying)
-    with closing(services.federation.coordinator) as coordinator:
+    assert federation.tallying is not None
+    bury(federation.tallying)
+    with closing(federation.coordinator) as coordinator:
         wait_for(
             lambda: TallyUnreachableError.code in coordinator.queue.find("marked").reason,
             seconds=PATIENCE_S,
         )
-    services.federation.start_tally()
+        tally = federation.tally.identity.public.fingerprint if federation.tally else b""
+        assert coordinator.queue.tally.standing(tally).away_since is not None
+    kill(services.service)
+    federation.start_tally()
+    services.serve(BatchStage.AGREED, ANSWERS, signal.SIGSTOP)
     stat = Path(f"/proc/{services.service.pid}/stat")
     wait_for(lambda: ") T " in stat.read_text("ascii"), seconds=PATIENCE_S)
     services.while_checking = services.found_in_memory()
     services.service.send_signal(signal.SIGCONT)
 
 
-_ANSWERS = 4
-"""Of a tally, about a batch."""
+DIES_AT = "after 3"
+"""When a tally has stored the third of its four answers about a batch."""
+
+ANSWERS = 4
+"""So many more take the coordinator to the middle of the next batch."""
 
 
 def counts_within(data: bytes, rows: tuple[Row, ...]) -> list[str]:
@@ -411,10 +417,10 @@ def ran(
     """A run that comes to its end, whatever is done to it."""
     kind: Kind = request.param
     with marked_federation(tmp_path_factory.mktemp("marked"), kind) as (services, wires):
-        services.serve(BatchStage.PROPOSED if kind.is_verified else "")
+        services.serve()
         services.enroll()
         if kind.is_verified:
-            services.federation.start_tally(f"after {_ANSWERS - 1}")
+            services.federation.start_tally(DIES_AT)
         services.start(NAMES[0], dies_at=int(kind.is_verified))
         services.start(*NAMES[1:])
         federation = services.federation
