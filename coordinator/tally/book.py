@@ -231,7 +231,8 @@ def _charged(charges: RunLedger, asked: _Asked, step: Exchanged) -> RunLedger:
     """Return a run's charges with a batch that opens now: all its rows, and its answers.
 
     The tally knows both shares, and so the labels. A coordinator that tells another share than it
-    keeps changes the number of answers that is counted here, not what a row costs.
+    keeps changes the number of answers that is counted here, not what a row costs. The tally knows
+    no student that learns meanwhile: it counts the answers of teachers alone, which are no fewer.
     """
     run, entry = asked.run, asked.plan.digest.hex()
     left, reserved = charges.left, _reserved(charges, asked)

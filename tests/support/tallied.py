@@ -81,6 +81,7 @@ class TalliedRun:
                 sigma2=SIGMA,
                 noise_place="aggregators",
                 vote_threshold=None if self.mechanism == "gnmax" else 30.0,
+                confidence=0.9 if self.mechanism == "interactive-threshold" else None,
             ),
             unit="record",
             caps=Caps(*self.caps),

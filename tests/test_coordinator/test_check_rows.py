@@ -231,3 +231,22 @@ class TestErasing:
         far = stored.now + timedelta(days=3650)
         assert erase_ended_checks(stored.database, ended_before=far) == 0
         assert check_steps_of(stored.database, PLAN) == STEPS
+
+
+def test_on_a_database_of_each_kind_steps_and_keys_are_kept_and_erased(database: Database) -> None:
+    queue = RunQueue(database, clock=lambda: NOON)
+    for name in ("run", "other"):
+        queue.add(name, "{}")
+        run = queue.take_up(name)
+        key = sealing_key_of(run, SUITE_X25519)
+        assert sealing_key_of(run, SUITE_X25519).public_bytes == key.public_bytes
+        append_all(check_journal_of(run, name.encode().ljust(32)))
+    one, other = (check_journal_of(run, PLAN) for _ in range(2))
+    one.append(STEPS[0])
+    with pytest.raises(DatabaseError):
+        other.append(STEPS[1])
+    queue.enter("run", RunState.DONE, "")
+    assert erase_ended_checks(database, ended_before=NOON + timedelta(days=1)) == 1
+    kept = [check_steps_of(database, name.ljust(32)) for name in (b"run", b"other")]
+    assert kept == [(), STEPS]
+    assert sealing_key_of(run, SUITE_X25519).public_bytes == key.public_bytes

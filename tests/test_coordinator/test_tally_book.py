@@ -10,12 +10,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import func, select
 
 from coordinator.certificates import KeyedCertificate, make_pinned_certificate
 from coordinator.database.check_rows import steps_in
-from coordinator.errors import ServiceError, TallyRefusedError, TallyUnreachableError
+from coordinator.errors import (
+    CoordinatorError,
+    ServiceError,
+    TallyRefusedError,
+    TallyUnreachableError,
+)
 from coordinator.tally.book import TallyBook
 from coordinator.tally.book_rows import noted_batch, read_charges, run_standings
 from coordinator.tally.calls import MOST_PACKET_BYTES
@@ -23,6 +29,7 @@ from coordinator.tally.tally_client import TallyClient
 from coordinator.tally.tally_schema import TallyOpenedRow, TallyRow, TallyRunRow, TallyStepRow
 from coordinator.tally.tally_server import TallyServer
 from pate_fed.accounting import EntryState, Outcomes
+from pate_fed.errors import PateFedError
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.errors import ProtocolError
@@ -167,8 +174,11 @@ class TestHonest:
         assert (entry.entry_id, entry.state) == (batch.digest.hex(), EntryState.COMMITTED)
         assert places == {0, 4, 7}
 
-    def test_answers_are_counted_as_the_opened_sum_has_them(self, tally: Tally) -> None:
-        run = tally.run(mechanism="threshold")
+    @pytest.mark.parametrize("mechanism", ["threshold", "interactive-threshold"])
+    def test_answers_are_counted_as_the_opened_sum_has_them(
+        self, tally: Tally, mechanism: str
+    ) -> None:
+        run = tally.run(mechanism=mechanism)
         batch = TalliedBatch(run, 0, 1, 2)
         batch.open()
         assert batch.machine.opened is not None
@@ -465,6 +475,30 @@ class TestRefusals:
         told = wire.expect(signed, ReportList)
         few = replace(told, headers=told.headers[:2], envelopes=told.envelopes[:2])
         assert self.refused_first(tally, batch, batch.packet(batch.signed(few))) == "PF-240"
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_whatever_bytes_come_the_refusal_has_a_code(self, tally: Tally, seed: int) -> None:
+        run = tally.run()
+        batch = TalliedBatch(run, 0, 1)
+        packet = batch.packet(batch.collect())
+        before = tally.content()
+        rng = np.random.default_rng(seed)
+        for call, good in ((tally.book.check, packet), (tally.book.state, run.offer)):
+            for _ in range(40):
+                bad = bytearray(good)
+                place, size = (int(rng.integers(0, len(good))) for _ in range(2))
+                kind = rng.integers(0, 4)
+                if kind == 0:
+                    bad[place] ^= 1 << int(rng.integers(0, 8))
+                elif kind == 1:
+                    del bad[place:]
+                elif kind == 2:
+                    del bad[place : place + size % 9 + 1]
+                else:
+                    bad[place:place] = rng.bytes(size % 9 + 1)
+                with pytest.raises((ProtocolError, PateFedError, CoordinatorError)):
+                    call(bytes(bad))
+        assert tally.content() == before
 
 
 class TestStops:
