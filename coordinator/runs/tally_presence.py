@@ -12,7 +12,7 @@ from coordinator.database.federation_schema import TallyPresenceRow
 
 
 @dataclass(frozen=True, slots=True)
-class TallyStanding:
+class TallyContact:
     """What the last calls found.
 
     Attributes:
@@ -30,15 +30,13 @@ class TallyPresence:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def standing(self, tally: bytes) -> TallyStanding:
+    def standing(self, tally: bytes) -> TallyContact:
         """Return what the last calls of a tally found, by its fingerprint."""
         with self._database.session() as session:
             row = session.scalars(
                 select(TallyPresenceRow).where(TallyPresenceRow.fingerprint == tally)
             ).one_or_none()
-            return (
-                TallyStanding() if row is None else TallyStanding(row.answered_at, row.away_since)
-            )
+            return TallyContact() if row is None else TallyContact(row.answered_at, row.away_since)
 
     def note(self, tally: bytes, *, answered: bool, now: datetime) -> None:
         """Note whether a tally answered a call."""

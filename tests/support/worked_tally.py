@@ -19,7 +19,7 @@ from coordinator.database.federation_schema import CheckStepRow
 from coordinator.federation.home import FederationHome, FederationSettings
 from coordinator.operator import Coordinator
 from coordinator.people.people import Role
-from coordinator.runs.tally_presence import TallyStanding
+from coordinator.runs.tally_presence import TallyContact
 from coordinator.tally.book import TallyBook
 from coordinator.tally.tally_database import TallyDatabase
 from coordinator.tally.tally_folder import TallyFolder
@@ -173,7 +173,7 @@ class WorkedWithTally(Worked):
         self._server.start()
 
     @property
-    def tally_standing(self) -> TallyStanding:
+    def tally_standing(self) -> TallyContact:
         """What the coordinator knows of it."""
         return self.coordinator.queue.tally.standing(self.tally.identity.public.fingerprint)
 
