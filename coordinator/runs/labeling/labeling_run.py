@@ -28,7 +28,6 @@ from coordinator.runs.labeling.roster import Roster, in_seat_order
 from coordinator.runs.labeling.vote_checking import (
     AggregatorKeys,
     VoteChecking,
-    absences,
     rejection_notes,
 )
 from coordinator.runs.stages import BatchStage
@@ -183,11 +182,6 @@ class LabelingRun:
     def notes(self) -> list[str]:
         """Name the hospitals whose reports hold no votes, and count those batches."""
         return rejection_notes(self.rejected)
-
-    @property
-    def absences(self) -> list[str]:
-        """Say who is missing in verified votes, and how often."""
-        return absences(self.lost, self.rejected) if self._checking is not None else []
 
     @property
     def last_note(self) -> str:

@@ -111,7 +111,12 @@ class VoteChecking:
 
 
 def absences(lost: Sequence[tuple[str, ...]], rejected: Sequence[tuple[str, ...]]) -> list[str]:
-    """Say in a line who was not heard and whose reports held no votes, each with how often."""
+    """Say in a line who was not heard and whose reports held no votes, each in how many batches.
+
+    Both have an entry for each batch that opened; of unverified votes `rejected` has none.
+    """
+    if not rejected:
+        return []
     found = []
     for what, names in (("not heard", lost), ("reports that held no votes", rejected)):
         counts = Counter(chain(*names)).items()
