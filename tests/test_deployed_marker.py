@@ -3,9 +3,8 @@
 Nor is a secret of either side: a private key, an invitation's token, or what Flower's parts must
 know to hand out tasks is in the one file that keeps it, and nowhere else.
 
-In a run of verified votes coordinator, tally and a hospital are killed, one after the other. In
-exhaustive runs it is shares, too: once undisturbed, once with SuperLink, service and a hospital
-killed. What kills leave behind is looked at as well. What each change is tried by are `test_marker`
+A run of shares is undisturbed, and another has SuperLink, service and a hospital killed; in one of
+verified votes it is coordinator, tally and a hospital, one after the other. What kills leave behind is looked at as well. What each change is tried by are `test_marker`
 and `test_marker_runs`, without processes, and `test_federation_demo`, for the secrets.
 
 Hospitals' teachers vote histograms that are recognized in whatever form. Recorded is every byte
@@ -72,14 +71,13 @@ from tests.support.marker import (
     secrets_kept_in,
     secrets_within,
 )
-from tests.support.markers import more
 from tests.support.mortal_hospital import exchanges_in, plans_voted_on, records_in
 from tests.support.recording_proxy import Recording, recording_proxy
 from tests.support.waiting import wait_for
 from tests.support.whole_federation import children_of
 from tests.support.worked_tally import require_one_coin
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 CLASSES = ("none", "mild", "severe")
 QUERIES = 4
@@ -406,8 +404,8 @@ CHECKED = Kind(
 @pytest.fixture(
     scope="module",
     params=[
-        more(SHARED, id="undisturbed"),
-        more(replace(SHARED, disturb=kill_one_after_the_other), id="killed"),
+        pytest.param(SHARED, id="undisturbed"),
+        pytest.param(replace(SHARED, disturb=kill_one_after_the_other), id="killed"),
         pytest.param(CHECKED, id="verified"),
     ],
 )
