@@ -4,8 +4,9 @@ Nor is a secret of either side: a private key, an invitation's token, or what Fl
 know to hand out tasks is in the one file that keeps it, and nowhere else.
 
 A run of shares is undisturbed, and another has SuperLink, service and a hospital killed; in one of
-verified votes it is coordinator, tally and a hospital, one after the other. What kills leave behind is looked at as well. What each change is tried by are `test_marker`
-and `test_marker_runs`, without processes, and `test_federation_demo`, for the secrets.
+verified votes it is coordinator, tally and a hospital, one after the other. What kills leave behind
+is looked at as well. What each change is tried by are `test_marker` and `test_marker_runs`, without
+processes, and `test_federation_demo`, for the secrets.
 
 Hospitals' teachers vote histograms that are recognized in whatever form. Recorded is every byte
 between hospitals, coordinator and tally, what TLS hides too (the packets of Flower's messages, as

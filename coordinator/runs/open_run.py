@@ -82,6 +82,10 @@ class Labeling(Protocol):
         """For each batch that opened without some hospitals, their names."""
 
     @property
+    def notes(self) -> list[str]:
+        """Hospitals whose reports hold no votes."""
+
+    @property
     def share_faults(self) -> tuple[tuple[str, ...], ...]:
         """For each wrong share, the hospitals that may be at fault."""
 

@@ -33,8 +33,7 @@ def aggregation_of(
 ) -> Aggregation | None:
     """Return the way to the tally, and what this end keeps of a run; None where none checks it.
 
-    Whether the tally answers is noted. Raises as `fingerprint_of` does, and where the run's key was
-    erased.
+    Whether the tally answers is noted. Raises as `fingerprint_of` does.
     """
     if not form.adds_noise:
         return None
@@ -43,7 +42,7 @@ def aggregation_of(
     def note(tally: bytes, answered: bool) -> None:
         presence.note(tally, answered=answered, now=datetime.fromtimestamp(clock(), UTC))
 
-    return Aggregation(_client(home, note), journal, sealing_key_of(attempt, suite))
+    return Aggregation(_client(home, note), journal, partial(sealing_key_of, attempt, suite))
 
 
 def _client(

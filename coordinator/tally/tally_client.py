@@ -17,7 +17,6 @@ from protocols.identity import PublicIdentity
 
 _TIMEOUT_S: Final = 120.0
 _CODE: Final = re.compile(r"PF-\d{3}")
-_REFUSALS: Final = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INTERNAL)
 
 
 class TallyClient:
@@ -86,8 +85,10 @@ class TallyClient:
 
     def _fault(self, error: grpc.RpcError) -> TallyUnreachableError | TallyRefusedError:
         status, text = error.code(), error.details() or ""
-        if status in _REFUSALS and _CODE.fullmatch(text):
-            return TallyRefusedError("the tally must agree", reason=text)
+        if status is grpc.StatusCode.FAILED_PRECONDITION and _CODE.fullmatch(text):
+            return TallyRefusedError(
+                "the tally must agree: ask its people what its log says", reason=text
+            )
         if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
             must = "a packet must have the size that the tally takes"
             return TallyRefusedError(must, reason=MalformedMessageError.code)

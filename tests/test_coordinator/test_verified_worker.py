@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from sqlalchemy import select
 
-from coordinator.errors import RunRequestError
+from coordinator.errors import RunRequestError, TallyRefusedError, TallySetupError
 from coordinator.runs.queue import RunState
 from coordinator.runs.stages import BatchStage
+from coordinator.tally.served_run import noise_law
+from coordinator.tally.tally_client import TallyClient
+from coordinator.tally.tally_folder import TallyFolder, TallySettings
 from coordinator.tally.tally_schema import TallyOpenedRow
 from pate_fed.accounting import EntryState
+from pate_fed.errors import InvalidSettingError, PateFedError
+from pate_fed.rule import Caps, Rule
+from pate_fed.terms import NO_TASK, RunTerms
+from pate_fed.votes import TeacherWeights
+from protocols import wire
 from protocols.forms import Additive, Verified
 from protocols.identity import SigningIdentity
+from protocols.messages import KeyStatement
 from tests.support.deployed import CLASSES, NAMES, true_class
 from tests.support.hospital_site import tell_votes
 from tests.support.worked import QUERIES, KilledError, Worked, die_at
@@ -93,24 +106,41 @@ def test_it_is_the_usual_form_where_a_tally_is_pinned(
     assert usual_form(Worked(tmp_path / "another")) == Additive.name
 
 
+@pytest.mark.parametrize("place", ["coordinator", "parties"])
+def test_who_names_another_place_of_the_noise_has_another_form(
+    federation: WorkedWithTally, place: str
+) -> None:
+    assert usual_form(federation, noise=place) == Additive.name
+
+
 @pytest.mark.parametrize(
     "given",
-    [{"noise": "coordinator"}, {"noise": "parties"}, {"mechanism": "laplace"}],
-    ids=lambda given: " ".join(given.values()),
+    [
+        *({"mechanism": "lnmax"}, {"evaluate": "private"}, {"colluders": 1}),
+        {"teacher": "neighbors", "patient_votes": 2},
+    ],
+    ids=lambda given: " ".join(map(str, given.values())),
 )
-def test_what_two_aggregators_cannot_add_has_another_form(
+def test_what_two_aggregators_cannot_do_is_refused_and_not_done_another_way(
     federation: WorkedWithTally, given: dict[str, Any]
 ) -> None:
-    assert usual_form(federation, **given) == Additive.name
+    coordinator = federation.coordinator
+    settings = coordinator.settings_of({"form": None, **given}, source="public.csv", label="sick")
+    assert settings.form == Verified.name
+    with pytest.raises(InvalidSettingError):
+        coordinator.draft("first", federation.task, settings, source="public.csv")
 
 
-def test_more_votes_than_a_proof_takes_have_another_form(federation: WorkedWithTally) -> None:
-    site = federation.hospitals[0].site
-    many = replace(site.settings, data=replace(site.settings.data, patients=1001))
-    alone = replace(site, settings=replace(many, records_per_teacher=1, held_out=0.0))
-    assert alone.settings.teachers == 1001
-    tell_votes(federation.coordinator.enrollment, alone, after_s=1)
-    assert usual_form(federation) == Additive.name
+def test_more_votes_than_a_proof_takes_are_refused(federation: WorkedWithTally) -> None:
+    tell_votes(
+        federation.coordinator.enrollment, federation.hospitals[0].site, votes=1001, after_s=1
+    )
+    with pytest.raises(PateFedError):
+        federation.ask()
+    tell_votes(
+        federation.coordinator.enrollment, federation.hospitals[0].site, votes=1000, after_s=2
+    )
+    federation.ask()
 
 
 def test_without_a_tally_it_cannot_be_asked(tmp_path: Path) -> None:
@@ -206,12 +236,96 @@ def test_a_coordinator_killed_at_any_stage_goes_on(
     assert federation.charges() == [[EntryState.COMMITTED] * BATCHES] * len(NAMES)
 
 
+def test_a_tally_that_refuses_a_batch_ends_the_run_and_burns_no_other(
+    federation: WorkedWithTally,
+) -> None:
+    federation.ask()
+    with patch.object(TallyClient, "check", side_effect=refusal("PF-455")):
+        run = federation.work()
+    assert run.state is RunState.FAILED
+    assert "PF-452" in run.reason
+    assert federation.charges() == [[EntryState.FORFEITED]] * len(NAMES)
+
+
+@pytest.mark.parametrize("what", ["a refusal", "another's statement", "no message"])
+def test_a_tally_that_takes_no_part_costs_nothing(federation: WorkedWithTally, what: str) -> None:
+    federation.ask()
+    home = federation.coordinator.home
+    stranger = SigningIdentity.generate()
+    statement = KeyStatement(
+        bytes(32), stranger.public.key, bytes(32), bytes(32), "tally", 2_000_000_000, 0
+    )
+    said: dict[str, Any] = {
+        "a refusal": {"side_effect": refusal("PF-453")},
+        "another's statement": {"return_value": wire.sign(statement, stranger).frame},
+        "no message": {"return_value": b"?"},
+    }
+    assert home.tally is not None
+    with patch.object(TallyClient, "state", **said[what]):
+        run = federation.work()
+    assert run.state is RunState.FAILED
+    assert "PF-452" in run.reason
+    assert federation.charges() == [[]] * len(NAMES)
+
+
+def refusal(code: str) -> TallyRefusedError:
+    return TallyRefusedError("the tally must agree", reason=code)
+
+
+def test_a_tally_that_moved_is_pinned_at_its_new_address_and_no_other_is(
+    federation: WorkedWithTally, tmp_path: Path
+) -> None:
+    home = federation.coordinator.home
+    moved = replace(federation.tally.card, address="tally.example.org:8448")
+    home.accept_tally(moved)
+    assert home.tally == moved
+    other = TallyFolder.create(
+        tmp_path / "other",
+        TallySettings("127.0.0.1:8448"),
+        home.invite_tally(now=datetime.now(UTC)),
+        now=datetime.now(UTC),
+    )
+    with pytest.raises(TallySetupError):
+        home.accept_tally(other.card)
+
+
+@pytest.mark.parametrize("mechanism", ["gnmax", "threshold"])
+def test_one_aggregators_noise_is_the_full_amount(mechanism: str) -> None:
+    terms = served_terms(mechanism)
+    assert terms.rule.sigma2 is not None
+    drawn = noise_law(terms)((4000, terms.classes), os.urandom)
+    # Of 16,000 draws the deviation is known within 3 % but once in a million.
+    assert abs(drawn.std() / terms.rule.sigma2 - 1) < 0.03
+    assert abs(drawn.mean()) < 5 * terms.rule.sigma2 / math.sqrt(drawn.size)
+
+
+def served_terms(mechanism: str) -> RunTerms:
+    return RunTerms(
+        name="lung",
+        pool_digest=bytes(32),
+        task_digest=NO_TASK,
+        classes=4,
+        weights=(TeacherWeights.equal(20),) * 3,
+        rule=Rule(
+            mechanism,
+            sigma2=9.0,
+            noise_place="aggregators",
+            vote_threshold=None if mechanism == "gnmax" else 30.0,
+        ),
+        unit="record",
+        caps=Caps(12, 12, 6),
+        budgets=(1e6,) * 3,
+        delta=1e-5,
+    )
+
+
 def test_hospitals_that_pinned_another_tally_take_no_part(federation: WorkedWithTally) -> None:
     federation.ask()
     one, *others = federation.hospitals.values()
     federation.open(one, others, tally=SigningIdentity.generate().public)
     run = federation.work()
-    assert run.state in {RunState.FAILED, RunState.WAITING}
+    assert run.state is RunState.WAITING  # for its people, who compare the words
+    assert "PF-329" in run.reason
     assert NAMES[0] in run.reason
     assert run.progress.answered == 0
     assert federation.charges() == [[]] * len(NAMES)
