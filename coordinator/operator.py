@@ -26,7 +26,7 @@ from coordinator.database import (
     FederationAct,
     FederationAuditLog,
     ReleasedAnswers,
-    erase_ended_checks,
+    erase_checks,
     stored_check,
 )
 from coordinator.errors import RunQueueError, RunRequestError, SuperLinkError
@@ -42,6 +42,7 @@ from coordinator.people.people import People
 from coordinator.people.sessions import Sessions
 from coordinator.runs.asked_evaluation import AskedEvaluation, asked_evaluation
 from coordinator.runs.finished import FinishedRuns
+from coordinator.runs.open_run import RUN_LIFETIME_S
 from coordinator.runs.pools import Pools
 from coordinator.runs.preflight import require_request
 from coordinator.runs.query_states import AskedQuery, query_states
@@ -52,16 +53,17 @@ from coordinator.runs.standings import HospitalStanding, standings_of
 from coordinator.tally.side_material import SideFile
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
-from pate_fed.errors import InvalidSettingError
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes.audit_log import Fact, Facts
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.planning import RunSettings
 from pate_fed.planning.evaluation_settings import EvaluationSettings
+from protocols.errors import InvalidVectorError
 from protocols.forms import FORMS, Verified, usual_form
 from protocols.invitation import Invitation
 from protocols.party_names import normalized
 from protocols.suites import DEFAULT_SUITE
+from protocols.verified import VoteLayout
 
 if TYPE_CHECKING:
     from coordinator.flower.superlink_client import SuperLinkClient
@@ -190,11 +192,10 @@ class Coordinator:
             **{"data": "csv", "data_file": Path(source), "label": label},
             "suite": given.get("suite") or DEFAULT_SUITE,
         }  # fmt: skip
-        if given["form"] is None and self.home.tally is not None:
-            settings = RunSettings.of({**given, "form": Verified.name})
-            if _can_be_verified(settings, max((one.votes for one in members), default=0)):
-                return settings
-        return RunSettings.of({**given, "form": given["form"] or usual_form(len(members))})
+        usual = usual_form(len(members))
+        if self.home.tally is not None and given.get("noise") in (None, "aggregators"):
+            usual = Verified.name  # what it cannot do is refused, and never done another way
+        return RunSettings.of({**given, "form": given["form"] or usual})
 
     def draft(
         self,
@@ -241,6 +242,8 @@ class Coordinator:
             answered=answered,
         )
         require_request(request, task, self.home.results(name))
+        if FORMS[request.settings.form].adds_noise:
+            _require_provable(request)
         digests = task.pool.ask(request.queries).digests
         elsewhere = self.answers.count_of_other_tasks(digests, task_digest=task.digest)
         if elsewhere:
@@ -390,6 +393,21 @@ def standings(
     }
 
 
+def reports_without_votes(coordinator: Coordinator) -> tuple[tuple[str, str, int], ...]:
+    """Return whose reports held no votes: hospital, run, and how many; the newest run first."""
+    terms, runs = coordinator.spending.terms(), coordinator.queue.all()
+    answers = coordinator.queue.hospitals.answers([run.number for run in runs])
+    return tuple(
+        (name, run.name, said[party].no_votes)
+        for run in reversed(runs)
+        if (said := answers[run.number])
+        for party, name in zip(
+            terms[run.number].fingerprints, terms[run.number].hospitals, strict=True
+        )
+        if party in said and said[party].no_votes
+    )
+
+
 def changed_votes(coordinator: Coordinator, request: RunRequest) -> dict[str, int]:
     """Return the hospitals that had another number of votes in their last run, with that number."""
     last: dict[bytes, int] = {}
@@ -459,9 +477,12 @@ def side_of_batch(coordinator: Coordinator, plan: str, *, is_secret: bool) -> Si
 
 
 def erase_ended(coordinator: Coordinator) -> int:
-    """Erase keys and reports of runs whose audit window has ended; return the number of keys."""
-    window = timedelta(days=coordinator.home.settings.audit_days)
-    return erase_ended_checks(coordinator._database, ended_before=utc_now() - window)
+    """Erase keys and reports of setups whose audit window has ended; return the number of keys.
+
+    Each expires with its run's lifetime, whatever became of the run, and is kept for the window.
+    """
+    kept = timedelta(days=coordinator.home.settings.audit_days, seconds=RUN_LIFETIME_S)
+    return erase_checks(coordinator._database, begun_before=utc_now() - kept)
 
 
 def be_quiet(home: FederationHome) -> None:
@@ -518,10 +539,11 @@ def _facts_of_run(run: Run) -> dict[str, Fact]:
     )
 
 
-def _can_be_verified(settings: RunSettings, votes: int) -> bool:
-    """Tell whether a run can be of verified votes, of which no hospital has more than these."""
-    try:
-        settings.check(FORMS)
-    except InvalidSettingError:
-        return False
-    return settings.rule.at_aggregators and votes <= (Verified.most_votes or votes)
+def _require_provable(request: RunRequest) -> None:
+    """Refuse batches too large for a hospital's proof, before a hospital votes on one."""
+    rows = request.settings.caps.batch_size or len(request.queries)
+    for votes in {one.teachers for one in request.parties}:
+        try:
+            VoteLayout.of(queries=rows, columns=len(request.class_names), votes=votes)
+        except InvalidVectorError as error:
+            raise RunRequestError(error.must, error.got) from error

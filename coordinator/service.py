@@ -117,7 +117,11 @@ class Service:
         )
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
-            for name, target in (("worker", self._work), ("members", self._let_in))
+            for name, target in (
+                ("worker", self._work),
+                ("members", self._let_in),
+                ("erasing", self._erase),
+            )
         ]
         self._failures: Counter[tuple[str, int]] = Counter()
         copies = Forwarder(

@@ -9,8 +9,7 @@ from coordinator.database.federation_database import Database
 from coordinator.database.run_attempt import RunAttempt
 from coordinator.database.run_checks import (
     check_journal_of,
-    check_steps_of,
-    erase_ended_checks,
+    erase_checks,
     sealing_key_of,
     stored_check,
 )
@@ -28,8 +27,7 @@ __all__ = [
     "RunStore",
     "SqlCoordinatorJournal",
     "check_journal_of",
-    "check_steps_of",
-    "erase_ended_checks",
+    "erase_checks",
     "sealing_key_of",
     "stored_check",
     "unclosed_setups",

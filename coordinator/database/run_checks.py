@@ -13,10 +13,8 @@ from sqlalchemy import bindparam, delete, insert, select, update
 from coordinator.database.check_rows import SqlCheckJournal, steps_in
 from coordinator.database.federation_database import Database
 from coordinator.database.federation_schema import (
-    ENDED,
     AttemptRow,
     CheckStepRow,
-    RunRow,
     SealingKeyRow,
 )
 from coordinator.database.run_attempt import RunAttempt
@@ -48,22 +46,13 @@ def sealing_key_of(run: RunAttempt, suite: str) -> SealingKey:
             return key
     if known.key is None or known.suite != suite:
         raise RunDamagedError("the key of a run's votes must be there, of its suite")
-    try:
-        return SealingKey.from_private_bytes(suite, known.key)
-    except SuiteError as error:
-        raise RunDamagedError("the key of a run's votes must be readable") from error
+    return _key_of(suite, known.key)
 
 
 def check_journal_of(run: RunAttempt, plan_digest: bytes) -> SqlCheckJournal:
     """Return the steps of a plan of an attempt. The run's ledger has reserved the batch before."""
     more = {"attempt": run.attempt}
     return SqlCheckJournal(run.transaction, CheckStepRow, plan_digest, more=more)
-
-
-def check_steps_of(database: Database, plan_digest: bytes) -> tuple[CheckStep, ...]:
-    """Return the steps of a plan, for a reader beside its run; none where they are erased."""
-    with database.transaction() as connection:
-        return steps_in(connection, CheckStepRow, plan_digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +96,15 @@ def stored_check(database: Database, digits: str) -> StoredCheck:
     ]
     if not (records and plans):
         raise RunDamagedError("a run's journal must have its checked plans")
-    key = SealingKey.from_private_bytes(known.suite, known.key)
-    return StoredCheck(records[0], plans[0], key, checked)
+    return StoredCheck(records[0], plans[0], _key_of(known.suite, known.key), checked)
 
 
-def erase_ended_checks(database: Database, *, ended_before: datetime) -> int:
-    """Erase keys and steps of all runs that ended before a moment; return the number of keys."""
-    ended = (
-        select(AttemptRow.number)
-        .join(RunRow, RunRow.number == AttemptRow.run)
-        .where(RunRow.state.in_(ENDED), RunRow.updated_at < ended_before)
-    )
+def erase_checks(database: Database, *, begun_before: datetime) -> int:
+    """Erase keys and steps of all setups that began before a moment; return the number of keys.
+
+    In one transaction: with a key and no steps, a batch would get a second coin.
+    """
+    ended = select(AttemptRow.number).where(AttemptRow.begun_at < begun_before)
     with database.transaction() as connection:
         connection.execute(delete(CheckStepRow).where(CheckStepRow.attempt.in_(ended)))
         erased = connection.execute(
@@ -128,3 +115,10 @@ def erase_ended_checks(database: Database, *, ended_before: datetime) -> int:
     if erased:
         database.forget_erased()
     return erased
+
+
+def _key_of(suite: str, private_bytes: bytes) -> SealingKey:
+    try:
+        return SealingKey.from_private_bytes(suite, private_bytes)
+    except SuiteError as error:
+        raise RunDamagedError("the key of a run's votes must be readable") from error

@@ -324,11 +324,12 @@ class FederationHome:
 
         Raises:
             TallySetupError: its card is of another federation, or another tally is pinned: the
-                pinned one alone knows what was opened.
+                pinned one alone knows what was opened. It may have moved to another address.
         """
         if card.federation != self.settings.name:
             raise TallySetupError("a card must be of this federation", card.federation)
-        if self.tally not in (None, card):
+        known = self.tally
+        if known is not None and known.fingerprint != card.fingerprint:
             raise TallySetupError(f"a federation must keep its tally: {TALLY_CARD} has another")
         self._write(TALLY_CARD, card.to_json().encode())
 

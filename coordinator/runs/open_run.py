@@ -82,6 +82,10 @@ class Labeling(Protocol):
         """For each batch that opened without some hospitals, their names."""
 
     @property
+    def notes(self) -> list[str]:
+        """Hospitals whose reports hold no votes."""
+
+    @property
     def share_faults(self) -> tuple[tuple[str, ...], ...]:
         """For each wrong share, the hospitals that may be at fault."""
 
@@ -331,7 +335,11 @@ class OpenRun(KnownAnswers):
             meter=world.meter,
             shares_out=self.request.settings.label_facts(kind).shared_out,
             aggregation=aggregation_of(
-                self.home, self.attempt, form=self.form, suite=self.request.settings.suite
+                self.home,
+                self.attempt,
+                form=self.form,
+                suite=self.request.settings.suite,
+                clock=self.world.clock,
             ),
         )
 

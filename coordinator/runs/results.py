@@ -117,6 +117,7 @@ def privacy_of(
             not_heard=labeling.not_heard,
             parties=len(labeling.members),
         ),
+        *labeling.notes,
     ]
     return privacy
 

@@ -16,8 +16,8 @@ class BatchStage(StrEnum):
     PLANNED = "planned"  # a batch, its worst case and its plan are stored, nothing is sent
     HEARD = "heard"  # one party's answer of an exchange was taken
     ANSWERED = "answered"  # the y's are in
-    PROPOSED = "proposed"  # the set is journalled, not sent
-    AGREED = "agreed"  # the verdicts are in
+    PROPOSED = "proposed"  # the set, or the list for the tally, is journalled, not sent
+    AGREED = "agreed"  # the verdicts are in, or one more answer of the tally is noted
     CERTIFIED = "certified"  # the certificate is journalled, not sent
     REVEALED = "revealed"  # the shares are in
     OPENED = "opened"  # the sum is in memory, nothing was decided

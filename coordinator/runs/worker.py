@@ -190,7 +190,6 @@ class RunWorker:
             run.stopped_by = self._ask_all(run, labeling, asking)
             asked = traffic.exchanges
             self._close(run, labeling)
-            run.warnings += labeling.notes
             if _has_lost_keys(run.stopped_by) and self._set_up_anew(run, run.stopped_by):
                 return
             run.save_refused()
@@ -374,7 +373,7 @@ class RunWorker:
         """Bring the batch to its end that was open when an earlier life ended."""
         try:
             labeling.finish(voids=voids)
-        except VoidBatchError as error:
+        except (VoidBatchError, TallyRefusedError) as error:
             _note_void(run, error)
             _log.warning("run %s: %s", run.request.name, said(error))
 
@@ -531,7 +530,7 @@ def _lost(name: str, code: str = KeysGoneError.code) -> PartyRefusedError:
     return PartyRefusedError(_LOST[code], "a lost run", party=name, cause=code)
 
 
-def _note_void(run: OpenRun, error: VoidBatchError) -> None:
+def _note_void(run: OpenRun, error: VoidBatchError | TallyRefusedError) -> None:
     """Keep the reason of a void batch, and leave out whoever spoiled it."""
     run.last_void = said(error)
     run.warnings.append(f"A batch is void: {error}")

@@ -115,7 +115,6 @@ def _ask_all(run: OpenRun, labeling: VerifiedLabeling, size: int) -> None:
             run.stopped_by = error
             break
         run.exchanges["batches"] += 1
-    run.warnings += labeling.notes
 
 
 def _opened(

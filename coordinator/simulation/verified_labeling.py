@@ -156,7 +156,8 @@ class VerifiedLabeling:
         """Ask one batch: both charge for it, then they open its noisy sum.
 
         Raises:
-            RunEndedError: too few hospitals reported votes. Nothing opened, nothing is charged.
+            RunEndedError: too few hospitals reported votes. Nothing opened; the charge stays, as in
+                a deployment, where nothing proves that.
         """
         store = self.run.store
         ledger = store.ledger()
@@ -166,7 +167,7 @@ class VerifiedLabeling:
         try:
             found = self._opened(asked)
         except TooFewPartiesError as error:
-            ledger = store.ledger().cancel(asked.entry_id)
+            ledger = store.ledger().forfeit(asked.entry_id)
             store.save_void(ledger, batch=asked.number, is_freed=False)
             must = f"a batch must have the votes of at least {error.threshold} hospitals"
             raise RunEndedError(must, error.got) from error

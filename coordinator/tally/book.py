@@ -30,7 +30,7 @@ from coordinator.tally.book_rows import (
     stated_run,
 )
 from coordinator.tally.calls import MOST_PACKET_BYTES
-from coordinator.tally.served_run import ServedRun, require_served
+from coordinator.tally.served_run import ServedRun, noise_law, require_served
 from coordinator.tally.tally_database import TallyDatabase
 from coordinator.tally.tally_schema import TallyStepRow
 from pate_fed.charges import RunLedger, noise_of, outcomes_of
@@ -50,7 +50,7 @@ from protocols.verified import (
     VoteBatch,
     open_noisy_sum,
 )
-from protocols.verified.prime_field import Elements, PrimeField
+from protocols.verified.vote_side import read_sum_share
 from protocols.vote_messages import Acceptance, SumShare
 from protocols.wire import Signed
 
@@ -202,7 +202,7 @@ class TallyBook:
             least_parties=run.record.threshold,
             journal=journal,
             random_bytes=secrets.token_bytes,
-            draw_noise=run.draw_noise,
+            draw_noise=noise_law(run.terms),
         )
         if type(asked.message.message) in TALLY_CHECKS[machine.state]:
             self._require_may_open(asked)
@@ -236,8 +236,10 @@ def _charged(charges: RunLedger, asked: _Asked, step: Exchanged) -> RunLedger:
     """
     run, entry = asked.run, asked.plan.digest.hex()
     left, reserved = charges.left, _reserved(charges, asked)
-    shape = len(asked.terms.indices), run.terms.columns
-    theirs, own = (_share_of(frame, shape) for frame in (step.received, step.sent))
+    theirs, own = (
+        read_sum_share(asked.batch, wire.expect(wire.decode(frame), SumShare))
+        for frame in (step.received, step.sent)
+    )
     noise = noise_of(run.terms)
     opened = open_noisy_sum(own, theirs).astype(np.float64)
     noisy = NoisyHistogram(opened, noise.sum_sigma(noise.parties))
@@ -248,9 +250,3 @@ def _charged(charges: RunLedger, asked: _Asked, step: Exchanged) -> RunLedger:
 
 def _reserved(charges: RunLedger, asked: _Asked) -> RunLedger:
     return charges.reserve(asked.plan.digest.hex(), charges.worst_case(len(asked.terms.indices)))
-
-
-def _share_of(frame: bytes, shape: tuple[int, int]) -> Elements:
-    share = wire.expect(wire.decode(frame), SumShare)
-    numbers = PrimeField().from_bytes(share.body, shape[0] * shape[1], MalformedMessageError)
-    return numbers.reshape(shape)

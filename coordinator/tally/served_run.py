@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from coordinator.errors import UnservedRunError
 from pate_fed.charges import mechanism_of, noise_of
@@ -24,6 +21,7 @@ from protocols.rounds.seating import require_run, require_statement
 from protocols.run_scope import RunScope
 from protocols.values import decode_value
 from protocols.verified import VoteBatch
+from protocols.verified.vote_side import NoiseLaw
 from protocols.wire import Signed
 
 
@@ -65,8 +63,13 @@ class ServedRun:
         require_key_of(record.suite, record.sealing_key)
         hospitals = _hospitals_of(record)
         number = len(hospitals)
-        if number < Verified.smallest or record.threshold != Verified.threshold(number):
+        if number < Verified.smallest:
             raise UnservedRunError(f"a run must have {Verified.smallest} hospitals or more", number)
+        # A run has one scope, and so one account, however its record is written.
+        least, most = Verified.threshold(number), Verified.most_colluders(number)
+        facts = record.threshold, record.dropouts, record.colluders, record.ring_bits
+        if facts != (least, number - least, most, Verified.ring_bits):
+            raise UnservedRunError("a record must have the numbers of its form")
         terms = RunTerms.from_record(decode_value(record.terms))
         _require_fitting(terms, parties=number)
         scope = RunScope.of(record, seats=tuple(hospitals))
@@ -108,11 +111,11 @@ class ServedRun:
         assert isinstance(rule, GaussianMax), "checked when it was read"
         return rule
 
-    def draw_noise(
-        self, shape: tuple[int, int], random_bytes: Callable[[int], bytes]
-    ) -> NDArray[np.int64]:
-        """Draw one aggregator's noise, the full amount."""
-        return noise_of(self.terms).draw(*shape, random_bytes=random_bytes).counts
+
+def noise_law(terms: RunTerms) -> NoiseLaw:
+    """Return the law of one aggregator's noise, the full amount; both ends draw by it."""
+    noise = noise_of(terms)
+    return lambda shape, source: noise.draw(*shape, random_bytes=source).counts
 
 
 def require_served(told: RunOffer | RunRecord) -> None:

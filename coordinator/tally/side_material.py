@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from coordinator.errors import UsageError
-from coordinator.tally.served_run import ServedRun
+from coordinator.tally.served_run import ServedRun, noise_law
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import read_regular
 from protocols import wire
@@ -200,7 +200,7 @@ def audit_files(audited: SideFile, heard: SideFile) -> SideVerdict:
         ends=(coordinator, tally),
         hospitals=run.hospitals,
         least_parties=run.record.threshold,
-        draw_noise=run.draw_noise,
+        draw_noise=noise_law(run.terms),
     )
     ends = coordinator.fingerprint, tally.fingerprint
     return SideVerdict(audited.end, ends, plan.digest, findings)

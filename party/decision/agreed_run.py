@@ -15,6 +15,7 @@ from party.storage.ledger_store import LedgerStore
 from pate_fed.accounting import Outcomes
 from pate_fed.queries import QueryBatch
 from pate_fed.terms import MOST_ASKED, RunTerms
+from protocols.errors import InvalidVectorError
 from protocols.messages import RunInquiry, RunRecord, Settlement
 from protocols.rounds import ANY_SET, PlanClaim, SetBound
 from protocols.run_scope import RunScope
@@ -120,7 +121,7 @@ class AgreedRun:
         own = "" if self.asked is None else self.asked.entry_id
         if self.task.evaluation is not None:
             guard.review_evaluation(self.task.evaluation, self.ledger.load(), own=own)
-        return guard.review_batch(
+        batch, worst = guard.review_batch(
             terms,
             words=words,
             seat=self.seat,
@@ -131,6 +132,11 @@ class AgreedRun:
             ledger=self.ledger.load(),
             run_ledger=self.account.ledger,
         )
+        try:
+            self.layout(len(batch))  # what no proof can be made of is known before a charge
+        except InvalidVectorError as error:
+            raise RefusalError(Reason.TERMS, error.must, error.got) from error
+        return batch, worst
 
     def review_queries(self, guard: Guard, batch: QueryBatch) -> SetBound:
         """Hold a plan's queries against all that were ever answered; see the guard's."""
@@ -163,12 +169,12 @@ class AgreedRun:
             "teachers": self.task.teachers,
         }
 
-    def layout(self, asked: OpenBatch) -> VoteLayout | None:
-        """Return the layout of this party's report for a batch; None where the form has none."""
+    def layout(self, queries: int) -> VoteLayout | None:
+        """Return the layout of our report of so many rows; None where the form has none."""
         if not self.form.adds_noise:
             return None
         votes, columns = self.terms.quotas[self.seat], self.terms.columns
-        return VoteLayout.of(queries=asked.queries, columns=columns, votes=votes)
+        return VoteLayout.of(queries=queries, columns=columns, votes=votes)
 
     # Steps ------------------------------------------------------------------------------------
 

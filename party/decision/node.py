@@ -366,7 +366,9 @@ class PartyNode:
                 _log.error("the teachers took longer than the plan allows")
                 run.fall_silent()
                 return ()
-            return self._round.contribute(vector, bound=asked.bound, layout=run.layout(asked))
+            return self._round.contribute(
+                vector, bound=asked.bound, layout=run.layout(asked.queries)
+            )
         except Exception as error:
             self._faults.note(error)
             _log.error("a vote could not be sent: %s", type(error).__name__)

@@ -272,6 +272,8 @@ class CoordinatorRound(LiveRun):
         if self.state not in (CoordinatorState.CLOSING, CoordinatorState.COMPARING):
             self._require_current(refusal.subject)
         if self.has_open_plan and refusal.subject == self.open_plan.digest:
+            if refusal.sender in self.batch.survivors:  # a settlement cannot list it with both
+                raise ConflictingMessageError("a party that sent for a plan must not refuse it")
             self.batch.known_total.declined[refusal.sender] = signed.frame
 
     def _end_stage(self, state: CoordinatorState) -> None:

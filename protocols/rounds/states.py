@@ -2,10 +2,9 @@
 
 A message moves a party on by `PARTY_TRANSITIONS`. Between a message and its answer the guard of
 its node decides: from REVIEWING_RUN to SEALED, or to READY without pair keys, or to STOPPED, from
-REVIEWING_PLAN to SENT or REFUSED,
-from REVIEWING_ROW to READY. A broken promise leads from every state to STOPPED, which has no way
-out. Only a form that survives drop-outs has JUDGED, CERTIFIED and REVEALED. A party that missed a
-part of a batch goes on after its settlement.
+REVIEWING_PLAN to SENT or REFUSED, from REVIEWING_ROW to READY. A broken promise leads from every
+state to STOPPED, which has no way out. Only a form with verdicts has JUDGED, CERTIFIED and
+REVEALED. A party that missed a part of a batch goes on after its settlement.
 """
 
 from __future__ import annotations

@@ -14,11 +14,10 @@ from coordinator.database import (
     Database,
     RunAttempt,
     check_journal_of,
-    check_steps_of,
-    erase_ended_checks,
+    erase_checks,
     sealing_key_of,
 )
-from coordinator.database.check_rows import SqlCheckJournal
+from coordinator.database.check_rows import SqlCheckJournal, steps_in
 from coordinator.database.federation_schema import CheckStepRow, RunState, SealingKeyRow
 from coordinator.errors import DatabaseError, RunDamagedError, RunLockedError
 from coordinator.runs.queue import RunQueue
@@ -64,6 +63,11 @@ def stored(tmp_path: Path) -> Iterator[Clocked]:
     made.database.close()
 
 
+def steps_of(database: Database, plan: bytes = PLAN) -> tuple[CheckStep, ...]:
+    with database.transaction() as connection:
+        return steps_in(connection, CheckStepRow, plan)
+
+
 def append_all(journal: SqlCheckJournal) -> None:
     for step in STEPS:
         journal.append(step)
@@ -77,9 +81,9 @@ def test_steps_of_each_plan_are_there_after_a_restart(stored: Clocked) -> None:
     stored.open()
     run = stored.attempt()
     assert check_journal_of(run, PLAN).steps() == STEPS
-    assert check_steps_of(stored.database, PLAN) == STEPS
+    assert steps_of(stored.database) == STEPS
     assert check_journal_of(run, OTHER).steps() == STEPS[:1]
-    assert check_steps_of(stored.database, b"n" * 32) == ()
+    assert steps_of(stored.database, b"n" * 32) == ()
 
 
 def test_who_lost_the_run_writes_no_step(stored: Clocked) -> None:
@@ -88,14 +92,14 @@ def test_who_lost_the_run_writes_no_step(stored: Clocked) -> None:
     append_all(check_journal_of(stored.attempt(), OTHER))
     with pytest.raises(RunLockedError):
         first.append(STEPS[1])
-    assert check_steps_of(stored.database, PLAN) == first.steps() == STEPS[:1]
+    assert steps_of(stored.database) == first.steps() == STEPS[:1]
 
 
 def test_a_step_that_could_not_be_stored_is_none(stored: Clocked) -> None:
     journal = check_journal_of(stored.attempt(), PLAN)
     with failing_commits(stored.database), pytest.raises(DatabaseError):
         journal.append(STEPS[0])
-    assert journal.steps() == check_steps_of(stored.database, PLAN) == ()
+    assert journal.steps() == steps_of(stored.database) == ()
 
 
 def test_two_journals_of_a_plan_never_both_write(stored: Clocked) -> None:
@@ -104,7 +108,7 @@ def test_two_journals_of_a_plan_never_both_write(stored: Clocked) -> None:
     one.append(STEPS[1])
     with pytest.raises(DatabaseError):
         other.append(SecretsDrawn(b"m" * 32, b"t" * 32))
-    assert check_steps_of(stored.database, PLAN) == STEPS[1:2]
+    assert steps_of(stored.database) == STEPS[1:2]
 
 
 class TestCharge:
@@ -129,7 +133,7 @@ class TestCharge:
         step = STEPS[2]
         assert isinstance(step, Exchanged)
         self.journal(stored, refuses=False).append_charged(step, accepted=(PLAN,))
-        assert (self.keys(stored), check_steps_of(stored.database, PLAN)) == (0, (step,))
+        assert (self.keys(stored), steps_of(stored.database)) == (0, (step,))
 
     def test_or_neither(self, stored: Clocked) -> None:
         sealing_key_of(stored.attempt(), SUITE_X25519)
@@ -144,7 +148,7 @@ class TestCharge:
                 with pytest.raises(OverspentError):
                     journal.append_charged(step, accepted=(PLAN,))
             assert journal.steps() == ()
-            assert (self.keys(stored), check_steps_of(stored.database, PLAN)) == (1, ())
+            assert (self.keys(stored), steps_of(stored.database)) == (1, ())
 
 
 class TestDamage:
@@ -200,37 +204,28 @@ class TestErasing:
     SECRET = os.urandom(32)
 
     def end_of(self, stored: Clocked) -> datetime:
-        run = stored.attempt()
+        """Let a run begin and end; return when it began."""
+        began, run = stored.now, stored.attempt()
         key = sealing_key_of(run, SUITE_X25519)
         self.private = key.private_bytes
         check_journal_of(run, PLAN).append(SecretsDrawn(b"n" * 32, self.SECRET))
         stored.now += timedelta(days=1)
         stored.queue.enter("run", RunState.DONE, "")
-        return stored.now
+        return began
 
-    def test_keys_and_steps_go_after_the_audit_window_of_an_ended_run(
-        self, stored: Clocked
-    ) -> None:
-        ended = self.end_of(stored)
-        assert erase_ended_checks(stored.database, ended_before=ended) == 0
+    def test_keys_and_steps_go_after_the_audit_window_of_a_setup(self, stored: Clocked) -> None:
+        began = self.end_of(stored)
+        assert erase_checks(stored.database, begun_before=began) == 0
         assert stored.holds(self.private)
         assert stored.holds(self.SECRET)
-        later = ended + timedelta(seconds=1)
-        assert erase_ended_checks(stored.database, ended_before=later) == 1
-        assert erase_ended_checks(stored.database, ended_before=later) == 0
-        assert check_steps_of(stored.database, PLAN) == ()
+        later = began + timedelta(seconds=1)
+        assert erase_checks(stored.database, begun_before=later) == 1
+        assert erase_checks(stored.database, begun_before=later) == 0
+        assert steps_of(stored.database) == ()
         assert not stored.holds(self.private)
         assert not stored.holds(self.SECRET)
         with pytest.raises(RunDamagedError):  # never a second key of the attempt
             sealing_key_of(stored.attempt(), SUITE_X25519)
-
-    def test_a_run_that_may_go_on_keeps_them(self, stored: Clocked) -> None:
-        run = stored.attempt()
-        sealing_key_of(run, SUITE_X25519)
-        append_all(check_journal_of(run, PLAN))
-        far = stored.now + timedelta(days=3650)
-        assert erase_ended_checks(stored.database, ended_before=far) == 0
-        assert check_steps_of(stored.database, PLAN) == STEPS
 
 
 def test_on_a_database_of_each_kind_steps_and_keys_are_kept_and_erased(database: Database) -> None:
@@ -245,8 +240,9 @@ def test_on_a_database_of_each_kind_steps_and_keys_are_kept_and_erased(database:
     one.append(STEPS[0])
     with pytest.raises(DatabaseError):
         other.append(STEPS[1])
-    queue.enter("run", RunState.DONE, "")
-    assert erase_ended_checks(database, ended_before=NOON + timedelta(days=1)) == 1
-    kept = [check_steps_of(database, name.ljust(32)) for name in (b"run", b"other")]
-    assert kept == [(), STEPS]
+    assert erase_checks(database, begun_before=NOON) == 0
     assert sealing_key_of(run, SUITE_X25519).public_bytes == key.public_bytes
+    assert erase_checks(database, begun_before=NOON + timedelta(days=1)) == 2
+    assert [steps_of(database, name.ljust(32)) for name in (b"run", b"other")] == [(), ()]
+    with pytest.raises(RunDamagedError):
+        sealing_key_of(run, SUITE_X25519)

@@ -30,6 +30,8 @@ from protocols.suites import SUITE_X25519
 from tests.support.command import Command, pate_fed
 from tests.support.loopback_home import make_home
 from tests.support.tallied import NOW, TalliedBatch, TalliedRun
+from tests.support.worked import QUERIES
+from tests.support.worked_tally import WorkedWithTally
 
 __all__ = ["pate_fed"]
 
@@ -247,3 +249,31 @@ def test_after_the_audit_window_the_coordinator_has_no_material_and_keeps_its_jo
         assert coordinator.queue.find("lung").state is RunState.DONE
     ended = pate_fed(*at, tmp_path / "y")
     assert (ended.code, ended.error_code) == (2, "PF-446")
+
+
+def test_every_batch_of_a_whole_run_can_be_audited_at_either_end(
+    pate_fed: Command, tmp_path: Path
+) -> None:
+    """Plans, keys and steps are those that a worker and a tally left behind."""
+    federation = WorkedWithTally(tmp_path)
+    with closing(federation.coordinator):
+        federation.ask()
+        assert federation.work().state is RunState.DONE
+        federation.stop_tally()
+    folder, home = federation.tally.folder, federation.coordinator.home.folder
+    shown = pate_fed("tally", "status", "--folder", folder, "--format", "json").json
+    [run] = shown["runs"]
+    assert len(run["plans"]) > 1
+    assert all(run["plans"].values())
+    assert run["asks"] == [QUERIES, QUERIES]
+    at = {
+        "coordinator": ("transcript", "material", "--home", home),
+        "tally": ("tally", "material", "--folder", folder),
+    }
+    for plan in run["plans"]:
+        for end, other in (ENDS, ENDS[::-1]):
+            files = [tmp_path / f"{plan} {end} {name}" for name in ("material", "heard")]
+            assert pate_fed(*at[end], plan, "--out", files[0]).code == 0
+            assert pate_fed(*at[other], plan, "--out", files[1], "--heard").code == 0
+            ended = pate_fed("transcript", "audit-side", *files, "--format", "json")
+            assert (ended.code, ended.json["end"], ended.json["wrong"]) == (0, end, [])

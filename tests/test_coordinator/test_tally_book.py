@@ -250,6 +250,9 @@ class TestRefusals:
             pytest.param({"offer_digest": bytes(32)}, "PF-225", id="another offer"),
             pytest.param({"expires_at": NOW + 999}, "PF-225", id="another end"),
             pytest.param({"threshold": 2}, "PF-453", id="a lower threshold"),
+            pytest.param({"colluders": 1}, "PF-453", id="fewer colluders"),
+            pytest.param({"dropouts": 1}, "PF-453", id="fewer drop-outs"),
+            pytest.param({"ring_bits": 32}, "PF-453", id="another ring"),
             pytest.param({"sealing_key": bytes(33)}, "PF-235", id="no key of its suite"),
             pytest.param({"terms": encode_value({})}, "PF-104", id="no terms"),
             pytest.param({"terms": b"\xff"}, "PF-221", id="no CBOR"),
@@ -650,8 +653,11 @@ class TestPort:
 
         run = tally.run()
         batch = TalliedBatch(run, 0)
+        request = batch.collect()
         monkeypatch.setattr(TallyBook, "_read", fail)
-        assert refused(lambda: batch.ask(batch.collect())) == "PF-490"
+        with pytest.raises(TallyUnreachableError) as caught:  # a mended tally may go on
+            batch.ask(request)
+        assert caught.value.got == "PF-490"
 
     def test_a_packet_that_is_too_large_is_refused_before_it_is_read(self, tally: Tally) -> None:
         assert refused(lambda: tally.client.check(bytes(MOST_PACKET_BYTES + 1))) == "PF-221"

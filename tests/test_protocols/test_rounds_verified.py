@@ -25,7 +25,7 @@ from protocols.errors import (
     WrongStateError,
 )
 from protocols.identity import SigningIdentity
-from protocols.messages import KeyStatement, MaskedVector, Settlement
+from protocols.messages import KeyStatement, MaskedVector, Refusal, Settlement
 from protocols.rounds import CoordinatorState, PartyState
 from protocols.rounds.coordinator_journal import step_from_record, step_to_record
 from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
@@ -236,6 +236,20 @@ def test_a_second_report_and_one_after_the_list_is_closed() -> None:
     with pytest.raises(LateMessageError):
         run._hear(3, [reports[3]])
     assert (run.check() == sum_of(range(3))).all()
+
+
+def test_who_reported_cannot_refuse_the_plan_after_the_coordinators_restart() -> None:
+    run = ReportedRun(3).set_up()
+    plan = run.plan()
+    run._hear(0, run.report(0, plan))
+    run.start_coordinator()  # all are waited for again; the report is there
+    refusal = Refusal(wire.decode(plan).digest, run.hospitals[0].fingerprint, "PF-300")
+    with pytest.raises(ConflictingMessageError):
+        run._hear(0, [wire.sign(refusal, run.hospitals[0]).frame])
+    run.settle(released=False)
+    assert run.coordinator.settled[-1].settlement.refusals == ()
+    assert run.listed() == [0]
+    assert run.parties[0].state is PartyState.READY
 
 
 def test_a_vector_of_another_form_is_refused() -> None:

@@ -19,6 +19,7 @@ from coordinator.errors import (
     RunEndedError,
     RunStateError,
     SpoiledBatchError,
+    TallyRefusedError,
     TallyUnreachableError,
     VoidBatchError,
 )
@@ -89,6 +90,8 @@ class Batches:
         Raises:
             OutcomeCapError: a cap of the run is reached; nothing happened.
             VoidBatchError: nothing of it was released.
+            TallyRefusedError: the same, and the tally serves the run no more.
+            TallyUnreachableError: the batch stays open, to be finished later.
         """
         ledger = self._store.ledger()
         asked = StoredBatch(self._next, indices, ledger.left, predictions)
@@ -126,6 +129,9 @@ class Batches:
         except (RunStateError, DatabaseError, TallyUnreachableError) as error:
             # Nobody knows the state on disk, or at the tally: another try tells. The batch stays.
             traceback.clear_frames(error.__traceback__)
+            raise
+        except TallyRefusedError as error:  # it would refuse the next batch, too
+            self._void(batch, error)
             raise
         except (ProtocolError, CoordinatorError, PateFedError) as error:
             raise self._void(batch, error) from error

@@ -54,12 +54,12 @@ class Aggregation:
 
     Attributes:
         journal: Opens the journal of a plan, by its digest.
-        sealing_key: Of the run, for its parts of reports: the same after a restart. Secret.
+        sealing_key: Reads that of the run, for its parts of reports: the same until it is erased.
     """
 
     tally: TallyLink
     journal: Callable[[bytes], CheckJournal]
-    sealing_key: SealingKey = field(repr=False)
+    sealing_key: Callable[[], SealingKey]
 
 
 class Meter(Protocol):

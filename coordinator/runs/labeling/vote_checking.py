@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-import numpy as np
-from numpy.typing import NDArray
-
+from coordinator.errors import TallyRefusedError
 from coordinator.runs.labeling.job import Aggregation, LabelingJob
+from coordinator.tally.served_run import noise_law
 from pate_fed import wording
-from pate_fed.charges import noise_of
 from pate_fed.terms import RunTerms
 from protocols import wire
+from protocols.errors import ProtocolError
 from protocols.identity import PublicIdentity
 from protocols.messages import KeyStatement, Plan, RunOffer, RunRecord
 from protocols.rounds.seating import ROLE_TALLY, require_statement
@@ -51,21 +51,24 @@ class VoteChecking:
 
         Raises:
             TallyUnreachableError: it cannot be reached.
-            TallyRefusedError: it takes no part.
-            RemoteProtocolError: what it said is no statement of the pinned tally for this offer.
+            TallyRefusedError: it takes no part, or what it said is no statement for this offer.
         """
         tally, told = self._with.tally, wire.expect(offer, RunOffer)
-        signed = wire.decode(tally.state(offer.frame))
-        signed.verify(tally.identity)
-        require_statement(
-            wire.expect(signed, KeyStatement),
-            tally.identity.fingerprint,
-            offer_digest=offer.digest,
-            suite=told.suite,
-            expires_at=told.expires_at,
-            role=ROLE_TALLY,
-        )
-        return AggregatorKeys(self._with.sealing_key.public_bytes, signed.frame)
+        said = tally.state(offer.frame)
+        try:
+            signed = wire.decode(said)
+            signed.verify(tally.identity)
+            require_statement(
+                wire.expect(signed, KeyStatement),
+                tally.identity.fingerprint,
+                offer_digest=offer.digest,
+                suite=told.suite,
+                expires_at=told.expires_at,
+                role=ROLE_TALLY,
+            )
+        except ProtocolError as error:
+            raise TallyRefusedError(error.must, error.got, reason=error.code) from error
+        return AggregatorKeys(self._with.sealing_key().public_bytes, signed.frame)
 
     def machine(self, record: RunRecord, plan: Plan) -> CheckingCoordinator:
         """Return this end's machine for a plan, as far as its journal says."""
@@ -81,13 +84,13 @@ class VoteChecking:
         return CheckingCoordinator(
             batch,
             identity=job.identity,
-            key=self._with.sealing_key,
+            key=self._with.sealing_key(),
             other=self._with.tally.identity,
             hospitals=self._hospitals,
             least_parties=record.threshold,
             journal=self._with.journal(digest),
             random_bytes=job.random_bytes,
-            draw_noise=self._draw_noise,
+            draw_noise=noise_law(terms),
         )
 
     def reported(self, plan_digest: bytes) -> frozenset[bytes]:
@@ -102,11 +105,22 @@ class VoteChecking:
         """Ask the tally about a plan; return its answer."""
         return self._with.tally.check(wire.pack(packet))
 
-    def _draw_noise(
-        self, shape: tuple[int, int], random_bytes: Callable[[int], bytes]
-    ) -> NDArray[np.int64]:
-        """Draw this end's noise, the full amount."""
-        return noise_of(self._terms).draw(*shape, random_bytes=random_bytes).counts
+
+def absences(lost: Sequence[tuple[str, ...]], rejected: Sequence[tuple[str, ...]]) -> list[str]:
+    """Say in a line who was not heard and whose reports held no votes, each in how many batches.
+
+    Both have an entry for each batch that opened; of unverified votes `rejected` has none.
+    """
+    if not rejected:
+        return []
+    found = []
+    for what, names in (("not heard", lost), ("reports that held no votes", rejected)):
+        counts = Counter(chain(*names)).items()
+        said = [
+            f"{name} (in {wording.plural(count, 'batch', 'batches')})" for name, count in counts
+        ]
+        found += [f"{what}: {', '.join(said)}"] if said else []
+    return found
 
 
 def rejection_notes(rejected: Sequence[tuple[str, ...]]) -> list[str]:
