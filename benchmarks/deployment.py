@@ -193,7 +193,7 @@ class Deployment:
                     name, key = other.membership().settings.party, other.identity.public
                     records.add_pin(name, key, how="telephone", by="benchmark")
             for task in tasks:
-                records.ask(Subject.POOL, task.pool.digest, coordinator=asking)
+                records.ask(Subject.POOL, task.pool.digest, tally=b"", coordinator=asking)
                 records.approve(Subject.POOL, task.pool.digest, coordinator=asking, by="benchmark")
 
     def exchanges(self, count: int) -> list[float]:

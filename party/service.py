@@ -265,7 +265,7 @@ class PartyService:
     # Decisions of a node ----------------------------------------------------------------------
 
     def _open_node(self, membership: SiteMembership, identity: SigningIdentity) -> FederationNode:
-        name, tally = membership.name, membership.settings.tally
+        name = membership.name
         node = PartyNode(
             identity=identity,
             coordinator=membership.coordinator,
@@ -279,7 +279,6 @@ class PartyService:
             clock=self._clock,
             tell=lambda decision: self._decisions.note(self._nodes[name], decision),
             decided=self._decisions.decision_on,
-            tally=None if tally is None else tally.identity,
         )
         return FederationNode(
             membership,

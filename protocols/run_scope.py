@@ -32,7 +32,7 @@ class RunScope:
     threshold: int
     colluders: int
     dropouts: int
-    tally: bytes = b""
+    tally: bytes
 
     @classmethod
     def of(cls, record: RunRecord | RunInquiry, *, seats: tuple[bytes, ...]) -> RunScope:

@@ -67,10 +67,9 @@ class PartyNode:
     """A hospital's decisions in one federation: packets in, packets out.
 
     `known_peers` were checked by our people or named by the coordinator; the guard counts only
-    checked ones. `tally` is the second aggregator that our people pinned, if there is one. Nothing
-    is done that `tell` cannot take note of. `decided` looks up the decision of its people on a run.
-    `noise_bytes` is, in a simulation and nowhere else, a repeatable source of this party's noise,
-    which otherwise comes from `random_bytes`.
+    checked ones. Nothing is done that `tell` cannot take note of. `decided` looks up the decision
+    of its people on a run. `noise_bytes` is, in a simulation and nowhere else, a repeatable source
+    of this party's noise, which otherwise comes from `random_bytes`.
     """
 
     def __init__(
@@ -89,12 +88,10 @@ class PartyNode:
         tell: Tell = lambda _: None,
         decided: Decided = lambda _: None,
         noise_bytes: Callable[[int], bytes] | None = None,
-        tally: PublicIdentity | None = None,
     ) -> None:
         if noise_bytes is not None and not guard.policy.simulated:
             raise InvalidParameterError("noise must be drawn afresh")
         self._identity = identity
-        self._tally = tally
         self._coordinator = coordinator
         self._known_peers = dict(known_peers)
         self._guard = guard
@@ -257,7 +254,7 @@ class PartyNode:
             random_bytes=self._random_bytes,
             least_survivors=self._guard.policy.least_parties,
             suites=self._guard.policy.suites,
-            tally=self._tally,
+            tally=self._guard.aggregators.tally,
         )
 
     def _judge_run(self, record: RunRecord) -> tuple[bytes, ...]:

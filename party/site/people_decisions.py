@@ -92,7 +92,7 @@ class Approval:
     seats: tuple[bytes, ...]
     form: str
     suite: str
-    tally: bytes = b""
+    tally: bytes
     decided_at: float | None = None
     decided_by: str = ""
     reason: str = ""
@@ -227,7 +227,7 @@ class PeopleDecisions:
         seats: tuple[bytes, ...] = (),
         form: str = "",
         suite: str = "",
-        tally: bytes = b"",
+        tally: bytes,
     ) -> Approval:
         """Note that something waits for a person, unless it was noted before.
 

@@ -151,7 +151,6 @@ class Hospital:
             ledger=self.ledger,
             random_bytes=secrets.token_bytes,
             clock=time.time,
-            tally=tally,
         )
 
     def start(self) -> None:

@@ -120,7 +120,7 @@ class Hospitals:
         asking = site.membership(self.membership).coordinator.fingerprint
         fetch_task(site, self, digest)
         with records_of(site) as records:
-            records.ask(Subject.POOL, digest, coordinator=asking)
+            records.ask(Subject.POOL, digest, tally=b"", coordinator=asking)
             records.approve(Subject.POOL, digest, coordinator=asking, by="M. Curie")
 
     def approve_all(self) -> None:

@@ -36,8 +36,8 @@ def asked(hospitals: Hospitals, *, name: str, terms: RunTerms | None = None) -> 
         "suite": DEFAULT_SUITE,
     }
     with records_of(site) as records:
-        records.ask(Subject.POOL, terms.pool_digest, **details)
-        records.ask(Subject.RUN, digest, **details)
+        records.ask(Subject.POOL, terms.pool_digest, tally=b"", **details)
+        records.ask(Subject.RUN, digest, tally=b"", **details)
     return digest.hex()
 
 

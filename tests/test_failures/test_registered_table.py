@@ -88,7 +88,7 @@ def test_a_run_goes_on_with_the_table_that_is_registered_while_the_node_runs(
 
         asking = hospitals.coordinator.public.fingerprint
         with records_of(site) as records:
-            records.ask(Subject.POOL, task.pool.digest, coordinator=asking)
+            records.ask(Subject.POOL, task.pool.digest, tally=b"", coordinator=asking)
         typed(site, "approve", task.pool.digest.hex(), "--yes")
         federation.tasks["after"] = task
         federation.ask("after", patience_s=60.0)

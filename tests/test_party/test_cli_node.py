@@ -47,13 +47,14 @@ def waiting(hospitals: Hospitals, monkeypatch: pytest.MonkeyPatch) -> Site:
     seats = tuple(member.identity.fingerprint for member in members)
     content = encode_value(terms.as_record())
     asking = hospitals.coordinator.public.fingerprint
-    scope = RunScope(asking, content, seats, "additive", 32, DEFAULT_SUITE, 3, 1, 0)
+    scope = RunScope(asking, content, seats, "additive", 32, DEFAULT_SUITE, 3, 1, 0, b"")
     asked: dict[str, Any] = {
         "coordinator": asking,
         "terms": content,
         "seats": seats,
         "form": scope.form,
         "suite": scope.suite,
+        "tally": scope.tally,
     }
     with records_of(site) as records:
         records.ask(Subject.POOL, terms.pool_digest, **asked)

@@ -105,6 +105,7 @@ def test_people_see_the_delta_of_tests_before_they_decide_and_after(
             records.ask(
                 Subject.RUN,
                 bytes(32),
+                tally=b"",
                 coordinator=both.lung.coordinator.public.fingerprint,
                 terms=encode_value(run.terms.as_record()),
                 seats=run.round.seats,

@@ -397,7 +397,7 @@ def test_a_person_approves_an_evaluation_in_plain_words(
     evaluation = evaluation_of(task, "sex")
     digest, asking = evaluation.pool.digest, trained.membership().coordinator.fingerprint
     with records_of(trained) as records:
-        records.ask(Subject.POOL, digest, coordinator=asking)
+        records.ask(Subject.POOL, digest, tally=b"", coordinator=asking)
     monkeypatch.setattr(
         "party.site.joining.CoordinatorDoor.fetch_pool", lambda *_: evaluation.to_bytes()
     )
@@ -418,7 +418,7 @@ def test_an_evaluation_that_cannot_be_counted_is_refused_before_it_is_approved(
     evaluation = evaluation_of(task)
     digest, asking = evaluation.pool.digest, trained.membership().coordinator.fingerprint
     with records_of(trained) as records:
-        records.ask(Subject.POOL, digest, coordinator=asking)
+        records.ask(Subject.POOL, digest, tally=b"", coordinator=asking)
     kept, settings = trained.path("pools", digest.hex()), trained.path(SETTINGS_FILE).read_bytes()
     kept.write_bytes(evaluation.to_bytes())
     trained.save(replace(trained.settings, held_out=0.0))

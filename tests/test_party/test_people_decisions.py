@@ -128,11 +128,15 @@ class TestApprovals:
     def test_what_is_asked_waits_with_terms_and_parties_and_is_noted_once(
         self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
-        first = decisions.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
+        first = decisions.ask(
+            Subject.RUN, RUN, terms=TERMS, seats=SEATS, tally=b"", coordinator=ASKING
+        )
         assert first.state is ApprovalState.PENDING
         assert (first.terms, first.seats, first.asked_at) == (TERMS, SEATS, 1000.0)
         # Asked again, even with other terms, it is what it was.
-        assert decisions.ask(Subject.RUN, RUN, terms=b"others", coordinator=ASKING) == first
+        assert (
+            decisions.ask(Subject.RUN, RUN, terms=b"others", tally=b"", coordinator=ASKING) == first
+        )
         assert decisions.approvals(ApprovalState.PENDING) == (first,)
         assert decisions.decided().waiting == 1
         assert len(logged(database)) == 1
@@ -140,13 +144,13 @@ class TestApprovals:
     def test_a_person_decides_and_may_think_again(
         self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
-        decisions.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
+        decisions.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, tally=b"", coordinator=ASKING)
         approved = decisions.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
         assert (approved.state, approved.decided_by) == (ApprovalState.APPROVED, "A. Meyer")
         assert (approved.terms, approved.seats) == (TERMS, SEATS)
         assert decisions.decided().approved_runs == {RUN}
         # Asked again it stands as it was decided: a message changes nothing.
-        assert decisions.ask(Subject.RUN, RUN, coordinator=ASKING) == approved
+        assert decisions.ask(Subject.RUN, RUN, tally=b"", coordinator=ASKING) == approved
         rejected = decisions.reject(
             Subject.RUN, RUN, by="B. Ito", coordinator=ASKING, reason="too many"
         )
@@ -166,13 +170,16 @@ class TestApprovals:
     def test_each_answer_under_an_approval_is_put_on_record(
         self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
-        decisions.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, coordinator=ASKING)
+        decisions.ask(Subject.RUN, RUN, terms=TERMS, seats=SEATS, tally=b"", coordinator=ASKING)
         decisions.approve(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
         for run in (FIRST, SECOND):  # the same run, set up twice
             self.use(decisions, run)
         assert decisions.decided().approved_runs == {RUN}
         assert [kind for kind, _ in logged(database)][2:] == [SiteAct.BATCH_ANSWERED] * 2
-        assert decisions.ask(Subject.RUN, RUN, coordinator=ASKING).state is ApprovalState.APPROVED
+        assert (
+            decisions.ask(Subject.RUN, RUN, tally=b"", coordinator=ASKING).state
+            is ApprovalState.APPROVED
+        )
 
     def use(self, decisions: PeopleDecisions, run: bytes) -> None:
         decisions.use(RUN, kind=SiteAct.BATCH_ANSWERED, detail={"run": run}, coordinator=ASKING)
@@ -182,7 +189,7 @@ class TestApprovals:
     ) -> None:
         with pytest.raises(ApprovalError):
             self.use(decisions, FIRST)
-        decisions.ask(Subject.RUN, RUN, coordinator=ASKING)
+        decisions.ask(Subject.RUN, RUN, tally=b"", coordinator=ASKING)
         with pytest.raises(ApprovalError):
             self.use(decisions, FIRST)
         decisions.reject(Subject.RUN, RUN, by="A. Meyer", coordinator=ASKING)
@@ -207,7 +214,7 @@ class TestApprovals:
     def test_a_decision_is_somebodys(
         self, decisions: PeopleDecisions, database: PartyDatabase, by: str
     ) -> None:
-        decisions.ask(Subject.POOL, POOL, coordinator=ASKING)
+        decisions.ask(Subject.POOL, POOL, tally=b"", coordinator=ASKING)
         decisions.add_pin("north", PEER, how="in person", by="A. Meyer")
         before = logged(database)
         for decide in (
@@ -221,19 +228,19 @@ class TestApprovals:
         assert logged(database) == before
 
     def test_a_pool_is_not_approved_as_a_run(self, decisions: PeopleDecisions) -> None:
-        decisions.ask(Subject.RUN, POOL, coordinator=ASKING)
+        decisions.ask(Subject.RUN, POOL, tally=b"", coordinator=ASKING)
         decisions.approve(Subject.RUN, POOL, by="A. Meyer", coordinator=ASKING)
         assert decisions.decided().approved_pools == {}
 
     def test_the_guard_gets_approved_pools_and_no_others(self, decisions: PeopleDecisions) -> None:
         for pool in (POOL, RUN, b"q" * 32):
-            decisions.ask(Subject.POOL, pool, coordinator=ASKING)
+            decisions.ask(Subject.POOL, pool, tally=b"", coordinator=ASKING)
         decisions.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING)
         decisions.reject(Subject.POOL, RUN, by="A. Meyer", coordinator=ASKING)
         assert decisions.decided().approved_pools == {ASKING: {POOL}}
 
     def test_few_digits_mean_nothing_and_many_one_thing(self, decisions: PeopleDecisions) -> None:
-        one = decisions.ask(Subject.RUN, RUN, coordinator=ASKING)
+        one = decisions.ask(Subject.RUN, RUN, tally=b"", coordinator=ASKING)
         assert decisions.find(one.digest.hex()[:8]) == one
         assert decisions.find(one.digest.hex().upper()) == one
         for digits in ("", one.digest.hex()[:7], "ffffffff"):
@@ -245,18 +252,18 @@ class TestApprovals:
     ) -> None:
         ticks = count(10_000, -1)  # a clock that runs backward
         decisions = PeopleDecisions(database, clock=lambda: float(next(ticks)))
-        decisions.ask(Subject.POOL, POOL, coordinator=ASKING)
+        decisions.ask(Subject.POOL, POOL, tally=b"", coordinator=ASKING)
         decisions.approve(Subject.POOL, POOL, by="A. Meyer", coordinator=ASKING)
         offers = [number.to_bytes(32, "big") for number in range(3 * MOST_PENDING)]
         for digest in offers[:MOST_PENDING]:
-            decisions.ask(Subject.RUN, digest, coordinator=ASKING)
+            decisions.ask(Subject.RUN, digest, tally=b"", coordinator=ASKING)
         before = decisions.approvals()
         written = SiteAuditLog(database).end
         for digest in offers[MOST_PENDING:]:
             with pytest.raises(TooManyPendingError):
-                decisions.ask(Subject.RUN, digest, coordinator=ASKING)
+                decisions.ask(Subject.RUN, digest, tally=b"", coordinator=ASKING)
         for digest in offers[:MOST_PENDING]:  # what waits may be offered again
-            decisions.ask(Subject.RUN, digest, coordinator=ASKING)
+            decisions.ask(Subject.RUN, digest, tally=b"", coordinator=ASKING)
         assert decisions.approvals() == before
         assert SiteAuditLog(database).end == written
         assert decisions.decided().approved_pools == {ASKING: {POOL}}
@@ -266,24 +273,30 @@ class TestApprovals:
         self, decisions: PeopleDecisions, says_yes: bool
     ) -> None:
         for number in range(MOST_PENDING):
-            decisions.ask(Subject.POOL, number.to_bytes(32, "big"), coordinator=ASKING)
+            decisions.ask(Subject.POOL, number.to_bytes(32, "big"), tally=b"", coordinator=ASKING)
         with pytest.raises(TooManyPendingError):
-            decisions.ask(Subject.POOL, POOL, coordinator=ASKING)
+            decisions.ask(Subject.POOL, POOL, tally=b"", coordinator=ASKING)
         decide = decisions.approve if says_yes else decisions.reject
         decide(Subject.POOL, bytes(32), coordinator=ASKING, by="A. Meyer")
-        assert decisions.ask(Subject.POOL, POOL, coordinator=ASKING).state is ApprovalState.PENDING
+        assert (
+            decisions.ask(Subject.POOL, POOL, tally=b"", coordinator=ASKING).state
+            is ApprovalState.PENDING
+        )
 
     def test_runs_that_wait_leave_room_for_pools(self, decisions: PeopleDecisions) -> None:
         for number in range(MOST_PENDING):
-            decisions.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
-        assert decisions.ask(Subject.POOL, POOL, coordinator=ASKING).state is ApprovalState.PENDING
+            decisions.ask(Subject.RUN, number.to_bytes(32, "big"), tally=b"", coordinator=ASKING)
+        assert (
+            decisions.ask(Subject.POOL, POOL, tally=b"", coordinator=ASKING).state
+            is ApprovalState.PENDING
+        )
 
     def test_node_and_people_write_at_once_and_nothing_is_lost(
         self, decisions: PeopleDecisions, database: PartyDatabase
     ) -> None:
         digests = [number.to_bytes(32, "big") for number in range(20)]
         for digest in digests[:10]:
-            decisions.ask(Subject.RUN, digest, coordinator=ASKING)
+            decisions.ask(Subject.RUN, digest, tally=b"", coordinator=ASKING)
 
         def people() -> None:
             with PartyDatabase.at(database.path) as own:
@@ -294,7 +307,7 @@ class TestApprovals:
         thread = threading.Thread(target=people)
         thread.start()
         for digest in digests[10:]:
-            decisions.ask(Subject.RUN, digest, coordinator=ASKING)
+            decisions.ask(Subject.RUN, digest, tally=b"", coordinator=ASKING)
         thread.join()
         decided = decisions.decided()
         assert (len(decided.approved_runs), decided.waiting) == (10, 10)
@@ -312,7 +325,7 @@ class TestApprovals:
     def test_what_cannot_be_read_approves_nothing(
         self, decisions: PeopleDecisions, database: PartyDatabase, spoil: str
     ) -> None:
-        decisions.ask(Subject.RUN, RUN, coordinator=ASKING)
+        decisions.ask(Subject.RUN, RUN, tally=b"", coordinator=ASKING)
         tampered(database, spoil)
         with pytest.raises(StorageError) as caught:
             decisions.decided()
@@ -325,10 +338,10 @@ class TestFederations:
     def test_an_approval_holds_for_the_coordinator_that_asked(
         self, decisions: PeopleDecisions
     ) -> None:
-        decisions.ask(Subject.POOL, POOL, coordinator=ASKING)
+        decisions.ask(Subject.POOL, POOL, tally=b"", coordinator=ASKING)
         with pytest.raises(ApprovalError):
             decisions.approve(Subject.POOL, POOL, coordinator=ANOTHER, by="A. Meyer")
-        asked = decisions.ask(Subject.POOL, POOL, coordinator=ANOTHER)
+        asked = decisions.ask(Subject.POOL, POOL, tally=b"", coordinator=ANOTHER)
         decisions.approve(Subject.POOL, POOL, coordinator=ASKING, by="A. Meyer")
         assert decisions.decided().approved_pools == {ASKING: {POOL}}
         assert decisions.approvals(ApprovalState.PENDING) == (asked,)
@@ -336,7 +349,7 @@ class TestFederations:
         assert decisions.decided().pools == {POOL}
 
     def test_a_run_is_used_by_the_coordinator_that_asked(self, decisions: PeopleDecisions) -> None:
-        decisions.ask(Subject.RUN, RUN, coordinator=ASKING)
+        decisions.ask(Subject.RUN, RUN, tally=b"", coordinator=ASKING)
         decisions.approve(Subject.RUN, RUN, coordinator=ASKING, by="A. Meyer")
         for coordinator in (ANOTHER, b""):
             with pytest.raises(ApprovalError):
@@ -351,14 +364,16 @@ class TestFederations:
         self, decisions: PeopleDecisions
     ) -> None:
         for number in range(MOST_PENDING):
-            decisions.ask(Subject.RUN, number.to_bytes(32, "big"), coordinator=ASKING)
+            decisions.ask(Subject.RUN, number.to_bytes(32, "big"), tally=b"", coordinator=ASKING)
         with pytest.raises(TooManyPendingError):
-            decisions.ask(Subject.RUN, RUN, coordinator=ASKING)
-        assert decisions.ask(Subject.RUN, RUN, coordinator=ANOTHER).coordinator == ANOTHER
+            decisions.ask(Subject.RUN, RUN, tally=b"", coordinator=ASKING)
+        assert (
+            decisions.ask(Subject.RUN, RUN, tally=b"", coordinator=ANOTHER).coordinator == ANOTHER
+        )
 
     def test_the_same_digits_of_two_are_told_apart(self, decisions: PeopleDecisions) -> None:
         for coordinator in (ASKING, ANOTHER):
-            decisions.ask(Subject.POOL, POOL, coordinator=coordinator)
+            decisions.ask(Subject.POOL, POOL, tally=b"", coordinator=coordinator)
         with pytest.raises(ApprovalError, match="--federation"):
             decisions.find(POOL.hex())
         assert decisions.find(POOL.hex(), coordinator=ANOTHER).coordinator == ANOTHER
@@ -422,7 +437,7 @@ class TestSettings:
 def test_a_decision_whose_record_cannot_be_stored_is_none(
     decisions: PeopleDecisions, database: PartyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decisions.ask(Subject.POOL, POOL, coordinator=ASKING)
+    decisions.ask(Subject.POOL, POOL, tally=b"", coordinator=ASKING)
 
     def fail(*_: object, **__: object) -> None:
         raise StorageError("the log must be writable", "a full disk")
@@ -451,16 +466,18 @@ class TestWithdrawn:
     ) -> None:
         for place, name in enumerate(("first", "second")):
             digest = bytes([place]) * 32
-            decisions.ask(Subject.RUN, digest, terms=self.terms(name), coordinator=ASKING)
-        decisions.ask(Subject.POOL, POOL, terms=self.terms("first"), coordinator=ASKING)
-        decisions.ask(Subject.RUN, RUN, terms=self.terms("first"), coordinator=ANOTHER)
-        decisions.ask(Subject.RUN, RUN, terms=b"unreadable", coordinator=ASKING)
+            decisions.ask(
+                Subject.RUN, digest, terms=self.terms(name), tally=b"", coordinator=ASKING
+            )
+        decisions.ask(Subject.POOL, POOL, terms=self.terms("first"), tally=b"", coordinator=ASKING)
+        decisions.ask(Subject.RUN, RUN, terms=self.terms("first"), tally=b"", coordinator=ANOTHER)
+        decisions.ask(Subject.RUN, RUN, terms=b"unreadable", tally=b"", coordinator=ASKING)
         decisions.withdraw(coordinator=ASKING, open_runs=("second",))
         left = [(one.digest, one.coordinator) for one in decisions.approvals()]
         assert left == [(bytes([1]) * 32, ASKING), (RUN, ANOTHER), (RUN, ASKING)]
         assert [kind for kind, _ in logged(database)][-2:] == [SiteAct.WITHDRAWN] * 2
         # Asked again, it waits again.
-        decisions.ask(Subject.POOL, POOL, terms=self.terms("second"), coordinator=ASKING)
+        decisions.ask(Subject.POOL, POOL, terms=self.terms("second"), tally=b"", coordinator=ASKING)
         decisions.withdraw(coordinator=ASKING, open_runs=("second",))
         assert POOL in [one.digest for one in decisions.approvals()]
 
@@ -468,7 +485,7 @@ class TestWithdrawn:
         self, decisions: PeopleDecisions
     ) -> None:
         """Its run would ask again, and each time the audit log would grow."""
-        decisions.ask(Subject.RUN, RUN, terms=self.terms("last"), coordinator=ASKING)
+        decisions.ask(Subject.RUN, RUN, terms=self.terms("last"), tally=b"", coordinator=ASKING)
         names = tuple(f"run {number}" for number in range(MOST_OPEN_RUNS))
         decisions.withdraw(coordinator=ASKING, open_runs=names)
         assert [one.digest for one in decisions.approvals()] == [RUN]
@@ -477,7 +494,9 @@ class TestWithdrawn:
 
     def test_what_people_decided_stays(self, decisions: PeopleDecisions) -> None:
         for digest, decide in ((RUN, decisions.approve), (POOL, decisions.reject)):
-            decisions.ask(Subject.RUN, digest, terms=self.terms("first"), coordinator=ASKING)
+            decisions.ask(
+                Subject.RUN, digest, terms=self.terms("first"), tally=b"", coordinator=ASKING
+            )
             decide(Subject.RUN, digest, coordinator=ASKING, by="A. Meyer")
         before = decisions.approvals()
         decisions.withdraw(coordinator=ASKING, open_runs=())

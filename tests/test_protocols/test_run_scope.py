@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from protocols.values import digest_of_values
 from tests.support.rounds import ready_run
 
 COORDINATOR = bytes(range(32))
-SCOPE = RunScope(COORDINATOR, b"terms", (b"a" * 32, b"b" * 32), "masked", 32, "suite", 5, 2, 1)
+SCOPE = RunScope(COORDINATOR, b"terms", (b"a" * 32, b"b" * 32), "masked", 32, "suite", 5, 2, 1, b"")
 OTHERS: dict[str, Any] = {
     "coordinator": bytes(32), "terms": b"other", "seats": (b"a" * 32,), "form": "additive",
     "ring_bits": 16, "suite": "other", "threshold": 4, "colluders": 1, "dropouts": 2,
@@ -39,3 +39,11 @@ def test_a_scope_has_the_facts_of_its_record() -> None:
     for field in fields(scope):
         if field.name != "seats":
             assert getattr(scope, field.name) == getattr(record, field.name)
+
+
+def test_a_scope_without_a_word_on_its_tally_cannot_be_made() -> None:
+    facts = asdict(SCOPE)
+    assert RunScope(**facts) == SCOPE
+    del facts["tally"]
+    with pytest.raises(TypeError):
+        RunScope(**facts)
