@@ -393,6 +393,21 @@ def standings(
     }
 
 
+def reports_without_votes(coordinator: Coordinator) -> tuple[tuple[str, str, int], ...]:
+    """Return whose reports held no votes: hospital, run, and how many; the newest run first."""
+    terms, runs = coordinator.spending.terms(), coordinator.queue.all()
+    answers = coordinator.queue.hospitals.answers([run.number for run in runs])
+    return tuple(
+        (name, run.name, said[party].no_votes)
+        for run in reversed(runs)
+        if (said := answers[run.number])
+        for party, name in zip(
+            terms[run.number].fingerprints, terms[run.number].hospitals, strict=True
+        )
+        if party in said and said[party].no_votes
+    )
+
+
 def changed_votes(coordinator: Coordinator, request: RunRequest) -> dict[str, int]:
     """Return the hospitals that had another number of votes in their last run, with that number."""
     last: dict[bytes, int] = {}

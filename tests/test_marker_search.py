@@ -6,6 +6,8 @@ The searches are those of `test_deployed_marker` and `test_federation_demo`.
 from __future__ import annotations
 
 import base64
+import json
+import pickle
 import socket
 import sqlite3
 import zlib
@@ -18,13 +20,16 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from protocols.values import encode_value
 from tests.support.marker import (
     MARKERS,
     Y_HEAD,
     files_with_secrets,
+    findings_within,
     found_in_files,
     holds_row,
     private_forms,
+    rows_within,
     secrets_kept_in,
     secrets_within,
 )
@@ -32,6 +37,7 @@ from tests.support.recording_proxy import recording_proxy
 from tests.support.rounds import NOW, ready_run
 
 SUMS = tuple(count + 1 for count in MARKERS)
+SMALL = (613, 251, 136)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +127,23 @@ def _fill_table(path: Path, *values: object) -> None:
 @pytest.mark.parametrize("leak", LEAKS)
 def test_a_vote_in_a_file_would_be_found(tmp_path: Path, leak: str) -> None:
     LEAKS[leak](tmp_path / "canary")
-    assert found_in_files(tmp_path, (*MARKERS, *SUMS))
+    assert found_in_files(tmp_path, lambda data: findings_within(data, (*MARKERS, *SUMS)))
+
+
+@pytest.mark.parametrize(
+    "leak",
+    [
+        pytest.param(np.array(SMALL, dtype="<u2").tobytes(), id="array of 2 bytes"),
+        pytest.param(np.array([SMALL, SMALL], dtype=">f8").tobytes(), id="big-endian floats"),
+        pytest.param(encode_value({"votes": list(SMALL)}), id="CBOR"),
+        pytest.param(pickle.dumps([*SMALL, 7]), id="pickle"),
+        pytest.param(str(np.array([SMALL])).encode(), id="printed array"),
+        pytest.param(json.dumps(SMALL).encode().hex().encode(), id="hexadecimal"),
+    ],
+)
+def test_a_row_of_small_counts_would_be_found(leak: bytes) -> None:
+    assert rows_within(b"log: " + leak + b" end", [SMALL, SMALL[::-1]])
+    assert rows_within(leak, [SMALL[::-1]]) == []
 
 
 @pytest.mark.parametrize(

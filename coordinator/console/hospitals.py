@@ -38,9 +38,13 @@ def hospitals(request: Request) -> Response:
     ):
         for one in all_of_it:
             runs[one.fingerprint].append((run, one))
+    tally = coordinator.home.tally
     return page(
         request,
         "hospitals",
+        tally=tally,
+        tally_stands=tally and coordinator.queue.tally.standing(tally.identity.fingerprint),
+        no_votes=operator.reports_without_votes(coordinator) if tally else (),
         fingerprint=coordinator.home.fingerprint,
         certificate_end=end_of(certificate),
         days=days_left(certificate, now=now),

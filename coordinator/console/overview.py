@@ -89,6 +89,9 @@ def _alerts(
     ]
     if away:
         found.append((f"Not heard for a while: {_names(away)}.", "/hospitals"))
+    tally = coordinator.home.tally
+    if tally and coordinator.queue.tally.standing(tally.identity.fingerprint).away_since:
+        found.append(("The tally does not answer.", "/hospitals"))
     suspended = [one.name for one in members if one.state == "suspended"]
     if suspended:
         found.append((f"Suspended: {_names(suspended)}.", "/hospitals"))
@@ -97,7 +100,7 @@ def _alerts(
         found.append((f"{proposal.by} proposes a higher budget.", "/privacy"))
     if waiting:
         verb = "waits" if waiting == 1 else "wait"
-        found.append((f"{wording.plural(waiting, 'run')} {verb} for hospitals.", "/runs"))
+        found.append((f"{wording.plural(waiting, 'run')} {verb}.", "/runs"))
     return found
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from coordinator.errors import TallyUnreachableError
+
 TERMS: Final[Mapping[str, str]] = {
     "epsilon": "How much a run can tell about one unit's records: 0 is nothing. Adding 1 lets the "
     "chance of any outcome differ by a further factor of 2.7.",
@@ -27,6 +29,7 @@ TERMS: Final[Mapping[str, str]] = {
     "fingerprint": "Twelve words that name a hospital's key. Only its own people can read them to "
     "you.",
     "secure sum": "The hospitals' votes are added so that nobody sees those of one hospital.",
+    "tally": "A second organization's server: it checks every vote, and adds noise of its own.",
     "seal": "Checksums of all files, signed by the coordinator.",
     "chain": "Each audit entry holds a hash of all before it: a change shows.",
     "head": "Number and hash of the last entry. Write it down elsewhere: only so a cut end shows.",
@@ -36,7 +39,7 @@ TERMS: Final[Mapping[str, str]] = {
 STATES: Final[Mapping[str, str]] = {
     "queued": "Waits for its turn.",
     "running": "Hospitals are being asked.",
-    "waiting": "Waits for hospitals; it goes on by itself.",
+    "waiting": "Waits; it goes on by itself.",
     "paused": "Rests until somebody resumes it.",
     "stopping": "Ends after the current batch.",
     "done": "All was asked.",
@@ -58,8 +61,10 @@ WHY: Final[Mapping[str, str]] = {
     "PF-320": "Void batches of this run used up as much of its budget as its rules allow.",
     "PF-326": "Its disk is full.",
     "PF-436": "The operator suspended it: it is asked nothing until it is reinstated.",
+    TallyUnreachableError.code: "The tally does not answer: call its people. Nothing is lost, and "
+    "the run goes on by itself.",
 }
-"""The meaning of the codes with which hospitals refuse to go on."""
+"""The meaning of the codes of whoever keeps a run from going on."""
 
 SERVICE: Final[Mapping[str, str]] = {
     "superlink": "Messages to hospitals can be sent.",

@@ -239,8 +239,21 @@ class CheckStepRow(CheckStepColumns, CoordinatorRow):
     attempt: Mapped[int] = mapped_column(ForeignKey("attempts.number"), index=True)
 
 
+class TallyPresenceRow(CoordinatorRow):
+    """Whether a tally, by its fingerprint, answers: see `coordinator.runs.tally_presence`."""
+
+    __tablename__ = "tally_presence"
+
+    fingerprint: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
+    answered_at: Mapped[datetime | None] = mapped_column(Moment)
+    away_since: Mapped[datetime | None] = mapped_column(Moment)
+
+
 class RunHospitalRow(CoordinatorRow):
-    """The last answer of a hospital about a run: see `coordinator.runs.run_hospitals`."""
+    """The last answer of a hospital about a run: see `coordinator.runs.run_hospitals`.
+
+    `no_votes` is how many of its reports in the run held no votes.
+    """
 
     __tablename__ = "run_hospitals"
 
@@ -249,6 +262,7 @@ class RunHospitalRow(CoordinatorRow):
     code: Mapped[str] = mapped_column(String(16))
     decided_at: Mapped[datetime | None] = mapped_column(Moment)
     words: Mapped[str] = mapped_column(Text)
+    no_votes: Mapped[int] = mapped_column(Integer, default=0)
 
 
 class RunCapsRow(CoordinatorRow):

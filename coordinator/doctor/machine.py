@@ -33,7 +33,7 @@ def check_tally(home: FederationHome, around: CoordinatorProbes) -> Finding:
     if not around.is_tally_there(home):
         said = f"The tally of {card.name} does not answer at {card.address}."
         return fail(said, "Runs of verified votes wait for it: ask its people for their doctor.")
-    left = days_left(card.certificate.encode(), now=around.clock())
+    left = int(days_left(card.certificate.encode(), now=around.clock()))
     said = f"The tally of {card.name} answers; its certificate holds for {left} days."
     if left < FEW_DAYS:
         return warn(said, "A new tally is needed, and a federation that pins it.")

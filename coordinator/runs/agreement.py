@@ -6,8 +6,10 @@ Nothing changes: the offer that follows, once all agree, is judged afresh.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Final
 
 from coordinator.errors import PartyRefusedError
@@ -110,6 +112,11 @@ class Agreement:
         lost = labeling.lost[-1] if labeling.lost else ()
         away = [one for one in run.members if one.name in lost]
         self._waits.note_presence(run.members, away=away)
+        counts = Counter(chain(*labeling.rejected))
+        self._queue.hospitals.note_no_votes(
+            run.request.name,
+            {one.identity.fingerprint: counts[one.name] for one in run.members if counts[one.name]},
+        )
         if labeling.last_note:
             self._waits.enter(run.request.name, RunState.RUNNING, labeling.last_note)
 

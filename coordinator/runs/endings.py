@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coordinator.runs.labeling import LabelingRun, absences
 from coordinator.runs.later_steps import said
 from coordinator.runs.open_run import OpenRun, rounds_of
 from coordinator.runs.queue import RunState
@@ -56,6 +57,8 @@ def _flaws(run: OpenRun, *, last_void: str = "") -> list[str]:
     lost = [one.name for one in labeling.members if one.identity.fingerprint not in heard]
     if lost:
         flaws.append(f"not there at the closing: {', '.join(lost)}")
+    if isinstance(labeling, LabelingRun):
+        flaws += absences(labeling.lost, labeling.rejected)
     for names in dict.fromkeys(labeling.share_faults):
         flaws.append(f"a share differed from its dealer's signed hashes: {' or '.join(names)}")
     return flaws

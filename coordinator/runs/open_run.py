@@ -335,7 +335,11 @@ class OpenRun(KnownAnswers):
             meter=world.meter,
             shares_out=self.request.settings.label_facts(kind).shared_out,
             aggregation=aggregation_of(
-                self.home, self.attempt, form=self.form, suite=self.request.settings.suite
+                self.home,
+                self.attempt,
+                form=self.form,
+                suite=self.request.settings.suite,
+                clock=self.world.clock,
             ),
         )
 

@@ -19,6 +19,7 @@ from coordinator.database import Database, RunAttempt
 from coordinator.database.federation_schema import ENDED, AttemptRow, RunRow, RunState, RunStepRow
 from coordinator.errors import RunQueueError, RunRequestError
 from coordinator.runs.run_hospitals import RunHospitals
+from coordinator.runs.tally_presence import TallyPresence
 from pate_fed.nodes import facts
 
 __all__ = ["ENDED", "PAUSE", "Run", "RunQueue", "RunState"]
@@ -99,6 +100,7 @@ class RunQueue:
         self._database = database
         self._clock = clock
         self.hospitals = RunHospitals(database)
+        self.tally = TallyPresence(database)
 
     # Anybody ----------------------------------------------------------------------------------
 

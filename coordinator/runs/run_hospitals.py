@@ -42,12 +42,14 @@ class HospitalAnswer:
         code: Public code of its refusal; empty if it takes part.
         decided_at: When its people decided, or were asked; None where nobody was.
         is_signed: Whether it said so itself; else its answer could not be read.
+        no_votes: How many of its reports in the run held no votes.
     """
 
     code: str = ""
     decided_at: datetime | None = None
     words: str = ""
     is_signed: bool = True
+    no_votes: int = 0
 
     @property
     def decision(self) -> HospitalState:
@@ -75,7 +77,9 @@ class RunHospitals:
         with self._database.session() as session:
             for row in session.scalars(found):
                 if row.run in answers:
-                    answer = HospitalAnswer(row.code, row.decided_at, row.words)
+                    answer = HospitalAnswer(
+                        row.code, row.decided_at, row.words, no_votes=row.no_votes
+                    )
                     answers[row.run][row.party] = answer
         return answers
 
@@ -90,6 +94,17 @@ class RunHospitals:
                     session.add(row)
                 row.code, row.words = answer.code, answer.words
                 row.decided_at = answer.decided_at
+
+    def note_no_votes(self, name: str, counts: Mapping[bytes, int]) -> None:
+        """Keep how many reports of hospitals in a run held no votes, by fingerprint."""
+        run = select(RunRow.number).where(RunRow.name == name).scalar_subquery()
+        with self._database.session() as session:
+            for party, count in counts.items():
+                session.execute(
+                    update(RunHospitalRow)
+                    .where(RunHospitalRow.run == run, RunHospitalRow.party == party)
+                    .values(no_votes=count)
+                )
 
     def note_presence(
         self, *, there: Collection[bytes], away: Collection[bytes], now: datetime

@@ -21,6 +21,7 @@ from pate_fed.mechanisms.preview import Preview, preview, simulated_votes
 from pate_fed.planning.outlook import evidence, outlook
 from pate_fed.prices import charged_price, most_exposed, public_price
 from pate_fed.report.ended_run import UsedRun, trust
+from pate_fed.rule import AGGREGATORS
 from pate_fed.terms import RunTerms
 from protocols.forms import FORMS
 
@@ -66,7 +67,7 @@ def price_of_run(request: RunRequest, *, pool: NDArray[np.float64]) -> RunPrice:
         digest=hashlib.sha256(request.to_json().encode()).hexdigest(),
         request=request,
         public=_view(request, public),
-        coordinator=_view(request, charged_price(terms, most)) if terms.rule.at_parties else None,
+        coordinator=_view(request, charged_price(terms, most)) if terms.rule.opens_noisy else None,
         delta=terms.delta,
         unit=terms.unit,
         neighbors=neighbors(
@@ -88,10 +89,14 @@ def price_line(request: RunRequest) -> str:
     """Say the largest cost of a run in one line, before it is asked for."""
     epsilon = wording.epsilon_text(request.epsilon)
     delta = wording.delta_text(request.terms.delta)
+    said = f"the run costs at most epsilon {epsilon} at delta {delta}"
+    terms = request.terms
+    if terms.rule.opens_noisy and request.new_queries:
+        reader = "the coordinator or the tally" if terms.rule.at_aggregators else "the coordinator"
+        seen = wording.epsilon_text(charged_price(terms, most_exposed(terms)[0]).epsilon)
+        said += f" against readers of labels, and {seen} against {reader}: budgets bound that one"
     free = request.free_words
-    return f"the run costs at most epsilon {epsilon} at delta {delta}" + (
-        f"; {free}" if free else ""
-    )
+    return f"{said}; {free}" if free else said
 
 
 def _view(request: RunRequest, cost: FormalCost) -> FormalCost:
@@ -105,9 +110,11 @@ def _view(request: RunRequest, cost: FormalCost) -> FormalCost:
 def _preview(terms: RunTerms, *, votes: int) -> Preview | None:
     if terms.spec.learns or terms.is_evaluation:
         return None
-    # All hospitals that are there add their noise: more than is promised.
-    rule, parties = terms.rule, len(terms.weights)
-    sigma = noise_of(terms).sum_sigma(parties) if rule.at_parties else rule.sigma2
+    # All hospitals that are there add their noise, or both aggregators: more than is promised.
+    rule = terms.rule
+    noise = noise_of(terms) if rule.opens_noisy else None
+    present = len(terms.weights) if rule.at_parties else AGGREGATORS
+    sigma = rule.sigma2 if noise is None else noise.sum_sigma(present)
     counts = simulated_votes(votes=votes, classes=terms.classes)
     return preview(mechanism_of(replace(terms, rule=rule.at_coordinator(sigma))), counts)
 

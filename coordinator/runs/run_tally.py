@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 
 from coordinator.database import RunAttempt, check_journal_of, sealing_key_of
 from coordinator.errors import RunDamagedError
 from coordinator.federation.home import FederationHome
 from coordinator.runs.labeling import Aggregation
+from coordinator.runs.tally_presence import TallyPresence
 from coordinator.tally.tally_client import TallyClient
 from protocols.forms import Form
 
@@ -21,20 +24,31 @@ def fingerprint_of(home: FederationHome | None, form: Form) -> bytes:
 
 
 def aggregation_of(
-    home: FederationHome | None, attempt: RunAttempt, *, form: Form, suite: str
+    home: FederationHome | None,
+    attempt: RunAttempt,
+    *,
+    form: Form,
+    suite: str,
+    clock: Callable[[], float],
 ) -> Aggregation | None:
     """Return the way to the tally, and what this end keeps of a run; None where none checks it.
 
-    Raises as `fingerprint_of` does.
+    Whether the tally answers is noted. Raises as `fingerprint_of` does.
     """
     if not form.adds_noise:
         return None
-    journal = partial(check_journal_of, attempt)
-    return Aggregation(_client(home), journal, partial(sealing_key_of, attempt, suite))
+    journal, presence = partial(check_journal_of, attempt), TallyPresence(attempt.database)
+
+    def note(tally: bytes, answered: bool) -> None:
+        presence.note(tally, answered=answered, now=datetime.fromtimestamp(clock(), UTC))
+
+    return Aggregation(_client(home, note), journal, partial(sealing_key_of, attempt, suite))
 
 
-def _client(home: FederationHome | None) -> TallyClient:
+def _client(
+    home: FederationHome | None, note: Callable[[bytes, bool], None] = lambda *_: None
+) -> TallyClient:
     card = None if home is None else home.tally
     if home is None or card is None:
         raise RunDamagedError("a run whose votes are verified must have its tally")
-    return TallyClient(card, home.tally_key)
+    return TallyClient(card, home.tally_key, note=partial(note, card.identity.fingerprint))

@@ -13,6 +13,7 @@ from typing import Final
 from coordinator.errors import SuspendedError
 from coordinator.federation.enrollment import INSIDE, EnrolledParty
 from coordinator.runs.run_hospitals import HospitalAnswer, HospitalState
+from pate_fed import wording
 
 QUIET: Final = timedelta(minutes=10)
 """A hospital that asked nothing for so long is away: it asks about once a minute."""
@@ -50,6 +51,16 @@ class HospitalStanding:
         return "" if self.votes is None else "{} votes in this run, {} now".format(*self.votes)
 
     @property
+    def no_votes(self) -> int:
+        """How many of its reports in the run held no votes."""
+        return 0 if self.answer is None else self.answer.no_votes
+
+    @property
+    def no_votes_words(self) -> str:
+        """The same, as a sentence without its end; empty if there are none."""
+        return f"{wording.plural(self.no_votes, 'report')} held no votes" if self.no_votes else ""
+
+    @property
     def said(self) -> str:
         """Its standing in one line, without its name."""
         said = _dated(self.state, self.since)
@@ -61,7 +72,9 @@ class HospitalStanding:
             return said
         if self.answer.decision is not self.state:
             said += f"; before that {_dated(self.answer.decision, self.answer.decided_at)}"
-        return f"{said}: “{self.answer.words}”" if self.answer.words else said
+        if self.answer.words:
+            said += f": “{self.answer.words}”"
+        return f"{said}; {self.no_votes_words}" if self.no_votes else said
 
     def as_table(self) -> dict[str, object]:
         """Return the values that `status` shows."""
@@ -74,6 +87,7 @@ class HospitalStanding:
             "decision": self.answer.decision.value if self.answer else None,
             "decided_at": _stated(self.answer.decided_at) if self.answer else None,
             "votes": list(self.votes) if self.votes else None,
+            "no_votes": self.no_votes,
         }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 import grpc
@@ -28,12 +29,18 @@ class TallyClient:
         card: The pinned one.
         key: The coordinator's for its tally: key and certificate.
         timeout_s: Longest wait for an answer.
+        note: Told after each call whether the tally answered.
     """
 
     def __init__(
-        self, card: TallyCard, key: KeyedCertificate, *, timeout_s: float = _TIMEOUT_S
+        self,
+        card: TallyCard,
+        key: KeyedCertificate,
+        *,
+        timeout_s: float = _TIMEOUT_S,
+        note: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        self._card, self._timeout_s = card, timeout_s
+        self._card, self._timeout_s, self._note = card, timeout_s, note
         self._credentials = grpc.ssl_channel_credentials(
             card.certificate.encode(), key.private_key, key.certificate
         )
@@ -70,7 +77,10 @@ class TallyClient:
                     request, timeout=self._timeout_s
                 )
             except grpc.RpcError as error:
-                raise self._fault(error) from error
+                fault = self._fault(error)
+                self._note(isinstance(fault, TallyRefusedError))
+                raise fault from error
+        self._note(True)
         return said
 
     def _fault(self, error: grpc.RpcError) -> TallyUnreachableError | TallyRefusedError:

@@ -27,7 +27,8 @@ from pate_fed.nodes.checks import Finding, fail, ok, warn
 from pate_fed.nodes.ports import host_and_port, listen
 
 FEW_DAYS: Final = 30
-_FROM_SAFE: Final = "Put it back from your backup: no other one will do."
+_NO_OLD_COPY: Final = "Never put an older copy in its place: let the coordinator begin anew."
+_FROM_SAFE: Final = "Put it back from your safe: no other one will do."
 
 
 def _why_not_ours(host: str, port: int) -> str:
@@ -72,7 +73,8 @@ def examine_tally(folder: Path, around: TallyProbes) -> Iterator[Check]:
 def _check_files(opened: TallyFolder, around: TallyProbes) -> Finding:  # noqa: ARG001 - alike
     missing = [name for name in TALLY_FILES if not opened.path(name).exists()]
     if missing:
-        return fail(f"Missing in the folder: {', '.join(missing)}.", _FROM_SAFE)
+        advice = _NO_OLD_COPY if TALLY_DATABASE in missing else _FROM_SAFE
+        return fail(f"Missing in the folder: {', '.join(missing)}.", advice)
     try:
         _ = opened.identity, opened.coordinator
     except TallySetupError as error:
@@ -139,7 +141,7 @@ def _check_database(opened: TallyFolder, around: TallyProbes) -> Finding:
             database.try_to_write()
     except CoordinatorError as error:
         said = f"The database cannot be used ({error.code}): {error}."
-        return fail(said, "Never put an older copy in its place: let the coordinator begin anew.")
+        return fail(said, _NO_OLD_COPY)
     return ok("The database is of this version, and can be written.")
 
 

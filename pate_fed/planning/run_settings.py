@@ -160,7 +160,10 @@ class RunSettings:
             must = f"{kind} protect patients: a hospital has as many votes as patients"
             raise InvalidSettingError(must, "--unit party")
         if self.rule.opens_noisy:
-            raise InvalidSettingError(f"{kind} have {self._one_noise}", self.rule.noise_place)
+            raise InvalidSettingError(
+                f"{kind} have {self._one_noise}",
+                self.form if self.rule.at_aggregators else self.rule.noise_place,
+            )
         if self.coverage is not None:
             must = f"{kind} have no --coverage: a cap lets rows depend on each other"
             raise InvalidSettingError(must, self.coverage)

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sqlalchemy import insert
 from starlette.testclient import TestClient
 
+from coordinator.certificates import make_pinned_certificate
 from coordinator.console import build
 from coordinator.database import FederationAct
 from coordinator.database.federation_audit_log import FederationAuditLog
@@ -29,6 +30,7 @@ from coordinator.operator import Coordinator
 from coordinator.people.one_time_codes import code_at
 from coordinator.people.people import Role
 from coordinator.runs.run_hospitals import HospitalAnswer
+from coordinator.tally.cards import TallyCard
 from pate_fed.nodes.audit_log import AuditEntry
 from pate_fed.report import RunDirectory
 from pate_fed.rule import Caps, Rule
@@ -139,6 +141,21 @@ def add_hospitals(
         )
     with coordinator._database.transaction() as connection:
         connection.execute(insert(MemberRow), rows)
+
+
+def add_tally(coordinator: Coordinator) -> bytes:
+    """A tally that answered, and does not any more; its fingerprint."""
+    home, identity = coordinator.home, SigningIdentity.generate().public
+    certificate = make_pinned_certificate("tally", now=datetime.now(UTC)).certificate.decode()
+    home.invite_tally(now=datetime.now(UTC))
+    home.accept_tally(
+        TallyCard(home.settings.name, identity.key, certificate, "127.0.0.1:1", "Data Trust")
+    )
+    for hours, answered in ((0, True), (3, False), (4, False)):
+        coordinator.queue.tally.note(
+            identity.fingerprint, answered=answered, now=NOW + timedelta(hours=hours)
+        )
+    return identity.fingerprint
 
 
 def add_runs(
@@ -264,6 +281,8 @@ def seeded(coordinator: Coordinator) -> None:
     coordinator.queue.hospitals.note_presence(
         there=(), away=[party["South"]], now=datetime.now(UTC)
     )
+    add_tally(coordinator)
+    coordinator.queue.hospitals.note_no_votes("is-waiting", {party["North"]: 3, party[HOSTILE]: 1})
     add_results(coordinator, "is-done")
     add_entries(coordinator, 60, subject=HOSTILE)
 

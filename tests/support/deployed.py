@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
+from coordinator.tally.tally_folder import TallyFolder
 from party.decision.guard import Guard
 from party.decision.node import PartyNode
 from party.flower import client_app as flower_app
@@ -40,7 +41,7 @@ from pate_fed.queries import QueryBatch
 from pate_fed.votes import TeacherWeights
 from protocols import wire
 from protocols.fingerprint_words import spoken
-from protocols.forms import DEPLOYED_FORMS
+from protocols.forms import DEPLOYED_FORMS, Verified
 from protocols.identity import PublicIdentity
 from protocols.invitation import Invitation
 from protocols.messages import Plan
@@ -207,6 +208,8 @@ class Deployed:
     queries: Path
     hospitals: list[Hospital] = field(default_factory=list)
     service: subprocess.Popen[bytes] | None = None
+    tally: TallyFolder | None = None
+    tallying: subprocess.Popen[bytes] | None = None
 
     @property
     def coordinator(self) -> Coordinator:
@@ -237,6 +240,18 @@ class Deployed:
             env=environment(self.folder),
         )
         log.close()
+
+    def start_tally(self, moment: str = "") -> None:
+        """Start its tally; it kills itself at a moment if one is named."""
+        assert self.tally is not None
+        module = ("-m", "tests.support.mortal_tally", self.tally.folder, moment)
+        self.tallying = launched(
+            [sys.executable, *module],
+            self.folder / "tally.log",
+            variables=environment(self.folder),
+        )
+        port = self.tally.settings.port
+        wait_for(lambda: is_open(port), seconds=_START_S)
 
     def wait_until_served(self) -> None:
 
@@ -288,9 +303,12 @@ class Deployed:
                 approve(name, words)
             tell_votes(coordinator.enrollment, site)
             self.hospitals.append(Hospital(site))
+        verified: dict[str, Any] = {}
+        if self.tally is not None:
+            verified = {"tally": self.tally.identity.public, "forms": frozenset({Verified.name})}
         for one in self.hospitals:
             others = [other for other in self.hospitals if other is not one]
-            one.open(others, self.task, approved=approved)
+            one.open(others, self.task, approved=approved, **verified)
             one.start()
         coordinator.close()
 
@@ -344,6 +362,9 @@ def deployed(
     finally:
         for one in made.hospitals:
             one.stop()
+        if made.tallying is not None:
+            with made.tallying:
+                made.tallying.send_signal(signal.SIGTERM)
         if made.service is not None and made.service.poll() is None:
             made.service.send_signal(signal.SIGTERM)
             try:

@@ -32,9 +32,8 @@ from pate_fed.nodes.command_line import FORMAT
 from pate_fed.releases import NoisyRelease, Outcome
 from pate_fed.terms import BatchTerms, RunTerms
 from protocols import wire
-from protocols.additive import AdditiveSum
 from protocols.errors import ProtocolError
-from protocols.masked import MaskedSum
+from protocols.forms import FORMS
 from protocols.messages import (
     Certificate,
     MaskedVector,
@@ -46,9 +45,8 @@ from protocols.messages import (
 )
 from protocols.transcript_verifier import verify_transcript
 from protocols.values import decode_value
+from protocols.vote_messages import ReportHeader, VoteReport
 from tests.support.federation import messages
-
-FORMS = {form.name: form for form in (AdditiveSum, MaskedSum)}
 
 
 class Fault(StrEnum):
@@ -148,7 +146,7 @@ class Said:
 
     Attributes:
         plans: Terms by digest, in the order that they were heard.
-        vectors: The y's, by plan and hospital.
+        vectors: The y's, or the reports, by plan and hospital.
         heard: Plans that each hospital received.
         settlements: State and result as each plan was settled.
         closed: Plans that were settled as void with a proof that their sums never open.
@@ -196,6 +194,9 @@ class Said:
             match message:
                 case MaskedVector():
                     self.vectors[message.plan_digest, name].add(message.body)
+                case VoteReport():
+                    header = wire.expect(wire.decode(message.header), ReportHeader)
+                    self.vectors[header.plan_digest, name].add(wire.digest_of(message))
                 case Reveal():
                     self.reveals[opening].add(name)
                 case Verdict():
@@ -404,11 +405,11 @@ def _openings(seen: Seen) -> Iterator[Violation]:
 
 def _may_have_opened(seen: Seen, plan: bytes) -> bool:
     """Whether hospitals gave enough away for the sum of a plan to be known."""
-    form = FORMS[seen.form]()
-    if form.survives_dropouts:
-        least = form.threshold(len(seen.hospitals))
+    form = FORMS[seen.form]
+    least = form.threshold(len(seen.hospitals))
+    if form.is_certified:
         return len(seen.said.reveals[plan]) >= least
-    return sum(digest == plan for digest, _ in seen.said.vectors) == len(seen.hospitals)
+    return sum(digest == plan for digest, _ in seen.said.vectors) >= least
 
 
 def _labels(seen: Seen) -> Iterator[Violation]:

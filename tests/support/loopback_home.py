@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from coordinator.federation.home import FederationHome, FederationSettings
+from coordinator.tally.tally_folder import TallyFolder, TallySettings
 from pate_fed import __version__
 from pate_fed.nodes import QUIET_FLOWER
 
@@ -70,6 +71,17 @@ def make_home(folder: Path, *, database: str = "", hosts: tuple[str, ...] = ()) 
         hosts=hosts,
     )
     return FederationHome.create(folder, settings, now=datetime.now(UTC))
+
+
+def add_tally(
+    home: FederationHome, folder: Path, *, port: int, reached_at: int | None = None
+) -> TallyFolder:
+    """Make a federation's tally at a port of loopback; it may be reached at another one."""
+    now = datetime.now(UTC)
+    settings = TallySettings(f"127.0.0.1:{reached_at or port}", host="127.0.0.1", port=port)
+    made = TallyFolder.create(folder, settings, home.invite_tally(now=now), now=now)
+    home.accept_tally(made.card)
+    return made
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import base64
 import json
+import pickle
 import re
 import sqlite3
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from functools import lru_cache
 from io import FileIO
@@ -35,6 +36,7 @@ from cryptography.hazmat.primitives.serialization import (
 from numpy.typing import NDArray
 
 from pate_fed.queries import QueryBatch
+from protocols.values import encode_value
 
 MARKERS = (104_729, 224_737, 350_377)
 """Votes of three classes at the marked party, primes that nothing else comes to."""
@@ -253,6 +255,9 @@ def is_database(path: Path) -> bool:
 Y_HEAD = b"\x84\x02\x0a\x83\x58\x20"
 """How the frame of every y begins."""
 
+REPORT_HEAD = b"\x84\x02\x18\x25\x83"
+"""How the frame of every report begins."""
+
 OURS = ("pate_fed", "protocols", "party", "coordinator", "tests")
 
 
@@ -348,24 +353,57 @@ def findings_within(data: bytes, numbers: tuple[int, ...] = MARKERS) -> list[str
     return [what for part in unwrapped(data) for what in findings(part, numbers)]
 
 
-def findings_in_database(path: Path, numbers: tuple[int, ...] = MARKERS) -> list[str]:
-    """Look into every cell of an SQLite database: it packs numbers in ways of its own."""
-    with closing(sqlite3.connect(path)) as database:
-        dump = "\n".join(database.iterdump()).encode("utf-8", "surrogateescape")
-    return [f"{path.name}: {what}" for what in findings_within(dump, numbers)]
+Look = Callable[[bytes], list[str]]
+"""Names what is found in data."""
 
 
-def found_in_files(folder: Path, numbers: tuple[int, ...] = MARKERS) -> list[str]:
-    """Look into every file and every database below a folder, and at their names."""
+def found_in_files(folder: Path, look: Look) -> list[str]:
+    """Look into every file and every database below a folder, and at their names.
+
+    SQLite packs numbers in ways of its own: its databases are read cell by cell, too.
+    """
     found = []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        found += [f"{name}: {what}" for what in findings(name.encode(), numbers)]
+        parts = [name.encode()]
         if path.is_file():
-            found += [f"{name}: {what}" for what in findings_within(path.read_bytes(), numbers)]
+            parts.append(path.read_bytes())
         if is_database(path):
-            found += findings_in_database(path, numbers)
+            with closing(sqlite3.connect(path)) as database:
+                parts.append("\n".join(database.iterdump()).encode("utf-8", "surrogateescape"))
+        found += [f"{name}: {what}" for part in parts for what in look(part)]
     return found
+
+
+Rows = Iterable[tuple[int, ...]]
+
+
+def rows_within(data: bytes, rows: Rows) -> list[str]:
+    """Name every row of counts that stands side by side in the data, or in what is read out of it.
+
+    Counts may be small: three of them are 6 bytes or more in every form.
+    """
+    whole = _APART.join(unwrapped(data))
+    found = []
+    for row in sorted(set(rows)):
+        literal, text = _row_forms(row)
+        found += [f"{row} as {name}" for name, form in literal.items() if form in whole]
+        found += [f"{row} as text"] if re.search(text, whole) else []
+    return found
+
+
+@lru_cache(maxsize=2**8)
+def _row_forms(row: tuple[int, ...]) -> tuple[dict[str, bytes], bytes]:
+    """Return the byte forms of a row, and the pattern of its text."""
+    literal = {
+        f"{order}{form}": struct.pack(f"{order}{len(row)}{form}", *row)
+        for order in "<>"
+        for form in ("hiqd" if max(row) < 2**15 else "iqd")
+    }
+    literal["CBOR"] = encode_value(list(row))[1:]
+    literal["pickle"] = pickle.dumps(list(row)).partition(b"(")[2][:-2]
+    text = rb"(?<!\d)%s(?!\d)" % rb"\D{1,8}".join(str(count).encode() for count in row)
+    return literal, text
 
 
 def holds_row(stream: bytes, row: tuple[int, ...] = MARKERS) -> bool:
@@ -374,11 +412,11 @@ def holds_row(stream: bytes, row: tuple[int, ...] = MARKERS) -> bool:
     return all(f"{number} as " in found for number in row)
 
 
-_ROW_FORMS = ("<q", "<d", "<i")
-_PIECE = 2**24
+_ROW_FORMS = "qdi"
+_PIECE = 2**20
 
 
-def rows_in_memory(pid: int, rows: Iterable[tuple[int, ...]]) -> list[str]:
+def rows_in_memory(pid: int, rows: Rows) -> list[str]:
     """Name every copy of a row of counts in a process's heap, freed memory included.
 
     Its stack is left out: what registers held may lie there until the next calls.
@@ -388,23 +426,35 @@ def rows_in_memory(pid: int, rows: Iterable[tuple[int, ...]]) -> list[str]:
             looks for in its own hands.)
         rows: The rows; each as signed integers of 8 or 4 bytes, or as floats, side by side.
     """
-    forms = [(form, row, struct.pack(form, row[0])) for form in _ROW_FORMS for row in set(rows)]
+    forms = [
+        (form, row, struct.pack(f"<{len(row)}{form}", *row))
+        for form in _ROW_FORMS
+        for row in set(rows)
+    ]
     found: dict[int, str] = {}
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for place, piece in _pieces_of(pid, memory):
-            for form, row, first in forms:
-                whole = struct.Struct(f"<{len(row)}{form[1]}")
-                at = piece.find(first)
-                while at >= 0:
-                    is_whole = at + whole.size <= len(piece)
-                    if is_whole and whole.unpack_from(piece, at) == row:
-                        found[place + at] = f"{row} as {form} at {place + at:x}"
-                    at = piece.find(first, at + 1)
+            for form, row, whole in forms:
+                for at in _places_of(piece, whole):
+                    found[place + at] = f"{row} as {form} at {place + at:x}"
     return list(found.values())
 
 
+def _places_of(piece: bytes, whole: bytes) -> Iterator[int]:
+    """Yield the places of a form; a search is quick for one that does not end in zeros."""
+    sought = whole.rstrip(b"\0")
+    at = piece.find(sought)
+    while at >= 0:
+        if piece.startswith(whole, at):
+            yield at
+        at = piece.find(sought, at + 1)
+
+
 def _pieces_of(pid: int, memory: FileIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the writable memory of a process in pieces that overlap, with their places."""
+    """Yield the writable memory of a process in pieces that overlap, with their places.
+
+    What was never written to, such as most of each thread's stack, is zeros, and left out.
+    """
     for line in Path(f"/proc/{pid}/maps").read_text("utf-8").splitlines():
         bounds, rights, *more = line.split()
         begin, end = (int(number, 16) for number in bounds.split("-"))
@@ -413,4 +463,6 @@ def _pieces_of(pid: int, memory: FileIO) -> Iterator[tuple[int, bytes]]:
         for place in range(begin, end, _PIECE - _NEAR):
             memory.seek(place)
             with suppress(OSError):  # a device's
-                yield place, memory.read(min(_PIECE, end - place))
+                piece = memory.read(min(_PIECE, end - place))
+                if piece.count(0) < len(piece):
+                    yield place, piece

@@ -29,6 +29,7 @@ from pate_fed.data.task import LearningTask
 from pate_fed.queries import QueryBatch
 from protocols import wire
 from protocols.messages import MaskedVector, Plan, Reveal
+from protocols.vote_messages import VoteReport
 from tests.support.deployed import true_class
 from tests.support.invariants import messages_in
 
@@ -40,8 +41,8 @@ class Moment(StrEnum):
 
     RECEIVED = "received"  # a packet is here, nothing was done
     VOTING = "before sharing"  # a batch is charged and claimed, its y is not made
-    SHARED = "after sharing"  # a y is in the journal, nothing left
-    ANSWERED = "after answering"  # a y has left
+    SHARED = "after sharing"  # a y, or a report, is in the journal, nothing left
+    ANSWERED = "after answering"  # it has left
     REVEALING = "before revealing"  # shares for lost parties are made, nothing left
     HANDLED = "handled"  # an answer is made, nothing left
     SENT = "sent"  # an answer has left
@@ -137,7 +138,7 @@ class MortalHospital(PartyService):
                 self._plan = wire.digest_of(message)
         answer = super().receive(packet, federation)
         self._witness.note(SENT, answer)
-        if _holds(answer, MaskedVector):
+        if _holds(answer, *_SHARES):
             self.pass_by(Moment.SHARED)
         if _holds(answer, Reveal):
             self.pass_by(Moment.REVEALING)
@@ -146,7 +147,7 @@ class MortalHospital(PartyService):
 
     def has_sent(self, answer: bytes) -> None:
         """Whoever carries an answer tells that it has left."""
-        if _holds(answer, MaskedVector):
+        if _holds(answer, *_SHARES):
             self.pass_by(Moment.ANSWERED)
         self.pass_by(Moment.SENT)
 
@@ -174,8 +175,11 @@ class MortalHospital(PartyService):
         return vote
 
 
-def _holds(packet: bytes, kind: type) -> bool:
-    return any(isinstance(message, kind) for message in messages_in(packet))
+_SHARES = (MaskedVector, VoteReport)
+
+
+def _holds(packet: bytes, *kinds: type) -> bool:
+    return any(isinstance(message, kinds) for message in messages_in(packet))
 
 
 def main(folder: Path, witness: Path, fate: Fate) -> None:

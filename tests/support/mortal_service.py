@@ -10,22 +10,27 @@ import signal
 import sys
 from pathlib import Path
 
-from coordinator.runs.stages import BatchStage
+from coordinator.runs.stages import BatchStage, OnStage
 from coordinator.service import serve
 from pate_fed.nodes import write_logs_as_json
 
 
-def main(home: Path, stage: str, passes: int) -> None:
+def signalled_at(stage: str, passes: int, number: int = signal.SIGKILL) -> OnStage:
+    """Return what sends this process a signal when a stage is passed for the so many-th time."""
     left = passes
 
-    def die(passed: BatchStage) -> None:
+    def pass_by(passed: BatchStage) -> None:
         nonlocal left
         left -= passed.value == stage
         if passed.value == stage and not left:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
 
+    return pass_by
+
+
+def main(home: Path, stage: str, passes: int) -> None:
     write_logs_as_json("coordinator")
-    serve(home, on_stage=die)
+    serve(home, on_stage=signalled_at(stage, passes))
 
 
 if __name__ == "__main__":

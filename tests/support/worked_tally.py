@@ -2,23 +2,121 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
+from sqlalchemy import select
+
+from coordinator.database.federation_schema import CheckStepRow
 from coordinator.federation.home import FederationHome, FederationSettings
+from coordinator.operator import Coordinator
+from coordinator.people.people import Role
+from coordinator.runs.tally_presence import TallyContact
 from coordinator.tally.book import TallyBook
 from coordinator.tally.tally_database import TallyDatabase
-from coordinator.tally.tally_folder import TallyFolder, TallySettings
+from coordinator.tally.tally_folder import TallyFolder
+from coordinator.tally.tally_schema import TallyStepRow
 from coordinator.tally.tally_server import TallyServer
 from protocols.forms import Verified
 from protocols.identity import PublicIdentity
+from protocols.values import decode_value
+from protocols.verified import (
+    Exchanged,
+    ProvedVotes,
+    ReportTaken,
+    SecretsDrawn,
+    VoteLayout,
+    check_step_from_record,
+    vote_report,
+)
+from protocols.verified.vote_proof import prove_digits
+from tests.support.console import browser
 from tests.support.deployed import NAMES, Hospital
-from tests.support.loopback_home import free_ports
+from tests.support.invariants import shown_by_status
+from tests.support.loopback_home import add_tally, free_ports
 from tests.support.worked import Worked
 
 MOST_NOISY = 2.0
+
+
+def steps_of(database: Any, table: Any) -> dict[bytes, list[Any]]:
+    """An end's steps, by plan."""
+    found: dict[bytes, list[Any]] = {}
+    with database.transaction() as connection:
+        rows = connection.execute(
+            select(table.plan_digest, table.body).order_by(table.plan_digest, table.number)
+        ).all()
+    for digest, body in rows:
+        word, values = decode_value(body)
+        found.setdefault(digest, []).append(check_step_from_record(word, tuple(values)))
+    return found
+
+
+@contextmanager
+def lying(*liars: Hospital) -> Iterator[None]:
+    """Let hospitals prove a vote too many in each report; the others may report meanwhile."""
+    lies, honest = threading.local(), vote_report.prove
+
+    def prove(layout: VoteLayout, rows: Any, **named: Any) -> ProvedVotes:
+        if not getattr(lies, "now", False):
+            return honest(layout, rows, **named)
+        digits = layout.digits_of(rows)
+        digits[0] += np.uint64(1)
+        return prove_digits(layout, digits, **named)
+
+    def lie(receive: Callable[[bytes], bytes], packet: bytes) -> bytes:
+        lies.now = True
+        try:
+            return receive(packet)
+        finally:
+            lies.now = False
+
+    for one in liars:
+        one.receive = partial(lie, one.receive)  # type: ignore[method-assign]
+    with patch.object(vote_report, "prove", prove):
+        yield
+
+
+def require_told(coordinator: Coordinator, *, rejected: Sequence[str], lost: Sequence[str]) -> None:
+    """Every page of the first run names who was not heard, and whose reports held no votes."""
+    with closing(browser(coordinator, Role.AUDITOR)) as client:
+        pages = [client.get(path).text for path in ("/runs/first", "/runs/first/results")]
+        hospitals = client.get("/hospitals").text
+    shown, table = shown_by_status(coordinator, "first")
+    run = coordinator.queue.find("first")
+    report = (coordinator.home.results("first") / "report.html").read_text("utf-8")
+    for said in (*pages, run.reason, shown, report):
+        assert all(name in said for name in (*rejected, *lost))
+    counts = {each["hospital"]: each["no_votes"] for each in table["hospitals"]}
+    assert {name for name, count in counts.items() if count == run.progress.batches} == set(
+        rejected
+    )
+    assert {name for name, count in counts.items() if not count} == set(counts) - set(rejected)
+    _, of_tally = hospitals.split('id="tally"')
+    assert [name for name in counts if name in of_tally] == list(rejected)
+
+
+def require_one_coin(coordinator: Coordinator, tally: TallyFolder) -> None:
+    """Each plan has one coin at each end, every report and every answer once."""
+    with closing(tally.database()) as database:
+        both = [steps_of(coordinator._database, CheckStepRow), steps_of(database, TallyStepRow)]
+    assert both[0].keys() == both[1].keys()
+    for plans in both:
+        for steps in plans.values():
+            assert sum(isinstance(step, SecretsDrawn) for step in steps) == 1
+            for said in (
+                [step.sent for step in steps if isinstance(step, Exchanged)],
+                [step.report for step in steps if isinstance(step, ReportTaken)],
+            ):
+                assert len(said) == len(set(said))
 
 
 class WorkedWithTally(Worked):
@@ -28,14 +126,7 @@ class WorkedWithTally(Worked):
         now = datetime.now(UTC)
         settings = FederationSettings("lung study", "127.0.0.1:8443")
         home = FederationHome.create(folder / "federation", settings, now=now)
-        (port,) = free_ports(1)
-        self.tally = TallyFolder.create(
-            folder / "tally",
-            TallySettings(f"127.0.0.1:{port}", host="127.0.0.1", port=port),
-            home.invite_tally(now=now),
-            now=now,
-        )
-        home.accept_tally(self.tally.card)
+        self.tally = add_tally(home, folder / "tally", port=free_ports(1)[0])
         self._server: TallyServer | None = None
         self._database: TallyDatabase | None = None
         super().__init__(folder, names=names, home=home)
@@ -80,6 +171,11 @@ class WorkedWithTally(Worked):
             port=settings.port,
         )
         self._server.start()
+
+    @property
+    def tally_standing(self) -> TallyContact:
+        """What the coordinator knows of it."""
+        return self.coordinator.queue.tally.standing(self.tally.identity.public.fingerprint)
 
     def stop_tally(self) -> None:
         if self._server is not None and self._database is not None:

@@ -14,18 +14,16 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 from sqlalchemy import select
 
-from coordinator.database.federation_schema import CheckStepRow
 from coordinator.errors import RunRequestError, TallyRefusedError, TallySetupError
 from coordinator.runs.queue import RunState
 from coordinator.runs.stages import BatchStage
 from coordinator.tally.served_run import noise_law
 from coordinator.tally.tally_client import TallyClient
 from coordinator.tally.tally_folder import TallyFolder, TallySettings
-from coordinator.tally.tally_schema import TallyOpenedRow, TallyStepRow
+from coordinator.tally.tally_schema import TallyOpenedRow
 from pate_fed.accounting import EntryState
 from pate_fed.errors import InvalidSettingError, PateFedError
 from pate_fed.rule import Caps, Rule
@@ -35,19 +33,15 @@ from protocols import wire
 from protocols.forms import Additive, Verified
 from protocols.identity import SigningIdentity
 from protocols.messages import KeyStatement
-from protocols.values import decode_value
-from protocols.verified import (
-    Exchanged,
-    ProvedVotes,
-    SecretsDrawn,
-    VoteLayout,
-    check_step_from_record,
-)
-from protocols.verified.vote_proof import prove_digits
-from tests.support.deployed import CLASSES, NAMES, Hospital, true_class
+from tests.support.deployed import CLASSES, NAMES, true_class
 from tests.support.hospital_site import tell_votes
 from tests.support.worked import QUERIES, KilledError, Worked, die_at
-from tests.support.worked_tally import WorkedWithTally
+from tests.support.worked_tally import (
+    WorkedWithTally,
+    lying,
+    require_one_coin,
+    require_told,
+)
 
 BATCHES = QUERIES // 4
 TEN = tuple(f"Hospital {number}" for number in range(10))
@@ -67,22 +61,6 @@ def ten(tmp_path: Path) -> Iterator[WorkedWithTally]:
     made.stop_tally()
 
 
-def lie(one: Hospital) -> None:
-    """Let a hospital prove a vote too many in each report."""
-    honest = one.receive
-
-    def of_digits(layout: VoteLayout, rows: Any, **named: Any) -> ProvedVotes:
-        digits = layout.digits_of(rows)
-        digits[0] += np.uint64(1)
-        return prove_digits(layout, digits, **named)
-
-    def receive(packet: bytes) -> bytes:
-        with patch("protocols.verified.vote_report.prove", of_digits):
-            return honest(packet)
-
-    one.receive = receive  # type: ignore[method-assign]
-
-
 def require_right(federation: Worked, *, answered: int = QUERIES) -> None:
     truth = true_class(federation.task.inputs)
     assert len(federation.labels()) == answered
@@ -97,39 +75,13 @@ def privacy_of(federation: Worked) -> dict[str, Any]:
     return found
 
 
-def steps_of(federation: WorkedWithTally, *, of_tally: bool) -> dict[bytes, list[Any]]:
-    """An end's steps, by plan."""
-    table: Any = TallyStepRow if of_tally else CheckStepRow
-    found: dict[bytes, list[Any]] = {}
-    database: Any = federation.tally.database() if of_tally else federation.coordinator._database
-    with database.transaction() as connection:
-        rows = connection.execute(
-            select(table.plan_digest, table.body).order_by(table.plan_digest, table.number)
-        ).all()
-    for digest, body in rows:
-        word, values = decode_value(body)
-        found.setdefault(digest, []).append(check_step_from_record(word, tuple(values)))
-    return found
-
-
-def require_one_coin(federation: WorkedWithTally) -> None:
-    """Each plan has one coin at each end, and every answer once."""
-    both = [steps_of(federation, of_tally=of_tally) for of_tally in (False, True)]
-    assert both[0].keys() == both[1].keys()
-    for plans in both:
-        for steps in plans.values():
-            assert sum(isinstance(step, SecretsDrawn) for step in steps) == 1
-            sent = [step.sent for step in steps if isinstance(step, Exchanged)]
-            assert len(sent) == len(set(sent))
-
-
 def test_a_run_goes_from_the_queue_to_its_directory(federation: WorkedWithTally) -> None:
     federation.ask()
     run = federation.work()
     assert (run.state, run.reason) == (RunState.DONE, "")
     assert run.progress.answered == QUERIES
     require_right(federation)
-    require_one_coin(federation)
+    require_one_coin(federation.coordinator, federation.tally)
     assert federation.charges() == [[EntryState.COMMITTED] * BATCHES] * len(NAMES)
     privacy = privacy_of(federation)
     assert privacy["noise"]["place"] == "aggregators"
@@ -198,8 +150,6 @@ def test_without_a_tally_it_cannot_be_asked(tmp_path: Path) -> None:
 
 
 def test_one_leaves_one_never_comes_and_five_lie(ten: WorkedWithTally) -> None:
-    for node in range(5):
-        lie(ten.hospitals[node])
     ten.ask()
 
     def leave(stage: BatchStage) -> None:
@@ -209,15 +159,13 @@ def test_one_leaves_one_never_comes_and_five_lie(ten: WorkedWithTally) -> None:
             ten.away.add(9)  # its report is there
 
     ten.on_stage = leave
-    run = ten.work()
+    with lying(*(ten.hospitals[node] for node in range(5))):
+        run = ten.work()
     assert run.state is RunState.DONE, run.reason
     require_right(ten)
-    require_one_coin(ten)
+    require_one_coin(ten.coordinator, ten.tally)
     assert ten.coordinator.queue.find("first").progress.void == 0
-    warnings = json.loads((ten.coordinator.home.results("first") / "metrics.json").read_text())
-    said = json.dumps(warnings)
-    for name in (*TEN[:5], TEN[8], TEN[9]):
-        assert name in said
+    require_told(ten.coordinator, rejected=TEN[:5], lost=(TEN[8], TEN[9]))
 
 
 @pytest.mark.parametrize("stage", ["offer", "between batches", "in a batch"])
@@ -237,6 +185,7 @@ def test_a_tally_that_is_away_is_waited_for_and_nothing_is_charged_for_it(
     run = federation.work()
     assert run.state is RunState.WAITING
     assert "PF-451" in run.reason
+    assert federation.tally_standing.away_since is not None
     assert run.progress.answered == least
     if stage != "in a batch":
         assert all(len(charges) == least // 4 for charges in federation.charges())
@@ -244,8 +193,10 @@ def test_a_tally_that_is_away_is_waited_for_and_nothing_is_charged_for_it(
     federation.start_tally()
     run = federation.work()
     assert (run.state, run.reason) == (RunState.DONE, "")
+    assert federation.tally_standing.away_since is None
+    assert federation.tally_standing.answered_at is not None
     require_right(federation)
-    require_one_coin(federation)
+    require_one_coin(federation.coordinator, federation.tally)
 
 
 def at(wanted: BatchStage, call: Callable[[], None]) -> Callable[[BatchStage], None]:
@@ -281,7 +232,7 @@ def test_a_coordinator_killed_at_any_stage_goes_on(
     run = federation.work()
     assert (run.state, run.reason) == (RunState.DONE, "")
     require_right(federation)
-    require_one_coin(federation)
+    require_one_coin(federation.coordinator, federation.tally)
     assert federation.charges() == [[EntryState.COMMITTED] * BATCHES] * len(NAMES)
 
 

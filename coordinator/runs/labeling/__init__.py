@@ -9,6 +9,7 @@ has seen the result of the first draw.
 from coordinator.runs.labeling.job import Aggregation, LabelingJob, TallyLink, tolerated
 from coordinator.runs.labeling.labeling_run import LabelingRun
 from coordinator.runs.labeling.roster import Member, in_seat_order
+from coordinator.runs.labeling.vote_checking import absences
 
 __all__ = [
     "Aggregation",
@@ -16,6 +17,7 @@ __all__ = [
     "LabelingRun",
     "Member",
     "TallyLink",
+    "absences",
     "in_seat_order",
     "tolerated",
 ]

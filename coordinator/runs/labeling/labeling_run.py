@@ -25,7 +25,11 @@ from coordinator.runs.labeling.messenger import (
 )
 from coordinator.runs.labeling.node_finder import NodeFinder
 from coordinator.runs.labeling.roster import Roster, in_seat_order
-from coordinator.runs.labeling.vote_checking import AggregatorKeys, VoteChecking, rejection_notes
+from coordinator.runs.labeling.vote_checking import (
+    AggregatorKeys,
+    VoteChecking,
+    rejection_notes,
+)
 from coordinator.runs.stages import BatchStage
 from pate_fed.accounting import NO_OUTCOMES, Outcomes
 from pate_fed.accounting.costs import PerInstanceCost

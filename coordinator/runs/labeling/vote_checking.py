@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from coordinator.errors import TallyRefusedError
 from coordinator.runs.labeling.job import Aggregation, LabelingJob
@@ -103,6 +104,23 @@ class VoteChecking:
     def ask(self, packet: list[bytes]) -> bytes:
         """Ask the tally about a plan; return its answer."""
         return self._with.tally.check(wire.pack(packet))
+
+
+def absences(lost: Sequence[tuple[str, ...]], rejected: Sequence[tuple[str, ...]]) -> list[str]:
+    """Say in a line who was not heard and whose reports held no votes, each in how many batches.
+
+    Both have an entry for each batch that opened; of unverified votes `rejected` has none.
+    """
+    if not rejected:
+        return []
+    found = []
+    for what, names in (("not heard", lost), ("reports that held no votes", rejected)):
+        counts = Counter(chain(*names)).items()
+        said = [
+            f"{name} (in {wording.plural(count, 'batch', 'batches')})" for name, count in counts
+        ]
+        found += [f"{what}: {', '.join(said)}"] if said else []
+    return found
 
 
 def rejection_notes(rejected: Sequence[tuple[str, ...]]) -> list[str]:
