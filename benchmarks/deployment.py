@@ -161,7 +161,7 @@ class Deployment:
                 "forms": list(FORMS),
             }
             settings = replace(
-                site.settings.with_port(site.membership().name, port),
+                site.settings.with_setting(site.membership().name, node_port=port),
                 teachers=TEACHERS,
                 approval="pool",
                 lifetime_epsilon=1000.0,

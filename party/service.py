@@ -249,14 +249,13 @@ class PartyService:
     def _guard(self, joined: SiteMembership, decided: Decided) -> Guard:
         settings, coordinator = self._site.settings, joined.coordinator.fingerprint
         approved = decided.approved_pools.get(coordinator, frozenset()) & self._tasks.by_pool.keys()
-        tally = joined.settings.tally
         runs = decided.approved_runs if self._asks_about_runs else None
         return Guard(
             policy=settings.policy_for(frozenset(approved)),
             weights=TeacherWeights.equal(settings.teachers or 1),  # none without a table
             checked_peers={pin.identity.fingerprint: pin.body for pin in decided.pins},
             consent=Consent(runs, decided.is_paused),
-            pinned_tally={tally.identity.fingerprint: joined.settings.tally_body} if tally else {},
+            aggregators=joined.settings.aggregators,
         )
 
     @property

@@ -192,13 +192,11 @@ class Services:
             invitation = coordinator.invite(name)
             self.tokens[f"token of {name}"] = invitation.token
             site = Site.create(self.folder / name, invitation)
-            policy = {
-                "least_checked_peers": 2,
-                "most_epsilon": 1000.0,
-                "operator_body": "study office",
-            }
+            policy = {"least_checked_peers": 2, "most_epsilon": 1000.0}
             settings = replace(
-                site.settings.with_port(site.membership().name, port),
+                site.settings.with_setting(
+                    site.membership().name, node_port=port, operator_body="study office"
+                ),
                 approval="pool",
                 lifetime_epsilon=1000.0,
                 policy=policy,

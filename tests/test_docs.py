@@ -19,7 +19,7 @@ from coordinator.cli import app as coordinator_app
 from coordinator.cli.terminal import LINE as COORDINATOR_LINE
 from coordinator.errors import CoordinatorError
 from party.cli import app as party_app
-from party.cli.policy import RULES, SETTINGS
+from party.cli.policy import MEMBERSHIP_SETTINGS, RULES, SETTINGS
 from party.cli.terminal import LINE as PARTY_LINE
 from party.errors import PartyError, Reason, RefusalError
 from party.site.membership import MembershipSettings
@@ -347,13 +347,14 @@ def test_every_rule_of_a_hospitals_guard_is_explained_with_its_default() -> None
     for one in dataclass_fields(Policy):
         assert f"`{one.name}`" in read(page), one.name
     listed, policy = rules_of(page), Policy()
-    assert set(listed) == {*RULES, *SETTINGS}
+    beside = (*SETTINGS, *MEMBERSHIP_SETTINGS)
+    assert set(listed) == {*RULES, *beside}
     for name in RULES:
         assert listed[name][1] == shown_default(getattr(policy, name)), name
     settings = (*dataclass_fields(MembershipSettings), *dataclass_fields(SiteSettings))
     defaults = {one.name: one.default for one in settings}
-    for name in SETTINGS:
-        assert listed[name][1] == str(defaults[name]), name
+    for name in beside:
+        assert listed[name][1] == shown_default(defaults[name]), name
     for name, cells in listed.items():
         assert len(cells) == 3, name
         assert all(cells), name

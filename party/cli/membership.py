@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from party.cli.tally import compare, pin, tally_lines
-from party.cli.terminal import DEFAULT_SITE, FederationOption, SiteOption, decider, tell
+from party.cli.tally import compare, owner_named, pin, tally_lines
+from party.cli.terminal import (
+    DEFAULT_SITE,
+    FederationOption,
+    SiteOption,
+    ask_text,
+    decider,
+    is_attended,
+    tell,
+)
 from party.errors import (
     JoinError,
     JournalLockedError,
@@ -21,7 +29,7 @@ from party.errors import (
     PartyUsageError,
     WordsDifferError,
 )
-from party.owner import open_site, opened_records
+from party.owner import OpenSite, open_site, opened_records
 from party.site.joining import CoordinatorDoor, ask_membership, way_out
 from party.site.membership import SiteMembership
 from party.site.site import SETTINGS_FILE, Site
@@ -45,12 +53,16 @@ FEW_DAYS: Final = 30
 def join(
     invite: Annotated[Path, typer.Argument(metavar="INVITE", help="The operator's file.")],
     site: SiteOption = DEFAULT_SITE,
+    *,
     compared: Annotated[
         str | None,
         typer.Option(
             metavar="WORDS",
             help="The 12 words of the federation, as the operator read them aloud.",
         ),
+    ] = None,
+    operator_body: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The coordinator's owner.")
     ] = None,
     compared_tally: Annotated[
         str | None,
@@ -67,6 +79,7 @@ def join(
 
     In an existing site this adds another federation; all share identity, journal and budget.
     First compare the 12 words by telephone: equal words prove that nobody changed the invitation.
+    Say who owns the coordinator: its hospitals count as its allies.
     Where there is a tally, compare its 12 words with its own people, now or later.
     """
     import httpx  # noqa: PLC0415 - keeps --help fast
@@ -78,6 +91,7 @@ def join(
     before = Site.open(folder) if (folder / SETTINGS_FILE).exists() else None
     known = None if before is None else before.membership_at(invitation.coordinator.fingerprint)
     was_left = known is not None and known.has_left
+    operator = _operator(operator_body, "" if known is None else known.settings.operator_body)
     tally, before_it = invitation.tally, None if known is None else known.settings.tally
     owner = None if tally is None else compare(tally, compared_tally, tally_body, before=before_it)
     joined = _membership_for(folder, before, invitation)
@@ -106,6 +120,8 @@ def join(
         )
         if tally is not None and owner is not None:
             joined = pin(opened, joined, tally, body=owner, by=decider(None))
+        if operator != joined.settings.operator_body:
+            joined = _note_operator(opened, joined, operator)
     standing = TallyStanding.of(joined.settings, answer)
     words = spoken(joined.identity.public.fingerprint)
     show(
@@ -118,6 +134,7 @@ def join(
             "fingerprint": joined.identity.public.fingerprint.hex(),
             "words": words,
             "node_port": joined.settings.node_port,
+            "operator_body": joined.settings.operator_body,
             "tally": str(standing),
         },
         (
@@ -240,6 +257,31 @@ def _compare(invitation: Invitation, compared: str | None) -> None:
     tell(f"  {spoken(invitation.fingerprint)}")
     if not ask("Did the operator read the same 12 words?"):
         raise NotConfirmedError("the words must be compared before anything is made")
+
+
+def _operator(given: str | None, before: str) -> str:
+    """Return who owns the coordinator, as our people found it; "" if nobody said it."""
+    if given is not None:
+        return owner_named(given)
+    if not is_attended():
+        return before
+    question = "Who owns the coordinator (its organisation, as you found it)?"
+    said = ask_text(question, before or "none")
+    return "" if said == "none" else owner_named(said)
+
+
+def _note_operator(opened: OpenSite, joined: SiteMembership, body: str) -> SiteMembership:
+    """Write down who owns the coordinator, on record; return the membership with it."""
+    before = joined.settings.operator_body
+    saved = joined.site.save(joined.site.settings.with_setting(joined.name, operator_body=body))
+    opened.decisions.state.note_rule(
+        "operator_body",
+        body,
+        file=saved.settings_digest,
+        by=decider(None),
+        before=before or "none",
+    )
+    return saved.membership(joined.name)
 
 
 def _membership_for(folder: Path, site: Site | None, invitation: Invitation) -> SiteMembership:

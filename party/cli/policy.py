@@ -35,9 +35,11 @@ SETTINGS: Final = (
     "teacher_model",
     "records_per_teacher",
     "held_out",
-    "node_port",
 )
 """Settings beside them that an owner decides on."""
+
+MEMBERSHIP_SETTINGS: Final = ("node_port", "operator_body")
+"""Settings likewise, of one federation each."""
 
 LIFETIME_RULES: Final = SETTINGS[1:4]
 """Settings that the first start fixes for ever."""
@@ -46,15 +48,13 @@ MEANINGS: Final[Mapping[str, str]] = {
     name: known[name][0].lower() + known[name][1:].partition(". ")[0].removesuffix(".")
     for kind, names in (
         (Rules, RULES),
-        (SiteSettings, SETTINGS[:-1]),
-        (MembershipSettings, SETTINGS[-1:]),
+        (SiteSettings, SETTINGS),
+        (MembershipSettings, MEMBERSHIP_SETTINGS),
     )
     for known in (meanings(kind),)
     for name in names
 }
-"""Meaning of each of both, in one line."""
-
-_PORT: Final = SETTINGS[-1]
+"""Meaning of each of them, in one line."""
 
 policy_app = Commands("This hospital's rules.")
 
@@ -68,8 +68,9 @@ def show_policy(site: SiteOption = DEFAULT_SITE) -> None:
     for name in RULES:
         value = getattr(allowed, name)
         rules[name] = sorted(value) if isinstance(value, frozenset) else value
-    others: dict[str, Any] = {name: getattr(settings, name) for name in SETTINGS if name != _PORT}
-    others[_PORT] = {name: one.node_port for name, one in settings.memberships.items()}
+    others: dict[str, Any] = {name: getattr(settings, name) for name in SETTINGS}
+    for name in MEMBERSHIP_SETTINGS:
+        others[name] = {at: getattr(one, name) for at, one in settings.memberships.items()}
     show(
         {
             "policy": rules,
@@ -103,7 +104,7 @@ def set_rules(
 ) -> None:
     """Set rules; each is recorded, and takes effect at the node's next start.
 
-    Rules hold in every federation, except `node_port`, which belongs to one.
+    Rules hold in every federation, except `node_port` and `operator_body`, which belong to one.
     """
     who = decider(by)
     typed = _pairs(words)
@@ -140,8 +141,8 @@ def _pairs(words: list[str]) -> dict[str, str]:
 
 def _value(site: Site, name: str, federation: str | None) -> Any:
     settings = site.settings
-    if name == _PORT:
-        return settings.memberships[site.membership(federation).name].node_port
+    if name in MEMBERSHIP_SETTINGS:
+        return getattr(settings.memberships[site.membership(federation).name], name)
     if name not in RULES:
         return getattr(settings, name)
     usual = getattr(Rules(), name)
@@ -157,9 +158,9 @@ def _changed(site: Site, name: str, text: str, federation: str | None) -> SiteSe
         )
     if not (text.isprintable() and len(text) <= _MOST_LETTERS):
         raise PartyUsageError(f"{name} must be at most {_MOST_LETTERS} letters on one line")
-    if name == _PORT:
+    if name in MEMBERSHIP_SETTINGS:
         joined = site.membership(federation)
-        return settings.with_port(joined.name, _typed(joined.settings, name, text))
+        return settings.with_setting(joined.name, **{name: _typed(joined.settings, name, text)})
     if federation is not None:
         raise PartyUsageError(
             f"{name} must be set without --federation: it holds in all", federation
@@ -237,5 +238,5 @@ def _words(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        return ", ".join(f"{one} ({name})" for name, one in value.items()) or "none"
+        return ", ".join(f"{_words(one)} ({name})" for name, one in value.items()) or "none"
     return "none" if value in ("", None) else str(value)

@@ -54,7 +54,6 @@ ASKED_RULES: Final = (
     "most_epsilon",
     "least_checked_peers",
     "own_body",
-    "operator_body",
 )
 """Rules that an owner decides before the first start; all others have a safe default."""
 
@@ -116,6 +115,7 @@ class SetupAnswers:
         compared: The 12 words of the federation, as the operator read them aloud.
         by: Who decides and checked.
         data: The table.
+        operator_body: The coordinator's owner.
         compared_tally: The 12 words of the tally, as its own people read them aloud.
         tally_body: The tally's owner.
         policy: Rules with their values.
@@ -126,10 +126,15 @@ class SetupAnswers:
     compared: str = ""
     by: str = ""
     data: TableAnswers = TableAnswers()
+    operator_body: str = ""
     compared_tally: str = ""
     tally_body: str = ""
     policy: dict[str, object] = field(default_factory=dict)
     peers: dict[str, PeerAnswers] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if "operator_body" in self.policy:
+            raise PartyUsageError("operator_body must stand above [policy]: each federation's own")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +234,10 @@ def _join(sitting: _Sitting, invite: Path | None) -> None:
     join(
         named,
         sitting.folder,
-        given.compared or None,
-        given.compared_tally or None,
-        given.tally_body or None,
+        compared=given.compared or None,
+        operator_body=given.operator_body or None,
+        compared_tally=given.compared_tally or None,
+        tally_body=given.tally_body or None,
     )
 
 
@@ -296,7 +302,7 @@ def _ask_for_rule(sitting: _Sitting, name: str) -> bool:
         tell(f"\n{_SENSES[name]}")
     known = settings.policy_for(frozenset()) if name in RULES else settings
     value = ask_text(f"\n{_meaning(name)}\n{name}", _as_typed(getattr(known, name)) or "none")
-    typed = "" if name in ("own_body", "operator_body") and value == "none" else value
+    typed = "" if name == "own_body" and value == "none" else value
     set_rules([name, typed], by=sitting.by, site=sitting.folder)
     return True
 
@@ -356,15 +362,17 @@ def _check_tally(
 ) -> Iterator[str]:
     standing = TallyStanding.of(joined.settings, membership)
     named, given = standing.waiting, sitting.answers
-    if named is None:
-        return
-    compared, body = given.compared_tally or None, given.tally_body or None
-    owner = compare(named, compared, body, before=standing.pinned)
-    if owner is None:
-        yield f"Compare the tally's words with its own people: pate-party tally ({named.name})"
-        return
-    with open_records(sitting.folder) as opened:
-        pin(opened, joined, named, body=owner, by=sitting.by)
+    if named is not None:
+        compared, body = given.compared_tally or None, given.tally_body or None
+        owner = compare(named, compared, body, before=standing.pinned)
+        if owner is None:
+            yield f"Compare the tally's words with its own people: pate-party tally ({named.name})"
+            return
+        with open_records(sitting.folder) as opened:
+            joined = pin(opened, joined, named, body=owner, by=sitting.by)
+    aggregators = joined.settings.aggregators
+    if aggregators.tally is not None and aggregators.fault:
+        yield f"{joined.settings.federation}: {aggregators.fault}"
 
 
 def _member(joined: SiteMembership) -> Membership | None:

@@ -74,8 +74,7 @@ def tally(
         },
         (f"Tally: {pinned}.", f"  {spoken(named.identity.fingerprint)}"),
     )
-    fault = joined.site.settings.policy_for(frozenset()).fault_of_tally(pinned.body)
-    if fault:
+    if fault := joined.settings.aggregators.fault:
         tell(fault)
     status = known_status(joined.site.path(STATUS_FILE))
     if status is not None and status.is_alive(now=time.time()):
@@ -88,7 +87,7 @@ def compare(
     """Have a person compare a tally's words; return its owner, None if that is left for later."""
     if compared is not None:
         require_compared(named.identity, compared)
-        return _owner(body or "")
+        return owner_named(body or "")
     if not is_attended():
         return None
     if before is not None and before.identity != named.identity:
@@ -105,7 +104,7 @@ def compare(
         return None
     while not (owner := ask_text("Who owns the tally (its organisation, as you found it)?")):
         tell("Write down its owner: it must be another than the operator's.")
-    return _owner(owner)
+    return owner_named(owner)
 
 
 def pin(
@@ -126,11 +125,10 @@ def pin(
     return saved.membership(joined.name)
 
 
-def _owner(text: str) -> str:
+def owner_named(text: str) -> str:
+    """Return the owner of a tally or a coordinator, as typed; refuse an empty or broken line."""
     if not (text.strip() and text.isprintable() and len(text) <= MOST_LETTERS):
-        raise PartyUsageError(
-            f"a tally's words must come with its owner, 1 to {MOST_LETTERS} printable letters"
-        )
+        raise PartyUsageError(f"an owner must be named, in 1 to {MOST_LETTERS} printable letters")
     return text
 
 

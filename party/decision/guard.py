@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from party.errors import Reason, RefusalError
 from party.site.party_task import Evaluation
-from party.site.policy import Policy, compared_body, is_small
+from party.site.policy import Aggregators, Policy, compared_body, is_small
 from party.storage.query_journal import QueryJournal
 from pate_fed.accounting import (
     DistributedCountsEvent,
@@ -64,15 +64,15 @@ class Guard:
 
     A review that refuses raises `RefusalError`, with the reason to send. `weights` are the votes
     per query of each of this party's teachers, together its quota; `checked_peers` fingerprints
-    that its own people checked, with the owner of each; `pinned_tally` the same of the tally, empty
-    for none.
+    that its own people checked, with the owner of each; `aggregators` are its people's word on the
+    federation's coordinator and tally.
     """
 
     policy: Policy
     weights: TeacherWeights
     checked_peers: Mapping[bytes, str]
     consent: Consent = Consent()
-    pinned_tally: Mapping[bytes, str] = field(default_factory=dict)
+    aggregators: Aggregators = field(default_factory=Aggregators)
 
     def review_run(
         self, record: RunRecord | RunInquiry, *, seats: tuple[bytes, ...], me: bytes
@@ -282,18 +282,20 @@ class Guard:
             )
         peers = [seat for seat in seats if seat != me]
         form = FORMS.get(record.form) if record.form in policy.forms else None
-        if form is None or not form.adds_noise:
+        if form is None:
+            raise RefusalError(Reason.FORM, "the form must be one that our owner allows", "another")
+        if not form.adds_noise:
             self._require_checked(peers)
         # An unchecked peer may be the coordinator's invention, and counts as its ally. So do the
         # parties of the operator's own body. A body with several seats colludes with all of them,
         # or with none (rule R2).
         seats_of = Counter(compared_body(self.checked_peers.get(peer, "")) for peer in peers)
-        allied = sum(seats_of.pop(ally, 0) for ally in {"", compared_body(policy.operator_body)})
+        operator = compared_body(self.aggregators.operator_body)
+        allied = sum(seats_of.pop(ally, 0) for ally in {"", operator})
         allied += _most_seats(seats_of)
         least_colluders = max(1, policy.least_colluders, allied)
         fits = (
-            form is not None
-            and record.suite in policy.suites
+            record.suite in policy.suites
             and len(seats) >= form.smallest
             and record.threshold == form.threshold(len(seats))
             and record.dropouts == len(seats) - record.threshold
@@ -302,10 +304,10 @@ class Guard:
         if not fits:
             raise RefusalError(
                 Reason.FORM,
-                "the form must be allowed, and hide votes from all we do not trust",
+                "the suite must be allowed, and the form hide votes from all we do not trust",
                 "not",
             )
-        if form is not None and form.adds_noise:
+        if form.adds_noise:
             self._review_tally(tally_of(record))
 
     def _require_checked(self, peers: Collection[bytes]) -> None:
@@ -319,7 +321,8 @@ class Guard:
         """
         policy = self.policy
         bodies = policy.other_bodies(
-            self.checked_peers[peer] for peer in peers if peer in self.checked_peers
+            (self.checked_peers[peer] for peer in peers if peer in self.checked_peers),
+            operator_body=self.aggregators.operator_body,
         )
         least = max(2, policy.least_checked_peers)
         if len(bodies) < least:
@@ -334,12 +337,12 @@ class Guard:
 
         Both aggregators together read every vote. So our own people say who runs each.
         """
-        body = self.pinned_tally.get(fingerprint)
-        if body is None:
+        pinned = self.aggregators.tally
+        if pinned is None or pinned.fingerprint != fingerprint:
             raise RefusalError(
                 Reason.TALLY, "the tally must be pinned by our people: `pate-party tally`", "not"
             )
-        if fault := self.policy.fault_of_tally(body):
+        if fault := self.aggregators.fault:
             raise RefusalError(Reason.TALLY, fault)
 
     def _require_approved(self, terms: RunTerms) -> None:

@@ -122,11 +122,11 @@ def proposal_of(
 
 def _aggregators(site: Site, approval: Approval) -> tuple[str, str]:
     """Name coordinator and tally, each with its owner, as far as our people know them."""
-    owner = site.settings.policy_for(frozenset()).operator_body
+    joined = site.membership_at(approval.coordinator)
+    owner = "" if joined is None else joined.settings.operator_body
     coordinator = f"the coordinator ({owner})" if owner else "the coordinator"
     if not approval.tally:
         return coordinator, ""
-    joined = site.membership_at(approval.coordinator)
     pinned = None if joined is None else joined.settings.tally
     if joined is None or pinned is None or pinned.identity.fingerprint != approval.tally:
         return coordinator, f"a tally that is NOT PINNED HERE ({approval.tally.hex()[:16]}...)"

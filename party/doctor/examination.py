@@ -22,7 +22,6 @@ _Asking = Callable[[SiteMembership], Membership]
 _FOLDER: _SiteChecks = (
     ("database", site_state.check_database),
     ("storing", site_state.check_storing),
-    ("peers", site_state.check_peers),
     ("approved pools", site_state.check_tasks),
     ("requests", site_state.check_requests),
 )
@@ -45,7 +44,7 @@ _LOCAL: _MembershipChecks = (("port", machine.check_port), ("CA", site_state.che
 
 _MEMBERSHIP: _MembershipChecks = (("membership", site_state.check_membership),)
 
-_TALLY: _MembershipChecks = (("tally", site_state.check_tally),)
+_OTHERS: _MembershipChecks = (("peers", site_state.check_peers), ("tally", site_state.check_tally))
 
 LOCAL_NAMES = tuple(name for name, _ in _LOCAL)
 """Checks of a membership on this machine alone."""
@@ -67,7 +66,7 @@ def examine_standing(site: Site, around: PartyProbes) -> Iterator[Check]:
         yield _in_none()
     for joined in site.memberships:
         once = replace(around, membership=_asked_once(around.membership))
-        current = () if joined.has_left else (*_TALLY, *_LOCAL[1:])
+        current = () if joined.has_left else (*_OTHERS, *_LOCAL[1:])
         for check in made_checks((*_MEMBERSHIP, *current), joined, once):
             yield replace(check, federation=joined.name)
     yield from made_checks(_FOLDER, site, around)
@@ -83,7 +82,7 @@ def _examine_one(joined: SiteMembership, around: PartyProbes) -> Iterator[Check]
         if not has_arrived:
             around = replace(around, membership=_nobody)
     around = replace(around, membership=_asked_once(around.membership))
-    current = () if joined.has_left else _TALLY
+    current = () if joined.has_left else _OTHERS
     yield from made_checks((*_MEMBERSHIP, *current), joined, around)
 
 

@@ -154,8 +154,9 @@ def _check_state(state: str) -> Finding:
     return ok("This hospital is a member.")
 
 
-def check_peers(site: Site, around: PartyProbes) -> Finding:
+def check_peers(joined: SiteMembership, around: PartyProbes) -> Finding:
     """Count whom our people checked, as the guard does: bodies, not ours or the operator's."""
+    site, operator_body = joined.site, joined.settings.operator_body
     try:
         policy = site.settings.policy_for(frozenset())
         with site.open_database() as database:
@@ -163,7 +164,7 @@ def check_peers(site: Site, around: PartyProbes) -> Finding:
     except PartyError as error:
         said = f"Checked peers cannot be counted ({error.code}): {error}."
         return fail(said, "Mend party.toml or the database first.")
-    bodies = len(policy.other_bodies(pin.body for pin in pins))
+    bodies = len(policy.other_bodies((pin.body for pin in pins), operator_body=operator_body))
     least = max(2, policy.least_checked_peers)
     owners = plural(bodies, "other owner")
     if all(FORMS[name].adds_noise for name in policy.forms):
@@ -195,8 +196,7 @@ def check_tally(joined: SiteMembership, around: PartyProbes) -> Finding:
         return warn(said, advice)
     if standing.pinned is None:
         return ok("No tally is known here.")
-    fault = joined.site.settings.policy_for(frozenset()).fault_of_tally(standing.body)
-    if fault:
+    if fault := joined.settings.aggregators.fault:
         said = f"The tally is {standing}. {fault}"
         return warn(said, f"Until then verified runs are refused ({Reason.TALLY.value}).")
     return ok(f"The tally is {standing}.")

@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from party.errors import SiteError
+from party.site.policy import Aggregators
 from pate_fed.nodes import read_named, write_named
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.nodes.ports import LAST_PORT, host_and_port
@@ -59,6 +60,8 @@ class MembershipSettings:
         address: Of its coordinator, "host:port".
         coordinator_key: The coordinator's Ed25519 key, hex.
         node_port: Port on loopback between the node's two processes, one per federation.
+        operator_body: Body that runs the coordinator: its hospitals count as its allies. Empty if
+            nobody said it. A tally of the same owner is refused.
         tally_name: Name of the tally that our people compared and pinned; empty for none.
         tally_key: Its Ed25519 key, hex; empty likewise.
         tally_body: Its owner, as our people found it; empty likewise.
@@ -69,6 +72,7 @@ class MembershipSettings:
     address: str
     coordinator_key: str
     node_port: int = field(default=FIRST_PORT, metadata={"ge": 1, "le": LAST_PORT})
+    operator_body: str = ""
     tally_name: str = ""
     tally_key: str = ""
     tally_body: str = ""
@@ -95,6 +99,14 @@ class MembershipSettings:
     def tally(self) -> NamedTally | None:
         """The tally that our people pinned; None for none."""
         return NamedTally.of(self.tally_name, bytes.fromhex(self.tally_key))
+
+    @property
+    def aggregators(self) -> Aggregators:
+        """Coordinator and tally as our people found them, for the guard."""
+        tally = self.tally
+        return Aggregators(
+            self.operator_body, None if tally is None else tally.identity, self.tally_body
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -12,6 +12,7 @@ from pate_fed.accounting.ranges import RANGES
 from pate_fed.cells import folded, plain
 from pate_fed.mechanisms import DEPLOYED_MECHANISMS
 from protocols.forms import DEPLOYED_FORMS
+from protocols.identity import PublicIdentity
 from protocols.suites import DEFAULT_SUITE, SUITES
 
 _HOSPITALS: Final = RANGES["parties"].metadata
@@ -33,16 +34,14 @@ class Rules:
     """The rules in the table `[policy]` of a site's file.
 
     Attributes:
-        least_parties: Fewest hospitals of a run, ours among them.
+        least_parties: Fewest hospitals of a run and of an opened sum, ours among them. 4 or more
+            refuse every verified run: three of its reports may open.
         least_checked_peers: Fewest other bodies of a run whose words our people checked. Our own
             body and the operator's do not count.
         least_colluders: Fewest hospitals that may help the coordinator to lie, in vain. They learn
             no votes of ours, and see them with no less noise than charged.
         own_body: Body that owns this hospital: its other hospitals are no other body. As
             `Guard.checked_peers` names it; empty for the hospital's own name.
-        operator_body: Body that runs the coordinator: its hospitals count as its allies. As
-            `Guard.checked_peers` names it; empty if nobody said it. A tally of the same owner is
-            refused.
         forms: Secure sums that we take part in.
         suites: Sealing suites that we accept. X25519 alone only where the owner wrote so.
         mechanisms: Ways from votes to labels.
@@ -67,7 +66,6 @@ class Rules:
     least_checked_peers: int = field(default=4, metadata=_HOSPITALS | {"ge": 2})
     least_colluders: int = field(default=1, metadata=_HOSPITALS)
     own_body: str = ""
-    operator_body: str = ""
     forms: frozenset[str] = field(
         default=frozenset({"additive", "masked", "verified"}), metadata=_each_of(DEPLOYED_FORMS)
     )
@@ -89,13 +87,30 @@ class Rules:
         default=frozenset(), metadata={"max_length": _MOST_COLUMNS}
     )
 
-    def other_bodies(self, names: Iterable[str]) -> frozenset[str]:
+    def other_bodies(self, names: Iterable[str], *, operator_body: str) -> frozenset[str]:
         """Return the bodies of these names that are neither ours nor the operator's."""
         others = {compared_body(name) for name in names}
-        return frozenset(others - {compared_body(self.own_body), compared_body(self.operator_body)})
+        return frozenset(others - {compared_body(self.own_body), compared_body(operator_body)})
 
-    def fault_of_tally(self, body: str) -> str:
-        """Say what keeps a tally of this owner from a verified run; "" if nothing does.
+
+@dataclass(frozen=True, slots=True)
+class Aggregators:
+    """The coordinator and the tally of one federation, as our people found them.
+
+    Attributes:
+        operator_body: Body that runs the coordinator: its hospitals count as its allies. As
+            `Guard.checked_peers` names it; empty if nobody said it.
+        tally: The tally that our people pinned; None for none.
+        tally_body: Its owner; empty for none.
+    """
+
+    operator_body: str = ""
+    tally: PublicIdentity | None = None
+    tally_body: str = ""
+
+    @property
+    def fault(self) -> str:
+        """What keeps the two from a verified run, by their owners; "" if nothing does.
 
         A verified sum has two organisations, so both owners must be known to our people, and
         differ. A hospital may be one of them: the other one's noise protects its votes.
@@ -105,7 +120,7 @@ class Rules:
                 "For verified runs say who owns the coordinator: `pate-party policy set "
                 "operator_body NAME`."
             )
-        if compared_body(body) == compared_body(self.operator_body):
+        if compared_body(self.tally_body) == compared_body(self.operator_body):
             return f"Verified runs need two owners: {self.operator_body} has coordinator and tally."
         return ""
 

@@ -179,20 +179,17 @@ class SiteSettings:
         """Return the settings with this membership added or replaced."""
         return replace(self, memberships={**self.memberships, name: settings})
 
-    def with_port(self, name: str, port: int) -> SiteSettings:
-        """Return the settings with another port for a membership."""
-        return self.with_membership(name, replace(self.memberships[name], node_port=port))
+    def with_setting(self, name: str, **changed: Any) -> SiteSettings:
+        """Return the settings with some of a membership's changed."""
+        return self.with_membership(name, replace(self.memberships[name], **changed))
 
     def with_tally(self, name: str, tally: NamedTally, *, body: str) -> SiteSettings:
         """Return the settings with a membership's tally pinned: another one gives way."""
-        return self.with_membership(
+        return self.with_setting(
             name,
-            replace(
-                self.memberships[name],
-                tally_name=tally.name,
-                tally_key=tally.identity.key.hex(),
-                tally_body=body,
-            ),
+            tally_name=tally.name,
+            tally_key=tally.identity.key.hex(),
+            tally_body=body,
         )
 
     def policy_for(self, pools: frozenset[bytes]) -> Policy:
@@ -253,6 +250,7 @@ class Site:
             address=invitation.address,
             coordinator_key=invitation.coordinator_key.hex(),
             node_port=known.settings.node_port if known else free_port(ports),
+            operator_body=known.settings.operator_body if known else "",
         )
         self._make_identity()
         SiteMembership(self, name, settings).make_files(invitation.ca_certificate)

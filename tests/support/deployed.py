@@ -30,7 +30,7 @@ from party.flower import client_app as flower_app
 from party.flower.executor import Executor, supernode_command
 from party.site.joining import CoordinatorDoor
 from party.site.party_task import PartyTask, Vote, tasks_of
-from party.site.policy import Policy
+from party.site.policy import Aggregators, Policy
 from party.site.site import Site
 from party.storage import Journal, LedgerStore
 from pate_fed.accounting import PrivacyLedger
@@ -128,7 +128,6 @@ class Hospital:
             "forms": frozenset({"additive", "masked"}),
             "mechanisms": frozenset(DEPLOYED_MECHANISMS),
             "most_epsilon": 1000.0,
-            "operator_body": "study office",
         }
         rules = Policy(approved_pools=pools, **{**allowed, **policy})
         bodies = {
@@ -144,7 +143,7 @@ class Hospital:
                 rules,
                 TeacherWeights.equal(TEACHERS),
                 bodies,
-                pinned_tally={} if tally is None else {tally.fingerprint: "data trust"},
+                aggregators=Aggregators("study office", tally, "data trust" if tally else ""),
             ),
             tasks=tasks_of(PartyTask(task.pool, self.vote, digest=task.digest)),
             forms={name: round_form(name) for name in DEPLOYED_FORMS},
@@ -291,7 +290,8 @@ class Deployed:
             invitation = (invite or coordinator.invite)(name)
             site = Site.create(self.folder / name, invitation)
             site = with_teachers(
-                site.save(site.settings.with_port(site.membership().name, port)), TEACHERS
+                site.save(site.settings.with_setting(site.membership().name, node_port=port)),
+                TEACHERS,
             )
             door = CoordinatorDoor(site.membership(), clock=time.time)
             assert door.join(invitation.token).state == "requested"

@@ -217,7 +217,7 @@ def make_hospitals(
         site = Site.create(folder / name, invitation)
         site = site.save(
             replace(
-                site.settings.with_port(site.membership().name, port),
+                site.settings.with_setting(site.membership().name, node_port=port),
                 approval=approval,
                 policy={
                     "least_checked_peers": 2,

@@ -469,7 +469,7 @@ def enroll(made: WholeFederation) -> None:
         site = _joined(made, name, variables)
         site = site.save(
             replace(
-                site.settings.with_port(site.membership().name, port),
+                site.settings.with_setting(site.membership().name, node_port=port),
                 held_out=0.25,
                 approval="pool",
                 lifetime_epsilon=1000.0,

@@ -115,6 +115,7 @@ class TestNaming:
                 id="peers add",
             ),
             pytest.param(("policy", "set", "node_port", "9999"), id="a port"),
+            pytest.param(("policy", "set", "operator_body", "South"), id="an operator"),
         ],
     )
     @pytest.mark.parametrize("named", [(), ("--federation", "heart-study")], ids=["none", "other"])
@@ -138,6 +139,12 @@ class TestNaming:
         assert shown["node_port"] == {FIRST: 9094, SECOND: 9300}
         ended = pate_party(*line, "9300", "--federation", FIRST, "--site", both)
         assert (ended.code, error_code(ended)) == (5, "PF-340")
+
+    def test_so_is_the_owner_of_a_coordinator(self, pate_party: PateParty, both: Path) -> None:
+        line = ("policy", "set", "operator_body", "South", "--federation", SECOND)
+        assert pate_party(*line, "--site", both).code == 0
+        shown = pate_party("policy", "show", "--site", both, "--format", "json").json
+        assert shown["operator_body"] == {FIRST: "", SECOND: "South"}
 
 
 class TestStanding:

@@ -119,7 +119,7 @@ class TestSet:
         ("name", "text", "value"),
         [
             ("least_sigma2", "2.5", 2.5),
-            ("operator_body", "University", "University"),
+            ("own_body", "University", "University"),
             ("forms", "masked, additive", frozenset({"additive", "masked"})),
             ("forms", "verified", frozenset({"verified"})),
             ("most_queries", "0", 0),

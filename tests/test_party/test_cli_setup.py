@@ -22,8 +22,8 @@ from tests.test_party.test_cli import PateParty, error_code, pate_party
 __all__ = ["pate_party"]
 
 BY = "M. Curie"
-RULES = "\n\n\n\n2\nCity group\n\n\n"
-"""What a person types to seven rules and who votes: Enter for the value that is shown."""
+RULES = "\n\n\n\n2\nCity group\n\n"
+"""What a person types to six rules and who votes: Enter for the value that is shown."""
 
 
 def typed(answers: list[str]) -> str:
@@ -91,7 +91,7 @@ class TestAtATerminal:
     def test_a_sitting_goes_as_far_as_it_can_and_the_next_asks_for_the_rest_alone(
         self, day: FirstDay, table: Path
     ) -> None:
-        answers = f"{BY}\ny\n{table}\n{LABEL}\n{PATIENT}\n{RULES}later\n"
+        answers = f"{BY}\ny\nCity group\n{table}\n{LABEL}\n{PATIENT}\n{RULES}later\n"
         ended = day.setup(day.invite(), typed=answers)
         assert ended.code == 1, ended.err
         site = Site.open(day.site)
@@ -112,8 +112,9 @@ class TestAtATerminal:
         ]
         assert rules == [
             *("lifetime_epsilon", "delta", "delta_for_tests", "most_epsilon"),
-            *("least_checked_peers", "own_body", "operator_body", "teacher_model"),
+            *("least_checked_peers", "own_body", "teacher_model"),
         ]
+        assert site.membership().settings.operator_body == "City group"
         assert site.settings.teacher_model == "auto"
         assert site.settings.policy_for(frozenset()).own_body == "City group"
 
@@ -131,16 +132,16 @@ class TestAtATerminal:
         assert "?" not in ended.err
 
     @sampled("answered", cases=3)
-    @pytest.mark.parametrize("answered", range(1, 13))
+    @pytest.mark.parametrize("answered", range(2, 13))
     def test_it_can_be_stopped_at_every_question(
         self, day: FirstDay, table: Path, answered: int
     ) -> None:
-        answers = ["y", str(table), LABEL, PATIENT, "3", "", "", "", "2", "", "", ""]
+        answers = ["y", "", str(table), LABEL, PATIENT, "3", "", "", "", "2", "", ""]
         ended = day.setup(day.invite(), "--by", BY, typed=typed(answers[:answered]))
         assert ended.code == 1
         assert "Stopped." in ended.err
         # A table is asked for as a whole.
-        rest = answers[1:] if answered < 4 else answers[answered:]
+        rest = answers[2:] if answered < 5 else answers[answered:]
         ended = day.setup("--by", BY, typed=typed([*rest, "later"]))
         assert "Stopped" not in ended.err
         settings = Site.open(day.site).settings
@@ -150,8 +151,8 @@ class TestAtATerminal:
     def test_a_wrong_answer_is_said_and_asked_again(self, day: FirstDay, table: Path) -> None:
         missing = day.folder / "none.csv"
         answers = (
-            f"{BY}\ny\n{missing}\n{table}\nill\n-\n{table}\n{LABEL}\n{PATIENT}\n"
-            "much\n5\n\n1\n0.000001\n\n2\n\n\nneighbours\nneighbors\nlater\n"
+            f"{BY}\ny\n\n{missing}\n{table}\nill\n-\n{table}\n{LABEL}\n{PATIENT}\n"
+            "much\n5\n\n1\n0.000001\n\n2\n\nneighbours\nneighbors\nlater\n"
         )
         ended = day.setup(day.invite(), typed=answers)
         assert ended.code == 1, ended.err
@@ -193,7 +194,6 @@ class TestFromAnswers:
                 **{
                     "own_body": "",
                     "least_checked_peers": 2,
-                    "operator_body": "",
                     "forms": ["additive", "masked"],
                 },
             },
@@ -241,6 +241,9 @@ class TestFromAnswers:
             pytest.param({"compared": "zoo " * 12}, "PF-342", 4, id="other words"),
             pytest.param({"compare": "zoo"}, "PF-302", 2, id="an unknown key"),
             pytest.param({"data": {"file": "x"}}, "PF-302", 2, id="a table without a label"),
+            pytest.param(
+                {"policy": {"operator_body": "South"}}, "PF-302", 2, id="an operator of them all"
+            ),
         ],
     )
     def test_wrong_answers_make_nothing(

@@ -159,13 +159,13 @@ class TestAllIsWell:
             "columns",
             "database",
             "storing",
-            "peers",
             "approved pools",
             "requests",
             "port",
             "CA",
             *NAMES,
             "membership",
+            "peers",
             "tally",
         ]
         assert failing(checks) == set()
@@ -329,8 +329,8 @@ class TestStanding:
         assert found(fresh)["peers"].state == WARN
         check_peer(fresh, "Operator's clinic", body="University")
         assert found(fresh)["peers"].state == OK
-        operated = {"least_checked_peers": 2, "operator_body": "University"}
-        assert found(fresh.save(replace(fresh.settings, policy=operated)))["peers"].state == WARN
+        operated = fresh.settings.with_setting(fresh.membership().name, operator_body="University")
+        assert found(fresh.save(operated))["peers"].state == WARN
         # A sister of our own owner is no other body, however its name is typed.
         sister = {"least_checked_peers": 2, "own_body": " university"}
         assert found(fresh.save(replace(fresh.settings, policy=sister)))["peers"].state == WARN

@@ -15,7 +15,7 @@ from coordinator.errors import PartyRefusedError, SetupError, VoidBatchError
 from party.decision.guard import Guard
 from party.errors import Reason, RefusalError
 from party.site.party_task import tasks_of
-from party.site.policy import Policy
+from party.site.policy import Aggregators, Policy
 from party.storage import Journal
 from pate_fed.accounting import Outcomes, PrivacyLedger
 from pate_fed.accounting.costs import NoisePlace
@@ -315,10 +315,10 @@ class TestPeers:
             federation.nodes[0]._guard.policy,
             least_checked_peers=least,
             own_body=own,
-            operator_body=operator,
         )
         bodies = {seats[place]: body for place, body in checked.items()}
-        guard = Guard(policy=policy, weights=EVEN, checked_peers=bodies)
+        found = Aggregators(operator)
+        guard = Guard(policy=policy, weights=EVEN, checked_peers=bodies, aggregators=found)
         guard.review_run(record, seats=seats, me=seats[0])
 
     def test_two_checked_bodies_are_enough_for_a_policy_of_two(self) -> None:
@@ -379,16 +379,17 @@ class TestPeers:
         self.review(4, checked=checked, colluders=1, own="runs it", operator="runs it")
 
     def test_an_operator_with_a_hospital_too_many_is_refused_in_a_whole_run(self) -> None:
-        federation = Federation(parties=4, policies={0: {"operator_body": "hospital-1"}})
+        federation = Federation(parties=4)
+        first = federation.nodes[0]
+        first._guard = replace(first._guard, aggregators=Aggregators("hospital-1"))
         federation.run.set_up()  # one colluder is what every run counts
         # With noise at the parties a run counts no more than it pays for: here one.
-        federation = Federation(
-            parties=5, terms={"noise_place": "parties"}, policies={0: {"operator_body": "both"}}
-        )
+        federation = Federation(parties=5, terms={"noise_place": "parties"})
         places = [identity.fingerprint for identity in federation.identities]
         bodies = dict(zip(places, ["ours", "both", "both", "one", "two"], strict=True))
         guard = federation.nodes[0]._guard
-        federation.nodes[0]._guard = replace(guard, checked_peers=bodies)
+        found = Aggregators("both")
+        federation.nodes[0]._guard = replace(guard, checked_peers=bodies, aggregators=found)
         assert refused_setup(federation).cause == Reason.FORM
 
     @sampled()

@@ -9,6 +9,7 @@ import pytest
 
 from party.decision.guard import Guard
 from party.errors import Reason
+from party.site.policy import Aggregators
 from pate_fed.accounting import Outcomes
 from pate_fed.accounting.curves import event_charged_rdp
 from pate_fed.charges import RunLedger, lifelong_charge
@@ -24,7 +25,8 @@ from tests.support.federation import ORDER, SIGMA, Federation, ready_federation
 from tests.support.rules import with_other
 from tests.test_party.test_guard import refused
 
-TALLY, STRANGER = (SigningIdentity.generate().public.fingerprint for _ in range(2))
+NOTARY, STRANGER = (SigningIdentity.generate().public for _ in range(2))
+TALLY = NOTARY.fingerprint
 OPERATOR, OWNER = "South university", "North university"
 
 
@@ -56,9 +58,9 @@ class Asked:
         rules = node._guard.policy
         self.guard = replace(
             node._guard,
-            policy=replace(rules, forms=rules.forms | {"verified"}, operator_body=OPERATOR),
+            policy=replace(rules, forms=rules.forms | {"verified"}),
             checked_peers={},
-            pinned_tally={TALLY: OWNER},
+            aggregators=Aggregators(OPERATOR, NOTARY, OWNER),
         )
 
     def review(self, guard: Guard | None = None, **changed: Any) -> RunTerms:
@@ -67,6 +69,9 @@ class Asked:
 
     def ruled(self, **changed: Any) -> Guard:
         return replace(self.guard, policy=replace(self.guard.policy, **changed))
+
+    def found(self, **changed: Any) -> Guard:
+        return replace(self.guard, aggregators=replace(self.guard.aggregators, **changed))
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +88,14 @@ class TestParties:
         asked.review(replace(asked.guard, checked_peers=everybody))
 
     def test_other_forms_still_need_checked_peers(self, asked: Asked) -> None:
+        guard = asked.ruled(forms=frozenset({"masked"}))
         with refused(Reason.UNCHECKED_PEERS):
-            asked.review(form="masked", ring_bits=32, tally=b"", threshold=4, dropouts=1)
+            asked.review(guard, form="masked", ring_bits=32, tally=b"", threshold=4, dropouts=1)
 
     @pytest.mark.parametrize(
         ("rules", "reason"),
         [
-            pytest.param({"forms": frozenset({"masked"})}, Reason.UNCHECKED_PEERS, id="no form"),
+            pytest.param({"forms": frozenset({"masked"})}, Reason.FORM, id="no form"),
             pytest.param({"least_parties": 4}, Reason.TOO_FEW_PARTIES, id="three may open"),
             pytest.param({"least_colluders": 5}, Reason.FORM, id="more colluders than peers"),
             pytest.param({"least_sigma2": SIGMA * 1.01}, Reason.MECHANISM, id="one's noise"),
@@ -139,23 +145,22 @@ class TestParties:
 
 class TestTally:
     @pytest.mark.parametrize(
-        "pinned",
+        "changed",
         [
-            pytest.param({}, id="none pinned"),
-            pytest.param({STRANGER: OWNER}, id="another pinned"),
-            pytest.param({TALLY: OPERATOR}, id="the operator's own"),
-            pytest.param({TALLY: "  south UNIVERSITY "}, id="the operator's, spelled otherwise"),
+            pytest.param({"tally": None, "tally_body": ""}, id="none pinned"),
+            pytest.param({"tally": STRANGER}, id="another pinned"),
+            pytest.param({"tally_body": OPERATOR}, id="the operator's own"),
+            pytest.param(
+                {"tally_body": "  south UNIVERSITY "}, id="the operator's, spelled otherwise"
+            ),
+            pytest.param({"operator_body": " "}, id="nobody said who runs the coordinator"),
         ],
     )
     def test_it_must_be_ours_and_another_organisation(
-        self, asked: Asked, pinned: dict[bytes, str]
+        self, asked: Asked, changed: dict[str, Any]
     ) -> None:
         with refused(Reason.TALLY):
-            asked.review(replace(asked.guard, pinned_tally=pinned))
-
-    def test_nobody_said_who_runs_the_coordinator(self, asked: Asked) -> None:
-        with refused(Reason.TALLY):
-            asked.review(asked.ruled(operator_body=" "))
+            asked.review(asked.found(**changed))
 
     def test_a_run_that_names_none_is_refused(self, asked: Asked) -> None:
         with refused(Reason.TALLY):
@@ -168,7 +173,7 @@ class TestTally:
     def test_an_approval_is_of_one_tally(self, asked: Asked) -> None:
         scopes = [
             RunScope.of(replace(asked.inquiry, tally=tally), seats=asked.seats)
-            for tally in (TALLY, STRANGER)
+            for tally in (TALLY, STRANGER.fingerprint)
         ]
         assert scopes[0].digest != scopes[1].digest
 

@@ -21,12 +21,14 @@ from party.owner import open_records
 from party.service import PartyService
 from party.site.membership import MembershipSettings, free_name, free_port, is_membership_name
 from party.site.people_decisions import Subject
+from party.site.policy import Aggregators
 from party.site.site import IDENTITY_KEY, SETTINGS_FILE, Site
 from party.storage.site_audit_log import sign_head
 from pate_fed.data.new_task import make_task
 from pate_fed.nodes import owner_files
 from protocols import wire
 from protocols.identity import SigningIdentity
+from protocols.membership_messages import NamedTally
 from tests.support.changed_pool import rewrite
 from tests.support.federation import MemoryTransport
 from tests.support.hospital_services import (
@@ -209,6 +211,30 @@ class TestOneHospital:
             with pytest.raises(VoidBatchError, match=Reason.PAUSED):
                 run.ask((place,))
         assert ledger_of(both.sites[1]).entries == ()
+
+    def test_each_coordinator_has_an_owner_of_its_own(
+        self, tmp_path: Path, stack: ExitStack
+    ) -> None:
+        """One university runs the first coordinator, another one both aggregators of the second."""
+        both, notary = (
+            Both(tmp_path, stack),
+            NamedTally("Notary", SigningIdentity.generate().public),
+        )
+        settings = both.sites[0].settings
+        for name, operator in ((LUNG, "North"), (HEART, "South")):
+            settings = settings.with_setting(name, operator_body=operator)
+            settings = settings.with_tally(name, notary, body="South")
+        both.sites[0] = both.sites[0].save(settings)
+        both.open()
+        found = {
+            name: both.services[0].federation(name).node._guard.aggregators
+            for name in (LUNG, HEART)
+        }
+        assert found == {
+            LUNG: Aggregators("North", notary.identity, "South"),
+            HEART: Aggregators("South", notary.identity, "South"),
+        }
+        assert {name: bool(one.fault) for name, one in found.items()} == {LUNG: False, HEART: True}
 
     def test_hearsay_of_one_is_unknown_in_the_other(self, both: Both) -> None:
         stranger, service = SigningIdentity.generate().public, both.services[0]

@@ -288,8 +288,8 @@ class TestVerified:
     def pin(self, hospitals: Hospitals, tally: NamedTally, *, operator: str = "South") -> None:
         site = hospitals.sites[0]
         pinned = site.settings.with_tally(site.membership().name, tally, body="North")
-        rules = {**pinned.policy, "operator_body": operator}
-        hospitals.sites[0] = site.save(replace(pinned, policy=rules))
+        known = pinned.with_setting(site.membership().name, operator_body=operator)
+        hospitals.sites[0] = site.save(known)
 
     def reason(self, hospitals: Hospitals, inquiry: RunInquiry) -> str:
         with served(hospitals) as service:

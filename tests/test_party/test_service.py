@@ -608,7 +608,7 @@ class TestPeers:
         service = running.services[0]
         policy = service.federation().node._guard.policy
         assert policy.own_body == NAMES[0]
-        assert policy.other_bodies([NAMES[0], NAMES[1]]) == {NAMES[1].lower()}
+        assert policy.other_bodies([NAMES[0], NAMES[1]], operator_body="") == {NAMES[1].lower()}
 
     @pytest.mark.parametrize("state", ["member", "revoked"])
     def test_the_status_says_how_we_stand_with_the_coordinator(

@@ -106,7 +106,7 @@ def test_a_node_answers_both_its_coordinators_and_ends_with_all_its_processes(
     assert site is not None
     settings = site.settings
     for name, port in zip(NAMES, free_ports(2), strict=True):
-        settings = settings.with_port(name, port)
+        settings = settings.with_setting(name, node_port=port)
     table = write_own_table(tmp_path / "own.csv")
     site, _ = add(site.save(settings), table, label=LABEL, patient_id=PATIENT)
 

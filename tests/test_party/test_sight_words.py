@@ -94,7 +94,7 @@ class Waiting:
 def waiting(tmp_path: Path) -> Waiting:
     site = make_site(tmp_path / "site")
     settings = site.settings.with_tally(SLUG, TALLY, body=OWNER)
-    site = site.save(replace(settings, policy={"operator_body": OPERATOR}))
+    site = site.save(settings.with_setting(SLUG, operator_body=OPERATOR))
     return Waiting(site, [SigningIdentity.generate() for _ in range(4)])
 
 

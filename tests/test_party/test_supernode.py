@@ -220,7 +220,7 @@ COORDINATOR = "coordinator.invalid:8443"
 def site(tmp_path: Path) -> Site:
     [port] = free_ports(1)
     made = make_hospitals(tmp_path, address=COORDINATOR).sites[0]
-    return made.save(made.settings.with_port(made.membership().name, port))
+    return made.save(made.settings.with_setting(made.membership().name, node_port=port))
 
 
 @sampled()

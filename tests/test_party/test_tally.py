@@ -16,6 +16,7 @@ import tomli_w
 from coordinator.federation.home import FederationHome
 from party.errors import SiteError
 from party.site.membership import MembershipSettings
+from party.site.policy import Aggregators
 from party.site.site import Site
 from party.site.status_file import Status, write_status
 from party.site.tally_standing import TallyStanding
@@ -32,7 +33,7 @@ from tests.test_party.test_cli import Newcomer, PateParty, error_code, name, pat
 
 __all__ = ["name", "pate_party"]
 
-OWNER = "North university"
+OPERATOR, OWNER = "South university", "North university"
 
 
 def named(called: str = "Notary") -> NamedTally:
@@ -159,13 +160,13 @@ class TestJoin:
     def test_a_person_compares_it_with_its_own_people(
         self, served: Served, newcomer: Newcomer
     ) -> None:
-        ended = joined(newcomer, typed=f"yes\n\n{OWNER}\n", at_terminal=True)
+        ended = joined(newcomer, typed=f"\nyes\n\n{OWNER}\n", at_terminal=True)
         assert ended.code == 0, ended.err
         assert (settings_of(newcomer).tally, settings_of(newcomer).tally_body) == (TALLY, OWNER)
         assert WORDS in ended.err
 
     @pytest.mark.parametrize(
-        "typed", [{}, {"typed": "yes\n" * 9}, {"typed": "later\n", "at_terminal": True}]
+        "typed", [{}, {"typed": "yes\n" * 9}, {"typed": "\nlater\n", "at_terminal": True}]
     )
     def test_it_may_wait(self, served: Served, newcomer: Newcomer, typed: dict[str, Any]) -> None:
         assert joined(newcomer, **typed).code == 0
@@ -179,7 +180,8 @@ class TestJoin:
             pytest.param(
                 ("--compared-tally", WORDS, "--tally-body", "a\nb"), {}, "PF-302", id="two lines"
             ),
-            pytest.param((), {"typed": "no\n", "at_terminal": True}, "PF-342", id="no"),
+            pytest.param((), {"typed": "\nno\n", "at_terminal": True}, "PF-342", id="no"),
+            pytest.param(("--operator-body", " "), {}, "PF-302", id="a blank operator"),
         ],
     )
     def test_what_differs_makes_nothing(
@@ -195,8 +197,39 @@ class TestJoin:
 
     def test_without_a_tally_nothing_is_asked(self, served: Served, newcomer: Newcomer) -> None:
         served.has(None)
-        assert joined(newcomer, at_terminal=True).code == 0
+        assert joined(newcomer, "--operator-body", OPERATOR, at_terminal=True).code == 0
         assert settings_of(newcomer).tally is None
+
+    @pytest.mark.parametrize(
+        ("more", "typed", "known"),
+        [
+            pytest.param(("--operator-body", OPERATOR), {}, OPERATOR, id="an option"),
+            pytest.param(
+                (), {"typed": f"{OPERATOR}\n", "at_terminal": True}, OPERATOR, id="a person"
+            ),
+            pytest.param((), {"typed": "\n", "at_terminal": True}, "", id="nobody said"),
+            pytest.param((), {"typed": f"{OPERATOR}\n"}, "", id="no terminal"),
+        ],
+    )
+    def test_people_say_who_owns_the_coordinator(
+        self,
+        served: Served,
+        newcomer: Newcomer,
+        more: tuple[str, ...],
+        typed: dict[str, Any],
+        known: str,
+    ) -> None:
+        served.has(None)
+        assert joined(newcomer, *more, **typed).code == 0
+        assert settings_of(newcomer).operator_body == known
+        rules = [each.facts.get("rule") for each in audit_of(Site.open(newcomer.site))]
+        assert ("operator_body" in rules) is bool(known)
+
+    def test_both_owners_are_kept(self, served: Served, newcomer: Newcomer) -> None:
+        more = ("--operator-body", OPERATOR, "--compared-tally", WORDS, "--tally-body", OWNER)
+        assert joined(newcomer, *more).code == 0
+        found = settings_of(newcomer).aggregators
+        assert found == Aggregators(OPERATOR, TALLY.identity, OWNER)
 
 
 class TestPin:
@@ -372,7 +405,9 @@ class TestSetup:
             newcomer,
             invitation=str(newcomer.invitation()),
             compared=newcomer.compared[1],
+            operator_body=OPERATOR,
             compared_tally=WORDS,
             tally_body=OWNER,
         )
-        assert settings_of(newcomer).tally == TALLY
+        found = settings_of(newcomer).aggregators
+        assert found == Aggregators(OPERATOR, TALLY.identity, OWNER)

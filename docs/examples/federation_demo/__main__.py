@@ -42,13 +42,13 @@ _WORDS = re.compile(r"^\s+((?:[a-z]+ +){11}[a-z]+)\s*$", re.MULTILINE)
 _ENDED = re.compile(r"^run ([0-9a-f]{16}) ", re.MULTILINE)
 _ASKED = re.compile(r"^\s*run ([0-9a-f]{64})", re.MULTILINE)
 
-TALLY = "Data Trust"
+OPERATOR, TALLY = "Study Office", "Data Trust"
+"""Who runs the coordinator, and who runs the tally: two organisations."""
+
 POLICY = {
     "lifetime_epsilon": 5, "delta": 1e-05, "delta_for_tests": 0, "least_checked_peers": 2,
-    "operator_body": "Study Office",
 }  # fmt: skip
-"""Decisions of a hospital's owner: the budget for life, two peers for so small a federation, and
-who runs the coordinator, which is not who runs the tally."""
+"""Decisions of a hospital's owner: the budget for life, and two peers for so small a federation."""
 
 
 @dataclass
@@ -199,6 +199,7 @@ class Demo:
             shutil.move(self.operator.folder / invitation, own.folder / invitation)
             joined = own.type(
                 *("pate-party", "join", invitation, "--compared", read_aloud),
+                *("--operator-body", OPERATOR),
                 *("--compared-tally", self.tally_words, "--tally-body", TALLY),
             )
             hospital.words = words_in(joined)
