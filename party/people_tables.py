@@ -9,7 +9,6 @@ from party.decision.run_spending import RunSpending
 from party.owner import OpenSite
 from party.site.fetched_results import answered_runs
 from party.site.message_words import words_of_sent
-from pate_fed.accounting.costs import PUBLIC_VIEW
 
 
 def budget_table(opened: OpenSite) -> dict[str, Any]:
@@ -23,7 +22,6 @@ def budget_table(opened: OpenSite) -> dict[str, Any]:
         "delta_for_tests": ledger.additive_delta,
         "tests_delta": ledger.charged_delta(),
         "batches": len(ledger.entries),
-        "view": PUBLIC_VIEW,
         "order": ledger.order,
         "runs": [_run_table(opened, one) for one in runs],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Final
 
 from pate_fed.accounting import FormalCost, GaussianMaxEvent, PrivacyEvent
 from pate_fed.accounting.costs import AGGREGATOR_VIEW, PUBLIC_VIEW, PrivacyUnit
@@ -26,6 +27,23 @@ def charged_price(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None
     """
     cost = _cost(terms, seat, unit=unit, at_coordinator=True)
     return replace(cost, holds_for=AGGREGATOR_VIEW) if terms.rule.at_aggregators else cost
+
+
+def charged_number(terms: RunTerms, seat: int, *, stated: FormalCost) -> tuple[float, str]:
+    """Return the epsilon of `charged_price`, and its view in short.
+
+    Args:
+        stated: What readers see, `run_price`: where budgets are for their view, it is that number,
+            and the view is `READERS`.
+    """
+    if terms.is_evaluation or not terms.rule.opens_noisy:
+        return stated.epsilon, READERS
+    view = "the coordinator or the tally" if terms.rule.at_aggregators else "the coordinator"
+    return charged_price(terms, seat).epsilon, view
+
+
+READERS: Final = "readers"
+"""The public's view in short, of labels or of an evaluation's counts."""
 
 
 def public_price(terms: RunTerms, seat: int, *, unit: PrivacyUnit | None = None) -> FormalCost:

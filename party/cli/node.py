@@ -20,6 +20,7 @@ from party.site.membership import SiteMembership
 from party.site.site import Site
 from pate_fed.nodes import QUIET_FLOWER, facts, write_logs_as_json
 from pate_fed.nodes.command_line import EXIT_DONE, show
+from pate_fed.prices import READERS
 from pate_fed.wording import epsilon_text, percent, room_words
 
 _PACKAGE = "party"
@@ -95,10 +96,21 @@ def _line_of_run(one: dict[str, Any]) -> str:
     tests = f", delta {one['tests_delta']:.3g} by tests" if one["tests_delta"] else ""
     room = "" if one["room"] is None else f"{room_words(one['room'])}; "
     return (
-        f"  run {one['name'] or one['run'][:16] or '(unknown)'}  epsilon "
-        f"{epsilon_text(one['epsilon'])}; {one['batches']} batch(es), {one['open']} of them open; "
+        f"  run {one['name'] or one['run'][:16] or '(unknown)'}  {_epsilons(one)}; "
+        f"{one['batches']} batch(es), {one['open']} of them open; "
         f"it took {percent(one['share'])} of the budget{tests}; {room}{one['federation']}"
     )
+
+
+def _epsilons(one: dict[str, Any]) -> str:
+    """Name the number that is charged, with that of readers beside it where it is another."""
+    charged = f"epsilon {epsilon_text(one['charged_epsilon'])}"
+    if not one["charged_view"]:
+        return charged
+    seen = f"{charged} against {one['charged_view']}"
+    if one["charged_view"] == READERS:
+        return seen
+    return f"{seen}, {epsilon_text(one['epsilon'])} against {READERS}"
 
 
 def _ask_doctor(site: Site) -> list[SiteMembership]:

@@ -294,6 +294,8 @@ class Guard:
         allied = sum(seats_of.pop(ally, 0) for ally in {"", operator})
         allied += _most_seats(seats_of)
         least_colluders = max(1, policy.least_colluders, allied)
+        if form.adds_noise:  # all others may collude; one number, so that a run has one scope
+            least_colluders = max(least_colluders, form.most_colluders(len(seats)))
         fits = (
             record.suite in policy.suites
             and len(seats) >= form.smallest

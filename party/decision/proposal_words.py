@@ -14,6 +14,7 @@ from pate_fed.data.flat_columns import NEARLY_ALL, FlatColumn
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes import printable
+from pate_fed.prices import READERS
 from pate_fed.rule import Rule
 from pate_fed.wording import epsilon_text, percent, plural, room_words
 from protocols.forms import FORMS
@@ -75,10 +76,8 @@ def words_of(request: Request) -> Iterator[Line]:
         )
         yield "", cost.neighbors
         yield "", f"view: {cost.view}; method (for specialists): {cost.method}"
-        if cost.coordinator_epsilon is not None:
-            other = " or the tally" if approval.tally else ""
-            seen = epsilon_text(cost.coordinator_epsilon)
-            yield "", f"against the coordinator{other}: epsilon {seen}"
+        if cost.charged_view != READERS:
+            yield "", f"against {cost.charged_view}: epsilon {epsilon_text(cost.charged_epsilon)}"
         yield from _budget_lines(cost)
         yield from _tests_lines(cost)
     unchecked = "not checked, and need not be" if approval.tally else "NOBODY HERE CHECKED IT"
@@ -189,7 +188,8 @@ def _budget_lines(cost: Cost) -> Iterator[Line]:
     yield (
         "Budget",
         f"for life: epsilon {cost.lifetime_epsilon:g}; other runs have used {percent(cost.used)} "
-        f"of it. This run takes {percent(cost.share)} of it at most",
+        f"of it. This run takes {percent(cost.share)} of it at most, by its epsilon against "
+        f"{cost.charged_view}",
     )
     if cost.used + cost.share > 1:  # of epsilon, not of delta for tests
         yield "", "That is more than is left: THE RUN WOULD BE STOPPED BEFORE ITS END"

@@ -15,7 +15,7 @@ from pate_fed.accounting import FormalCost, PrivacyLedger, event_additive_delta
 from pate_fed.accounting.costs import neighbors
 from pate_fed.charges import whole_charge
 from pate_fed.evaluation import neighbors_of
-from pate_fed.prices import charged_price
+from pate_fed.prices import charged_number
 from pate_fed.terms import RunTerms
 from protocols.values import decode_value
 
@@ -25,8 +25,7 @@ class Cost:
     """The largest cost of a run, and its part of this hospital's budget for life.
 
     Attributes:
-        coordinator_epsilon: In the coordinator's view, and in the tally's; None where the
-            coordinator is trusted, or sees what everybody sees.
+        charged_epsilon, charged_view: Of the view that `share` is charged for, in short.
         neighbors, view, method: Of `run_epsilon`, in words.
         used: Share of the budget for life that other runs have used until now, from 0 to 1.
         share: Share that this run takes at its caps; what is left of it returns.
@@ -37,7 +36,8 @@ class Cost:
     """
 
     run_epsilon: float
-    coordinator_epsilon: float | None
+    charged_epsilon: float
+    charged_view: str
     delta: float
     neighbors: str
     view: str
@@ -168,10 +168,11 @@ def _cost(terms: RunTerms, seat: int, ledger: PrivacyLedger, stated: FormalCost)
     charge = whole_charge(terms, seat)
     if charge is None:
         return None
-    is_seen_by_coordinator = terms.rule.opens_noisy and not terms.is_evaluation
+    epsilon, view = charged_number(terms, seat, stated=stated)
     return Cost(
         run_epsilon=stated.epsilon,
-        coordinator_epsilon=charged_price(terms, seat).epsilon if is_seen_by_coordinator else None,
+        charged_epsilon=epsilon,
+        charged_view=view,
         delta=terms.delta,
         neighbors=neighbors_of(terms.unit)
         if terms.is_evaluation

@@ -10,6 +10,7 @@ from party.storage.site_audit_log import SiteAct
 from pate_fed.accounting import EntryState, FormalCost, LedgerEntry, PrivacyLedger
 from pate_fed.charges import whole_charge
 from pate_fed.nodes.audit_log import AuditEntry
+from pate_fed.prices import charged_number
 from pate_fed.terms import RunTerms
 
 
@@ -23,6 +24,8 @@ class RunSpending:
         open_batches: Batches that are not settled.
         share: Share of the budget for life that all of them together use. Shares add up.
         tests_delta: Delta of their tests of stability.
+        epsilon, view: Of its whole terms, in the view of readers.
+        charged_epsilon, charged_view: The same in the view that `share` is charged for, in short.
         room: How many more such runs the rest of the budget holds.
     """
 
@@ -33,6 +36,9 @@ class RunSpending:
     share: float
     tests_delta: float
     epsilon: float | None = None
+    view: str = ""
+    charged_epsilon: float | None = None
+    charged_view: str = ""
     room: int | None = None
     name: str = ""
     unit: str = ""
@@ -91,10 +97,14 @@ def _with_terms(
     costs: Callable[[RunTerms], FormalCost],
 ) -> RunSpending:
     terms = charges.ledger.terms
-    whole = whole_charge(terms, charges.seat)
+    stated, whole = costs(terms), whole_charge(terms, charges.seat)
+    epsilon, view = charged_number(terms, charges.seat, stated=stated)
     return replace(
         one,
-        epsilon=costs(terms).epsilon,
+        epsilon=stated.epsilon,
+        view=stated.holds_for,
+        charged_epsilon=epsilon,
+        charged_view=view,
         room=None if whole is None else ledger.room_for(whole),
         name=terms.name,
         unit=terms.unit,

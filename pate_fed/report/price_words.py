@@ -18,7 +18,15 @@ def unit_text(privacy: Privacy) -> str:
     votes = "1 vote" if weight == 1 else f"up to {weight} votes"
     if privacy.privacy_unit == "party":
         return f"one whole hospital with all its records (party): {votes} on each query"
-    return f"one patient with all rows (record): {votes} on each query"
+    return f"one patient with all rows (record): {votes} on {asks_text(privacy)}"
+
+
+def asks_text(privacy: Privacy) -> str:
+    """Name the queries on which a unit votes: where records vote, a patient's cap in a run."""
+    most = privacy.mechanism.patient_votes
+    if most is None or privacy.privacy_unit != "record":
+        return "each query"
+    return f"each of {most} {'query' if most == 1 else 'queries'} a run"
 
 
 def short_unit(privacy: Privacy) -> str:

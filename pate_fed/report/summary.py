@@ -108,7 +108,8 @@ def _cost(privacy: Privacy, *, most: int) -> list[str]:
     if privacy.views.public.not_covered is not None:
         lines += _row("not covered", _DEALT, lines=1)
     votes = wording.plural(privacy.unit_votes, "vote")
-    lines += _row("unit", f"{price_words.short_unit(privacy)}, at most {votes} on each query")
+    asks = price_words.asks_text(privacy)
+    lines += _row("unit", f"{price_words.short_unit(privacy)}, at most {votes} on {asks}")
     lines += _row("neighbors", privacy.neighboring_definition, lines=most)
     if operator.epsilon is None:
         lines += _row("coordinator", "no guarantee against it: you must trust it")

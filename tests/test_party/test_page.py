@@ -40,6 +40,7 @@ from tests.support.page_hospital import (
 )
 from tests.support.waiting import wait_for
 from tests.test_party.test_cli import PateParty, error_code, pate_party
+from tests.test_party.test_run_spending import VIEWS, spent_at
 from tests.test_party.test_service import Running, stack
 
 __all__ = ["pate_party", "stack"]
@@ -336,6 +337,31 @@ class TestPages:
         members = tuple(sorted(hospitals.members, key=lambda one: one.identity.fingerprint))
         cost = run_price(hospitals.terms(members))
         assert epsilon_text(cost.epsilon) in owner.get("budget").text
+
+    @pytest.mark.parametrize("place", VIEWS)
+    def test_page_and_command_have_the_number_that_is_charged_first(
+        self,
+        owner: Browser,
+        hospitals: Hospitals,
+        pate_party: PateParty,
+        monkeypatch: pytest.MonkeyPatch,
+        place: str,
+    ) -> None:
+        ledger, spent, _ = spent_at(place)
+        monkeypatch.setattr(OpenSite, "spending", lambda opened: (ledger, (spent,)))
+        numbers = [epsilon_text(one) for one in (spent.charged_epsilon, spent.epsilon)]
+        pattern = rf"epsilon {numbers[0]}\b.*{spent.charged_view}"
+        if place != "coordinator":
+            pattern += rf".*{numbers[1]} against"
+        folder = hospitals.sites[0].folder
+        shown = pate_party("budget", "--site", folder).out
+        page = owner.get("budget").text.partition('id="paid"')[2]
+        for text in (shown, page):
+            assert re.search(pattern, re.sub(r"\s+", " ", text))
+        listed = pate_party("budget", "--site", folder, "--format", "json").out
+        [run] = json.loads(listed)["runs"]
+        for name in ("epsilon", "view", "charged_epsilon", "charged_view"):
+            assert run[name] == getattr(spent, name), name
 
     def test_a_fault_of_ours_is_said_without_its_text(
         self, owner: Browser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

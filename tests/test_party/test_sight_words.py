@@ -13,6 +13,7 @@ from party.decision.proposals import Request, RunProposal, proposal_of
 from party.site.peers import Pin
 from party.site.people_decisions import Approval, ApprovalState, Subject
 from party.site.site import Site
+from pate_fed.charges import whole_charge
 from pate_fed.prices import charged_price, run_price
 from pate_fed.terms import NO_TASK
 from pate_fed.votes import TeacherWeights
@@ -121,8 +122,13 @@ class TestVerified:
         found = waiting.proposal("verified", "aggregators", tally=TALLY.identity.fingerprint)
         assert found.cost is not None
         assert found.terms is not None
-        assert found.cost.coordinator_epsilon == charged_price(found.terms, 0).epsilon
-        assert found.cost.coordinator_epsilon > found.cost.run_epsilon
+        assert found.cost.charged_epsilon == charged_price(found.terms, 0).epsilon
+        assert found.cost.charged_epsilon > found.cost.run_epsilon
+        charge = whole_charge(found.terms, 0)
+        assert charge is not None
+        assert found.cost.share == waiting.site.settings.new_ledger().share_of(charge)
+        text = dict(words_of(Request(found)))["Budget"]
+        assert text.endswith(found.cost.charged_view)
 
 
 class TestOthers:

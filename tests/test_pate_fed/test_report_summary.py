@@ -46,6 +46,16 @@ def test_a_student_worse_than_a_hospital_is_said_plainly(student: float | None, 
     assert ("better alone" in text) is said
 
 
+@pytest.mark.parametrize("most", [1, 3, 2**31])
+def test_where_records_vote_the_unit_has_the_cap_of_a_patient(most: int) -> None:
+    privacy = sample_privacy()
+    privacy["privacy_unit"] = "record"
+    privacy["mechanism"]["patient_votes"] = most
+    text = _render(sample_metrics(), privacy)
+    said = text.partition("\nunit ")[2].partition("\nneighbors ")[0]
+    assert re.findall(r"[0-9]+", said)[-1] == str(most)
+
+
 def test_a_real_run_is_not_called_simulated() -> None:
     metrics, privacy = sample_metrics(), sample_privacy()
     metrics["simulated"] = privacy["simulated"] = False
