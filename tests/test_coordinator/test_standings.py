@@ -370,6 +370,7 @@ def rejection(words: str) -> Approval:
         (),
         "",
         "",
+        tally=b"",
         decided_at=EARLIER.timestamp(),
         words=words,
     )
