@@ -712,6 +712,7 @@ class TestSecrets:
         """It is an argument of the program's own code: no option, setting or file names it."""
         passes_it_on = {
             "coordinator/runs/labeling/batches.py",
+            "coordinator/runs/labeling/checked_collecting.py",
             "coordinator/runs/labeling/collecting.py",
             "coordinator/runs/labeling/job.py",
             "coordinator/runs/labeling/messenger.py",
