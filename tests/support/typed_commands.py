@@ -35,7 +35,7 @@ _LOADED = (
 _MOST_BYTES = 2**20
 _CLIENT = """#!{python}
 import json, os, socket, sys
-if sys.argv[1] in {runs_on}:
+if set(sys.argv[1:3]) & set({runs_on}):
     from {module}.cli import main
     main()
 with socket.socket(socket.AF_UNIX) as server:

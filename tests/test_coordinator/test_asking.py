@@ -114,13 +114,10 @@ def test_a_refused_ask_leaves_nothing_behind(
     assert federation.coordinator.queue.all() == runs
 
 
-@pytest.mark.parametrize(("form", "noise"), [("verified", "aggregators"), ("plain", "coordinator")])
-def test_forms_of_simulations_are_asked_of_no_hospital(
-    federation: Worked, form: str, noise: str
-) -> None:
+def test_the_form_of_simulations_is_asked_of_no_hospital(federation: Worked) -> None:
     with pytest.raises(RunRequestError) as refusal:
-        federation.ask(form=form, noise=noise)
-    assert refusal.value.got == form
+        federation.ask(form="plain")
+    assert refusal.value.got == "plain"
     assert federation.coordinator.queue.all() == []
 
 

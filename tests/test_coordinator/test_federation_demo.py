@@ -290,7 +290,8 @@ def test_the_run_has_one_epsilon_wherever_it_is_said(played: Played) -> None:
     """Console, hospital's page, both command lines, report, `privacy.json`; budgets are 5."""
     privacy = json.loads((played.out / "results" / "privacy.json").read_text("utf-8"))
     exact = privacy["views"]["public"]["epsilon"]
-    allowed = {epsilon_text(exact), "5"}
+    charged = epsilon_text(privacy["views"]["coordinator"]["epsilon"])  # operator's and tally's
+    allowed = {epsilon_text(exact), charged, "5"}
     assert epsilons_in(played.said) == allowed  # what the commands of both sides printed
     report = (played.out / "results" / "report.html").read_text("utf-8")
     for name in ("short", "cost"):
@@ -313,7 +314,7 @@ def test_the_run_has_one_epsilon_wherever_it_is_said(played: Played) -> None:
         site = Site.open(settings.parent)
         with open_records(site.folder) as opened:
             ledger, [spent] = opened.spending()
-        assert spent.epsilon == exact
+        assert (spent.epsilon, epsilon_text(spent.charged_epsilon)) == (exact, charged)
         assert spent.share == pytest.approx(ledger.used_share())
         with browser_of(site) as page:
             page.enter()
@@ -390,6 +391,13 @@ def test_the_watch_and_the_kernel_see_whoever_speaks_beyond(tmp_path: Path, way:
 STAND_INS = {
     "pate-fed": """
         import subprocess, sys, time
+        if "tally" in sys.argv:
+            for name in ("tally-invite.json", "tally-card.json"):
+                open(name, "w").close()
+            print("    " + " ".join(["word"] * 12))
+            print("For hospitals   " + " ".join(["word"] * 12))
+            if "serve" not in sys.argv:
+                sys.exit()
         if "serve" in sys.argv:
             subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
             print("the federation is served at 127.0.0.1:1", flush=True)
@@ -422,7 +430,7 @@ def joining(folder: Path) -> Iterator[subprocess.Popen[str]]:
         f"runpy.run_path({str(DEMO)!r}, run_name='__main__')"
     )
     with playing(folder, program=("-c", start), PATE_FED_TEST_DATA="") as process:
-        wait_until_said(process, folder, "\n2. ")
+        wait_until_said(process, folder, "\n3. ")
         while sum("join" in command_of(number) for number in processes_of(folder)) < 2:
             assert process.poll() is None, said_by(folder)
             time.sleep(0.05)

@@ -313,6 +313,7 @@ def test_nothing_from_outside_can_set_the_noise() -> None:
         "coordinator/simulation/labeling.py",
         "coordinator/simulation/verified_labeling.py",
         "coordinator/runs/worker_resources.py",
+        "coordinator/tally/side_material.py",
         "party/decision/own_votes.py",
         "party/decision/node.py",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,8 +15,9 @@ from coordinator import operator
 from coordinator.database import Database, check_journal_of, sealing_key_of
 from coordinator.database.run_journal import SqlCoordinatorJournal
 from coordinator.errors import UsageError
-from coordinator.federation.home import FederationHome
+from coordinator.federation.home import FederationHome, utc_now
 from coordinator.operator import Coordinator
+from coordinator.runs.open_run import RUN_LIFETIME_S
 from coordinator.runs.queue import RunQueue, RunState
 from coordinator.tally.book import TallyBook
 from coordinator.tally.side_material import ENDS, SideFile, audit_files
@@ -244,8 +245,11 @@ def test_after_the_audit_window_the_coordinator_has_no_material_and_keeps_its_jo
     assert pate_fed(*at, tmp_path / "x").code == 0
     path = audited.home.path("federation.toml")
     path.write_text(path.read_text().replace("audit_days = 90", "audit_days = 0"))
+    later = utc_now() + timedelta(seconds=RUN_LIFETIME_S + 1)  # its run has expired, and so has it
     with closing(Coordinator.open(audited.home.folder)) as coordinator:
-        assert operator.erase_ended(coordinator) == 1
+        assert operator.erase_ended(coordinator) == 0
+        with patch.object(operator, "utc_now", lambda: later):
+            assert operator.erase_ended(coordinator) == 1
         assert coordinator.queue.find("lung").state is RunState.DONE
     ended = pate_fed(*at, tmp_path / "y")
     assert (ended.code, ended.error_code) == (2, "PF-446")

@@ -199,6 +199,9 @@ class TestLists:
             plan(request(**changed))
 
 
+WITHOUT_TALLY = {name: form for name, form in DEPLOYED_FORMS.items() if not form.adds_noise}
+
+
 class TestAdvisedSum:
     """Which secure sum fits, by how many hospitals may be lost."""
 
@@ -217,7 +220,7 @@ class TestAdvisedSum:
     def test_it_survives_what_is_expected(
         self, parties: int, dropouts: int, form: str | None
     ) -> None:
-        advice = advised_sum(parties, dropouts=dropouts, sums=DEPLOYED_FORMS)
+        advice = advised_sum(parties, dropouts=dropouts, sums=WITHOUT_TALLY)
         assert advice["form"] == form
         if form is not None:
             secure = {"additive": AdditiveSum, "masked": MaskedSum}[form]()
