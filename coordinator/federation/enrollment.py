@@ -24,7 +24,7 @@ from coordinator.database.federation_schema import ENDED, InvitationRow, MemberR
 from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.federation.home import FederationHome
 from protocols import wire
-from protocols.fingerprint_words import WORDS, heard_words, is_same
+from protocols.fingerprint_words import WORDS, heard_words, is_same, whose_words
 from protocols.identity import PublicIdentity
 from protocols.invitation import (
     CLOCK_SKEW_S,
@@ -217,9 +217,11 @@ class Enrollment:
                     f"{len(heard_words(words))} of them",
                 )
             if not is_same(row.fingerprint, words):
+                typed = whose_words(words, self._home.fingerprints(self._home.tally))
                 raise EnrollmentError(
-                    "the words must be those of the request: `pate-fed members` shows them",
-                    "others: do not approve, somebody may stand in between",
+                    "the words must be the hospital's own, which its `pate-party status` and "
+                    "`pate-fed members` show",
+                    typed or "others: do not approve, somebody may stand in between",
                 )
             row.state, row.approved_at = "member", self._clock()
             return _party(row)

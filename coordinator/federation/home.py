@@ -319,18 +319,34 @@ class FederationHome:
         shown = self._read(TALLY_CERTIFICATE).decode()
         return TallyInvite(self.settings.name, self.identity.public.key, shown)
 
-    def accept_tally(self, card: TallyCard) -> None:
-        """Pin a tally whose words were compared.
+    def require_tally(self, card: TallyCard) -> None:
+        """Refuse a card that cannot be pinned.
 
         Raises:
-            TallySetupError: its card is of another federation, or another tally is pinned: the
-                pinned one alone knows what was opened. It may have moved to another address.
+            TallySetupError: it is of another federation, or another tally is pinned: the pinned one
+                alone knows what was opened. It may have moved to another address.
         """
         if card.federation != self.settings.name:
             raise TallySetupError("a card must be of this federation", card.federation)
         known = self.tally
         if known is not None and known.fingerprint != card.fingerprint:
             raise TallySetupError(f"a federation must keep its tally: {TALLY_CARD} has another")
+
+    def fingerprints(self, tally: TallyCard | None) -> dict[str, bytes]:
+        """Return the fingerprints whose words this operator reads or hears, by whose they are."""
+        found = {"the federation's, for hospitals": self.fingerprint}
+        if self.path(TALLY_CERTIFICATE).exists():
+            shown = self._read(TALLY_CERTIFICATE).decode()
+            made = TallyInvite(self.settings.name, self.identity.public.key, shown)
+            found[made.whose] = made.fingerprint
+        if tally is not None:
+            found[tally.whose] = tally.fingerprint
+            found["the tally's for hospitals"] = tally.identity.fingerprint
+        return found
+
+    def accept_tally(self, card: TallyCard) -> None:
+        """Pin a tally whose words were compared; see `require_tally`."""
+        self.require_tally(card)
         self._write(TALLY_CARD, card.to_json().encode())
 
     @property

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,6 @@ from party.errors import SiteError
 from party.site.membership import MembershipSettings
 from party.site.policy import Aggregators
 from party.site.site import Site
-from party.site.status_file import Status, write_status
 from party.site.tally_standing import TallyStanding
 from party.storage.site_audit_log import SiteAct
 from protocols.errors import InvitationError, MalformedMessageError
@@ -175,11 +172,17 @@ class TestJoin:
     @pytest.mark.parametrize(
         ("more", "typed", "code"),
         [
-            pytest.param(("--compared-tally", "zoo " * 12), {}, "PF-342", id="other words"),
+            pytest.param(
+                ("--compared-tally", "zoo " * 12, "--tally-body", OWNER),
+                {},
+                "PF-342",
+                id="other words",
+            ),
             pytest.param(("--compared-tally", WORDS), {}, "PF-302", id="no owner"),
             pytest.param(
                 ("--compared-tally", WORDS, "--tally-body", "a\nb"), {}, "PF-302", id="two lines"
             ),
+            pytest.param(("--tally-body", OWNER), {}, "PF-302", id="no words"),
             pytest.param((), {"typed": "\nno\n", "at_terminal": True}, "PF-342", id="no"),
             pytest.param(("--operator-body", " "), {}, "PF-302", id="a blank operator"),
         ],
@@ -194,6 +197,37 @@ class TestJoin:
     ) -> None:
         assert f": {code}: " in joined(newcomer, *more, **typed).err
         assert not newcomer.site.exists()
+
+    def test_the_tallys_words_are_no_words_of_the_federation(
+        self, served: Served, newcomer: Newcomer
+    ) -> None:
+        invite = newcomer.invitation()
+        ended = newcomer.run("join", invite, "--site", newcomer.site, "--compared", WORDS)
+        assert error_code(ended) == "PF-342"
+        assert "the tally's for hospitals" in ended.err
+
+    @pytest.mark.parametrize("is_member", [False, True], ids=["a newcomer", "a second join"])
+    def test_an_invitation_that_names_no_tally_takes_none(
+        self, served: Served, newcomer: Newcomer, is_member: bool
+    ) -> None:
+        served.has(None)
+        invite = newcomer.invitation()
+        served.has(TALLY)
+        line = ("join", invite, "--site", newcomer.site, *newcomer.compared)
+        if is_member:
+            assert newcomer.run(*line).code == 0
+        ended = newcomer.run(*line, "--compared-tally", WORDS, "--tally-body", OWNER)
+        assert error_code(ended) == "PF-302"
+        assert "pate-party tally" in ended.err
+        assert newcomer.site.exists() is is_member
+
+    def test_a_second_join_with_the_words_pins_it(self, served: Served, newcomer: Newcomer) -> None:
+        line = ("join", newcomer.invitation(), "--site", newcomer.site, *newcomer.compared)
+        assert newcomer.run(*line).code == 0
+        assert settings_of(newcomer).tally is None
+        ended = newcomer.run(*line, "--compared-tally", WORDS, "--tally-body", OWNER)
+        assert ended.code == 0, ended.err
+        assert settings_of(newcomer).tally == TALLY
 
     def test_without_a_tally_nothing_is_asked(self, served: Served, newcomer: Newcomer) -> None:
         served.has(None)
@@ -287,10 +321,23 @@ class TestPin:
         served.has(None)
         assert error_code(pin(member)) == "PF-343"
 
-    def test_a_node_that_runs_has_to_be_restarted(self, member: Newcomer) -> None:
-        node = Status("running", time.time(), os.getpid())
-        write_status(member.site / "status.json", node)
-        assert "next" in pin(member).err
+    @pytest.mark.parametrize("more", [("--compared", WORDS), ("--body", OWNER)])
+    def test_words_and_owner_come_together(self, member: Newcomer, more: tuple[str, str]) -> None:
+        ended = member.run("tally", *more, "--site", member.site, typed="yes\n", at_terminal=True)
+        assert ended.code == 2
+        assert "PF-302" in ended.err
+        assert settings_of(member).tally is None
+
+    def test_other_words_of_the_federation_are_named(self, member: Newcomer) -> None:
+        own = spoken(Site.open(member.site).identity.public.fingerprint)
+        for words, whose in (
+            (member.compared[1], "the federation's"),
+            (own, "this hospital's own"),
+        ):
+            ended = pin(member, words=words)
+            assert error_code(ended) == "PF-342"
+            assert whose in ended.err
+            assert "the tally's for hospitals" in ended.err
 
 
 class TestAnotherKey:
