@@ -155,17 +155,20 @@ def accept(
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Pin the federation's tally after comparing its words by telephone."""
-    from coordinator.federation.home import FederationHome  # noqa: PLC0415 - keeps --help fast
+    from coordinator.federation.home import FederationHome, fingerprints_of  # noqa: PLC0415 - fast --help
     from coordinator.tally.cards import TallyCard  # noqa: PLC0415
 
     opened = FederationHome.open(home.absolute())
     read = TallyCard.read(card)
     opened.require_tally(read)
-    _compare(read, "tally", compared, opened.fingerprints(read))
+    _compare(read, "tally", compared, fingerprints_of(opened, read))
     opened.accept_tally(read)
     show(
         {"address": read.address, "fingerprint": read.identity.fingerprint.hex()},
-        [f"The federation's tally is at {read.address}."],
+        (
+            f"The federation's tally is at {read.address}.",
+            "Hospitals compare other words with its people, and pin it: pate-party tally",
+        ),
     )
 
 

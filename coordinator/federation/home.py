@@ -332,18 +332,6 @@ class FederationHome:
         if known is not None and known.fingerprint != card.fingerprint:
             raise TallySetupError(f"a federation must keep its tally: {TALLY_CARD} has another")
 
-    def fingerprints(self, tally: TallyCard | None) -> dict[str, bytes]:
-        """Return the fingerprints whose words this operator reads or hears, by whose they are."""
-        found = {"the federation's, for hospitals": self.fingerprint}
-        if self.path(TALLY_CERTIFICATE).exists():
-            shown = self._read(TALLY_CERTIFICATE).decode()
-            made = TallyInvite(self.settings.name, self.identity.public.key, shown)
-            found[made.whose] = made.fingerprint
-        if tally is not None:
-            found[tally.whose] = tally.fingerprint
-            found["the tally's for hospitals"] = tally.identity.fingerprint
-        return found
-
     def accept_tally(self, card: TallyCard) -> None:
         """Pin a tally whose words were compared; see `require_tally`."""
         self.require_tally(card)
@@ -380,6 +368,23 @@ class FederationHome:
 
     def __repr__(self) -> str:
         return f"FederationHome({self.settings.name})"
+
+
+FOR_HOSPITALS = "the federation's, for hospitals"
+TALLY_FOR_HOSPITALS = "the tally's, for hospitals"
+
+
+def fingerprints_of(home: FederationHome, tally: TallyCard | None) -> dict[str, bytes]:
+    """Return the fingerprints whose words its operator reads or hears, by whose they are."""
+    found = {FOR_HOSPITALS: home.fingerprint}
+    if home.path(TALLY_CERTIFICATE).exists():
+        shown = home.tally_key.certificate.decode()
+        made = TallyInvite(home.settings.name, home.identity.public.key, shown)
+        found[made.whose] = made.fingerprint
+    if tally is not None:
+        found[tally.whose] = tally.fingerprint
+        found[TALLY_FOR_HOSPITALS] = tally.identity.fingerprint
+    return found
 
 
 def has_password(url: str) -> bool:

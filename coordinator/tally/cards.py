@@ -61,8 +61,8 @@ class PinnedEnd:
         `others` are fingerprints whose words could be typed instead, by whose they are.
         """
         if not is_same(self.fingerprint, heard):
-            typed = whose_words(heard, others) or "others: if they were read so, ask for a new file"
-            raise TallySetupError(f"the 12 words must be {self.whose}", typed)
+            taken_for = whose_words(heard, others) or "others: if read so, ask for a new file"
+            raise TallySetupError(f"the 12 words must be {self.whose}", taken_for)
 
     def to_json(self) -> str:
         """Return it as the text of a file."""
@@ -98,9 +98,7 @@ class PinnedEnd:
 class TallyInvite(PinnedEnd):
     """The coordinator, as its tally pins it: it alone may call."""
 
-    whose: ClassVar[str] = (
-        "the coordinator's for its tally, which its `pate-fed tally invite` shows"
-    )
+    whose: ClassVar[str] = "those of the coordinator's `pate-fed tally invite`"
     _role: ClassVar[bytes] = b"coordinator\0"
 
 
@@ -115,7 +113,7 @@ class TallyCard(PinnedEnd):
 
     address: str
     name: str = "tally"
-    whose: ClassVar[str] = "the tally's for its coordinator, which its `pate-fed tally words` shows"
+    whose: ClassVar[str] = "those 'for coordinator' of the tally's `pate-fed tally words`"
     _role: ClassVar[bytes] = b"tally\0"
 
     def __post_init__(self) -> None:

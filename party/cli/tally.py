@@ -46,13 +46,16 @@ def tally(
 
     Telephone the tally's own people, on a number that is not from the operator.
     """
-    require_both(compared, body)
     with open_records(site) as opened:
         joined = opened.site.membership(federation)
         standing = TallyStanding.of(joined.settings, ask_membership(joined))
         named = standing.named
         if named is None:
             raise PinError("a federation must have a tally to pin it")
+        if standing.waiting is None and compared is None and body is not None:
+            joined = pin(opened, joined, named, body=owner_named(body), by=decider(by))
+        else:
+            require_both(compared, body)
         if standing.waiting is not None or compared is not None:
             owner = compare(named, compared, body, before=standing.pinned, known=words_in(joined))
             if owner is None:

@@ -92,8 +92,8 @@ def require_compared(heard: str, whose: str, known: Mapping[str, bytes]) -> None
     """
     digits = heard.replace(" ", "").replace(":", "").lower()
     if not (is_same(known[whose], heard) or digits == known[whose].hex()):
-        typed = whose_words(heard, known) or "others: somebody may stand between"
-        raise WordsDifferError(f"the 12 words must be {whose}", typed)
+        taken_for = whose_words(heard, known) or "others: somebody may stand between"
+        raise WordsDifferError(f"the 12 words must be {whose}", taken_for)
 
 
 def listed_peers(pins: Iterable[Pin], membership: Membership | None) -> tuple[ListedPeer, ...]:

@@ -122,7 +122,11 @@ class Aggregators:
                 "operator_body NAME`."
             )
         if compared_body(self.tally_body) == compared_body(self.operator_body):
-            return f"Verified runs need two owners: {self.operator_body} has coordinator and tally."
+            return (
+                f"Verified runs need two owners: {self.operator_body} has coordinator and tally. "
+                "Mend a slip by `pate-party tally --body NAME`, or `pate-party policy set "
+                "operator_body NAME`."
+            )
         return ""
 
     def require(self, tally: bytes) -> None:

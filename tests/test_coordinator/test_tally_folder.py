@@ -19,7 +19,7 @@ from coordinator.errors import (
     ServiceError,
     TallySetupError,
 )
-from coordinator.federation.home import FederationHome
+from coordinator.federation.home import FOR_HOSPITALS, TALLY_FOR_HOSPITALS, FederationHome
 from coordinator.tally.cards import PinnedEnd, TallyCard, TallyInvite
 from coordinator.tally.tally_folder import TallyFolder, TallySettings
 from pate_fed.nodes import read_settings
@@ -160,8 +160,8 @@ class TestCommands:
         path, card = tmp_path / "card.json", folder.card
         path.write_text(card.to_json())
         for typed, whose in (
-            (card.identity.fingerprint, "the tally's for hospitals"),
-            (home.fingerprint, "the federation's, for hospitals"),
+            (card.identity.fingerprint, TALLY_FOR_HOSPITALS),
+            (home.fingerprint, FOR_HOSPITALS),
             (home.invite_tally(now=NOW).fingerprint, TallyInvite.whose),
         ):
             words = ("--compared", spoken(typed), "--home", home.folder)

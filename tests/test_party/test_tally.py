@@ -14,6 +14,8 @@ import tomli_w
 from coordinator.federation.home import FederationHome
 from party.errors import SiteError
 from party.site.membership import MembershipSettings
+from party.site.peers import FEDERATION, OWN
+from party.site.peers import TALLY as FOR_TALLY
 from party.site.policy import Aggregators
 from party.site.site import Site
 from party.site.tally_standing import TallyStanding
@@ -204,7 +206,7 @@ class TestJoin:
         invite = newcomer.invitation()
         ended = newcomer.run("join", invite, "--site", newcomer.site, "--compared", WORDS)
         assert error_code(ended) == "PF-342"
-        assert "the tally's for hospitals" in ended.err
+        assert FOR_TALLY in ended.err
 
     @pytest.mark.parametrize("is_member", [False, True], ids=["a newcomer", "a second join"])
     def test_an_invitation_that_names_no_tally_takes_none(
@@ -328,16 +330,19 @@ class TestPin:
         assert "PF-302" in ended.err
         assert settings_of(member).tally is None
 
+    def test_the_owner_of_a_pinned_one_is_mended_without_its_words(self, member: Newcomer) -> None:
+        pin(member, body="Sout university")
+        ended = member.run("tally", "--body", OWNER, "--site", member.site)
+        assert ended.code == 0, ended.err
+        assert (settings_of(member).tally, settings_of(member).tally_body) == (TALLY, OWNER)
+
     def test_other_words_of_the_federation_are_named(self, member: Newcomer) -> None:
         own = spoken(Site.open(member.site).identity.public.fingerprint)
-        for words, whose in (
-            (member.compared[1], "the federation's"),
-            (own, "this hospital's own"),
-        ):
+        for words, whose in ((member.compared[1], FEDERATION), (own, OWN)):
             ended = pin(member, words=words)
             assert error_code(ended) == "PF-342"
             assert whose in ended.err
-            assert "the tally's for hospitals" in ended.err
+            assert FOR_TALLY in ended.err
 
 
 class TestAnotherKey:
@@ -380,6 +385,14 @@ class TestAnotherKey:
 
 
 class TestDoctor:
+    @pytest.mark.parametrize("operator", [OPERATOR, OWNER])
+    def test_with_a_tally_peers_need_not_be_checked(self, member: Newcomer, operator: str) -> None:
+        member.run("policy", "set", "operator_body", operator, "--site", member.site)
+        pin(member)
+        ended = member.run("doctor", "--site", member.site, "--format", "json")
+        [found] = [each for each in ended.json["checks"] if each["name"] == "peers"]
+        assert found["state"] == ("ok" if operator == OPERATOR else "warn")
+
     def test_one_that_waits_is_a_warning(self, member: Newcomer) -> None:
         found = check(member)
         assert found["state"] == "warn"
