@@ -184,12 +184,18 @@ class Coordinator:
         """Tell whether a pool of this task was published."""
         return any(one.digest == task.digest for one in self.pools.all().values())
 
-    def settings_of(self, given: Mapping[str, Any], *, source: str, label: str) -> RunSettings:
+    def settings_of(
+        self, given: Mapping[str, Any], *, source: str, label: str, kind: DatasetKind = "table"
+    ) -> RunSettings:
         """Return the settings that a person asks for; those of `given` that are None stay open."""
         members = [one for one in self.enrollment.parties() if one.state == "member"]
         given = {
             **given,
-            **{"data": "csv", "data_file": Path(source), "label": label},
+            **(
+                {"data": "images", "data_file": Path(source)}
+                if kind == "image"
+                else {"data": "csv", "data_file": Path(source), "label": label}
+            ),
             "suite": given.get("suite") or DEFAULT_SUITE,
         }  # fmt: skip
         usual = usual_form(len(members))

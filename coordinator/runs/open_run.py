@@ -313,7 +313,6 @@ class OpenRun(KnownAnswers):
     ) -> LabelingJob:
         self.traffic = transport.traffic
         world = self.world
-        kind: DatasetKind = "table" if self.request.settings.data.is_table else "image"
         return LabelingJob(
             transport=transport,
             identity=self.identity,

@@ -161,7 +161,7 @@ def _read(
     if isinstance(student.preprocessing, ImagePreprocessing):
         if keep:
             raise InvalidDataError("--keep must be for a student of tables", "images")
-        return _Rows(*read_images(rows, student.preprocessing.encoder.shape))
+        return _Rows(*read_images(rows, student.preprocessing.reading))
     table = read_table(rows, separator, decimal)
     kept = {name: table.column(name) for name in keep}
     return _Rows(tuple(str(line) for line in table.lines), table, kept)
