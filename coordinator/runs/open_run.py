@@ -332,7 +332,7 @@ class OpenRun(KnownAnswers):
             suite=self.request.settings.suite,
             patience_s=self.request.patience_s,
             meter=world.meter,
-            shares_out=self.request.settings.label_facts(kind).shared_out,
+            shares_out=self.request.settings.label_facts(self.request.kind).shared_out,
             aggregation=aggregation_of(
                 self.home,
                 self.attempt,

@@ -7,22 +7,33 @@ a screen's content may end in a mail.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from party.errors import DataChangedError, DataError
 from party.site.site import Site
 from pate_fed.cells import is_missing, parse_number
 from pate_fed.data.columns import MOST_CLASSES, canonical_cells, sorted_names
-from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable, read_csv
+from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
+from pate_fed.data.image_files import (
+    ImageFiles,
+    class_folders,
+    images_of,
+    lists_images,
+)
+from pate_fed.data.reading import USUAL, Reading, read_table
+from pate_fed.data.task import OwnRecords
 from pate_fed.errors import InvalidParameterError, UnreadableFileError
+from pate_fed.inputs import DatasetKind
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import open_regular
 
 FEWEST_PATIENTS = 2
 _CHUNK_BYTES = 2**20
+_FOLDERS = "the folder of each patient"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,7 @@ class DatasetSummary:
     """A table as `data add` shows it, without a cell; `sha256` is the file's, hex.
 
     Counts of rows of `classes` are None where they are below `floor`, the smallest that is shown.
+    `patients_by` says what names the patient where no column does.
     """
 
     file: Path
@@ -48,17 +60,28 @@ class DatasetSummary:
     classes: tuple[tuple[str, int | None], ...]
     floor: int
     notes: tuple[str, ...]
+    kind: DatasetKind = "table"
+    patients_by: str = ""
 
 
-def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> DatasetSummary:
+def examine(
+    path: Path,
+    *,
+    label: str,
+    patient_id: str | None,
+    floor: int,
+    reading: Reading = USUAL,
+) -> DatasetSummary:
     """Look at a table; without `patient_id`, each row is a patient's only one.
 
     Raises `UnreadableFileError`, `MissingColumnError`, `InvalidCellError` or
     `InvalidParameterError` where it is no CSV file with these columns; `DataError` where it has too
     few patients, one class or too many, or a row twice.
     """
-    digest = file_digest(path)
-    text = read_csv(path)
+    if holds_images(path):
+        return _examined_images(path, label=label, patient_id=patient_id, floor=floor)
+    digest = records_digest(path, reading)
+    text = read_table(path, reading)
     _require_columns(text, label=label, patient_id=patient_id)
     units = None if patient_id is None else text.known_cells(patient_id)
     patients = len(text.lines) if units is None else len(set(units))
@@ -70,7 +93,7 @@ def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> Da
             f"column {label!r} of {path.name} must hold 2 to {MOST_CLASSES} classes", len(counts)
         )
     notes = _notes(text, patient_id=patient_id)
-    if file_digest(path) != digest:
+    if records_digest(path, reading) != digest:
         raise DataChangedError(f"{path.name} must stay the same while it is read")
     return DatasetSummary(
         file=path.resolve(),
@@ -88,14 +111,25 @@ def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> Da
 
 
 def add(
-    site: Site, path: Path, *, label: str, patient_id: str | None
+    site: Site,
+    path: Path,
+    *,
+    label: str,
+    patient_id: str | None,
+    reading: Reading = USUAL,
 ) -> tuple[Site, DatasetSummary]:
-    """Register a table as the hospital's own, in the place of an earlier one; see `examine`."""
-    known, column = site.settings.data, patient_id or ""
-    summary = examine(path, label=label, patient_id=patient_id, floor=known.floor)
+    """Register a table as the site's data set in use, in the place of an earlier one.
+
+    See `examine`.
+    """
+    known = site.settings.data
+    summary = examine(path, label=label, patient_id=patient_id, floor=known.floor, reading=reading)
+    column = patient_id or summary.patients_by
     is_same = (known.digest, known.patient_id) == (summary.sha256, column)
     data = replace(
         known,
+        kind=summary.kind,
+        reading=reading,
         file=str(summary.file),
         label=label,
         patient_id=column,
@@ -106,23 +140,73 @@ def add(
     return site.save(replace(site.settings, data=data)), summary
 
 
-def read_registered(site: Site) -> CsvTable:
-    """Read the registered table, and no other; `DataError` where none was registered."""
+def read_registered(site: Site) -> OwnRecords:
+    """Read the registered records, and no others; `DataError` where none were registered."""
     data = site.data
     if not data.file:
         raise DataError("a table must be registered by `pate-party data add`")
     path = Path(data.file)
     require_unchanged(site)
-    text = read_csv(path)
+    if data.kind == "image":  # each file is read later, once
+        return _images_at(path, label=data.label, patient_id=data.patient_id or None)
+    text = read_table(path, data.reading)
     require_unchanged(site)  # nor did it change while it was read
     return text
 
 
 def require_unchanged(site: Site) -> None:
     """Refuse, with `DataChangedError`, a registered table with another hash."""
-    path = Path(site.data.file)
-    if file_digest(path) != site.data.digest:
-        raise DataChangedError(f"{path.name} must be the file that `pate-party data add` saw")
+    data, path = site.data, Path(site.data.file)
+    if data.kind == "image":
+        found = _images_at(path, label=data.label, patient_id=data.patient_id or None).digest
+    else:
+        found = records_digest(path, data.reading)
+    if found != data.digest:
+        raise DataChangedError(f"{path.name} must be as `pate-party data add` saw it")
+
+
+def units_of(site: Site) -> tuple[str, ...]:
+    """Return the patient of each registered record."""
+    found = read_registered(site)
+    if isinstance(found, ImageFiles):
+        return found.units
+    return found.unit_ids(site.data.patient_id or None)
+
+
+def read_table_of(site: Site) -> CsvTable:
+    """Read the registered table; a `DataError` where images are registered."""
+    found = read_registered(site)
+    if not isinstance(found, CsvTable):
+        raise DataError("this must be asked of a table", "images")
+    return found
+
+
+def records_digest(path: Path, reading: Reading) -> str:
+    """Return the digest of a file, or of all files in a folder, and of how they are read; hex."""
+    if path.is_dir():
+        return digest_of({name: file_digest(one) for name, one in files_of(path).items()}, reading)
+    return digest_of({"": file_digest(path)}, reading)
+
+
+def digest_of(digests: Mapping[str, str], reading: Reading) -> str:
+    """Return the digest of files with these digests, by their names below a folder.
+
+    A file alone has no name: it may be moved. Read in the usual way, its digest is SHA-256 of it.
+    """
+    if reading == USUAL and set(digests) == {""}:
+        return digests[""]
+    facts = [sorted(digests.items()), asdict(reading)]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def files_of(path: Path) -> dict[str, Path]:
+    """Return the files in a folder and its folders, by their names in it, but hidden ones."""
+    found = {str(one.relative_to(path)): one for one in path.rglob("*") if not one.is_dir()}
+    return {
+        name: found[name]
+        for name in sorted(found)
+        if not any(part.startswith(".") for part in Path(name).parts)
+    }
 
 
 def file_digest(path: Path) -> str:
@@ -135,6 +219,70 @@ def file_digest(path: Path) -> str:
         while piece := file.read(_CHUNK_BYTES):
             found.update(piece)
     return found.hexdigest()
+
+
+# Images -----------------------------------------------------------------------------------------
+
+
+def holds_images(path: Path) -> bool:
+    """Tell whether records are images: folders by class, a .npz archive, or a list of paths."""
+    if path.is_dir():
+        return bool(class_folders(path))
+    if path.suffix.lower() == ".npz":
+        return True
+    return lists_images(path)
+
+
+def _images_at(path: Path, *, label: str, patient_id: str | None) -> ImageFiles:
+    is_list = not path.is_dir() and path.suffix.lower() != ".npz"
+    if patient_id not in (None, _FOLDERS) and not is_list:
+        raise InvalidParameterError(
+            "--patient-id names a column of a list of images: put the images of each patient into "
+            "a folder of their own, inside the folder of their class",
+            patient_id,
+        )
+    return images_of(path, label=label, patient_id=patient_id)
+
+
+def _examined_images(
+    path: Path, *, label: str, patient_id: str | None, floor: int
+) -> DatasetSummary:
+    """Look at images as `examine` does at a table: every one is read once."""
+    found = _images_at(path, label=label, patient_id=patient_id)
+    digest, notes, patients = found.digest, list(found.notes), len(set(found.units))
+    if patients < FEWEST_PATIENTS:
+        raise DataError(f"{path.name} must hold at least {FEWEST_PATIENTS} patients", patients)
+    if found.patients is None:
+        notes.insert(0, "Each image counts as a patient of its own: nothing says whose it is.")
+    for _ in found.looks():  # a file that is no image is found now, and not after days
+        pass
+    if found.has_copies:
+        notes.append(
+            "Some images are there twice. If a patient is there under two names, the guarantee "
+            "covers each of them only by itself."
+        )
+    if found.digest != digest:
+        raise DataChangedError(f"{path.name} must stay the same while it is read")
+    counts = Counter({label: len(units) for label, units in _units_by_label(found).items()})
+    return DatasetSummary(
+        file=path.resolve(),
+        sha256=digest,
+        rows=len(found),
+        patients=patients,
+        columns=(),
+        classes=_shown(counts, floor),
+        floor=floor,
+        notes=tuple(notes),
+        kind="image",
+        patients_by=_FOLDERS if patient_id is None and found.patients is not None else "",
+    )
+
+
+def _units_by_label(found: ImageFiles) -> dict[str, set[str]]:
+    units: dict[str, set[str]] = {}
+    for label, unit in zip(found.labels, found.units, strict=True):
+        units.setdefault(label, set()).add(unit)
+    return units
 
 
 # Helpers ----------------------------------------------------------------------------------------

@@ -131,6 +131,16 @@ class ImageFiles:
             yield look_at(self.content(place), self.named(place))
 
     @property
+    def has_copies(self) -> bool:
+        """Whether two of them are one file under two names."""
+        seen: set[bytes] = set()
+        for place in range(len(self)):
+            content = self.content(place)
+            data = content if isinstance(content, bytes) else content.tobytes()
+            seen.add(hashlib.sha256(data).digest())
+        return len(seen) < len(self)
+
+    @property
     def digest(self) -> str:
         """SHA-256 over names, labels, patients and every file's content, hex."""
         found = hashlib.sha256(b"pate-fed images\n")
@@ -218,6 +228,17 @@ def public_images(path: Path) -> ImageFiles:
         found = {path.name: _reader(path)}
     names = tuple(sorted(found))
     return ImageFiles(path.name, names, tuple(found[one] for one in names), is_public=True)
+
+
+def lists_images(path: Path) -> bool:
+    """Tell whether a table is a list of images: a column `path` whose first cell is a file."""
+    if path.suffix.lower() != ".csv":
+        return False
+    try:
+        text = read_csv(path)
+    except InvalidDataError:
+        return False  # its reader says what is wrong
+    return PATHS in text.header and (path.parent / text.column(PATHS)[0]).is_file()
 
 
 def is_images(path: Path) -> bool:
