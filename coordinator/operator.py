@@ -53,8 +53,8 @@ from coordinator.runs.standings import HospitalStanding, standings_of
 from coordinator.tally.side_material import SideFile
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
-from pate_fed.inputs import DatasetKind
 from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.inputs import DatasetKind
 from pate_fed.nodes.audit_log import Fact, Facts
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.planning import RunSettings

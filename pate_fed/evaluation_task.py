@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from pate_fed.array_models import DESCRIPTION_FILE, TENSORS_FILE
 from pate_fed.data.dataset import Records
+from pate_fed.data.image_schema import ImageSchema
 from pate_fed.data.preprocessing import Preprocessing, TablePreprocessing, exactly
 from pate_fed.data.table_features import CategoryEncoder, NumberEncoder
-from pate_fed.data.image_schema import ImageSchema
 from pate_fed.data.task import Schema
 from pate_fed.data.task_schema import canonical_json, refuse_constant
 from pate_fed.errors import InvalidSettingError, InvalidTaskError

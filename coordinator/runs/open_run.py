@@ -35,7 +35,6 @@ from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.charges import RunLedger, lifelong_charge
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.inputs import DatasetKind
 from pate_fed.queries import QueryPool
 from pate_fed.releases import Outcome
 from pate_fed.report.ended_run import UsedRun

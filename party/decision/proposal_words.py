@@ -45,12 +45,7 @@ def words_of(request: Request) -> Iterator[Line]:
         yield "", f"wrong by class, by its certainty{by}"
     elif task is not None:
         yield "Task", f"{task.name}: {task.label}, one of {', '.join(task.class_names)}"
-        if isinstance(task.schema, ImageSchema):
-            yield "Pool", f"{len(task.inputs)} public images, and yours are read like them:"
-            yield "", task.schema.reading.words
-        else:
-            yield "Pool", f"{len(task.inputs)} public inputs, from {len(task.columns)} columns:"
-            yield "", printable(", ".join(task.columns))
+        yield from _pool_lines(task)
     if request.review is not None:
         yield from _table_lines(request.review, task)
     if terms is not None and approval.subject is Subject.RUN:
@@ -89,6 +84,15 @@ def words_of(request: Request) -> Iterator[Line]:
     for seat, name in found.peers:
         votes = f", {plural(found.votes[seat], 'vote')}" if seat in found.votes else ""
         yield "With", (name or f"{seat.hex()[:16]}...: {unchecked}") + votes
+
+
+def _pool_lines(task: LearningTask) -> Iterator[Line]:
+    if isinstance(task.schema, ImageSchema):
+        yield "Pool", f"{len(task.inputs)} public images. They and yours are read as"
+        yield "", task.schema.reading.words
+        return
+    yield "Pool", f"{len(task.inputs)} public inputs, from {len(task.columns)} columns:"
+    yield "", printable(", ".join(task.columns))
 
 
 def _sight_lines(found: RunProposal) -> Iterator[Line]:

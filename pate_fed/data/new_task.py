@@ -12,7 +12,8 @@ from pate_fed.data.columns import read_column
 from pate_fed.data.csv_file import CsvTable, read_csv
 from pate_fed.data.image_files import is_images, public_images, reading_of
 from pate_fed.data.image_pixels import ImageReading
-from pate_fed.data.image_schema import MOST_IMAGES, ImageSchema, require_pool as require_images
+from pate_fed.data.image_schema import MOST_IMAGES, ImageSchema
+from pate_fed.data.image_schema import require_pool as require_images
 from pate_fed.data.preprocessing import TablePreprocessing
 from pate_fed.data.table_features import fit_table_encoder
 from pate_fed.data.task import LearningTask, Schema, require_size

@@ -2,8 +2,8 @@
 
 One public document, of two parts: the *schema* (`task_schema`, `image_schema`), with the rows of
 the task's first pool (decision 15), whose digest is the task's; and the *rows* of one public pool,
-as they are known for ever (`pate_fed.public_rows`, `pate_fed.public_images`). Everybody computes the inputs from them, so that nobody can be
-told of a row that teachers do not see.
+as they are known for ever (`pate_fed.public_rows`, `pate_fed.public_images`). Everybody computes
+the inputs from them, so that nobody can be told of a row that teachers do not see.
 
 The bytes: a magic line, the schema, then each row as a JSON array and a line feed, or the pixels of
 each image; no row where the pool is the task's first. One document has one form. Its sizes are
