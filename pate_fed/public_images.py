@@ -20,9 +20,11 @@ from pate_fed.errors import InvalidParameterError
 
 _LABEL: Final = b"pate-fed image\n"
 _SHAPE: Final = struct.Struct(">III")
-_SHEET_COLUMNS: Final = 12
-_SHEET_SIDE: Final = 56
-_GAP: Final = 4
+SHEET_COLUMNS: Final = 12
+SHEET_CELL: Final = 60
+"""Height and width, in pixels, of a place in a sheet."""
+
+_SHOWN_SIDE: Final = 56
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -77,24 +79,34 @@ def as_png(pixels: NDArray[np.uint8]) -> bytes:
     return made.getvalue()
 
 
-def contact_sheet(images: NDArray[np.uint8], *, columns: int = _SHEET_COLUMNS) -> bytes:
-    """Return small copies of images, in rows of so many, as one PNG file.
+def contact_sheet(groups: Sequence[NDArray[np.uint8]]) -> bytes:
+    """Return small copies of images as one PNG file, `SHEET_COLUMNS` in a row of `SHEET_CELL` high.
+
+    Each group begins a row.
 
     Args:
-        images: uint8, shape (images, height, width, channels); 1 or more.
+        groups: Each uint8, shape (images, height, width, channels).
     """
     from PIL import Image  # noqa: PLC0415 - as above
 
-    cell = _SHEET_SIDE + _GAP
-    rows = -(-len(images) // columns)
-    sheet = Image.new("RGB", (min(len(images), columns) * cell, rows * cell), "white")
-    for place, pixels in enumerate(images):
-        shown = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).convert("RGB")
-        longest = max(shown.size)
-        width, height = (max(1, round(side * _SHEET_SIDE / longest)) for side in shown.size)
-        small = shown.resize((width, height), Image.Resampling.BILINEAR)
-        row, column = divmod(place, columns)
-        sheet.paste(small, (column * cell, row * cell))
+    rows = sum(map(sheet_rows, map(len, groups)))
+    sheet = Image.new("RGB", (SHEET_COLUMNS * SHEET_CELL, max(1, rows) * SHEET_CELL), "white")
+    first = 0
+    for group in groups:
+        for place, pixels in enumerate(group):
+            gray = pixels.shape[2] == 1
+            shown = Image.fromarray(pixels[..., 0] if gray else pixels).convert("RGB")
+            longest = max(shown.size)
+            size = tuple(max(1, round(side * _SHOWN_SIDE / longest)) for side in shown.size)
+            row, column = divmod(place, SHEET_COLUMNS)
+            place_of = (column * SHEET_CELL, (first + row) * SHEET_CELL)
+            sheet.paste(shown.resize(size, Image.Resampling.BILINEAR), place_of)
+        first += sheet_rows(len(group))
     made = io.BytesIO()
     sheet.save(made, "PNG")
     return made.getvalue()
+
+
+def sheet_rows(images: int) -> int:
+    """Return how many rows of a sheet so many images take."""
+    return -(-images // SHEET_COLUMNS)

@@ -40,7 +40,7 @@ from pate_fed.report.held_out_scores import (
     held_out_scores,
 )
 from pate_fed.report.run_directory import digests_of
-from pate_fed.run_folder import LABELS, SEAL, SETTINGS, STUDENT
+from pate_fed.run_folder import IMAGES, LABELS, SEAL, SETTINGS, STUDENT
 from pate_fed.stored_models import SKOPS_FILE
 from pate_fed.terms import RUN_NAME, RunTerms, is_run_name
 from protocols.forms import FORMS, usual_form
@@ -185,7 +185,7 @@ def write_evaluation(run: OpenRun, evaluation: EvaluationTask) -> list[str]:
     manifest = results.manifest_table(run, evaluated=evaluated)
     notes: list[str] = []
     with RunDirectory.open_new(run.results) as directory:
-        for name in (SETTINGS, LABELS):
+        for name in (SETTINGS, LABELS, *([IMAGES] if (source / IMAGES).exists() else [])):
             shutil.copyfile(source / name, directory.folder / name)
         folder = directory.student_directory()
         for path in sorted((source / STUDENT).iterdir()):

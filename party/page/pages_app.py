@@ -192,7 +192,7 @@ class Pages:
         task = self._now.task(self._asked(request.query_params.get("digest", "")))
         if not isinstance(task, LearningTask) or not isinstance(task.rows, PublicImages):
             raise ApprovalError("the request must be of public images")
-        sheet = contact_sheet(task.rows.pixels[: views.MOST_THUMBNAILS])
+        sheet = contact_sheet([task.rows.pixels[: views.MOST_THUMBNAILS]])
         return Response(sheet, media_type="image/png")
 
     def decided(self, request: Request) -> Response:
