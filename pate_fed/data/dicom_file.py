@@ -85,13 +85,11 @@ def _pixels_of(file: Any, name: str, most_pixels: int) -> DicomImage:
     frames = int(file.get("NumberOfFrames") or 1)
     if frames > 1:
         raise UnreadableFileError(
-            f"{name} must be one image: save each frame as a file", f"{frames} frames"
+            f"{name} must be one image: save each frame as a file", "several frames"
         )
     rows, columns = int(file.Rows), int(file.Columns)
     if not 0 < rows * columns <= most_pixels:
-        raise UnreadableFileError(
-            f"{name} must have 1 to {most_pixels} pixels", f"{rows} x {columns}"
-        )
+        raise UnreadableFileError(f"{name} must have 1 to {most_pixels} pixels")
     kind = str(file.PhotometricInterpretation)
     if kind not in (*_GRAY, *_COLOR):
         raise UnreadableFileError(f"{name} must be in gray or RGB", "another kind of color")

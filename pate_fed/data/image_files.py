@@ -447,7 +447,7 @@ def _in_zip(path: Path) -> dict[str, Source]:
             raise UnreadableFileError(f"{path.name} must hold every file once", "one again")
         if entry.file_size > MOST_FILE_BYTES:
             raise UnreadableFileError(
-                f"files in {path.name} must have at most {MOST_FILE_BYTES} bytes", entry.file_size
+                f"files in {path.name} must have at most {MOST_FILE_BYTES} bytes"
             )
         found[entry.filename] = _zipped(archive, entry.filename, entry.file_size)
     return found

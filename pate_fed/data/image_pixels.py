@@ -63,7 +63,7 @@ class ImageReading:
             raise UnreadableFileError(
                 f"images must be read at {LEAST_SIDE} to {MOST_SIDE} pixels a side, in gray or "
                 f"color, in a window of numbers up to {MOST_NUMBER}",
-                f"{self.height} x {self.width} x {self.channels}, {self.low} to {self.high}",
+                str(self.shape),
             )
 
     @property
@@ -206,14 +206,12 @@ def _decoded(content: bytes | NDArray[np.uint8], name: str) -> Any:
 def _require_one(image: Any, name: str) -> None:
     width, height = image.size
     if width * height > MOST_PIXELS:
-        raise UnreadableFileError(
-            f"{name} must have at most {MOST_PIXELS} pixels", f"{width} x {height}"
-        )
+        raise UnreadableFileError(f"{name} must have at most {MOST_PIXELS} pixels", "more")
     # Of a camera's MPO the second picture is a preview.
     pages = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
     if pages > 1:
         raise UnreadableFileError(
-            f"{name} must be one image: save each page as a file", f"{pages} pages"
+            f"{name} must be one image: save each page as a file", "several pages"
         )
 
 

@@ -205,12 +205,12 @@ class ImageSchema:
 def require_pool(images: int, shape: tuple[int, ...]) -> None:
     """Refuse a pool that is larger than hospitals read."""
     if not 1 <= images <= MOST_IMAGES:
-        raise InvalidTaskError(f"a pool must have 1 to {MOST_IMAGES} images: ask fewer", images)
+        raise InvalidTaskError(f"a pool must have 1 to {MOST_IMAGES} images: ask fewer", "others")
     height, width, channels = shape
     if min(height, width) < LEAST_SIDE or channels not in (1, 3):
         raise InvalidTaskError(
             f"images must have at least {LEAST_SIDE} pixels a side, in gray or color",
-            f"{height} x {width} x {channels}",
+            str(shape),
         )
     size = images * height * width * channels
     if size > MOST_POOL_BYTES:
@@ -235,8 +235,8 @@ def labels_of(own: ImageFiles, class_names: tuple[str, ...]) -> NDArray[np.int64
         place_of = places.get(label, places.get(parse_number(label)))
         if place_of is None:
             raise InvalidCellError(
-                f"every image must be of a class of the task: {', '.join(class_names)}",
-                f"{own.named(row)} of another",
+                f"{own.named(row)} must be of a class of the task: {', '.join(class_names)}",
+                "another",
             )
         found[row] = place_of
     return found

@@ -211,10 +211,10 @@ def _require_classes(folder: Path, found: ImageFiles) -> None:
             f"{folder.name} must hold 2 to {MOST_CLASSES} folders, one for each class", len(names)
         )
     known = {one.split("/")[0] for one in found.names}
-    empty = [one for one in names if one not in known]
-    if empty:
+    names = tuple(one for one in names if one not in known)
+    if names:
         raise UnreadableFileError(
-            f"every folder of {folder.name} must hold images", f"none in {empty[0]}"
+            f"every folder of {folder.name} must hold images", f"none in {names[0]}"
         )
 
 
