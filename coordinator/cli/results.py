@@ -107,11 +107,11 @@ def predict(
 
     Text output is a CSV table on standard output.
     """
+    from pate_fed.data.reading import Reading  # noqa: PLC0415 - keeps --help fast
     from pate_fed.students.prediction import predict_file  # noqa: PLC0415 - keeps --help fast
 
-    found = predict_file(
-        student_dir, rows, separator=separator, decimal=decimal, keep=tuple(keep or ())
-    )
+    reading = Reading(separator=separator, decimal=decimal)
+    found = predict_file(student_dir, rows, reading=reading, keep=tuple(keep or ()))
     for note in found.notes:
         print(f"pate-fed: {note}", file=sys.stderr)
     if prints_json():

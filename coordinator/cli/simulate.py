@@ -176,11 +176,10 @@ def simulate(
     from pate_fed.planning import RunSettings  # noqa: PLC0415 - fast --help
     from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
-    data, separator, labels = given["data"], given["separator"], given["label"]
+    data, labels = given["data"], given["label"]
     settings = RunSettings.of({
         **given,
         "label": (labels or (None,))[0] if len(labels) < 2 else labels,
-        "separator": "\t" if separator == "\\t" else separator,
         "suite": given["suite"] or DEFAULT_SUITE,
     })  # fmt: skip
     target = out if out is not None else Path("runs") / f"{data}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 
 from party.cli.terminal import DEFAULT_SITE, ByOption, SiteOption, decider
@@ -18,6 +19,17 @@ from pate_fed.errors import InvalidParameterError
 from pate_fed.nodes.command_line import Commands, show
 from pate_fed.regular_files import read_regular
 from pate_fed.wording import plural
+
+if TYPE_CHECKING:
+    from pate_fed.data.reading import Reading
+
+NameOption = Annotated[
+    str,
+    typer.Option(
+        "--name",
+        help="Data set that a task asks for by this name; without it the one that most do.",
+    ),
+]
 
 data_app = Commands("The hospital's own table.")
 
@@ -32,15 +44,45 @@ def add(
             metavar="COLUMN", help="Column of patient ids; without it each row is a patient."
         ),
     ] = None,
+    *,
+    name: NameOption = "",
+    separator: Annotated[str, typer.Option(metavar="CHARACTER", help="CSV: between cells.")] = ",",
+    decimal: Annotated[
+        str,
+        typer.Option(
+            click_type=click.Choice((".", ",")), help="CSV: before the decimals of numbers."
+        ),
+    ] = ".",
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
     """Register the teachers' table. Nothing of it leaves this machine."""
+    from pate_fed.data.reading import Reading  # noqa: PLC0415 - keeps --help fast
+
+    reading = Reading(separator=separator, decimal=decimal)
+    register(file, label, patient_id, site=site, name=name, reading=reading)
+
+
+def register(
+    file: Path,
+    label: str,
+    patient_id: str | None,
+    *,
+    site: Path,
+    name: str = "",
+    reading: Reading | None = None,
+) -> None:
+    """Register a table as the data set of a name, and show it."""
     from party.site import own_table  # noqa: PLC0415 - keeps --help fast
     from party.site.training import of_another_table  # noqa: PLC0415 - the same
     from party.storage import has_node  # noqa: PLC0415 - the same
+    from pate_fed.data.reading import Reading  # noqa: PLC0415 - the same
 
     changed, summary = own_table.add(
-        finished(open_site(site)), file, label=label, patient_id=patient_id
+        finished(open_site(site)).using(name),
+        file,
+        label=label,
+        patient_id=patient_id,
+        reading=reading or Reading(),
     )
     with opened_records(changed) as opened:
         opened.decisions.state.note_table(summary.sha256, by=decider(None))
@@ -99,6 +141,7 @@ def remove(
     patient: Annotated[
         str, typer.Option(metavar="ID", help="The patient, as the column of ids has it.")
     ],
+    name: NameOption = "",
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
@@ -113,7 +156,7 @@ def remove(
     who = decider(by)
     with open_records(site) as opened:
         changed, done = erasure.remove_patient(
-            opened.site,
+            opened.site.using(name),
             patient,
             database=opened.database,
             is_run_open=lambda coordinators: _is_run_open(opened.site, coordinators),

@@ -19,7 +19,7 @@ from party.cli.membership import join, read_invitation
 from party.cli.peers import add as add_peer
 from party.cli.peers import check_in_one_sitting
 from party.cli.policy import LIFETIME_RULES, MEANINGS, RULES, set_rules
-from party.cli.records import add as add_table
+from party.cli.records import register as add_table
 from party.cli.tally import compare, pin
 from party.cli.terminal import (
     DEFAULT_SITE,
@@ -263,7 +263,7 @@ def _register(sitting: _Sitting) -> Iterator[str]:
     if known.file:
         tell(f"Table: {known.file}, {known.rows} rows.")
     elif given.file:
-        add_table(Path(given.file), given.label, given.patient_id or None, sitting.folder)
+        add_table(Path(given.file), given.label, given.patient_id or None, site=sitting.folder)
     elif not (is_attended() and _is_done(lambda: _ask_for_table(sitting))):
         yield "Register your table: pate-party data add FILE --label COLUMN --patient-id COLUMN"
 
@@ -276,7 +276,7 @@ def _ask_for_table(sitting: _Sitting) -> bool:
     tell(f"Its columns: {printable(', '.join(read_csv(path).header))}")
     label = ask_text("Column that is predicted")
     patient_id = ask_text("Column that says whose a row is (-: each row is another patient)", "-")
-    add_table(path, label, None if patient_id == "-" else patient_id, sitting.folder)
+    add_table(path, label, None if patient_id == "-" else patient_id, site=sitting.folder)
     return True
 
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from party.errors import DataChangedError, ErasureError, TeachersError
 from party.site.held_out_patients import is_held_out
-from party.site.own_table import examine, file_digest, read_registered
+from party.site.own_table import digest_of, examine, read_registered, records_digest
 from party.site.site import Site
 from party.site.site_state import require_somebody
 from party.site.tasks import kept_pools, read_task
@@ -113,14 +113,14 @@ def remove_patient(
     """
     require_somebody(by)
     database.become_node()
-    site = finish(site, database)
+    site = finish(site, database).using(site.data_set)
     log = SiteAuditLog(database)
     _require_closed(site, log, is_run_open)
     text = read_registered(site)
     rows = _rows_of(site, text, plain(patient))
     path = Path(site.data.file)
     content = _without(path, text, rows)
-    after = hashlib.sha256(content).hexdigest()
+    after = digest_of({"": hashlib.sha256(content).hexdigest()}, site.data.reading)
     retrained = [
         _retrain(site, folder, text, plain(patient), after=after, random_bytes=random_bytes)
         for folder in kept_folders(site)
@@ -129,6 +129,7 @@ def remove_patient(
     plan = json_bytes(
         {
             "table": str(path),
+            "data_set": site.data_set,
             "before": site.data.digest,
             "after": after,
             "rows": len(text.lines) - len(rows),
@@ -356,7 +357,13 @@ def _stage(
             write_folder(one.folder.with_name(f".{one.folder.name}{_NEXT}"), one.files)
     # The new file must be as usable as the old one.
     data = site.data
-    examine(_staged(table), label=data.label, patient_id=data.patient_id, floor=data.floor)
+    examine(
+        _staged(table),
+        label=data.label,
+        patient_id=data.patient_id,
+        floor=data.floor,
+        reading=data.reading,
+    )
 
 
 def _undo(site: Site, plan: Mapping[str, Any] | None) -> None:
@@ -379,7 +386,8 @@ def _complete(site: Site, plan: Mapping[str, Any]) -> Site:
             if staged.exists():
                 shutil.rmtree(folder, ignore_errors=True)
                 staged.rename(folder)
-    if file_digest(table) != plan["after"]:
+    site = site.using(plan["data_set"])
+    if records_digest(table, site.data.reading) != plan["after"]:
         raise DataChangedError(f"{table.name} must be the table without the patient")
     data = replace(site.settings.data, digest=plan["after"], rows=plan["rows"])
     return site.save(replace(site.settings, data=data))

@@ -7,16 +7,18 @@ a screen's content may end in a mail.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from party.errors import DataChangedError, DataError
 from party.site.site import Site
 from pate_fed.cells import is_missing, parse_number
 from pate_fed.data.columns import MOST_CLASSES, canonical_cells, sorted_names
-from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable, read_csv
+from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
+from pate_fed.data.reading import USUAL, Reading, read_table
 from pate_fed.errors import InvalidParameterError, UnreadableFileError
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import open_regular
@@ -50,15 +52,22 @@ class DatasetSummary:
     notes: tuple[str, ...]
 
 
-def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> DatasetSummary:
+def examine(
+    path: Path,
+    *,
+    label: str,
+    patient_id: str | None,
+    floor: int,
+    reading: Reading = USUAL,
+) -> DatasetSummary:
     """Look at a table; without `patient_id`, each row is a patient's only one.
 
     Raises `UnreadableFileError`, `MissingColumnError`, `InvalidCellError` or
     `InvalidParameterError` where it is no CSV file with these columns; `DataError` where it has too
     few patients, one class or too many, or a row twice.
     """
-    digest = file_digest(path)
-    text = read_csv(path)
+    digest = records_digest(path, reading)
+    text = read_table(path, reading)
     _require_columns(text, label=label, patient_id=patient_id)
     units = None if patient_id is None else text.known_cells(patient_id)
     patients = len(text.lines) if units is None else len(set(units))
@@ -70,7 +79,7 @@ def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> Da
             f"column {label!r} of {path.name} must hold 2 to {MOST_CLASSES} classes", len(counts)
         )
     notes = _notes(text, patient_id=patient_id)
-    if file_digest(path) != digest:
+    if records_digest(path, reading) != digest:
         raise DataChangedError(f"{path.name} must stay the same while it is read")
     return DatasetSummary(
         file=path.resolve(),
@@ -88,14 +97,24 @@ def examine(path: Path, *, label: str, patient_id: str | None, floor: int) -> Da
 
 
 def add(
-    site: Site, path: Path, *, label: str, patient_id: str | None
+    site: Site,
+    path: Path,
+    *,
+    label: str,
+    patient_id: str | None,
+    reading: Reading = USUAL,
 ) -> tuple[Site, DatasetSummary]:
-    """Register a table as the hospital's own, in the place of an earlier one; see `examine`."""
+    """Register a table as the site's data set in use, in the place of an earlier one.
+
+    See `examine`.
+    """
     known, column = site.settings.data, patient_id or ""
-    summary = examine(path, label=label, patient_id=patient_id, floor=known.floor)
+    summary = examine(path, label=label, patient_id=patient_id, floor=known.floor, reading=reading)
     is_same = (known.digest, known.patient_id) == (summary.sha256, column)
     data = replace(
         known,
+        kind="table",
+        reading=reading,
         file=str(summary.file),
         label=label,
         patient_id=column,
@@ -113,7 +132,7 @@ def read_registered(site: Site) -> CsvTable:
         raise DataError("a table must be registered by `pate-party data add`")
     path = Path(data.file)
     require_unchanged(site)
-    text = read_csv(path)
+    text = read_table(path, data.reading)
     require_unchanged(site)  # nor did it change while it was read
     return text
 
@@ -121,8 +140,36 @@ def read_registered(site: Site) -> CsvTable:
 def require_unchanged(site: Site) -> None:
     """Refuse, with `DataChangedError`, a registered table with another hash."""
     path = Path(site.data.file)
-    if file_digest(path) != site.data.digest:
-        raise DataChangedError(f"{path.name} must be the file that `pate-party data add` saw")
+    if records_digest(path, site.data.reading) != site.data.digest:
+        raise DataChangedError(f"{path.name} must be as `pate-party data add` saw it")
+
+
+def records_digest(path: Path, reading: Reading) -> str:
+    """Return the digest of a file, or of all files in a folder, and of how they are read; hex."""
+    if path.is_dir():
+        return digest_of({name: file_digest(one) for name, one in files_of(path).items()}, reading)
+    return digest_of({"": file_digest(path)}, reading)
+
+
+def digest_of(digests: Mapping[str, str], reading: Reading) -> str:
+    """Return the digest of files with these digests, by their names below a folder.
+
+    A file alone has no name: it may be moved. Read in the usual way, its digest is SHA-256 of it.
+    """
+    if reading == USUAL and set(digests) == {""}:
+        return digests[""]
+    facts = [sorted(digests.items()), asdict(reading)]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def files_of(path: Path) -> dict[str, Path]:
+    """Return the files in a folder and its folders, by their names in it, but hidden ones."""
+    found = {str(one.relative_to(path)): one for one in path.rglob("*") if not one.is_dir()}
+    return {
+        name: found[name]
+        for name in sorted(found)
+        if not any(part.startswith(".") for part in Path(name).parts)
+    }
 
 
 def file_digest(path: Path) -> str:

@@ -28,6 +28,8 @@ from party.site.membership import (
 from party.site.policy import Policy, Rules
 from pate_fed.accounting import PrivacyLedger
 from pate_fed.accounting.ranges import RANGES
+from pate_fed.data.reading import USUAL, Reading
+from pate_fed.inputs import DatasetKind
 from pate_fed.nodes import checked, digested_settings, read_named, with_environment, write_named
 from pate_fed.nodes.forwarding import Forwarding
 from pate_fed.nodes.owner_files import as_fault, make_folder
@@ -50,6 +52,9 @@ PREFIX = "PATE_PARTY_"
 IDENTITY_KEY = "identity.key"
 """The hospital's private key: its holder speaks for the hospital in every federation."""
 
+_UNNAMED = ""
+"""In memory, the place of the data set without a name while another is in use."""
+
 _COUNT = {"ge": 0, "le": 10**9}
 
 _FOLDERS = ("teachers", "pools", "log", MEMBERSHIPS_FOLDER)
@@ -57,18 +62,21 @@ _FOLDERS = ("teachers", "pools", "log", MEMBERSHIPS_FOLDER)
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    """The hospital's own records, as `data add` found them.
+    """A data set of the hospital's own records, as `data add` found it.
 
     Attributes:
-        file: Path of the table; empty before `data add`.
+        kind: Kind of its records.
+        file: Path of the file or folder; empty before `data add`.
         label: Column that is predicted.
         patient_id: Column that names the patient; empty if each row is a patient's only one.
-        digest: SHA-256 of the file, hex.
+        digest: SHA-256 of the files, and of how they are read, hex.
+        reading: How its files are read.
         rows: Number of rows.
         patients: Number of patients at `data add`: a removal changes no other patient's teacher.
         floor: Smallest count of patients' rows that anybody may see.
     """
 
+    kind: DatasetKind = "table"
     file: str = ""
     label: str = ""
     patient_id: str = ""
@@ -76,6 +84,7 @@ class DataSettings:
     rows: int = field(default=0, metadata=_COUNT)
     patients: int = field(default=0, metadata=_COUNT)
     floor: int = field(default=10, metadata=_COUNT)
+    reading: Reading = USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +103,8 @@ class SiteSettings:
             start.
         approval: A person approves each run, or a pool.
         policy: The owner's rules; all others have their default.
-        data: Its records.
+        data: Its records that a task asks for which names no data set.
+        data_sets: The others, by name.
         audit: Where the records of the audit log are copied.
         memberships: The settings of each federation, by the site's name for it.
     """
@@ -110,6 +120,7 @@ class SiteSettings:
     approval: Literal["each run", "pool"] = "each run"
     policy: dict[str, object] = field(default_factory=dict)
     data: DataSettings = DataSettings()
+    data_sets: dict[str, DataSettings] = field(default_factory=dict)
     audit: Forwarding = field(default_factory=Forwarding)
     memberships: dict[str, MembershipSettings] = field(default_factory=dict)
 
@@ -120,6 +131,9 @@ class SiteSettings:
         if self.do_records_vote and "record" not in policy.units:
             must = f"teacher_model {RECORDS_VOTE} needs record among the units of the policy"
             raise SiteError(must, "party alone")
+        for name in self.data_sets:
+            if name != _UNNAMED:
+                require_data_name(name)
         self._require_apart()
 
     @property
@@ -203,11 +217,15 @@ class SiteSettings:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Site:
-    """A hospital's folder, with SHA-256 of its settings file as it was read or written."""
+    """A hospital's folder, with SHA-256 of its settings file as it was read or written.
+
+    Its `settings.data` is the data set in use, called `data_set`: see `using`.
+    """
 
     folder: Path
     settings: SiteSettings
     settings_digest: bytes = b""
+    data_set: str = ""
 
     # Opening ----------------------------------------------------------------------------------
 
@@ -285,9 +303,44 @@ class Site:
 
         Nothing else of a site comes from there: the file's digest is on record as the owner's word.
         """
+        if self.data_set:
+            return self.settings.data
         return with_environment(
             self.settings.data, prefix=PREFIX, table="DATA_", only={"file"}, fault=SiteError
         )
+
+    def using(self, data_set: str) -> Site:
+        """Return the site with another of its data sets in use; "" is the one without a name.
+
+        A name that is not known has no records yet.
+        """
+        if data_set == self.data_set:
+            return self
+        plain = self._unnamed(self.settings)
+        if not data_set:
+            return replace(self, settings=plain, data_set="")
+        chosen = plain.data_sets.get(require_data_name(data_set), DataSettings())
+        return replace(
+            self,
+            settings=replace(
+                plain, data=chosen, data_sets={_UNNAMED: plain.data, **plain.data_sets}
+            ),
+            data_set=data_set,
+        )
+
+    @property
+    def data_sets(self) -> tuple[Site, ...]:
+        """The site with each of its registered data sets in use, the one without a name first."""
+        names = ("", *self._unnamed(self.settings).data_sets)
+        return tuple(one for one in map(self.using, names) if one.settings.data.file)
+
+    def _unnamed(self, settings: SiteSettings) -> SiteSettings:
+        """Return settings with the data set without a name in use, as the file has them."""
+        if not self.data_set:
+            return settings
+        others = dict(settings.data_sets)
+        unnamed = others.pop(_UNNAMED)
+        return replace(settings, data=unnamed, data_sets={**others, self.data_set: settings.data})
 
     @property
     def memberships(self) -> tuple[SiteMembership, ...]:
@@ -338,9 +391,10 @@ class Site:
 
     def save(self, settings: SiteSettings) -> Site:
         """Write other settings, whole or not at all; return the site that has them."""
-        content = settings_text(settings, version=SCHEMA_VERSION)
+        content = settings_text(self._unnamed(settings), version=SCHEMA_VERSION)
         self._write(SETTINGS_FILE, content)
-        return Site(self.folder, settings, hashlib.sha256(content).digest())
+        digest = hashlib.sha256(content).digest()
+        return replace(self, settings=settings, settings_digest=digest)
 
     @property
     def has_keys(self) -> bool:
@@ -388,6 +442,15 @@ class Site:
 
     def __repr__(self) -> str:
         return f"Site({self.folder.name}, {len(self.settings.memberships)} membership(s))"
+
+
+def require_data_name(name: str) -> str:
+    """Return a data set's name, or raise `SiteError` where none can have it."""
+    if not is_membership_name(name):
+        raise SiteError(
+            "a data set's name must be of small letters, digits and single hyphens", repr(name)
+        )
+    return name
 
 
 def _repeated(values: Iterable[Any]) -> list[Any]:

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from pate_fed.data.bundled import load_bundled_breast_cancer, load_bundled_digits
 from pate_fed.data.columns import read_column
-from pate_fed.data.csv_file import CsvTable, read_csv
 from pate_fed.data.dataset import Dataset
 from pate_fed.data.images import load_idx_images, load_image_folder, load_npz_images
 from pate_fed.data.known_tables import KNOWN_TABLES, read_known_table
-from pate_fed.data.parquet_file import read_parquet
+from pate_fed.data.reading import Reading, read_table
 from pate_fed.data.table_features import fit_table_encoder
 from pate_fed.data.tables import Roles, find_roles, table_dataset
 from pate_fed.errors import InvalidParameterError
@@ -25,8 +24,6 @@ _PNEUMONIA = "pneumoniamnist"
 _OWN = ("csv", "images")
 SOURCE_NAMES = (*_BUNDLED, *_IDX, _PNEUMONIA, *KNOWN_TABLES, *_OWN)
 """Every name that `DataSource` knows."""
-
-_PARQUET = (".parquet", ".pq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +68,12 @@ class DataSource:
         if self.name == "csv" and missing:
             came = "neither" if len(missing) == len(needed) else f"no {missing[0]}"
             raise InvalidParameterError("--data csv needs --data-file and --label", came)
-        if len(self.separator) != 1 or self.separator in '"\r\n ':
-            raise InvalidParameterError(
-                "--separator must be one character, such as ; or a tab", repr(self.separator)
-            )
-        if self.decimal not in (".", ",") or self.decimal == self.separator:
-            raise InvalidParameterError(
-                "--decimal must be . or , and differ from --separator", repr(self.decimal)
-            )
+        _ = self.reading  # it refuses what cannot be
+
+    @property
+    def reading(self) -> Reading:
+        """How the file of a table is read."""
+        return Reading(separator=self.separator, decimal=self.decimal)
 
     @property
     def several_labels(self) -> tuple[str, ...]:
@@ -134,7 +129,7 @@ def _load_table(source: DataSource, rng: np.random.Generator) -> Dataset:
         ignored=source.ignored_columns,
         positive=source.positive,
     )
-    text = read_table(source.data_file, source.separator, source.decimal)
+    text = read_table(source.data_file, source.reading)
     table = replace(find_roles(text, roles), lines=text.lines)
     return table_dataset(source.data_file.name, table, rng=rng)
 
@@ -145,10 +140,3 @@ def read_public_inputs(path: Path) -> NDArray[np.float64]:
     columns = tuple(read_column(text, name) for name in text.header)
     rows = np.arange(len(text.lines), dtype=np.int64)
     return fit_table_encoder(columns, rows).apply(columns, rows)
-
-
-def read_table(path: Path, separator: str = ",", decimal: str = ".") -> CsvTable:
-    """Read a CSV file, or a Parquet file by its name."""
-    if path.suffix.lower() in _PARQUET:
-        return read_parquet(path)
-    return read_csv(path, separator=separator, decimal=decimal)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pate_fed.cells import csv_line
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.images import read_images
-from pate_fed.data.sources import read_table
+from pate_fed.data.reading import USUAL, Reading, read_table
 from pate_fed.data.stored_preprocessing import ImagePreprocessing
 from pate_fed.errors import InvalidDataError
 from pate_fed.students.trained import TrainedStudent, load_student
@@ -124,8 +124,7 @@ def predict_file(
     directory: Path,
     rows: Path,
     *,
-    separator: str = ",",
-    decimal: str = ".",
+    reading: Reading = USUAL,
     keep: Sequence[str] = (),
 ) -> PredictedLabels | PredictedAnswers:
     """Let a student label a file.
@@ -135,10 +134,10 @@ def predict_file(
     """
     if not labels_in(directory):
         student = load_student(directory)
-        read = _read(student, rows, separator, decimal, keep)
+        read = _read(student, rows, reading, keep)
         return _predicted(student, read, *_noting(student.predict_proba, read.raw))
     students = load_students(directory)
-    read = _read(students.by_label[students.labels[0]], rows, separator, decimal, keep)
+    read = _read(students.by_label[students.labels[0]], rows, reading, keep)
     chances, notes = _noting(students.predict_proba, read.raw)
     each = zip(students.by_label.items(), chances, strict=True)
     return PredictedAnswers(
@@ -155,14 +154,12 @@ class _Rows:
     kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def _read(
-    student: TrainedStudent, rows: Path, separator: str, decimal: str, keep: Sequence[str]
-) -> _Rows:
+def _read(student: TrainedStudent, rows: Path, reading: Reading, keep: Sequence[str]) -> _Rows:
     if isinstance(student.preprocessing, ImagePreprocessing):
         if keep:
             raise InvalidDataError("--keep must be for a student of tables", "images")
         return _Rows(*read_images(rows, student.preprocessing.encoder.shape))
-    table = read_table(rows, separator, decimal)
+    table = read_table(rows, reading)
     kept = {name: table.column(name) for name in keep}
     return _Rows(tuple(str(line) for line in table.lines), table, kept)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from party.errors import DataChangedError, DataError, PartyError
+from party.errors import DataChangedError, DataError, PartyError, SiteError
 from party.site.own_table import DatasetSummary, add, examine, read_registered
 from party.site.site import Site
+from pate_fed.data.reading import Reading
 from pate_fed.errors import (
     InvalidCellError,
     InvalidParameterError,
@@ -170,3 +172,38 @@ class TestRegistered:
         site, summary = add(Site.open(site.folder), path, label=LABEL, patient_id=PATIENT)
         assert dict(summary.classes) == {"a": None, "b": None}
         assert site.settings.data.floor == 20
+
+
+class TestNamedDataSets:
+    def test_each_keeps_its_own_file_and_reading(
+        self, site: Site, table: Path, tmp_path: Path
+    ) -> None:
+        site, _ = add(site, table, label=LABEL, patient_id=PATIENT)
+        other = tmp_path / "eyes.csv"
+        other.write_text("id;blind;acuity\na;no;0,5\nb;yes;1,5\nc;no;0,7\n", encoding="utf-8")
+        reading = Reading(separator=";", decimal=",")
+        add(site.using("eyes"), other, label="blind", patient_id="id", reading=reading)
+        opened = Site.open(site.folder)
+        assert read_registered(opened.using("eyes")).column("acuity") == ("0.5", "1.5", "0.7")
+        assert len(read_registered(opened).lines) == 80
+        assert [one.data_set for one in opened.data_sets] == ["", "eyes"]
+        assert opened.using("eyes").using("") == opened
+
+    def test_its_digest_is_of_the_reading_too(self, site: Site, table: Path) -> None:
+        site, _ = add(site, table, label=LABEL, patient_id=PATIENT)
+        data = site.settings.data
+        other = replace(data, reading=replace(data.reading, missing=("7",)))
+        with pytest.raises(DataChangedError):
+            read_registered(site.save(replace(site.settings, data=other)))
+
+    @pytest.mark.parametrize("name", ["Eyes", "a b", "../x", "-"])
+    def test_a_name_is_of_small_letters(self, site: Site, name: str) -> None:
+        with pytest.raises(SiteError):
+            site.using(name)
+
+    def test_the_environment_moves_the_unnamed_one_alone(
+        self, site: Site, table: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        site, _ = add(site.using("eyes"), table, label=LABEL, patient_id=PATIENT)
+        monkeypatch.setenv("PATE_PARTY_DATA_FILE", "/mnt/other.csv")
+        assert Site.open(site.folder).using("eyes").data.file == str(table)

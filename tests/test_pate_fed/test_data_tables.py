@@ -461,10 +461,8 @@ def test_decimal_commas_are_numbers_where_the_user_says_so(tmp_path: Path) -> No
     assert uses["name"][0] == "left out"  # a text with a comma stays a text
 
 
-@pytest.mark.parametrize(("separator", "decimal"), [(",", ","), (";", ";"), (";", "")])
-def test_a_decimal_sign_is_a_point_or_a_comma_and_not_the_separator(
-    separator: str, decimal: str
-) -> None:
+@pytest.mark.parametrize(("separator", "decimal"), [(";", ";"), (";", "")])
+def test_a_decimal_sign_is_a_point_or_a_comma(separator: str, decimal: str) -> None:
     with pytest.raises(InvalidParameterError, match="--decimal"):
         DataSource(
             "csv",
