@@ -469,7 +469,8 @@ def evaluate(coordinator: Coordinator, asked: AskedEvaluation) -> Run:
 def side_of_batch(coordinator: Coordinator, plan: str, *, is_secret: bool) -> SideFile:
     """Return the coordinator's file of a verified batch, by first digits of its plan's digest.
 
-    Secret, it holds the coordinator's key and noise: for an auditor who has nothing of the tally's.
+    Secret, it holds the coordinator's opened parts and its noise: for an auditor who has nothing of
+    the tally's.
     """
     stored = stored_check(coordinator._database, plan)
     return SideFile.of_steps(
@@ -478,8 +479,7 @@ def side_of_batch(coordinator: Coordinator, plan: str, *, is_secret: bool) -> Si
         coordinator=coordinator.home.identity.public,
         record=stored.record,
         plan=stored.plan,
-        key=stored.key,
-        is_secret=is_secret,
+        key=stored.key if is_secret else None,
     )
 
 
