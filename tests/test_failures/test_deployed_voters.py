@@ -33,7 +33,6 @@ from tests.support.whole_federation import (
 pytestmark = pytest.mark.exhaustive
 
 CAP, QUERIES, BATCH, SIGMA, EPSILON = 2, 20, 4, 1.0, 50.0
-HELD_OUT = PATIENTS // 4
 SICK_FROM = 50.0
 
 
@@ -81,7 +80,7 @@ def test_records_vote_over_a_superlink_within_their_caps_whatever_is_killed(
         assert run.progress.epsilon == pytest.approx(price, rel=1e-12)
         for one in federation.hospitals.values():
             votes = votes_in(one.site)
-            assert len(votes) == PATIENTS - HELD_OUT
+            assert PATIENTS // 2 < len(votes) < PATIENTS  # a share drawn by key is held out
             assert max(votes) == CAP  # nobody above it, and it holds somebody back
             charged = [entry.charged for entry in ledger_of(one.site).entries if entry.charged]
             assert all(isinstance(each, CappedGaussianMaxEvent) for each in charged)
