@@ -15,10 +15,20 @@ import pytest
 from PIL import Image
 
 from party.site.people_decisions import ApprovalState
+from pate_fed.data.image_pixels import ImageReading, read_image
 from pate_fed.report import read_run
 from pate_fed.report.thumbnails import strips_of
 from pate_fed.students.prediction import predict_file
 from tests.support.hospital_services import NAMES, records_of
+from tests.support.marker import files_with_secrets, private_forms
+from tests.support.own_images import (
+    CLASSES,
+    LABEL,
+    SIDE,
+    dicom_file,
+    picture,
+    write_public_images,
+)
 from tests.support.real_data import real_data
 from tests.support.whole_federation import OwnRecords, WholeFederation, enroll, whole_federation
 
@@ -89,3 +99,46 @@ def test_pneumonia_is_labeled_from_folders_of_png_files(tmp_path: Path) -> None:
     assert accuracy > 0.75
     assert {one.label for one in strips} == set(names)
     assert "data:image/png;base64" in (results / "report.html").read_text()
+
+
+def test_disks_are_labeled_from_dicom_files_of_which_nothing_leaves(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    secrets: dict[str, set[bytes]] = {}
+    originals: list[Path] = []
+    reading = ImageReading(SIDE, SIDE, 1)
+
+    def own(folder: Path, name: str, place: int) -> tuple[Path, str, str | None]:
+        images = folder / f"{name} images"
+        for patient in range(40):
+            pixels = picture(rng, patient % 2)
+            pixels[0] = rng.integers(0, 256, SIDE)  # what nobody else has
+            words = f"Marker{place}X{patient}Y{rng.integers(10**9)}"
+            texts = {
+                "PatientName": f"{words}^Ada",
+                "PatientID": f"{words}-id",
+                "InstitutionName": f"{words} clinic",
+            }
+            content = dicom_file(pixels, inverted=bool(patient % 3), texts=texts)
+            path = images / CLASSES[patient % 2] / f"p{patient:03}" / f"IM{place}"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(content)
+            originals.append(path)
+            [row] = {read_image(content, "one", reading)[0].tobytes()}
+            assert row == pixels[0].tobytes()
+            secrets[f"header of {name} {patient}"] = private_forms(words.encode())
+            secrets[f"pixels of {name} {patient}"] = private_forms(row)
+        return images, LABEL, None
+
+    pool = write_public_images(tmp_path / "pool", images=24)
+    with federation_of(tmp_path, own) as made:
+        results = labeled(made, pool, label=LABEL, classes=CLASSES)
+    run = read_run(results)
+    assert [CLASSES.index(label) for _, label in run.labels] == [row % 2 for row in range(24)]
+    assert run.metrics.student is not None
+    assert sum(one.shown for one in strips_of(run)) == 24
+    headers = {name: forms for name, forms in secrets.items() if name.startswith("header")}
+    found = [files_with_secrets(path.parent, headers) for path in originals[::10]]
+    assert all(found), "the search finds them where they are"
+    for path in originals:
+        path.unlink()
+    assert files_with_secrets(tmp_path, secrets) == {}
