@@ -44,21 +44,24 @@ def federation_of(folder: Path, records: OwnRecords) -> Iterator[WholeFederation
         yield made
 
 
-def labeled(made: WholeFederation, pool: Path, *, label: str, classes: tuple[str, ...]) -> Path:
+def labeled(
+    made: WholeFederation, pool: Path, *, label: str, classes: tuple[str, ...], epsilon: int
+) -> Path:
     """Ask for labels of all images of a pool, as operator and owners type it; return the run."""
     count = len(list(pool.iterdir()))
     made.pate_fed(
         *("run", "--queries", pool, "--label", label, "--classes", ",".join(classes)),
-        *("--name", "first", "--epsilon", 200, "--mechanism", "gnmax", "--ask", count),
+        *("--name", "first", "--epsilon", epsilon, "--mechanism", "gnmax", "--ask", count),
         *("--select", "all", "--detach"),
     )
     for name in NAMES:
 
         def waits(name: str = name) -> bool:
             with records_of(made.hospitals[name].site) as records:
-                return any(True for _ in records.approvals(ApprovalState.PENDING))
+                return bool(records.approvals(ApprovalState.PENDING))
 
         made.wait_for(waits)
+        assert not made.run("first").is_ended, made.said
         listed = json.loads(made.pate_party(name, "approve", "--format", "json"))
         [pool_id] = [one["digest"] for one in listed["approvals"] if one["subject"] == "pool"]
         made.pate_party(name, "approve", pool_id, "--yes")
@@ -85,7 +88,7 @@ def test_pneumonia_is_labeled_from_folders_of_png_files(tmp_path: Path) -> None:
 
     pool = write(tmp_path / "pool", arrays["val_images"][:200], None)
     with federation_of(tmp_path, own) as made:
-        results = labeled(made, pool, label="finding", classes=names)
+        results = labeled(made, pool, label="finding", classes=names, epsilon=200)
     run = read_run(results)
     truth = {str(row): names[int(one)] for row, one in enumerate(arrays["val_labels"][:200, 0])}
     right = np.mean([label == truth[query] for query, label in run.labels])
@@ -131,7 +134,7 @@ def test_disks_are_labeled_from_dicom_files_of_which_nothing_leaves(tmp_path: Pa
 
     pool = write_public_images(tmp_path / "pool", images=24)
     with federation_of(tmp_path, own) as made:
-        results = labeled(made, pool, label=LABEL, classes=CLASSES)
+        results = labeled(made, pool, label=LABEL, classes=CLASSES, epsilon=40)
     run = read_run(results)
     assert [CLASSES.index(label) for _, label in run.labels] == [row % 2 for row in range(24)]
     assert run.metrics.student is not None

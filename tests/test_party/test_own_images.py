@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import secrets
+import zipfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from party.errors import DataChangedError, DataError
 from party.site.own_table import add, read_registered
 from party.site.site import Site
 from party.site.task_review import review_task
-from party.site.tasks import party_task
+from party.site.tasks import fetch_task, party_task
 from party.site.training import load_teachers, ready_teachers, teachers_digest
 from pate_fed.data.flat_columns import flat_images
 from pate_fed.data.new_task import make_task
@@ -28,6 +31,8 @@ from pate_fed.errors import (
     PateFedError,
     UnreadableFileError,
 )
+from pate_fed.public_images import SHEET_CELL, SHEET_COLUMNS
+from tests.support.hospital_services import make_hospitals
 from tests.support.hospital_site import make_site, public_task
 from tests.support.own_images import (
     CLASSES,
@@ -36,6 +41,8 @@ from tests.support.own_images import (
     write_class_folders,
     write_public_images,
 )
+from tests.support.page_hospital import asked
+from tests.test_party.test_page import Browser, browser_of
 
 
 @pytest.fixture
@@ -232,3 +239,39 @@ class TestTeaching:
         [shares] = site.path("teachers").glob("*/shares.json")
         names = [one for one in shares.read_text().split('"') if one.startswith("p")]
         assert len(names) == len(set(names)) == 40
+
+
+class TestThePage:
+    @pytest.fixture
+    def browser(self, tmp_path: Path, task: LearningTask) -> Iterator[tuple[Browser, str]]:
+        hospitals = make_hospitals(tmp_path, approval="each run")
+        own = write_class_folders(tmp_path / "own")
+        hospitals.sites[0] = add(hospitals.sites[0], own, label=LABEL, patient_id=None)[0]
+        hospitals.task = task
+        fetch_task(hospitals.sites[0], hospitals, task.pool.digest)
+        digest = asked(hospitals, name="second")
+        with browser_of(hospitals.sites[0]) as browser:
+            browser.enter()
+            yield browser, digest
+
+    def test_the_public_images_are_shown_and_sent(
+        self, browser: tuple[Browser, str], task: LearningTask
+    ) -> None:
+        page, digest = browser
+        shown = page.get(f"request?digest={digest}")
+        assert "thumbnails?digest=" in shown.text
+        assert "16 x 16" in shown.text
+        sheet = page.get(f"thumbnails?digest={digest}")
+        with Image.open(io.BytesIO(sheet.content)) as image:
+            assert image.size == (SHEET_COLUMNS * SHEET_CELL, 5 * SHEET_CELL)
+        with zipfile.ZipFile(io.BytesIO(page.get(f"pool?digest={digest}").content)) as sent:
+            assert len(sent.namelist()) == len(task.rows)
+            with Image.open(io.BytesIO(sent.read("000003.png"))) as image:
+                assert np.array_equal(np.asarray(image), task.pool.images[3, ..., 0])
+
+    def test_no_own_image_is_shown(self, browser: tuple[Browser, str]) -> None:
+        page, digest = browser
+        for name in (f"request?digest={digest}", "data"):
+            found = page.get(name)
+            assert found.status_code == 200
+            assert "p000" not in found.text
