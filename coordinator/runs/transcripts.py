@@ -72,8 +72,9 @@ def transcript_table(verdict: TranscriptCheck) -> dict[str, object]:
 
 
 def is_of_two_ends(run_dir: Path) -> bool:
-    """Tell whether coordinator and tally added the noise of a run, by its files."""
-    return Privacy.read(_read(run_dir / PRIVACY)).at_aggregators
+    """Tell whether coordinator and tally added the noise of a run, as far as its files tell."""
+    path = run_dir / PRIVACY
+    return path.exists() and Privacy.read(_read(path)).at_aggregators
 
 
 def _verified(
