@@ -15,6 +15,7 @@ from PIL import Image
 from sklearn.linear_model import LogisticRegression
 
 from party.errors import DataChangedError, DataError
+from party.site.evaluations import held_out_records, ready_evaluation
 from party.site.own_table import add, read_registered
 from party.site.site import Site
 from party.site.task_review import review_task
@@ -32,6 +33,8 @@ from pate_fed.errors import (
     UnreadableFileError,
 )
 from pate_fed.public_images import SHEET_CELL, SHEET_COLUMNS
+from pate_fed.students import Lesson, train_student
+from pate_fed.students.arrays import as_arrays
 from tests.support.hospital_services import make_hospitals
 from tests.support.hospital_site import make_site, public_task
 from tests.support.own_images import (
@@ -42,7 +45,9 @@ from tests.support.own_images import (
     write_public_images,
 )
 from tests.support.page_hospital import asked
+from tests.test_party.test_evaluations import evaluation_of
 from tests.test_party.test_page import Browser, browser_of
+from tests.test_party.test_tasks import Door
 
 
 @pytest.fixture
@@ -239,6 +244,43 @@ class TestTeaching:
         [shares] = site.path("teachers").glob("*/shares.json")
         names = [one for one in shares.read_text().split('"') if one.startswith("p")]
         assert len(names) == len(set(names)) == 40
+
+
+class TestEvaluating:
+    @pytest.mark.parametrize("student", ["kernel-ridge", "logistic"])
+    def test_held_out_patients_are_counted_by_a_student_of_features(
+        self, tmp_path: Path, task: LearningTask, student: str
+    ) -> None:
+        own = write_class_folders(tmp_path / "own", patients=120, images=2)
+        site = site_with(tmp_path, own, held_out=0.3)
+        fetch_task(site, Door(task.to_bytes()), task.pool.digest)
+        ready_teachers(site, task, random_bytes=secrets.token_bytes)
+        labels = np.arange(60) % 2
+        lesson = Lesson(task.pool.views, np.arange(60), labels, 2)
+        model = as_arrays(train_student(student, "image", lesson, rng=np.random.default_rng(0)))
+        asked = evaluation_of(task, **{"student_json": b"", "model_safetensors": b""})
+        asked = replace(asked, files=model.to_files())
+        ready = ready_evaluation(site, asked, wait=lambda _: None)
+        assert ready.evaluation is not None
+        rows = ready.evaluation.rows()
+        patients = len(held_out_records(site, task))
+        assert 20 < patients < 60
+        counts = rows[0]  # right and wrong of each class, then free places
+        assert counts[:-1].sum() == patients
+        assert counts[:2].sum() > 0.9 * patients
+
+    @pytest.mark.parametrize("student", ["supervised", "propagation"])
+    def test_a_student_that_is_no_arrays_is_refused(
+        self, task: LearningTask, student: str
+    ) -> None:
+        lesson = Lesson(task.pool.views, np.arange(60), np.arange(60) % 2, 2)
+        found = train_student(student, "image", lesson, rng=np.random.default_rng(0))
+        with pytest.raises(InvalidParameterError):
+            as_arrays(found)
+
+    def test_a_column_of_a_table_is_no_group_of_images(self, task: LearningTask) -> None:
+        with pytest.raises(InvalidTaskError):
+            evaluation_of(task, "age").groupings(task.schema)
 
 
 class TestThePage:
