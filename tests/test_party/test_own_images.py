@@ -270,9 +270,7 @@ class TestEvaluating:
         assert counts[:2].sum() > 0.9 * patients
 
     @pytest.mark.parametrize("student", ["supervised", "propagation"])
-    def test_a_student_that_is_no_arrays_is_refused(
-        self, task: LearningTask, student: str
-    ) -> None:
+    def test_a_student_that_is_no_arrays_is_refused(self, task: LearningTask, student: str) -> None:
         lesson = Lesson(task.pool.views, np.arange(60), np.arange(60) % 2, 2)
         found = train_student(student, "image", lesson, rng=np.random.default_rng(0))
         with pytest.raises(InvalidParameterError):
