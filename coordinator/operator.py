@@ -54,6 +54,7 @@ from coordinator.tally.side_material import SideFile
 from pate_fed.data.new_task import make_task
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.inputs import DatasetKind
 from pate_fed.nodes.audit_log import Fact, Facts
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.planning import RunSettings
@@ -184,12 +185,18 @@ class Coordinator:
         """Tell whether a pool of this task was published."""
         return any(one.digest == task.digest for one in self.pools.all().values())
 
-    def settings_of(self, given: Mapping[str, Any], *, source: str, label: str) -> RunSettings:
+    def settings_of(
+        self, given: Mapping[str, Any], *, source: str, label: str, kind: DatasetKind = "table"
+    ) -> RunSettings:
         """Return the settings that a person asks for; those of `given` that are None stay open."""
         members = [one for one in self.enrollment.parties() if one.state == "member"]
         given = {
             **given,
-            **{"data": "csv", "data_file": Path(source), "label": label},
+            **(
+                {"data": "images", "data_file": Path(source)}
+                if kind == "image"
+                else {"data": "csv", "data_file": Path(source), "label": label}
+            ),
             "suite": given.get("suite") or DEFAULT_SUITE,
         }  # fmt: skip
         usual = usual_form(len(members))

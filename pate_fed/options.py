@@ -114,7 +114,8 @@ _ROWS: Final = (
         ),
         Option(
             "data_file",
-            "csv: a CSV file with a header, or a Parquet file; images: a .npz archive.",
+            "csv: a CSV file with a header, or a Parquet file; images: a .npz archive, or a CSV "
+            "file with a column path.",
             Path,
             metavar="FILE",
             series="free",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from party.errors import TeachersError
-from party.site.own_table import read_registered
+from party.site.own_table import units_of
 from party.site.site import Site
 from party.site.tasks import kept_pools, read_task
 from party.site.training import kept_folders, read_files, read_manifest, shares_in
@@ -17,7 +17,7 @@ def patient_tags(site: Site, *, name: str, key: bytes) -> dict[str, Any]:
     """Return keyed hashes of the patients of each kept teacher, by task; of all who may vote."""
     shares: dict[str, list[list[str]]] = {}
     if site.settings.do_records_vote:  # each patient alone, for every task that is kept
-        patients = dict.fromkeys(read_registered(site).unit_ids(site.data.patient_id or None))
+        patients = dict.fromkeys(units_of(site))
         tasks = (read_task(site, bytes.fromhex(pool.name)) for pool in kept_pools(site))
         digests = {task.digest.hex() for task in tasks if isinstance(task, LearningTask)}
         shares = {task: [[one] for one in patients] for task in sorted(digests)}

@@ -19,6 +19,7 @@ from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.preprocessing import TablePreprocessing
 from pate_fed.data.table_features import CategoryEncoder, NumberEncoder, TableEncoder
 from pate_fed.data.task import LearningTask
+from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import (
     InvalidCellError,
     InvalidDataError,
@@ -26,6 +27,7 @@ from pate_fed.errors import (
     MissingColumnError,
     PateFedError,
 )
+from pate_fed.public_rows import PublicRows
 from pate_fed.wording import percent
 
 _OUTSIDE = 0.05
@@ -93,11 +95,14 @@ def table_fit(
     is_registered = label == task.label and fault is None
     if is_registered:
         fault, unseen = _classes(text, task)
-    by_column = zip(*task.rows.cells, strict=True)
+    schema, rows = task.schema, task.rows
+    assert isinstance(schema, TaskSchema), "of a table"
+    assert isinstance(rows, PublicRows), "of a table"
+    by_column = zip(*rows.cells, strict=True)
     columns = tuple(
         _column_fit(text, name, encoder, public, is_patient=name == patient_column, floor=floor)
         for name, encoder, public in zip(
-            task.columns, task.encoder.encoders, by_column, strict=True
+            schema.columns, schema.encoder.encoders, by_column, strict=True
         )
     )
     return TableFit(columns, unseen, is_registered and fault is None, fault)
