@@ -192,7 +192,9 @@ class TestHonest:
         batch = TalliedBatch(run, 0, 1)
         frames = [batch.report(place) for place in range(4)]
         spoiled = wire.decode(frames[2]).message
-        bad = replace(spoiled, tally_envelope=spoiled.tally_envelope[:-1] + b"\0")  # type: ignore[type-var, attr-defined]
+        sealed = spoiled.tally_envelope  # type: ignore[attr-defined]
+        changed = sealed[:-1] + bytes([sealed[-1] ^ 1])
+        bad = replace(spoiled, tally_envelope=changed)  # type: ignore[type-var]
         batch.open(*frames[:2], wire.contain(bad), frames[3])
         TalliedBatch(run, 2).collect()
         waits = TalliedBatch(run, 3)

@@ -152,18 +152,12 @@ class LabelingRun:
             if self._checking is None
             else CheckedCollector(context, self._messenger, self._checking)
         )
-        self._leave_out_absent()
         self._batches = Batches(
             context,
             messenger=self._messenger,
             collector=self._collector,
             decider=self._decider,
         )
-
-    def _leave_out_absent(self) -> None:
-        """Ask nothing more of parties without which the run was set up."""
-        for seat in self.round.absent:
-            self._collector.leave_out(seat, UnexpectedMessageError.code)
 
     # Public facts -------------------------------------------------------------------------------
 
@@ -290,7 +284,7 @@ class LabelingRun:
                 self.round.go_on_without_missing()
         else:
             require_agreement(failures)
-        self._leave_out_absent()
+        self._collector.leave_out_absent()
         if self._context.job.form.has_pair_keys:
             for frames in (self.round.setup.deliver, self.round.setup.close):
                 step = {seat: [frame] for seat, frame in frames().items()}
