@@ -33,6 +33,7 @@ SETTINGS: Final = (
     "delta",
     "delta_for_tests",
     "teacher_model",
+    "device",
     "records_per_teacher",
     "held_out",
 )

@@ -36,7 +36,14 @@ data_app = Commands("The hospital's own table.")
 
 @data_app.command("add")
 def add(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV file with a header.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="CSV file with a header; or images: a folder with a folder for each class, a .npz "
+            "archive, or a CSV file with a column path.",
+        ),
+    ],
     label: Annotated[str, typer.Option(metavar="COLUMN", help="Column to predict.")],
     patient_id: Annotated[
         str | None,
@@ -87,6 +94,8 @@ def register(
     with opened_records(changed) as opened:
         opened.decisions.state.note_table(summary.sha256, by=decider(None))
     refused, is_running = of_another_table(changed), has_node(changed.path(DATABASE_FILE))
+    are_images = summary.kind == "image"
+    things, counted = ("images", "Patients") if are_images else ("rows", "Rows")
     hidden = f"fewer than {summary.floor}, or hidden beside such a count"
     show(
         {
@@ -98,10 +107,10 @@ def register(
             "node_runs": is_running,
         },
         (
-            f"{summary.file}: {summary.rows} rows of {summary.patients} patients.",
+            f"{summary.file}: {summary.rows} {things} of {summary.patients} patients.",
             f"{_voters(changed)}: all hospitals and the operator see this number.",
             *(f"  {one.name:24} {one.role}" for one in summary.columns),
-            "Rows of each class:",
+            f"{counted} of each class:",
             *(
                 f"  {name:24} {hidden if count is None else count}"
                 for name, count in summary.classes
