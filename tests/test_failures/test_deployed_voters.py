@@ -88,10 +88,10 @@ def test_records_vote_over_a_superlink_within_their_caps_whatever_is_killed(
         after = votes_in(south.site)
         assert len(after) == len(before)
         assert all(now >= then for now, then in zip(after, before, strict=True))
-        shown = json.loads(federation.pate_fed("status", "voters", "--format", "json"))
-        assert shown["epsilon"] == pytest.approx(price, rel=1e-12)
         with closing(Coordinator(federation.home)) as coordinator:
             coordinator.export("voters", tmp_path / "out", private=True)
+        stated = json.loads((tmp_path / "out" / "privacy.json").read_text("utf-8"))
+        assert stated["views"]["public"]["epsilon"] == pytest.approx(price, rel=1e-12)
     labels = labels_in(tmp_path / "out")
     right = [CLASSES[int(age > SICK_FROM)] == labels[row] for row, age in enumerate(ages)]
     # A patient is near about two of these; who is killed loses the votes of a batch.
