@@ -135,6 +135,7 @@ class TalliedRun:
             simulated=False,
             sealing_key=self.key.public_bytes,
             tally=self.statement,
+            absent=(),
             terms=encode_value(self.terms.as_record()),
         )
         changes = {**self.record_changed, **changed}
