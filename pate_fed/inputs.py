@@ -14,6 +14,9 @@ from pate_fed.errors import InvalidDataError
 DatasetKind = Literal["image", "table"]
 """Kinds of records; they decide which models suit."""
 
+_SHRINKAGE = 0.1
+"""Part of a covariance that is replaced by equal variances: it can then be inverted."""
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Inputs:
@@ -61,3 +64,23 @@ class Inputs:
         """Pick inputs by position, in the order given."""
         chosen = np.asarray(rows, dtype=np.int64)
         return Inputs(self.features[chosen], None if self.images is None else self.images[chosen])
+
+
+def covariance_power(features: NDArray[np.float64], power: float) -> NDArray[np.float64]:
+    """Return C^power of some inputs, for their covariance C, a tenth of it replaced by its mean.
+
+    Args:
+        features: Shape (inputs, features), two or more inputs.
+        power: Any number; -1/2 whitens.
+
+    Returns:
+        Symmetric; shape (features, features). The identity where inputs do not differ.
+    """
+    columns = features.shape[1]
+    covariance = np.cov(features, rowvar=False).reshape(columns, columns)
+    spread = float(np.trace(covariance)) / columns
+    if spread <= 0:
+        return np.eye(columns)
+    shrunk = (1 - _SHRINKAGE) * covariance + _SHRINKAGE * spread * np.eye(columns)
+    values, vectors = np.linalg.eigh(shrunk)
+    return np.asarray((vectors * values**power) @ vectors.T)

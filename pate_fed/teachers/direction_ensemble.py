@@ -15,13 +15,10 @@ from safetensors import SafetensorError
 
 from pate_fed.data.dataset import Records
 from pate_fed.errors import InvalidParameterError, UnreadableFileError
-from pate_fed.inputs import Inputs
+from pate_fed.inputs import Inputs, covariance_power
 from pate_fed.teachers.teacher import Balance, TeacherEnsemble
 
 _TENSOR = "direction"
-
-_SHRINKAGE = 0.1
-"""Part of the pool's covariance that is replaced by equal variances: it can then be inverted."""
 
 
 class DirectionEnsemble(TeacherEnsemble):
@@ -45,7 +42,7 @@ class DirectionEnsemble(TeacherEnsemble):
     def _prepare(self, public: Inputs | None) -> None:
         assert public is not None, "votes are shared out"
         self._middle = public.features.mean(axis=0)
-        self._whitening = half_whitening(public.features)
+        self._whitening = covariance_power(public.features, -0.5)
 
     def _learn(
         self,
@@ -86,22 +83,3 @@ class DirectionEnsemble(TeacherEnsemble):
         if not is_one or found.ndim != 2 or np.isinf(found).any():
             raise UnreadableFileError("a teacher's file must hold a direction for each class")
         return found
-
-
-def half_whitening(inputs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return C^(-1/2) of inputs, for their covariance C, a tenth of it replaced by its mean.
-
-    Args:
-        inputs: Shape (inputs, features), two or more.
-
-    Returns:
-        Symmetric; shape (features, features). The identity where inputs do not differ.
-    """
-    features = inputs.shape[1]
-    covariance = np.cov(inputs, rowvar=False).reshape(features, features)
-    spread = float(np.trace(covariance)) / features
-    if spread <= 0:
-        return np.eye(features)
-    shrunk = (1 - _SHRINKAGE) * covariance + _SHRINKAGE * spread * np.eye(features)
-    values, vectors = np.linalg.eigh(shrunk)
-    return np.asarray((vectors * values**-0.5) @ vectors.T)

@@ -355,13 +355,18 @@ class WholeFederation:
 
     def ask(self, name: str, **changed: Any) -> LearningTask:
         """Queue a run over a pool of its own that all hospitals have approved and teachers for."""
-        task = self._new_task(name)
-        for one in self.hospitals.values():
-            ready_teachers(one.site, task, random_bytes=secrets.token_bytes)
-        self.approve(task)
+        task = self.prepare(self._new_pool(name))
         chosen = {"queries": QUERIES, "batch_size": BATCH, "patience_s": 3600.0, **changed}
         with closing(Coordinator(self.home)) as coordinator:
             asked_run(coordinator, name, task, **chosen)
+        return task
+
+    def prepare(self, pool: Path) -> LearningTask:
+        """Let all hospitals approve a pool, and have teachers for it."""
+        task = make_task(pool, label=LABEL, classes=CLASSES)
+        for one in self.hospitals.values():
+            ready_teachers(one.site, task, random_bytes=secrets.token_bytes)
+        self.approve(task)
         return task
 
     def approve(self, task: LearningTask | EvaluationTask) -> None:
@@ -380,13 +385,13 @@ class WholeFederation:
         found = self.home.path("pools").iterdir()
         return {path for path in found if not path.name.startswith(".")}
 
-    def _new_task(self, name: str) -> LearningTask:
+    def _new_pool(self, name: str) -> Path:
         rng = np.random.default_rng(len(self._tasks))
         sexes = ("male", "female")
         rows = [f"{rng.uniform(20, 80):.6f},{sexes[rng.integers(2)]}" for _ in range(40)]
         path = self.folder / f"{name}.csv"
         path.write_text("\n".join(("age,sex", *rows)) + "\n", encoding="utf-8")
-        return make_task(path, label=LABEL, classes=CLASSES)
+        return path
 
     def _knows_tasks(self, hospital: Hospital) -> bool:
         return hospital.standing.tasks == len(self._tasks)
@@ -466,7 +471,12 @@ def own_table(folder: Path, name: str, place: int) -> tuple[Path, str, str | Non
     return write_own_table(folder / f"{name}.csv", seed=place), LABEL, PATIENT
 
 
-def enroll(made: WholeFederation, *, records_of_each: OwnRecords = own_table) -> None:
+def enroll(
+    made: WholeFederation,
+    *,
+    records_of_each: OwnRecords = own_table,
+    teacher_model: str = "auto",
+) -> None:
     """Let hospitals join a federation that is served, each with its records and its policy."""
     for name, port in zip(NAMES, free_ports(len(NAMES)), strict=True):
         variables = dict(made.service.variables)
@@ -481,6 +491,7 @@ def enroll(made: WholeFederation, *, records_of_each: OwnRecords = own_table) ->
                 site.settings.with_setting(site.membership().name, node_port=port),
                 held_out=0.25,
                 approval="pool",
+                teacher_model=teacher_model,
                 lifetime_epsilon=1000.0,
                 policy={
                     "least_checked_peers": 2,
@@ -490,7 +501,9 @@ def enroll(made: WholeFederation, *, records_of_each: OwnRecords = own_table) ->
         )
         decide_budget(site)
         own, label, patient = records_of_each(made.folder, name, len(made.hospitals))
-        site = with_teachers(add(site, own, label=label, patient_id=patient)[0], TEACHERS)
+        site, _ = add(site, own, label=label, patient_id=patient)
+        if teacher_model == "auto":
+            site = with_teachers(site, TEACHERS)
         command = ("-m", "tests.support.witnessed_hospital", str(witness), "start", "--site")
         node = Node(
             (*command, str(site.folder)),

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from pate_fed.class_shares import share_offsets
 from pate_fed.data import Records
 from pate_fed.errors import InvalidDataError, InvalidParameterError, UnreadableFileError
-from pate_fed.inputs import Inputs
+from pate_fed.inputs import Inputs, covariance_power
 from pate_fed.partition import partition_records
 from pate_fed.teachers import (
     TEACHER_NAMES,
@@ -25,7 +25,7 @@ from pate_fed.teachers import (
     convolution_ensemble,
     make_ensemble,
 )
-from pate_fed.teachers.direction_ensemble import DirectionEnsemble, half_whitening
+from pate_fed.teachers.direction_ensemble import DirectionEnsemble
 from pate_fed.teachers.teacher_choice import SMALL_TEACHER
 from tests.support.markers import more, sampled
 from tests.support.small_records import blobs as blobs_without_images
@@ -406,11 +406,11 @@ class TestDirections:
     def test_half_whitening_is_the_inverse_root_of_the_shrunk_covariance(self) -> None:
         inputs = np.random.default_rng(0).normal(size=(500, 3)) @ np.diag([1.0, 5.0, 0.1])
         inputs[:, 2] += inputs[:, 0]
-        found = half_whitening(inputs)
+        found = covariance_power(inputs, -0.5)
         covariance = np.cov(inputs, rowvar=False)
         shrunk = 0.9 * covariance + 0.1 * np.trace(covariance) / 3 * np.eye(3)
         np.testing.assert_allclose(found @ shrunk @ found, np.eye(3), atol=1e-9)
-        assert np.array_equal(half_whitening(np.ones((4, 2))), np.eye(2))
+        assert np.array_equal(covariance_power(np.ones((4, 2)), -0.5), np.eye(2))
 
     @pytest.mark.parametrize(("classes", "records"), [(2, (0, 0, 1)), (2, (1, 1)), (3, (2, 0))])
     def test_votes_follow_the_half_whitened_means(
@@ -427,7 +427,7 @@ class TestDirections:
         scores = np.zeros((400, classes))
         for label in set(records):
             away = features[labels == label].mean(axis=0) - middle
-            scores[:, label] = public.features @ half_whitening(public.features) @ away
+            scores[:, label] = public.features @ covariance_power(public.features, -0.5) @ away
         first, second = sorted({*records, 1 - records[0]} if classes == 2 else set(records))
         lead = scores[:, second] - scores[:, first]
         assert np.array_equal(votes == second, lead > np.median(lead))
