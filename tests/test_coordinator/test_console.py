@@ -9,6 +9,7 @@ import shutil
 import ssl
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -20,6 +21,7 @@ import httpx
 import pytest
 import uvicorn
 from argon2 import PasswordHasher
+from sqlalchemy import update
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
@@ -29,7 +31,7 @@ from coordinator.console.app import SIGN_INS_PER_MINUTE, make_app
 from coordinator.console.form_input import MOST_ROWS, MOST_UPLOAD_BYTES
 from coordinator.console.rendering import step_plot
 from coordinator.database import FederationAct
-from coordinator.database.federation_schema import PersonRow
+from coordinator.database.federation_schema import MemberRow, PersonRow
 from coordinator.errors import ConsoleError, DatabaseError, PersonError
 from coordinator.operator import Coordinator
 from coordinator.people import people as people_module
@@ -742,6 +744,32 @@ class TestActs:
         text = client.get("/runs/first/events").text
         assert text.startswith(": beat\n\n: beat\n\nevent: state\n")
         assert text.endswith("event: end\ndata: \n\n")
+
+    def test_a_stream_of_a_run_that_rests_is_kept_open(
+        self, fresh: Coordinator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(live, "LOOK_S", 0.0)
+        add_runs(fresh, "first", hospitals=("North",), state=RunState.RUNNING)
+        find, looks = fresh.queue.find, count()
+
+        def ending(name: str) -> Run:
+            run = find(name)
+            is_over = next(looks) > 4 * live._BEAT_EVERY
+            return replace(run, state=RunState.DONE) if is_over else run
+
+        client = browser(fresh, Role.AUDITOR)
+        monkeypatch.setattr(fresh.queue, "find", ending)
+        text = client.get("/runs/first/events").text
+        assert text.count("event: state\n") <= 2
+        assert ": beat\n" in text
+        assert text.endswith("event: end\ndata: \n\n")
+
+    def test_a_hospital_that_never_called_is_shown_as_such(self, fresh: Coordinator) -> None:
+        add_hospitals(fresh, "North")
+        with fresh._database.transaction() as connection:
+            connection.execute(update(MemberRow).values(seen_at=None))
+        shown = browser(fresh, Role.AUDITOR).get("/hospitals").text
+        assert re.search(r'data-label="Last seen">never', shown)
 
 
 def test_the_vote_leak_of_a_run_is_shown_to_everybody_who_reads(federation: Coordinator) -> None:

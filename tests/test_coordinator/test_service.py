@@ -27,6 +27,7 @@ from pate_fed.errors import RunDirectoryError
 from pate_fed.run_folder import writing
 from pate_fed.terms import RunTerms
 from protocols.run_scope import RunScope
+from tests.support.console import add_hospitals
 from tests.support.deployed import NAMES
 from tests.support.door import Door
 from tests.support.loopback_home import make_home
@@ -122,6 +123,16 @@ def test_runs_are_worked_on_one_after_the_other_until_none_is_left(served: Serve
         served.wait_until(name, RunState.DONE)
     assert served.queue.find("first").progress.answered == 4
     assert all(len(one.asked) == 4 for one in served.federation.hospitals.values())
+
+
+def test_monitoring_is_told_of_members_by_their_state(served: Served) -> None:
+    served.start()
+    members = served.service._probe().members
+    before = members()
+    add_hospitals(served.federation.coordinator, "East", "West", state="requested")
+    add_hospitals(served.federation.coordinator, "Gone", state="revoked")
+    assert members() == {**before, "requested": 2, "revoked": 1}
+    assert before["member"] == len(NAMES)
 
 
 @pytest.mark.slow

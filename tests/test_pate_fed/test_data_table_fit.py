@@ -73,6 +73,22 @@ def test_the_value_of_one_patient_changes_no_range_by_its_size(
     assert shown == words_of(fit_of(tmp_path, task, own_rows()))
 
 
+@pytest.mark.parametrize(
+    ("empty", "said"), [pytest.param(20, "20.0 %", id="many"), pytest.param(3, str(FLOOR), id="few")]
+)
+def test_empty_cells_are_counted_from_the_floor_on(
+    tmp_path: Path, task: LearningTask, empty: int, said: str
+) -> None:
+    rows = own_rows()
+    for row in rows[:empty]:
+        row["age"] = ""
+    whole = fit_of(tmp_path, task, own_rows()).columns[0].own
+    gaps = re.search(r"empty in (.*?) of your rows", fit_of(tmp_path, task, rows).columns[0].own)
+    assert gaps is not None
+    assert said in gaps[1]
+    assert "empty" not in whole
+
+
 @pytest.mark.parametrize("count", [1, 12, 39])
 def test_few_rows_show_no_range(tmp_path: Path, task: LearningTask, count: int) -> None:
     age, ward = fit_of(tmp_path, task, own_rows(count)).columns
