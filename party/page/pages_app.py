@@ -42,7 +42,7 @@ from pate_fed.nodes.audit_log import said_of
 from pate_fed.nodes.forwarding import as_line
 from pate_fed.nodes.terminal import minute, place_of
 from pate_fed.nodes.web import POLICY, Shield, is_same, read_form, require_token, templates
-from pate_fed.public_images import PublicImages, contact_sheet
+from pate_fed.public_images import PublicImages
 from protocols.errors import ProtocolError
 
 NAV: Final = (
@@ -78,7 +78,6 @@ def build(opened: OpenSite, *, sessions: PageSessions, hosts: Collection[str], b
         "/": (pages.waiting, "GET"),
         "/request": (pages.request, "GET"),
         "/pool": (pages.pool, "GET"),
-        "/thumbnails": (pages.thumbnails, "GET"),
         "/decided": (pages.decided, "GET"),
         "/budget": (pages.budget, "GET"),
         "/sent": (pages.sent, "GET"),
@@ -107,7 +106,7 @@ def build(opened: OpenSite, *, sessions: PageSessions, hosts: Collection[str], b
     return Shield(
         app,
         hosts=hosts,
-        policy=f"{POLICY}; img-src 'self'",
+        policy=f"{POLICY}; img-src data:",
         most_bytes=lambda _: MOST_FORM_BYTES,
         codes=(PageError.code, PartyInternalError.code),
     )
@@ -189,14 +188,6 @@ class Pages:
         headers = {"content-disposition": 'attachment; filename="pool.csv"'}
         lines = (line.encode() for line in task.rows.csv_lines())
         return StreamingResponse(lines, media_type="text/csv", headers=headers)
-
-    def thumbnails(self, request: Request) -> Response:
-        """Send small copies of the first public images that a request is about, as one image."""
-        task = self._now.task(self._asked(request.query_params.get("digest", "")))
-        if not isinstance(task, LearningTask) or not isinstance(task.rows, PublicImages):
-            raise ApprovalError("the request must be of public images")
-        sheet = contact_sheet([task.rows.pixels[: views.MOST_THUMBNAILS]])
-        return Response(sheet, media_type="image/png")
 
     def decided(self, request: Request) -> Response:
         """Show past decisions."""

@@ -149,7 +149,8 @@ def _messages() -> dict[str, list[Any]]:
         "KeyStatement": [_bytes("o"), _bytes("ik"), _bytes("sk"), _bytes("n"), "party", 10_000, 41],
         "RunRecord": [
             _bytes("o"), me, [_bytes("s1", 40), _bytes("s2", 300)], "additive", 32, "suite",
-            3, 1, 0, 10_000, False, _bytes("ck"), _bytes("tally", 300), b"terms",
+            3, 1, 0, 10_000, False, _bytes("ck"), _bytes("tally", 300), [_bytes("a1")],
+            b"terms",
         ],
         "Envelope": [run, me, peer, _bytes("sealed", 80)],
         "EnvelopeBundle": [run, [_bytes("e1", 200), _bytes("e2", 201)]],

@@ -106,7 +106,7 @@ class Run:
         colluders = 2 * self.threshold - len(self.seats) - 1 if self.form == "masked" else 1
         recorded = [
             offer, fingerprint(public_of(COORDINATOR)), self.statements, self.form, 32, SUITE,
-            self.threshold, colluders, dropouts, EXPIRES_AT, True, b"", b"", cbor(self.terms),
+            self.threshold, colluders, dropouts, EXPIRES_AT, True, b"", b"", [], cbor(self.terms),
         ]  # fmt: skip
         self.record = write_frame(frames.RECORD, recorded, COORDINATOR)
         self.run_id = frames.digest_of_fields(frames.RECORD, recorded)

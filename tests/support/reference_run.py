@@ -59,8 +59,8 @@ class RunReader:
         self.fingerprints = [fingerprint(key) for key in self.identities]
         require(self.fingerprints == sorted(set(self.fingerprints)), "in the order of fingerprints")
         self.run_id, self.form, self.threshold = record.digest, form, record.fields[6]
-        require(record.fields[11:13] == [b"", b""], "no second aggregator")
-        self.terms = read_run_terms(record.fields[13])
+        require(record.fields[11:14] == [b"", b"", []], "no second aggregator, nobody absent")
+        self.terms = read_run_terms(record.fields[14])
         confirmed = [
             read_frame(bytes.fromhex(frame), frames.CONFIRMATIONS, signer=key)
             for frame, key in zip(self._setup["confirmations"], self.identities, strict=True)

@@ -110,7 +110,7 @@ def test_a_later_pool_is_read_as_the_first_was(federation: Worked, tmp_path: Pat
     assert true_class(task.inputs).tolist() == [0] * 9
     alone = make_task(young, label=LABEL, classes=CLASSES)
     assert alone.digest != task.digest
-    mean = alone.encoder.encoders[0]
+    mean = alone.schema.encoder.encoders[0]
     assert isinstance(mean, NumberEncoder)
     assert mean.mean == 24.0
 

@@ -321,8 +321,9 @@ class TestLine:
     def test_no_supernode_is_started_where_nobody_listens(
         self, site: Site, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        for name in ("https_proxy", "all_proxy", "no_proxy"):
             monkeypatch.delenv(name, raising=False)
+            monkeypatch.delenv(name.upper(), raising=False)
         [closed] = free_ports(1)
         assert not serving._is_open(f"127.0.0.1:{closed}")
         with listening(lambda connection: connection.recv(1)) as port:

@@ -83,7 +83,7 @@ def test_a_student_without_such_a_form_is_told_so() -> None:
 
     student = make_student("logistic", "table")
     student.adopt(SklearnModel(SVC(), 2), features=2, classes=2)
-    with pytest.raises(InvalidParameterError, match="table"):
+    with pytest.raises(InvalidParameterError, match="SVC"):
         as_arrays(student)
 
 

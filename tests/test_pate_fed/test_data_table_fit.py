@@ -74,7 +74,8 @@ def test_the_value_of_one_patient_changes_no_range_by_its_size(
 
 
 @pytest.mark.parametrize(
-    ("empty", "said"), [pytest.param(20, "20.0 %", id="many"), pytest.param(3, str(FLOOR), id="few")]
+    ("empty", "said"),
+    [pytest.param(20, "20.0 %", id="many"), pytest.param(3, str(FLOOR), id="few")],
 )
 def test_empty_cells_are_counted_from_the_floor_on(
     tmp_path: Path, task: LearningTask, empty: int, said: str
@@ -83,7 +84,7 @@ def test_empty_cells_are_counted_from_the_floor_on(
     for row in rows[:empty]:
         row["age"] = ""
     whole = fit_of(tmp_path, task, own_rows()).columns[0].own
-    gaps = re.search(r"empty in (.*?) of your rows", fit_of(tmp_path, task, rows).columns[0].own)
+    gaps = re.search(r"empty in (.*?) of", fit_of(tmp_path, task, rows).columns[0].own)
     assert gaps is not None
     assert said in gaps[1]
     assert "empty" not in whole
