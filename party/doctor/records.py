@@ -32,7 +32,8 @@ SAMPLE = 500
 def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - checks look alike
     """Read the table, hold it to its hash, and count its patients."""
     try:
-        everybody = set(read_registered(site).unit_ids(site.settings.data.patient_id or None))
+        text = read_registered(site)
+        everybody = set(text.unit_ids(site.settings.data.patient_id or None))
     except DataChangedError as error:
         return fail(
             f"{error}.",
@@ -53,6 +54,10 @@ def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - ch
         f"The table can be read, and is the one that was registered: {patients} patients, "
         f"{plural(teachers, 'voter' if site.settings.do_records_vote else 'teacher')}."
     )
+    if text.notes:
+        said += f" {' '.join(text.notes)}"
+    if text.asked:
+        return warn(f"{said} {' '.join(text.asked)}", "`pate-party data add` takes the answers.")
     delta = site.settings.delta
     if delta * patients > _LARGE_DELTA:
         warning = (

@@ -71,6 +71,7 @@ class DataSettings:
         patient_id: Column that names the patient; empty if each row is a patient's only one.
         digest: SHA-256 of the files, and of how they are read, hex.
         reading: How its files are read.
+        notes: Sentences of `data add` on how they are read.
         rows: Number of rows.
         patients: Number of patients at `data add`: a removal changes no other patient's teacher.
         floor: Smallest count of patients' rows that anybody may see.
@@ -85,6 +86,7 @@ class DataSettings:
     patients: int = field(default=0, metadata=_COUNT)
     floor: int = field(default=10, metadata=_COUNT)
     reading: Reading = USUAL
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from pate_fed.cells import cell_of, plain, text_of
+from pate_fed.data.cell_forms import typed
 from pate_fed.data.columns import read_column
-from pate_fed.data.csv_file import CsvTable, read_csv
+from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.preprocessing import TablePreprocessing
+from pate_fed.data.reading import USUAL, Reading, read_table
 from pate_fed.data.table_features import fit_table_encoder
 from pate_fed.data.task import LearningTask, require_size
 from pate_fed.data.task_schema import TaskSchema, require_pool
@@ -24,6 +26,7 @@ def make_task(
     label: str,
     classes: Sequence[str],
     ignored: Sequence[str] = (),
+    reading: Reading = USUAL,
     known: Iterable[TaskSchema] = (),
 ) -> LearningTask:
     """Make the task of a table of public inputs, or find it among those that are known.
@@ -34,6 +37,7 @@ def make_task(
 
     Args:
         path: The table, one input a row. Where it has the label's column, that is not read.
+        reading: How its file is read.
         known: Schemas of earlier pools of this federation.
 
     Raises:
@@ -42,10 +46,10 @@ def make_task(
         InvalidTaskError: the names of classes or columns cannot be, or the pool is larger than
             hospitals read.
     """
-    text = read_csv(path)
+    label, *class_names = (plain(one) for one in (label, *classes))
+    text = typed(read_table(path, reading), apart={label, *ignored})
     for column in ignored:
         text.column(column)
-    label, *class_names = (plain(one) for one in (label, *classes))
     offered = tuple(one for one in text.header if one not in {label, *ignored})
     if not text.lines:
         raise InvalidTaskError(f"{text.file_name} must have public inputs")

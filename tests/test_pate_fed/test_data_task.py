@@ -232,7 +232,7 @@ class TestLaterPools:
     def test_equal_numbers_are_one_category_everywhere(
         self, tmp_path: Path, table: Callable[..., CsvTable]
     ) -> None:
-        path = write(tmp_path / "grades.csv", "grade", *(["1", "1.0", "02", "x", "2"] * 5))
+        path = write(tmp_path / "grades.csv", "grade", *(["1", "1.0", "2.0", "x", "2"] * 5))
         task = make_task(path, label="sick", classes=("no", "yes"))
         assert task.encoder.encoders == (CategoryEncoder(0, ("1", "2", "x")),)
         assert len(task.pool.distinct) == 3
