@@ -192,7 +192,7 @@ def register(
         reading=reading or USUAL,
     )
     with opened_records(changed) as opened:
-        opened.decisions.state.note_table(summary.sha256, by=decider(None))
+        opened.decisions.state.note_table(summary.sha256, by=decider(None), data_set=name)
     refused, is_running = of_another_table(changed), has_node(changed.path(DATABASE_FILE))
     show(
         {

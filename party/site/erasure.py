@@ -127,6 +127,7 @@ def remove_patient(
     retrained = [
         _retrain(site, folder, text, plain(patient), after=after, random_bytes=random_bytes)
         for folder in kept_folders(site)
+        if _is_of(site, folder)
     ]
     trained = sum(one.trained for one in retrained)
     plan = json_bytes(
@@ -343,6 +344,12 @@ def _retrain(
     files = {**new, **kept, SHARES_FILE: json_bytes(shares)}
     content = with_manifest(files, {**bound_to, "data": after})
     return _Retrained(folder, content, 1, len(shares) - 1)
+
+
+def _is_of(site: Site, folder: Path) -> bool:
+    """Tell whether the teachers in a folder learned from the data set in use."""
+    others = (one.settings.data.digest for one in site.data_sets if one.data_set != site.data_set)
+    return read_manifest(folder).get("data") not in set(others)
 
 
 def _task_of(site: Site, folder: Path) -> LearningTask:

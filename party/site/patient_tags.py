@@ -17,10 +17,12 @@ def patient_tags(site: Site, *, name: str, key: bytes) -> dict[str, Any]:
     """Return keyed hashes of the patients of each kept teacher, by task; of all who may vote."""
     shares: dict[str, list[list[str]]] = {}
     if site.settings.do_records_vote:  # each patient alone, for every task that is kept
-        patients = dict.fromkeys(read_registered(site).unit_ids(site.data.patient_id or None))
         tasks = (read_task(site, bytes.fromhex(pool.name)) for pool in kept_pools(site))
-        digests = {task.digest.hex() for task in tasks if isinstance(task, LearningTask)}
-        shares = {task: [[one] for one in patients] for task in sorted(digests)}
+        found = {one.digest.hex(): one.schema for one in tasks if isinstance(one, LearningTask)}
+        for task, schema in sorted(found.items()):
+            asked = site.using(schema.data_set)
+            patients = read_registered(asked).unit_ids(asked.data.patient_id or None)
+            shares[task] = [[one] for one in dict.fromkeys(patients)]
     else:
         for folder in kept_folders(site):
             files = read_files(folder, read_manifest(folder).get("files"))

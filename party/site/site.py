@@ -336,6 +336,11 @@ class Site:
         names = ("", *self._unnamed(self.settings).data_sets)
         return tuple(one for one in map(self.using, names) if one.settings.data.file)
 
+    @property
+    def votes(self) -> dict[str, int]:
+        """The votes on each query about a data set, by its name; "" has none."""
+        return {one.data_set: one.settings.teachers for one in self.data_sets}
+
     def _unnamed(self, settings: SiteSettings) -> SiteSettings:
         """Return settings with the data set without a name in use, as the file has them."""
         if not self.data_set:
