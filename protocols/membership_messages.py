@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -34,6 +35,8 @@ MOST_DATA_SETS = 64
 
 MOST_VOTES = 2**30 - 1
 """Most votes of a hospital on a query."""
+
+_DATA_SET = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +106,9 @@ class MembershipQuery(Message):
 
     def votes_by_name(self) -> dict[str, int]:
         """Return the votes of each named data set; names without numbers are malformed."""
-        if len(self.data_sets) != len(self.named_votes) or list(self.data_sets) != sorted(
-            set(self.data_sets)
-        ):
+        names = self.data_sets
+        is_clear = all(_DATA_SET.fullmatch(one) for one in names)
+        if len(names) != len(self.named_votes) or list(names) != sorted(set(names)) or not is_clear:
             raise MalformedMessageError("every data set must have its votes, once and in order")
         return dict(zip(self.data_sets, self.named_votes, strict=True))
 

@@ -49,8 +49,9 @@ def document(columns: int, first: Rows, asked: Rows, **changes: Any) -> bytes:
             "name": "bomb",
             "kind": "table",
             "label": LABEL,
-            "classes": ["no", "yes"],
-            "columns": [[f"c{place:05d}", ""] for place in range(columns)],
+            "data_set": "",
+            "classes": [["no", []], ["yes", []]],
+            "columns": [[f"c{place:05d}", "", [], []] for place in range(columns)],
             "left_out": [],
             "rows": len(first),
             **changes,
@@ -91,6 +92,12 @@ BOMBS = {
     "rows that are said": lambda: document(1, [(1.0,), (2.0,)], [], rows=10**15),
     "columns that are left out": lambda: document(
         1, [(1.0,), (2.0,)], [], left_out=[f"x{place}" for place in range(20_000)]
+    ),
+    "categories that are listed": lambda: document(
+        1,
+        [("a",), ("b",)],
+        [],
+        columns=[[f"c{n:05d}", "", [], [f"k{k:03d}" for k in range(100)]] for n in range(2_000)],
     ),
     "bytes": lambda: document(1, [(1.0,), (2.0,)], []) + bytes(MAX_TASK_BYTES),
 }

@@ -1,8 +1,8 @@
 """How every hospital reads its own table: label, classes, and how columns become features.
 
-The author of a task chooses no encoder. Each reader derives it from the rows of the task's first
-pool, which are part of the schema, by one function: `encoder_of`. Its sums are exact, so every
-machine gets the same centers and spreads.
+The author of a task chooses no encoder, but may list a column's categories. Each reader derives it
+from the rows of the task's first pool, which are part of the schema, by one function: `encoder_of`.
+Its sums are exact, so every machine gets the same centers and spreads.
 
 A stranger wrote the document. So its sizes are bounded before anything is built from it: bytes,
 columns, rows, features, and bytes of the encoded inputs. The operator meets the same bounds, in the
