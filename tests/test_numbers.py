@@ -23,7 +23,7 @@ from benchmarks.numbers import (
 from tests.support.command import exit_code_of
 
 CHEAP = [name for name, source in SOURCES.items() if source.is_cheap]
-WHOLE = ("README.md", "docs/tutorial/first-run.md", "docs/how-to/use-your-own-table.md")
+WHOLE = ("README.md", "docs/tutorial/first-run.md", "docs/how-to/bring-your-data.md")
 """Pages whose every epsilon is a command's."""
 
 

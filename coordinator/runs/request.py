@@ -141,7 +141,7 @@ class RunRequest:
             )
         if settings.caps.max_answers is not None:  # hospitals would vote on what nobody looks at
             raise RunRequestError("a run must ask all its queries")
-        data_set = task.schema.data_set
+        data_set = task.data_set
         missing = [one.name for one in members if not one.votes_on(data_set)]
         if missing:
             raise RunRequestError(

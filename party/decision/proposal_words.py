@@ -44,8 +44,8 @@ def words_of(request: Request) -> Iterator[Line]:
         yield "", f"wrong by class, by its certainty{by}"
     elif task is not None:
         yield "Task", f"{task.name}: {task.label}, one of {', '.join(task.class_names)}"
-        if task.schema.data_set:
-            yield "", f"it asks for your data set {task.schema.data_set}"
+        if task.data_set:
+            yield "", f"it asks for your data set {task.data_set}"
         yield "Pool", f"{len(task.inputs)} public inputs, from {len(task.columns)} columns:"
         yield "", printable(", ".join(task.columns))
     if request.review is not None:

@@ -18,9 +18,9 @@ def patient_tags(site: Site, *, name: str, key: bytes) -> dict[str, Any]:
     shares: dict[str, list[list[str]]] = {}
     if site.settings.do_records_vote:  # each patient alone, for every task that is kept
         tasks = (read_task(site, bytes.fromhex(pool.name)) for pool in kept_pools(site))
-        found = {one.digest.hex(): one.schema for one in tasks if isinstance(one, LearningTask)}
-        for task, schema in sorted(found.items()):
-            asked = site.using(schema.data_set)
+        found = {one.digest.hex(): one.data_set for one in tasks if isinstance(one, LearningTask)}
+        for task, data_set in sorted(found.items()):
+            asked = site.using(data_set)
             patients = read_registered(asked).unit_ids(asked.data.patient_id or None)
             shares[task] = [[one] for one in dict.fromkeys(patients)]
     else:

@@ -146,7 +146,7 @@ class ReadyTasks:
         return future
 
     def _with_teachers(self, task: LearningTask, *, train: bool) -> PartyTask:
-        site, voters, patients = self._site.using(task.schema.data_set), None, None
+        site, voters, patients = self._site.using(task.data_set), None, None
         if site.settings.do_records_vote:
             voters, patients = record_voters(site, task)
         number = site.settings.teachers if site.data_set else None

@@ -45,7 +45,7 @@ def review_task(site: Site, task: AskedTask) -> TaskReview:
     if isinstance(task, EvaluationTask):
         label = site.settings.data.label
         return TaskReview(label, None, tuple(_evaluation_faults(site, task)))
-    site = site.using(task.schema.data_set)
+    site = site.using(task.data_set)
     label = site.settings.data.label
     try:
         text = read_registered(site)
