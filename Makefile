@@ -22,7 +22,7 @@ FEDERATION_RUN := runs/federation-demo-$(NOW)
 # What tests start is compiled once, not at every start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo federation-demo test test-slow test-exhaustive collect mutants hidden-rules numbers renderings lock docs bench lint format types imports check clean
+.PHONY: demo federation-demo test test-slow test-exhaustive collect mutants hidden-rules numbers pictures renderings lock docs bench lint format types imports check clean
 
 demo: $(VENV)/.installed  ## install and run a whole federation on bundled data
 	$(BIN)/pate-fed simulate --out $(DEMO_RUN)
@@ -51,6 +51,9 @@ hidden-rules: $(VENV)/.installed-dev  ## what only exhaustive tests reach must b
 
 numbers: $(VENV)/.installed-dev  ## run the documentation's cheap commands; renew docs/numbers.json and the pages
 	$(BIN)/python -m benchmarks.numbers $(SOURCES)
+
+pictures: $(VENV)/.installed-dev  ## the readme's pictures anew: a simulation, and the federation demo's console
+	$(BIN)/python -m tests.support.pictures
 
 renderings: $(VENV)/.installed-dev  ## write the wording of pages, reports and commands anew; read the diff
 	PATE_FED_RENEW_RENDERINGS=1 $(BIN)/python -m pytest -q tests/test_renderings.py tests/test_vectors_runs.py tests/test_pate_fed/test_report_plan_words.py

@@ -56,6 +56,7 @@ from pate_fed.data.reading import USUAL, Reading
 from pate_fed.data.task import LearningTask
 from pate_fed.data.task_facts import TaskFacts
 from pate_fed.evaluation_task import EvaluationTask
+from pate_fed.inputs import DatasetKind
 from pate_fed.nodes.audit_log import Fact, Facts
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.planning import RunSettings
@@ -195,12 +196,18 @@ class Coordinator:
         """Tell whether a pool of this task was published."""
         return any(one.digest == task.digest for one in self.pools.all().values())
 
-    def settings_of(self, given: Mapping[str, Any], *, source: str, label: str) -> RunSettings:
+    def settings_of(
+        self, given: Mapping[str, Any], *, source: str, label: str, kind: DatasetKind = "table"
+    ) -> RunSettings:
         """Return the settings that a person asks for; those of `given` that are None stay open."""
         members = [one for one in self.enrollment.parties() if one.state == "member"]
         given = {
             **given,
-            **{"data": "csv", "data_file": Path(source), "label": label},
+            **(
+                {"data": "images", "data_file": Path(source)}
+                if kind == "image"
+                else {"data": "csv", "data_file": Path(source), "label": label}
+            ),
             "suite": given.get("suite") or DEFAULT_SUITE,
         }  # fmt: skip
         usual = usual_form(len(members))
@@ -473,7 +480,8 @@ def evaluate(coordinator: Coordinator, asked: AskedEvaluation) -> Run:
 def side_of_batch(coordinator: Coordinator, plan: str, *, is_secret: bool) -> SideFile:
     """Return the coordinator's file of a verified batch, by first digits of its plan's digest.
 
-    Secret, it holds the coordinator's key and noise: for an auditor who has nothing of the tally's.
+    Secret, it holds the coordinator's opened parts and its noise: for an auditor who has nothing of
+    the tally's.
     """
     stored = stored_check(coordinator._database, plan)
     return SideFile.of_steps(
@@ -482,8 +490,7 @@ def side_of_batch(coordinator: Coordinator, plan: str, *, is_secret: bool) -> Si
         coordinator=coordinator.home.identity.public,
         record=stored.record,
         plan=stored.plan,
-        key=stored.key,
-        is_secret=is_secret,
+        key=stored.key if is_secret else None,
     )
 
 

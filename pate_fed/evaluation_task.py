@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from pate_fed.array_models import DESCRIPTION_FILE, TENSORS_FILE
 from pate_fed.data.dataset import Records
+from pate_fed.data.image_schema import ImageSchema
 from pate_fed.data.preprocessing import Preprocessing, TablePreprocessing, exactly
-from pate_fed.data.table_features import CategoryEncoder
-from pate_fed.data.task_schema import TaskSchema, canonical_json, refuse_constant
+from pate_fed.data.table_features import CategoryEncoder, NumberEncoder
+from pate_fed.data.task import Schema
+from pate_fed.data.task_schema import canonical_json, refuse_constant
 from pate_fed.errors import InvalidSettingError, InvalidTaskError
 from pate_fed.evaluation import CLASS, CertaintyBins, EvaluationPlan, Grouping
 from pate_fed.queries import QueryPool
@@ -40,7 +42,7 @@ _MOST_HEADER: Final = 2**16
 _MOST_COLUMNS: Final = 8
 _MOST_BINS: Final = 16
 _LENGTH: Final = struct.Struct(">I")
-ReadsColumns = TaskSchema | TablePreprocessing
+ReadsColumns = Schema | TablePreprocessing
 """A table's columns with their encoders."""
 
 _KEYS: Final = {"version", "task", "pool", "places", "edges", "means", "columns", "files"}
@@ -86,7 +88,7 @@ class EvaluationTask:
     def __repr__(self) -> str:
         return f"EvaluationTask(rows={len(self.pool)})"
 
-    def groupings(self, schema: TaskSchema) -> tuple[Grouping, ...]:
+    def groupings(self, schema: Schema) -> tuple[Grouping, ...]:
         """Return the groups that patients are counted in: all that is not public is the table."""
         if schema.digest != self.digest:
             raise InvalidTaskError("an evaluation must be of the task that is kept here")
@@ -94,7 +96,7 @@ class EvaluationTask:
         return (Grouping(CLASS, schema.class_names), self.bins.grouping, *by_column)
 
     def rows_of(
-        self, schema: TaskSchema, records: Records, chances: NDArray[np.float64]
+        self, schema: Schema, records: Records, chances: NDArray[np.float64]
     ) -> NDArray[np.int64]:
         """Count held-out patients; see `EvaluationPlan.rows`. Secret.
 
@@ -181,7 +183,8 @@ def _numbers(values: Any) -> NDArray[np.float64]:
 
 def groups_by(schema: ReadsColumns, column: str) -> tuple[str, ...]:
     """Return the groups of a column: its categories and all others, or the sides of its median."""
-    encoder = schema.encoder.encoders[_position(schema, column)]
+    encoders, place = _encoders(schema, column)
+    encoder = encoders[place]
     if isinstance(encoder, CategoryEncoder):
         return (*encoder.categories, OTHER)
     return f"up to {encoder.median:g}", f"above {encoder.median:g}"
@@ -191,12 +194,9 @@ def places_by(
     schema: ReadsColumns, column: str, features: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """Return the group of each input by the features of a column: what the student sees of it."""
-    widths = [
-        len(one.categories) if isinstance(one, CategoryEncoder) else 1
-        for one in schema.encoder.encoders
-    ]
-    place = _position(schema, column)
-    encoder, start = schema.encoder.encoders[place], sum(widths[:place])
+    encoders, place = _encoders(schema, column)
+    widths = [len(one.categories) if isinstance(one, CategoryEncoder) else 1 for one in encoders]
+    encoder, start = encoders[place], sum(widths[:place])
     own = features[:, start : start + widths[place]]
     if isinstance(encoder, CategoryEncoder):
         found = np.where(own.any(axis=1), own.argmax(axis=1), len(encoder.categories))
@@ -230,7 +230,10 @@ def groups_of(
     return ways
 
 
-def _position(schema: ReadsColumns, column: str) -> int:
-    if column not in schema.columns:
+def _encoders(
+    schema: ReadsColumns, column: str
+) -> tuple[tuple[NumberEncoder | CategoryEncoder, ...], int]:
+    """Return the encoders of all columns, and the place of one; images have no columns."""
+    if isinstance(schema, ImageSchema) or column not in schema.columns:
         raise InvalidTaskError("a column of an evaluation must be one that the task reads", column)
-    return schema.columns.index(column)
+    return schema.encoder.encoders, schema.columns.index(column)

@@ -115,7 +115,7 @@ _ROWS: Final = (
         Option(
             "data_file",
             "csv: a CSV file with a header, a Parquet file, or a folder with such files of one "
-            "table; images: a .npz archive.",
+            "table; images: a .npz archive, or a CSV file with a column path.",
             Path,
             metavar="FILE",
             series="free",

@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidParameterError
 from pate_fed.inputs import Inputs
+from pate_fed.public_images import PublicImages
 from pate_fed.public_rows import PublicRows
+
+Rows = PublicRows | PublicImages
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -31,7 +34,7 @@ class QueryPool:
     """
 
     inputs: NDArray[np.float64]
-    rows: PublicRows | None = None
+    rows: Rows | None = None
     task: bytes = bytes(32)
     images: NDArray[np.uint8] | None = None
     digest: bytes = field(init=False)
@@ -101,7 +104,7 @@ class QueryBatch:
 
     indices: tuple[int, ...]
     inputs: NDArray[np.float64]
-    rows: PublicRows | None = None
+    rows: Rows | None = None
     images: NDArray[np.uint8] | None = None
 
     def __post_init__(self) -> None:
@@ -137,6 +140,6 @@ class QueryBatch:
         return f"QueryBatch(queries={len(self)})"
 
 
-def _require_rows(inputs: NDArray[np.float64], rows: PublicRows | None) -> None:
+def _require_rows(inputs: NDArray[np.float64], rows: Rows | None) -> None:
     if rows is not None and len(rows) != len(inputs):
         raise InvalidParameterError("every input must have its public row", len(rows))

@@ -21,6 +21,7 @@ MANIFEST = "manifest.json"
 METRICS = "metrics.json"
 PRIVACY = "privacy.json"
 LABELS = "labels.csv"
+IMAGES = "images.png"
 TRANSCRIPT = "transcript.jsonl"
 EARLIER = "earlier-setups.jsonl"
 SENT = "sent.csv"
@@ -37,6 +38,7 @@ SEALED = (
     METRICS,
     PRIVACY,
     LABELS,
+    IMAGES,
     TRANSCRIPT,
     EARLIER,
     SENT,

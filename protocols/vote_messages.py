@@ -27,15 +27,16 @@ class ReportHeader(Message):
     Attributes:
         coordinator_binding: Of the coordinator's part; see `verified.vote_proof`.
         tally_binding: Of the tally's part.
-        coordinator_envelope: Digest of the coordinator's sealed part.
-        tally_envelope: Digest of the tally's sealed part.
+        coordinator_part: Digest of the coordinator's whole part, which its binding leaves out some
+            of: so that its auditor knows what it opened.
+        tally_envelope: Digest of the tally's sealed part, which the coordinator relays.
     """
 
     plan_digest: Digest
     sender: Digest
     coordinator_binding: Digest
     tally_binding: Digest
-    coordinator_envelope: Digest
+    coordinator_part: Digest
     tally_envelope: Digest
 
 

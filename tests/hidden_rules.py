@@ -1,6 +1,6 @@
 """Hidden rules: what of the product only exhaustive tests reach, which run before a release.
 
-    python -m tests.hidden_rules                            # all suites: hours
+    python -m tests.hidden_rules                            # all suites: hours, on all cores
     python -m tests.hidden_rules tests/test_party           # its tests alone, into the same record
     python -m tests.hidden_rules --suite exhaustive --timeout 60 tests/test_party
     python -m tests.hidden_rules --no-run                   # compare what is recorded
@@ -59,6 +59,7 @@ def record(suite: str, tests: list[str], timeout_s: float) -> None:
         command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}"]
         # With a context of each test, `conftest` leaves the measuring alone.
         command += ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--cov-context=test"]
+        command += ["-n", "auto", "--dist", "loadfile"]
         command += [f"--timeout={timeout_s}", "-m", SUITES[suite], *tests]
         subprocess.run(command, cwd=ROOT, check=False)
         combined = Coverage(data_file=RECORDS / f"{suite}.{name}", config_file=str(settings))

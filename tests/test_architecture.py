@@ -471,6 +471,7 @@ class TestDistribution:
             re.split(r"[\[<>=~! ]", line)[0]
             for line in [
                 *project["dependencies"],
+                *extras["dicom"],
                 *extras["oidc"],
                 *extras["onnx"],
                 *extras["postgres"],

@@ -153,8 +153,19 @@ def test_every_shown_command_parses(words: list[str]) -> None:
 
 def test_commands_are_shown_where_readers_begin() -> None:
     pages = {page for page, _ in COMMANDS}
-    assert {ROOT / "README.md", DOCS / "tutorial" / "first-run.md"} <= pages
+    assert DOCS / "tutorial" / "first-run.md" in pages
     assert len(COMMANDS) >= 8
+    made = set(
+        re.findall(r"^make ([a-z-]+)", "\n".join(fenced(ROOT / "README.md", "sh")), re.MULTILINE)
+    )
+    assert made == {"demo", "federation-demo"}
+    assert made <= set(re.findall(r"^([a-z-]+):", read(ROOT / "Makefile"), re.MULTILINE))
+
+
+def test_the_readme_is_read_on_one_screen() -> None:
+    page = read(ROOT / "README.md")
+    assert len(page.split()) <= 450
+    assert len(page.partition("| against |")[2].partition("\n\n")[0].split()) <= 130
 
 
 def options_of(command: click.Command) -> set[str]:

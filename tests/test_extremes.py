@@ -302,12 +302,13 @@ REQUEST = RunRequest(
     pool=b"p" * 32,
     task=b"t" * 32,
     source="queries.csv",
+    kind="table",
     label="sick",
     class_names=("no", "yes"),
     parties=tuple(RequestedParty(name, name.encode() * 32, 10) for name in "abc"),
     queries=(0, 1, 2, 3, 4),
     patience_s=60.0,
-    settings=replace(SETTINGS, data=source_of("queries.csv", "sick")),
+    settings=replace(SETTINGS, data=source_of("queries.csv", "sick", kind="table")),
     epsilon=1.0,
 )
 

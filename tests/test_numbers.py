@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 
@@ -16,15 +17,20 @@ from benchmarks.numbers import (
     kept_numbers,
     kept_records,
     measured,
+    numbers_in,
     pages,
     places,
     renewed,
 )
 from tests.support.command import exit_code_of
+from tests.support.pictures import TERMINAL
 
 CHEAP = [name for name, source in SOURCES.items() if source.is_cheap]
-WHOLE = ("README.md", "docs/tutorial/first-run.md", "docs/how-to/bring-your-data.md")
+FIRST_RUN = "docs/tutorial/first-run.md"
+WHOLE = ("README.md", FIRST_RUN, "docs/how-to/bring-your-data.md")
 """Pages whose every epsilon is a command's."""
+
+TERMINAL_TEXT = re.compile(r"<[^>]*>|&#160;")
 
 
 def test_every_page_shows_the_numbers_of_the_file() -> None:
@@ -60,8 +66,8 @@ def test_every_epsilon_of_a_page_is_named(page: str) -> None:
 def test_a_number_that_was_typed_otherwise_is_found_and_renewed() -> None:
     texts, kept = pages(), kept_numbers()
     epsilon = kept["gnmax"]["epsilon"]
-    wrong = {**texts, "README.md": texts["README.md"].replace(epsilon, "9.999")}
-    assert differences(wrong, kept) == [f"README.md: gnmax.epsilon is {epsilon}, not 9.999"]
+    wrong = {**texts, FIRST_RUN: texts[FIRST_RUN].replace(epsilon, "9.999")}
+    assert differences(wrong, kept) == [f"{FIRST_RUN}: gnmax.epsilon is {epsilon}, not 9.999"]
     assert renewed(wrong, kept) == texts
     longer = {**kept, "gnmax": {**kept["gnmax"], "epsilon": "12.345", "student": "7.5"}}
     assert differences(renewed(texts, longer), longer) == []
@@ -71,8 +77,16 @@ def test_a_page_that_was_reworded_is_found() -> None:
     texts = pages()
     with pytest.raises(LookupError, match="query"):
         differences(
-            {**texts, "README.md": texts["README.md"].replace("Answers every", "")}, kept_numbers()
+            {**texts, FIRST_RUN: texts[FIRST_RUN].replace("Answers every", "")}, kept_numbers()
         )
+
+
+def test_the_readmes_picture_shows_the_first_run() -> None:
+    shown = " ".join(TERMINAL_TEXT.sub(" ", TERMINAL.read_text("utf-8")).split())
+    shown = html.unescape(shown).replace("\N{NO-BREAK SPACE}", " ")
+    assert (
+        numbers_in(" ".join(shown.split()), {}, SOURCES["first-run"]) == kept_numbers()["first-run"]
+    )
 
 
 def test_a_phrase_is_found_across_lines_of_a_comment() -> None:

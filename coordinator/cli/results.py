@@ -234,7 +234,7 @@ def material(
 ) -> None:
     """Write the coordinator's material of a verified batch for an auditor: secret.
 
-    It holds the coordinator's key and noise. Never give it to somebody who has the tally's, too.
+    It holds the coordinator's parts and noise. Never give it to somebody who has the tally's, too.
     """
     from coordinator import operator  # noqa: PLC0415 - keeps --help fast
 
@@ -244,7 +244,7 @@ def material(
 @transcript_app.command()
 def audit_side(
     material: Annotated[
-        Path, typer.Argument(metavar="MATERIAL", help="The audited end's, with its key.")
+        Path, typer.Argument(metavar="MATERIAL", help="The audited end's, secret.")
     ],
     heard: Annotated[
         Path, typer.Argument(metavar="HEARD", help="What the other end heard of the batch.")
@@ -259,6 +259,7 @@ def audit_side(
 
     found = audit_files(SideFile.read(material), SideFile.read(heard))
     wrong, hospitals = found.findings.wrong, [one.hex() for one in found.findings.hospitals]
+    unopened = [one.hex() for one in found.findings.unopened]
     said = (
         f"The {found.end} told what it had to, its noise included."
         if not wrong
@@ -272,6 +273,7 @@ def audit_side(
             "plan": found.plan_digest.hex(),
             "wrong": list(wrong),
             "hospitals": hospitals,
+            "unopened": unopened,
         },
         (
             f"Coordinator {found.ends[0].hex()}",
@@ -279,6 +281,11 @@ def audit_side(
             f"Plan        {found.plan_digest.hex()}",
             said,
             *(f"Its answer about the report of hospital {one} is wrong." for one in hospitals),
+            *(
+                f"It shows no part of the report of hospital {one}: that one sealed none, or the "
+                f"{found.end} left it out. Nobody else can tell which."
+                for one in unopened
+            ),
         ),
     )
     if wrong:

@@ -107,8 +107,9 @@ def run(  # noqa: PLR0917 - one argument per option
         Path,
         typer.Option(
             "--queries",
-            metavar="FILE.csv",
-            help="Public inputs, one a row; everybody may see them.",
+            metavar="FILE",
+            help="Public inputs, which everybody may see: a CSV file with one a row; or images, in "
+            "a folder, a .zip or a .npz archive.",
             rich_help_panel=QUERIES,
         ),
     ],
@@ -188,13 +189,13 @@ def run(  # noqa: PLR0917 - one argument per option
     from coordinator.operator import changed_votes  # noqa: PLC0415
     from coordinator.runs.request import MOST_PATIENCE_S  # noqa: PLC0415
     from coordinator.runs.run_price import price_line  # noqa: PLC0415
+    from pate_fed.data.image_schema import ImageSchema  # noqa: PLC0415
     from pate_fed.data.new_task import NO_FACTS  # noqa: PLC0415
     from pate_fed.data.reading import Reading  # noqa: PLC0415
 
     if not 0 < patience * 3600 <= MOST_PATIENCE_S:
         raise InvalidSettingError("--patience must be above 0, and at most a year", patience)
     coordinator = open_coordinator(home)
-    settings = coordinator.settings_of(given, source=file.name, label=label)
     task = coordinator.read_queries(
         file,
         label=label,
@@ -203,6 +204,7 @@ def run(  # noqa: PLR0917 - one argument per option
         reading=Reading(separator=separator, decimal=decimal, missing=tuple(missing or ())),
         facts=NO_FACTS if schema is None else _read_facts(schema),
     )
+    settings = coordinator.settings_of(given, source=file.name, label=label, kind=task.kind)
     state = "known" if coordinator.knows(task) else "new, so hospitals train teachers for it"
     request = coordinator.draft(
         name,
@@ -212,10 +214,11 @@ def run(  # noqa: PLR0917 - one argument per option
         select=select,
         patience_s=patience * 3600,
     )
-    columns = ", ".join(task.columns)
-    print(
-        f"pate-fed: the task of {task.name} is {state}; its columns are {columns}", file=sys.stderr
-    )
+    if isinstance(task.schema, ImageSchema):
+        read = f"its images are read as {task.schema.reading.words}"
+    else:
+        read = f"its columns are {', '.join(task.columns)}"
+    print(f"pate-fed: the task of {task.name} is {state}; {read}", file=sys.stderr)
     before = changed_votes(coordinator, request)
     for one in request.parties:
         if one.name in before:

@@ -227,7 +227,7 @@ def material(
     heard: HeardOption = False,
     folder: FolderOption = DEFAULT_FOLDER,
 ) -> None:
-    """Write the tally's material of a batch for an auditor: secret, with its key and its noise.
+    """Write the tally's material of a batch for an auditor: secret, its parts and its noise.
 
     Never give it to somebody who has the coordinator's, too.
     """
@@ -249,8 +249,7 @@ def material(
             coordinator=opened.coordinator.identity,
             record=noted.record,
             plan=noted.plan,
-            key=noted.key,
-            is_secret=not heard,
+            key=None if heard else noted.key,
         ),
         out,
     )
@@ -262,8 +261,8 @@ def write_side(made: SideFile, out: Path) -> None:
     write_named(out, "--out", made.to_bytes(), fault=InvalidSettingError)
     is_secret = made.material is not None
     said = (
-        f"{out} holds the {made.end}'s key and noise of the batch: for one auditor, who must not "
-        "have the other end's."
+        f"{out} holds the {made.end}'s parts and noise of the batch: for one auditor, who must not "
+        "have the other end's of this batch."
         if is_secret
         else f"{out} holds what the {made.end} heard and told: for the auditor of the other end."
     )

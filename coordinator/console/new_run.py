@@ -33,6 +33,7 @@ from coordinator.runs.request import MOST_PATIENCE_S, RunRequest
 from coordinator.runs.run_options import DEPLOYED_OPTIONS
 from coordinator.runs.run_price import RunPrice, price_of_run
 from pate_fed.accounting.ranges import RANGES
+from pate_fed.data.image_files import is_images
 from pate_fed.data.task import LearningTask
 from pate_fed.options import Option
 from pate_fed.terms import MOST_PURPOSE
@@ -264,7 +265,7 @@ def _draft(visit: Visit) -> tuple[LearningTask, RunRequest]:
         request = coordinator.draft(
             text_of(form, "name", label="Name of the run", most=64),
             task,
-            coordinator.settings_of(given, source=task.name, label=task.label),
+            coordinator.settings_of(given, source=task.name, label=task.label, kind=task.kind),
             source=task.name,
             select=select,
             patience_s=_patience_s(form),
@@ -296,9 +297,10 @@ def _task(form: FormData, coordinator: Coordinator) -> LearningTask:
 
 
 def _save(upload: UploadFile, path: Path) -> None:
-    """Keep an upload while it is read; it is a table, and nothing of it is ever run."""
+    """Keep an upload while it is read: a table or images, and nothing of it is ever run."""
     content = upload.file.read()
-    if (rows := content.count(b"\n")) > MOST_ROWS:
+    rows = 0 if is_images(path) else content.count(b"\n")
+    if rows > MOST_ROWS:
         raise ConsoleError(f"a file must have at most {MOST_ROWS:,} lines", f"{rows:,}", status=413)
     path.write_bytes(content)
 

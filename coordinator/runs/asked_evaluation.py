@@ -23,8 +23,7 @@ from coordinator.runs.open_run import OpenRun, rounds_of
 from coordinator.runs.request import EvaluationRequest, RunRequest, read_learning_task
 from pate_fed import wording
 from pate_fed.charges import noise_of
-from pate_fed.data.task import LearningTask
-from pate_fed.data.task_schema import TaskSchema
+from pate_fed.data.task import LearningTask, Schema
 from pate_fed.errors import InvalidSettingError, InvalidTaskError
 from pate_fed.evaluation import CLASS, PLACE_S, START_S, CertaintyBins, EvaluationPlan
 from pate_fed.evaluation_task import STUDENT_FILES, EvaluationTask, groups_by, places_by
@@ -41,7 +40,7 @@ from pate_fed.report.held_out_scores import (
     held_out_scores,
 )
 from pate_fed.report.run_directory import digests_of
-from pate_fed.run_folder import LABELS, SEAL, SETTINGS, STUDENT
+from pate_fed.run_folder import IMAGES, LABELS, SEAL, SETTINGS, STUDENT
 from pate_fed.stored_models import SKOPS_FILE
 from pate_fed.terms import RUN_NAME, RunTerms, is_run_name
 from protocols.forms import FORMS, usual_form
@@ -138,6 +137,7 @@ def asked_evaluation(
         pool=evaluation.pool.digest,
         task=task.digest,
         source=of.source,
+        kind=of.kind,
         label=of.label,
         class_names=of.class_names,
         parties=parties,
@@ -151,7 +151,7 @@ def asked_evaluation(
     return AskedEvaluation(evaluation, request, plan_of(request.terms, evaluation, task.schema))
 
 
-def plan_of(terms: RunTerms, evaluation: EvaluationTask, schema: TaskSchema) -> EvaluationPlan:
+def plan_of(terms: RunTerms, evaluation: EvaluationTask, schema: Schema) -> EvaluationPlan:
     """Return what is counted, with the noise of all hospitals: more than their price needs."""
     return EvaluationPlan(
         evaluation.groupings(schema),
@@ -185,7 +185,7 @@ def write_evaluation(run: OpenRun, evaluation: EvaluationTask) -> list[str]:
     manifest = results.manifest_table(run, evaluated=evaluated)
     notes: list[str] = []
     with RunDirectory.open_new(run.results) as directory:
-        for name in (SETTINGS, LABELS):
+        for name in (SETTINGS, LABELS, *([IMAGES] if (source / IMAGES).exists() else [])):
             shutil.copyfile(source / name, directory.folder / name)
         folder = directory.student_directory()
         for path in sorted((source / STUDENT).iterdir()):

@@ -35,7 +35,6 @@ from pate_fed.accounting.costs import PerInstanceCost
 from pate_fed.charges import RunLedger, lifelong_charge
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
-from pate_fed.inputs import DatasetKind
 from pate_fed.queries import QueryPool
 from pate_fed.releases import Outcome
 from pate_fed.report.ended_run import UsedRun
@@ -313,7 +312,6 @@ class OpenRun(KnownAnswers):
     ) -> LabelingJob:
         self.traffic = transport.traffic
         world = self.world
-        kind: DatasetKind = "table" if self.request.settings.data.is_table else "image"
         return LabelingJob(
             transport=transport,
             identity=self.identity,
@@ -333,7 +331,7 @@ class OpenRun(KnownAnswers):
             suite=self.request.settings.suite,
             patience_s=self.request.patience_s,
             meter=world.meter,
-            shares_out=self.request.settings.label_facts(kind).shared_out,
+            shares_out=self.request.settings.label_facts(self.request.kind).shared_out,
             aggregation=aggregation_of(
                 self.home,
                 self.attempt,

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from coordinator.errors import RunRequestError
 from coordinator.federation.home import FederationHome
-from pate_fed.data.task import LearningTask, schema_in
-from pate_fed.data.task_schema import TaskSchema
+from pate_fed.data.task import LearningTask, Schema, schema_in
 from pate_fed.errors import InvalidTaskError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
 from pate_fed.nodes import write_file
@@ -28,7 +27,7 @@ class Pools:
     def __init__(self, home: FederationHome) -> None:
         self._folder = home.path("pools")
 
-    def all(self) -> dict[bytes, TaskSchema]:
+    def all(self) -> dict[bytes, Schema]:
         """Return the schema of each pool of labels, by the pool's digest."""
         try:
             paths = sorted(one for one in self._folder.iterdir() if one.name[0] != ".")
@@ -84,13 +83,13 @@ def _alone_in(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _schema_in(path: Path) -> TaskSchema:
+def _schema_in(path: Path) -> Schema:
     written = path.stat()
     return _read_schema(path, written.st_mtime_ns, written.st_size)
 
 
 @lru_cache(maxsize=64)
-def _read_schema(path: Path, *written: int) -> TaskSchema:
+def _read_schema(path: Path, *written: int) -> Schema:
     """Read a file's schema once for each time that it was written: its rows take a while."""
     del written
     return schema_in(path)

@@ -24,6 +24,7 @@ from pate_fed.data.preprocessing import exactly
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidSettingError, InvalidTaskError
 from pate_fed.evaluation_task import EvaluationTask, is_evaluation
+from pate_fed.inputs import DatasetKind
 from pate_fed.mechanisms import DEPLOYED_MECHANISMS
 from pate_fed.nodes import checked, record_of
 from pate_fed.planning import RunSettings, resolve_for, terms_of
@@ -97,6 +98,7 @@ class RunRequest:
     pool: bytes
     task: bytes
     source: str
+    kind: DatasetKind
     label: str
     class_names: tuple[str, ...]
     parties: tuple[RequestedParty, ...]
@@ -191,6 +193,7 @@ class RunRequest:
             pool=pool.digest,
             task=task.digest,
             source=source,
+            kind=task.kind,
             label=task.label,
             class_names=task.class_names,
             parties=parties,
@@ -270,7 +273,8 @@ class RunRequest:
             record: dict[str, Any] = json.loads(text)
             if record.pop("schema_version") != SCHEMA_VERSION:
                 raise RunRequestError(f"a request must be of version {SCHEMA_VERSION}")
-            data = source_of(exactly(record["source"], str), exactly(record["label"], str))
+            source, label = (exactly(record[name], str) for name in ("source", "label"))
+            data = source_of(source, label, kind=exactly(record["kind"], str))
             record["settings"]["data"] = record_of(data)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise RunRequestError("a request must be as it was written") from error
@@ -305,6 +309,8 @@ def read_learning_task(home: FederationHome, request: RunRequest) -> LearningTas
     return task
 
 
-def source_of(file: str, label: str) -> DataSource:
+def source_of(file: str, label: str, *, kind: str) -> DataSource:
     """Return the public queries' source, as settings name it."""
+    if kind == "image":
+        return DataSource("images", data_file=Path(file))
     return DataSource("csv", data_file=Path(file), label_column=label)

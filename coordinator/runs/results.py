@@ -31,8 +31,9 @@ from pate_fed.report import (
 )
 from pate_fed.report.ended_run import EndedRun, UsedRun, metrics_table, privacy_table
 from pate_fed.report.run_directory import SentPacket, digests_of
+from pate_fed.report.thumbnails import sheet_of
 from pate_fed.report.warning_words import end_warnings, party_warnings, slack_warnings
-from pate_fed.run_folder import ANNEXES, EARLIER, MODEL_CARD, REPORT, SEAL, STUDENT
+from pate_fed.run_folder import ANNEXES, EARLIER, IMAGES, MODEL_CARD, REPORT, SEAL, STUDENT
 from pate_fed.version import __version__
 from protocols.forms import FORMS, Form
 from protocols.rounds import CoordinatorRound
@@ -191,6 +192,14 @@ def write_results(
             row_names=row_names,
             labels=(settings or run.request.settings).data.several_labels,
         )
+        if run.pool.images is not None:
+            released = [
+                (str(index), class_names[label] if outcome is Outcome.ANSWERED else "")
+                for index, label, outcome in run.outcomes
+            ]
+            sheet = attempt(notes, IMAGES, partial(sheet_of, run.pool.images, released))
+            if sheet is not None:
+                directory.write_images(sheet)
         if earlier:
             lost = (line for setup in earlier for line in transcript_of(setup.round))
             directory.write_transcript(lost, name=EARLIER)

@@ -155,6 +155,7 @@ class SimulatedFederation:
             pool=self.pool.digest,
             task=NO_TASK,
             source="",
+            kind=self.dataset.kind,
             label="",
             class_names=self.dataset.class_names,
             parties=tuple(

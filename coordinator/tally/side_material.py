@@ -1,13 +1,15 @@
 """One end's material of a batch in a file, and its audit by somebody who sees no vote.
 
-Material holds the end's key and its secrets of the batch. What the end heard holds neither: the
-auditor of the other end needs it. Whoever has both ends' material reads every vote.
+Material holds the end's opened parts of the batch and its secrets of it, never its key: nothing of
+another batch can be read with it. What the end heard holds none of that: the auditor of the other
+end needs it. Whoever has both ends' material of one batch reads each hospital's votes in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -32,10 +34,12 @@ from protocols.verified import (
     SideSecrets,
     audit_side,
 )
+from protocols.verified.vote_side import ListedReport, report_taken, reports_in
+from protocols.vote_messages import ReportList
 
-MATERIAL_VERSION: Final = 1
+MATERIAL_VERSION: Final = 2
 ENDS: Final = ("coordinator", "tally")
-_SECRETS: Final = ("key", "nonce", "noise_seed", "reports")
+_SECRETS: Final = ("nonce", "noise_seed", "parts", "headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class SideFile:
         record: Frame.
         plan: Frame.
         told: Frames of both ends, as this end has them.
-        material: Key and secrets; None in a file of what it heard.
+        material: Opened parts and secrets; None in a file of what it heard.
     """
 
     end: str
@@ -67,10 +71,12 @@ class SideFile:
         coordinator: PublicIdentity,
         record: bytes,
         plan: bytes,
-        key: SealingKey,
-        is_secret: bool,
+        key: SealingKey | None,
     ) -> Self:
-        """Return a file of an end's steps; `UsageError` where it told nothing."""
+        """Return a file of an end's steps; `UsageError` where it told nothing.
+
+        `key` opens the end's parts; without it the file is of what it heard.
+        """
         drawn = [step for step in steps if isinstance(step, SecretsDrawn)]
         if not drawn:
             raise UsageError("a batch must have begun to be checked")
@@ -81,10 +87,19 @@ class SideFile:
             for frame in (step.received, step.sent)
             if frame
         ]
-        reports = tuple(step.report for step in steps if isinstance(step, ReportTaken))
+        made = cls(end, coordinator.key, record, plan, tuple(frames), None)
+        if key is None:
+            return made
+        asked = made.run.plan_of(plan, coordinator=coordinator)
         secrets = SideSecrets(drawn[0].nonce, drawn[0].noise_seed)
-        material = SideMaterial(key, secrets, reports) if is_secret else None
-        return cls(end, coordinator.key, record, plan, tuple(frames), material)
+        material = SideMaterial.of(
+            made.run.batch_of(*asked),
+            secrets,
+            _reports_of(steps, frames, is_tally=made.is_tally),
+            key=key,
+            is_tally=made.is_tally,
+        )
+        return replace(made, material=material)
 
     @property
     def is_tally(self) -> bool:
@@ -103,8 +118,9 @@ class SideFile:
         }
         if self.material is not None:
             secrets = self.material.secrets
-            values = (secrets.nonce, secrets.noise_seed, list(self.material.reports))
-            table |= dict(zip(_SECRETS, (self.material.key.private_bytes, *values), strict=True))
+            parts = [[hospital, part] for hospital, part in sorted(self.material.parts.items())]
+            values = secrets.nonce, secrets.noise_seed, parts, list(self.material.headers)
+            table |= dict(zip(_SECRETS, values, strict=True))
         return encode_value(table)
 
     @classmethod
@@ -128,12 +144,12 @@ class SideFile:
             raise TypeError
         if not secrets:
             return made
-        private, nonce, seed, reports = (secrets[name] for name in _SECRETS)
-        kinds = {type(value) for value in (private, nonce, seed, *reports)}
+        nonce, seed, parts, headers = (secrets[name] for name in _SECRETS)
+        opened = dict(parts)
+        kinds = {type(value) for value in (nonce, seed, *chain(*opened.items()), *headers)}
         if kinds != {bytes} or {len(nonce), len(seed)} != {DIGEST_BYTES}:
             raise TypeError
-        key = SealingKey.from_private_bytes(made.run.record.suite, private)
-        material = SideMaterial(key, SideSecrets(nonce, seed), tuple(reports))
+        material = SideMaterial(SideSecrets(nonce, seed), opened, tuple(headers))
         return replace(made, material=material)
 
     @property
@@ -168,7 +184,7 @@ def audit_files(audited: SideFile, heard: SideFile) -> SideVerdict:
 
     Raises:
         UsageError: both ends' material, or none, or files of one end, or of two batches.
-        ProtocolError: a frame is not of one of the two; or the key is not the plan's.
+        ProtocolError: a frame is not of one of the two; or a part is not its hospital's.
         CoordinatorError: the run is none of this form.
     """
     if audited.material is None:
@@ -176,7 +192,7 @@ def audit_files(audited: SideFile, heard: SideFile) -> SideVerdict:
     if heard.material is not None:
         raise UsageError(
             "of the other end an auditor must have what it heard, and no more: with both ends' "
-            "material every vote can be read",
+            "material every vote of the batch can be read",
             "two ends' material",
         )
     if heard.end == audited.end:
@@ -204,6 +220,17 @@ def audit_files(audited: SideFile, heard: SideFile) -> SideVerdict:
     )
     ends = coordinator.fingerprint, tally.fingerprint
     return SideVerdict(audited.end, ends, plan.digest, findings)
+
+
+def _reports_of(
+    steps: Sequence[CheckStep], frames: Sequence[bytes], *, is_tally: bool
+) -> list[ListedReport]:
+    """Return a batch's reports as an end has them."""
+    if not is_tally:
+        return [report_taken(step.report) for step in steps if isinstance(step, ReportTaken)]
+    told = (wire.decode(frame).message for frame in frames)
+    lists = [message for message in told if isinstance(message, ReportList)]
+    return list(reports_in(lists[0])) if lists else []
 
 
 def _by(frames: Sequence[bytes], end: SideFile, tally: PublicIdentity) -> list[bytes]:

@@ -24,6 +24,7 @@ from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes.command_line import ask, prints_json, show
 from pate_fed.nodes.terminal import minute
+from pate_fed.public_images import PublicImages
 
 if TYPE_CHECKING:
     from party.decision.proposals import Request
@@ -39,7 +40,8 @@ QueriesOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Write the public inputs that may be asked about into a new CSV file; decide nothing.",
+        help="Write the public inputs that may be asked about into a new CSV file, images into a "
+        "new .zip file; decide nothing.",
     ),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
@@ -152,10 +154,14 @@ def _write_queries(opened: OpenSite, approval: Approval, file: Path) -> None:
     if isinstance(task, EvaluationTask):
         raise PartyUsageError("--queries must be of a run or pool with public inputs")
     made = False
+    rows = task.rows
     try:
-        with file.open("x", encoding="utf-8", newline="") as new:
+        with file.open("xb") as new:
             made = True
-            new.writelines(task.rows.csv_lines())
+            if isinstance(rows, PublicImages):
+                new.write(rows.as_zip())
+            else:
+                new.writelines(line.encode() for line in rows.csv_lines())
     except OSError as error:
         if made:
             file.unlink()

@@ -11,6 +11,7 @@ from party.site.document_child import AskedTask
 from party.site.people_decisions import Subject
 from party.site.task_review import TaskReview
 from pate_fed.data.flat_columns import NEARLY_ALL, FlatColumn
+from pate_fed.data.image_schema import ImageSchema
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes import printable
@@ -46,8 +47,7 @@ def words_of(request: Request) -> Iterator[Line]:
         yield "Task", f"{task.name}: {task.label}, one of {', '.join(task.class_names)}"
         if task.data_set:
             yield "", f"it asks for your data set {task.data_set}"
-        yield "Pool", f"{len(task.inputs)} public inputs, from {len(task.columns)} columns:"
-        yield "", printable(", ".join(task.columns))
+        yield from _pool_lines(task)
     if request.review is not None:
         yield from _table_lines(request.review, task)
     if terms is not None and approval.subject is Subject.RUN:
@@ -86,6 +86,15 @@ def words_of(request: Request) -> Iterator[Line]:
     for seat, name in found.peers:
         votes = f", {plural(found.votes[seat], 'vote')}" if seat in found.votes else ""
         yield "With", (name or f"{seat.hex()[:16]}...: {unchecked}") + votes
+
+
+def _pool_lines(task: LearningTask) -> Iterator[Line]:
+    if isinstance(task.schema, ImageSchema):
+        yield "Pool", f"{len(task.inputs)} public images. They and yours are read as"
+        yield "", task.schema.reading.words
+        return
+    yield "Pool", f"{len(task.inputs)} public inputs, from {len(task.columns)} columns:"
+    yield "", printable(", ".join(task.columns))
 
 
 def _sight_lines(found: RunProposal) -> Iterator[Line]:
@@ -135,7 +144,11 @@ def _table_lines(review: TaskReview, task: AskedTask | None) -> Iterator[Line]:
         return
     columns, read = len(fit.columns), sum(one.fault is None for one in fit.columns)
     same = "the task's" if review.label == task.label else f"NOT the task's, {task.label}"
-    yield TABLE, f"label {review.label}: {same}; columns that can be read: {read} of {columns}"
+    if task.kind == "image":
+        read_words = "images cannot be read" if fit.faults else "all images can be read"
+        yield TABLE, f"label {review.label}: {same}; {read_words}"
+    else:
+        yield TABLE, f"label {review.label}: {same}; columns that can be read: {read} of {columns}"
     if fit.has_labels:
         yield "", "classes: all values of your label are classes of the task"
     if fit.unseen:

@@ -7,16 +7,21 @@ import numpy as np
 from party.doctor.probes import PartyProbes
 from party.errors import DataChangedError, DataError, PartyError
 from party.site.held_out_patients import is_held_out
-from party.site.own_table import read_registered
+from party.site.own_table import read_registered, units_of
 from party.site.people_decisions import PeopleDecisions
 from party.site.site import Site
 from party.site.tasks import read_task
 from pate_fed.data.columns import canonical_cells, read_column, sorted_names
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
-from pate_fed.data.flat_columns import NEARLY_ALL, flat_columns
+from pate_fed.data.flat_columns import NEARLY_ALL, FlatColumn, flat_columns, flat_images
+from pate_fed.data.image_features import fit_image_encoder
+from pate_fed.data.image_files import LARGEST_USUAL_SIDE, ImageFiles
+from pate_fed.data.image_pixels import ImageReading
+from pate_fed.data.image_schema import ImageSchema
 from pate_fed.data.table_features import fit_table_encoder
-from pate_fed.data.task import LearningTask
+from pate_fed.data.task import LearningTask, OwnRecords
+from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import InvalidDataError, PateFedError
 from pate_fed.nodes import printable
 from pate_fed.nodes.checks import Finding, fail, ok, warn
@@ -32,8 +37,8 @@ SAMPLE = 500
 def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - checks look alike
     """Read the table, hold it to its hash, and count its patients."""
     try:
-        text = read_registered(site)
-        everybody = set(text.unit_ids(site.settings.data.patient_id or None))
+        found = read_registered(site)
+        everybody = set(units_of(site, found))
     except DataChangedError as error:
         return fail(
             f"{error}.",
@@ -54,10 +59,11 @@ def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - ch
         f"The table can be read, and is the one that was registered: {patients} patients, "
         f"{plural(teachers, 'voter' if site.settings.do_records_vote else 'teacher')}."
     )
-    if text.notes:
-        said += f" {' '.join(text.notes)}"
-    if text.asked:
-        return warn(f"{said} {' '.join(text.asked)}", "`pate-party data add` takes the answers.")
+    if isinstance(found, CsvTable):
+        said = " ".join((said, *found.notes))
+        if found.asked:
+            asked = " ".join((said, *found.asked))
+            return warn(asked, "`pate-party data add` takes the answers.")
     delta = site.settings.delta
     if delta * patients > _LARGE_DELTA:
         warning = (
@@ -79,7 +85,7 @@ def check_teacher(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001
         settings = site.settings
         ensemble = make_ensemble(
             settings.teacher_model,
-            "table",
+            site.settings.data.kind,
             records=settings.patients_per_teacher,
             teachers=settings.teachers,
         )
@@ -104,11 +110,11 @@ def check_columns(site: Site, around: PartyProbes) -> Finding:
         with site.open_database() as database:
             pools = PeopleDecisions(database, clock=around.clock).decided().pools
         tasks = [read_task(site, pool) for pool in pools]
-        schemas = {one.digest: one.schema for one in tasks if isinstance(one, LearningTask)}
+        schemas = {one.digest: one for one in tasks if isinstance(one, LearningTask)}
         flat = set()
         if schemas:
-            text = read_registered(site)
-            found = [one for task in schemas.values() for one in flat_columns(task, text)]
+            own = read_registered(site)
+            found = [one for task in schemas.values() for one in _flat(task, own)]
             flat = {one.column for one in found if one.is_by_task}
     except (PartyError, PateFedError) as error:
         said = f"Your table cannot be compared with the approved pools: {error}."
@@ -123,8 +129,19 @@ def check_columns(site: Site, around: PartyProbes) -> Finding:
     return ok(f"Teachers tell your rows apart in all columns of {len(pools)} pool(s).")
 
 
-def _sample(text: CsvTable, site: Site) -> Records:
+def _flat(task: LearningTask, own: OwnRecords) -> tuple[FlatColumn, ...]:
+    match task.schema, own:
+        case TaskSchema() as schema, CsvTable() as text:
+            return flat_columns(schema, text)
+        case ImageSchema() as schema, ImageFiles() as images:
+            return flat_images(schema.encode(images).features)
+    return ()  # another kind of task than the records: nobody is asked about it
+
+
+def _sample(text: OwnRecords, site: Site) -> Records:
     data = site.settings.data
+    if isinstance(text, ImageFiles):
+        return _sampled_images(text)
     roles = (data.label, data.patient_id)
     columns = tuple(read_column(text, name) for name in text.header if name not in roles)
     # Evenly over the file: tables are often sorted by the predicted column.
@@ -137,4 +154,17 @@ def _sample(text: CsvTable, site: Site) -> Records:
         features=features,
         labels=np.array([places[cells[row]] for row in rows], dtype=np.int64),
         unit_ids=tuple(str(row) for row in rows),
+    )
+
+
+def _sampled_images(own: ImageFiles) -> Records:
+    rows = np.unique(np.linspace(0, len(own) - 1, SAMPLE).astype(np.int64))
+    # For this check alone; a task brings size and encoder of public images.
+    images = own.read(ImageReading(LARGEST_USUAL_SIDE, LARGEST_USUAL_SIDE, 1), rows.tolist())
+    places = {name: place for place, name in enumerate(sorted_names(set(own.labels)))}
+    return Records(
+        features=fit_image_encoder(images).apply(images),
+        labels=np.array([places[own.labels[row]] for row in rows], dtype=np.int64),
+        unit_ids=tuple(str(row) for row in rows),
+        images=images,
     )

@@ -42,6 +42,7 @@ from pate_fed.nodes.audit_log import said_of
 from pate_fed.nodes.forwarding import as_line
 from pate_fed.nodes.terminal import minute, place_of
 from pate_fed.nodes.web import POLICY, Shield, is_same, read_form, require_token, templates
+from pate_fed.public_images import PublicImages, contact_sheet
 from protocols.errors import ProtocolError
 
 NAV: Final = (
@@ -77,6 +78,7 @@ def build(opened: OpenSite, *, sessions: PageSessions, hosts: Collection[str], b
         "/": (pages.waiting, "GET"),
         "/request": (pages.request, "GET"),
         "/pool": (pages.pool, "GET"),
+        "/thumbnails": (pages.thumbnails, "GET"),
         "/decided": (pages.decided, "GET"),
         "/budget": (pages.budget, "GET"),
         "/sent": (pages.sent, "GET"),
@@ -105,7 +107,7 @@ def build(opened: OpenSite, *, sessions: PageSessions, hosts: Collection[str], b
     return Shield(
         app,
         hosts=hosts,
-        policy=POLICY,
+        policy=f"{POLICY}; img-src 'self'",
         most_bytes=lambda _: MOST_FORM_BYTES,
         codes=(PageError.code, PartyInternalError.code),
     )
@@ -165,6 +167,7 @@ class Pages:
             terms=views.terms_of(found),
             fit=None if found.review is None else found.review.fit,
             most_columns=views.MOST_COLUMNS,
+            most_thumbnails=views.MOST_THUMBNAILS,
             can_approve=not found.faults and approval.state is not ApprovalState.APPROVED,
             can_reject=approval.state is not ApprovalState.REJECTED,
             most_letters=MOST_REASON_LETTERS,
@@ -177,9 +180,20 @@ class Pages:
         task = self._now.task(approval)
         if not isinstance(task, LearningTask):
             raise ApprovalError("the request must be of public inputs")
+        if isinstance(task.rows, PublicImages):
+            headers = {"content-disposition": 'attachment; filename="pool.zip"'}
+            return Response(task.rows.as_zip(), media_type="application/zip", headers=headers)
         headers = {"content-disposition": 'attachment; filename="pool.csv"'}
         lines = (line.encode() for line in task.rows.csv_lines())
         return StreamingResponse(lines, media_type="text/csv", headers=headers)
+
+    def thumbnails(self, request: Request) -> Response:
+        """Send small copies of the first public images that a request is about, as one image."""
+        task = self._now.task(self._asked(request.query_params.get("digest", "")))
+        if not isinstance(task, LearningTask) or not isinstance(task.rows, PublicImages):
+            raise ApprovalError("the request must be of public images")
+        sheet = contact_sheet([task.rows.pixels[: views.MOST_THUMBNAILS]])
+        return Response(sheet, media_type="image/png")
 
     def decided(self, request: Request) -> Response:
         """Show past decisions."""

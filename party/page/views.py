@@ -25,6 +25,7 @@ from pate_fed.wording import percent
 from protocols.errors import ProtocolError
 
 MOST_COLUMNS: Final = 60
+MOST_THUMBNAILS: Final = 240
 
 EXPLAINED: Final[Mapping[str, str]] = {
     "Federation": "The group of hospitals whose coordinator asks.",

@@ -27,7 +27,7 @@ import numpy as np
 
 from party.errors import DataChangedError, ErasureError, TeachersError
 from party.site.held_out_patients import is_held_out
-from party.site.own_table import digest_of, examine, read_registered, records_digest
+from party.site.own_table import digest_of, examine, read_table_of, records_digest
 from party.site.site import Site
 from party.site.site_state import require_somebody
 from party.site.tasks import kept_pools, read_task
@@ -118,7 +118,7 @@ def remove_patient(
     site = finish(site, database).using(site.data_set)
     log = SiteAuditLog(database)
     _require_closed(site, log, is_run_open)
-    text = read_registered(site)
+    text = read_table_of(site)
     path = Path(site.data.file)
     raw = _whole_file(path, site.data.reading)
     rows = _rows_of(site, raw, plain(patient))

@@ -20,15 +20,24 @@ from party.site.site import Site
 from pate_fed.cells import is_code, is_missing, parse_number
 from pate_fed.data.columns import MOST_CLASSES, canonical_cells, sorted_names
 from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
+from pate_fed.data.image_files import (
+    ImageFiles,
+    class_folders,
+    images_of,
+    lists_images,
+)
 from pate_fed.data.reading import USUAL, Reading, read_records
 from pate_fed.data.tables import refuse_spellings
+from pate_fed.data.task import OwnRecords
 from pate_fed.errors import InvalidParameterError, UnreadableFileError
+from pate_fed.inputs import DatasetKind
 from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import open_regular
 
 FEWEST_PATIENTS = 2
 _MANY_COLUMNS = 200
 _CHUNK_BYTES = 2**20
+_FOLDERS = "the folder of each patient"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,7 @@ class DatasetSummary:
 
     Counts of patients of `classes` are None where they are below `floor`, the smallest that is
     shown. `asked` has sentences on how the table is read that ask for an answer, `notes` others.
+    `patients_by` says what names the patient where no column does.
     """
 
     file: Path
@@ -56,6 +66,8 @@ class DatasetSummary:
     floor: int
     asked: tuple[str, ...]
     notes: tuple[str, ...]
+    kind: DatasetKind = "table"
+    patients_by: str = ""
 
 
 def examine(
@@ -72,6 +84,8 @@ def examine(
     `InvalidParameterError` where it is no CSV file with these columns; `DataError` where it has too
     few patients, too many classes, or a row twice.
     """
+    if holds_images(path):
+        return _examined_images(path, label=label, patient_id=patient_id, floor=floor)
     digest = records_digest(path, reading)
     text = _read(path, label=label, patient_id=patient_id, floor=floor, reading=reading)
     units = text.unit_ids(patient_id)
@@ -119,12 +133,13 @@ def add(
 
     See `examine`.
     """
-    known, column = site.settings.data, patient_id or ""
+    known = site.settings.data
     summary = examine(path, label=label, patient_id=patient_id, floor=known.floor, reading=reading)
+    column = patient_id or summary.patients_by
     is_same = (known.digest, known.patient_id) == (summary.sha256, column)
     data = replace(
         known,
-        kind="table",
+        kind=summary.kind,
         reading=reading,
         file=str(summary.file),
         label=label,
@@ -137,13 +152,15 @@ def add(
     return site.save(replace(site.settings, data=data)), summary
 
 
-def read_registered(site: Site) -> CsvTable:
-    """Read the registered table, and no other; `DataError` where none was registered."""
+def read_registered(site: Site) -> OwnRecords:
+    """Read the registered records, and no others; `DataError` where none were registered."""
     data = site.data
     if not data.file:
         raise DataError("a table must be registered by `pate-party data add`")
     path = Path(data.file)
     require_unchanged(site)
+    if data.kind == "image":  # each file is read later, once
+        return _images_at(path, label=data.label, patient_id=data.patient_id or None)
     text = _read(
         path,
         label=data.label,
@@ -157,9 +174,29 @@ def read_registered(site: Site) -> CsvTable:
 
 def require_unchanged(site: Site) -> None:
     """Refuse, with `DataChangedError`, a registered table with another hash."""
-    path = Path(site.data.file)
-    if records_digest(path, site.data.reading) != site.data.digest:
+    data, path = site.data, Path(site.data.file)
+    if data.kind == "image":
+        found = _images_at(path, label=data.label, patient_id=data.patient_id or None).digest
+    else:
+        found = records_digest(path, data.reading)
+    if found != data.digest:
         raise DataChangedError(f"{path.name} must be as `pate-party data add` saw it")
+
+
+def units_of(site: Site, found: OwnRecords | None = None) -> tuple[str, ...]:
+    """Return the patient of each registered record, `found` if they were read."""
+    found = read_registered(site) if found is None else found
+    if isinstance(found, ImageFiles):
+        return found.units
+    return found.unit_ids(site.data.patient_id or None)
+
+
+def read_table_of(site: Site) -> CsvTable:
+    """Read the registered table; a `DataError` where images are registered."""
+    found = read_registered(site)
+    if not isinstance(found, CsvTable):
+        raise DataError("this must be asked of a table", "images")
+    return found
 
 
 def records_digest(path: Path, reading: Reading) -> str:
@@ -200,6 +237,71 @@ def file_digest(path: Path) -> str:
         while piece := file.read(_CHUNK_BYTES):
             found.update(piece)
     return found.hexdigest()
+
+
+# Images -----------------------------------------------------------------------------------------
+
+
+def holds_images(path: Path) -> bool:
+    """Tell whether records are images: folders by class, a .npz archive, or a list of paths."""
+    if path.is_dir():
+        return bool(class_folders(path))
+    if path.suffix.lower() == ".npz":
+        return True
+    return lists_images(path)
+
+
+def _images_at(path: Path, *, label: str, patient_id: str | None) -> ImageFiles:
+    is_list = not path.is_dir() and path.suffix.lower() != ".npz"
+    if patient_id not in (None, _FOLDERS) and not is_list:
+        raise InvalidParameterError(
+            "--patient-id names a column of a list of images: put the images of each patient into "
+            "a folder of their own, inside the folder of their class",
+            patient_id,
+        )
+    return images_of(path, label=label, patient_id=patient_id)
+
+
+def _examined_images(
+    path: Path, *, label: str, patient_id: str | None, floor: int
+) -> DatasetSummary:
+    """Look at images as `examine` does at a table: every one is read once."""
+    found = _images_at(path, label=label, patient_id=patient_id)
+    digest, notes, patients = found.digest, list(found.notes), len(set(found.units))
+    if patients < FEWEST_PATIENTS:
+        raise DataError(f"{path.name} must hold at least {FEWEST_PATIENTS} patients", patients)
+    if found.patients is None:
+        notes.insert(0, "Each image counts as a patient of its own: nothing says whose it is.")
+    for _ in found.looks():  # a file that is no image is found now, and not after days
+        pass
+    if found.has_copies:
+        notes.append(
+            "Some images are there twice. If a patient is there under two names, the guarantee "
+            "covers each of them only by itself."
+        )
+    if found.digest != digest:
+        raise DataChangedError(f"{path.name} must stay the same while it is read")
+    counts = Counter({label: len(units) for label, units in _units_by_label(found).items()})
+    return DatasetSummary(
+        file=path.resolve(),
+        sha256=digest,
+        rows=len(found),
+        patients=patients,
+        columns=(),
+        classes=_shown(counts, floor),
+        floor=floor,
+        asked=(),
+        notes=tuple(notes),
+        kind="image",
+        patients_by=_FOLDERS if patient_id is None and found.patients is not None else "",
+    )
+
+
+def _units_by_label(found: ImageFiles) -> dict[str, set[str]]:
+    units: dict[str, set[str]] = {}
+    for label, unit in zip(found.labels, found.units, strict=True):
+        units.setdefault(label, set()).add(unit)
+    return units
 
 
 # Helpers ----------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from party.errors import TeachersError
-from party.site.own_table import read_registered
+from party.site.own_table import units_of
 from party.site.site import Site
 from party.site.tasks import kept_pools, read_task
 from party.site.training import kept_folders, read_files, read_manifest, shares_in
@@ -21,8 +21,7 @@ def patient_tags(site: Site, *, name: str, key: bytes) -> dict[str, Any]:
         found = {one.digest.hex(): one.data_set for one in tasks if isinstance(one, LearningTask)}
         for task, data_set in sorted(found.items()):
             asked = site.using(data_set)
-            patients = read_registered(asked).unit_ids(asked.data.patient_id or None)
-            shares[task] = [[one] for one in dict.fromkeys(patients)]
+            shares[task] = [[one] for one in dict.fromkeys(units_of(asked))]
     else:
         for folder in kept_folders(site):
             files = read_files(folder, read_manifest(folder).get("files"))

@@ -8,16 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from party.errors import DataError, Fault, PartyError
 from party.site.document_child import AskedTask
 from party.site.evaluations import held_out_records, task_of
+from party.site.held_out_patients import taught
 from party.site.own_table import read_registered
 from party.site.site import Site
 from party.site.training import folder_of, require_current, require_label, taught_records
 from pate_fed.data.csv_file import CsvTable
-from pate_fed.data.flat_columns import FlatColumn, flat_columns
+from pate_fed.data.dataset import Records
+from pate_fed.data.flat_columns import FlatColumn, flat_columns, flat_images
+from pate_fed.data.image_files import ImageFiles
+from pate_fed.data.image_schema import ImageSchema
 from pate_fed.data.table_fit import TableFit, table_fit
-from pate_fed.data.task import LearningTask
+from pate_fed.data.task import LearningTask, OwnRecords
 from pate_fed.errors import PateFedError
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.shards import require_enough
@@ -51,13 +57,30 @@ def review_task(site: Site, task: AskedTask) -> TaskReview:
         text = read_registered(site)
     except (PartyError, PateFedError) as error:
         return TaskReview(label, None, (error,))
+    if isinstance(text, ImageFiles) or isinstance(task.schema, ImageSchema):
+        return _image_review(site, task, text)
     data = site.settings.data
     fit = table_fit(
         text, task, label=label, patient_column=data.patient_id or None, floor=data.floor
     )
     faults = (*_label_faults(site, task), *fit.faults)
     flat = () if fit.faults else flat_columns(task.schema, text)
-    return TaskReview(label, fit, faults or tuple(_later_faults(site, task, text)), flat)
+    return TaskReview(label, fit, faults or tuple(_table_faults(site, task, text)), flat)
+
+
+def _image_review(site: Site, task: LearningTask, own: OwnRecords) -> TaskReview:
+    """Read the own images as the task says, once, and look at what teachers would see."""
+    label = site.settings.data.label
+    faults = tuple(_label_faults(site, task))
+    try:
+        records = task.encode(own, patient_column=site.settings.data.patient_id or None)
+    except PateFedError as error:
+        return TaskReview(label, TableFit((), label_fault=error), (*faults, error))
+    counts = np.bincount(records.labels, minlength=task.classes)
+    unseen = tuple(name for name, count in zip(task.class_names, counts, strict=True) if not count)
+    fit = TableFit((), unseen, has_labels=not faults)
+    later = faults or tuple(_later_faults(site, task, taught(records, site.settings.held_out)))
+    return TaskReview(label, fit, later, flat_images(records.features))
 
 
 def _label_faults(site: Site, task: LearningTask) -> Iterator[Fault]:
@@ -67,14 +90,22 @@ def _label_faults(site: Site, task: LearningTask) -> Iterator[Fault]:
         yield error
 
 
-def _later_faults(site: Site, task: LearningTask, text: CsvTable) -> Iterator[Fault]:
+def _table_faults(site: Site, task: LearningTask, text: CsvTable) -> Iterator[Fault]:
+    try:
+        records = taught_records(site, task, text)
+    except (PartyError, PateFedError) as error:
+        yield error
+        return
+    yield from _later_faults(site, task, records)
+
+
+def _later_faults(site: Site, task: LearningTask, records: Records) -> Iterator[Fault]:
     """Yield the fault, if any, that training or loading teachers would end with."""
     try:
         settings = site.settings
         if folder_of(site, task).exists() and not settings.do_records_vote:
             require_current(site, task)
             return
-        records = taught_records(site, task, text)
         needed = 1 if settings.do_records_vote else settings.teachers
         require_enough(len(set(records.unit_ids)), needed)
     except (PartyError, PateFedError) as error:

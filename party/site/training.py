@@ -26,9 +26,8 @@ from party.errors import DataError, PartyError, TeachersError
 from party.site.held_out_patients import taught
 from party.site.own_table import read_registered, require_unchanged
 from party.site.site import Site
-from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
-from pate_fed.data.task import LearningTask
+from pate_fed.data.task import LearningTask, OwnRecords
 from pate_fed.errors import UnreadableFileError
 from pate_fed.nodes.owner_files import as_fault, write_file
 from pate_fed.regular_files import read_regular
@@ -195,7 +194,7 @@ def require_label(site: Site, task: LearningTask) -> None:
         )
 
 
-def taught_records(site: Site, task: LearningTask, text: CsvTable) -> Records:
+def taught_records(site: Site, task: LearningTask, text: OwnRecords) -> Records:
     """Return the registered table's records that teachers of a task learn from."""
     site = site.using(task.data_set)
     everybody = task.encode(text, patient_column=site.settings.data.patient_id or None)

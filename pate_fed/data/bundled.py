@@ -22,9 +22,8 @@ def load_bundled_digits(*, rng: np.random.Generator) -> Dataset:
     images = np.rint(pixels * (255 / _DIGITS_MAX_GRAY)).astype(np.uint8).reshape(-1, 8, 8, 1)
     order = rng.permutation(len(labels))
     parts = np.split(order, [_DIGITS_PRIVATE, _DIGITS_PRIVATE + _DIGITS_POOL])
-    everything = LabeledImages(
-        images, labels.astype(np.int64), tuple(f"digit-{row}" for row in range(len(labels)))
-    )
+    ids = tuple(f"digit-{row}" for row in range(len(labels)))
+    everything = LabeledImages(images, labels.astype(np.int64), ids, ids)
     private, pool, test = (everything.select(rows) for rows in parts)
     names = tuple(str(digit) for digit in range(10))
     return image_dataset("digits", private, pool, test, class_names=names)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pate_fed.cells import Cell, folded
 from pate_fed.data.csv_file import CsvTable
@@ -73,6 +74,13 @@ def flat_columns(schema: TaskSchema, table: CsvTable) -> tuple[FlatColumn, ...]:
         for name, encoder in zip(schema.columns, schema.encoder.encoders, strict=True)
     )
     return tuple(one for one in found if one is not None)
+
+
+def flat_images(features: NDArray[np.float64]) -> tuple[FlatColumn, ...]:
+    """Tell whether nearly all own images are one to teachers: float64, shape (images, features)."""
+    middle = np.median(features, axis=0, keepdims=True)
+    share = float((np.abs(features - middle) <= _ALIKE).all(axis=1).mean())
+    return (FlatColumn("the images", share, "crushed"),) if share >= NEARLY_ALL else ()
 
 
 def _look_at(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidDataError, InvalidParameterError
 
-_CHUNK = 4096
+_CHUNK_PIXELS = 2**22
 _DIRECTIONS = 8
 _CELLS_PER_SIDE = 7
 _PIXEL_WEIGHT = 0.5
@@ -63,9 +63,13 @@ class ImageEncoder:
 
 
 def fit_image_encoder(public: NDArray[np.uint8], *, components: int = _COMPONENTS) -> ImageEncoder:
-    """Learn from public images (uint8, 4 axes) to encode all, in so many features at most."""
+    """Learn from public images (uint8, 4 axes) to encode all, in so many features at most.
+
+    They are fewer than the images: a further axis would be any that these say nothing of.
+    """
     described = np.concatenate(list(_described(public)))
-    fitted = fit_projection(described, components=min(components, described.shape[1]))
+    most = min(components, described.shape[1], max(1, len(public) - 1))
+    fitted = fit_projection(described, components=most)
     _, height, width, channels = public.shape
     # Features vary by 1 on average, like a table's: distances of queries count in such units.
     spread = float(np.sqrt((fitted.apply(described) ** 2).mean()))
@@ -115,8 +119,9 @@ def describe_images(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 def _described(images: NDArray[np.uint8]) -> Iterator[NDArray[np.float32]]:
     # In pieces, so that memory stays small.
-    for start in range(0, max(len(images), 1), _CHUNK):
-        yield describe_images(images[start : start + _CHUNK])
+    chunk = max(1, _CHUNK_PIXELS // int(np.prod(images.shape[1:3])))
+    for start in range(0, max(len(images), 1), chunk):
+        yield describe_images(images[start : start + chunk])
 
 
 def _block_means(pixels: NDArray[np.float32]) -> NDArray[np.float32]:

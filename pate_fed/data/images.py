@@ -1,34 +1,36 @@
-"""Images from files: idx pairs like MNIST's, .npz archives, or a folder for each class."""
+"""Images from files as a data set: idx pairs like MNIST's, archives, folders, lists of paths."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.data.columns import MOST_CLASSES
+from pate_fed.data.columns import MOST_CLASSES, sorted_names
 from pate_fed.data.copies import without_copies
 from pate_fed.data.csv_file import plain_or_packed
 from pate_fed.data.dataset import Dataset, Records
 from pate_fed.data.idx import read_idx
 from pate_fed.data.image_features import fit_image_encoder
+from pate_fed.data.image_files import (
+    LARGEST_USUAL_SIDE,
+    ImageFiles,
+    checked_pixels,
+    class_folders,
+    images_of,
+    public_images,
+    read_arrays,
+    reading_of,
+)
+from pate_fed.data.image_pixels import MOST_SIDE, WHOLE_WINDOW, ImageReading
 from pate_fed.data.stored_preprocessing import ImagePreprocessing
 from pate_fed.data.tables import split_by_unit
-from pate_fed.errors import InvalidDataError, UnreadableFileError
-from pate_fed.regular_files import open_regular
-
-SIDE = 64
-"""Height and width, in pixels, that the images of a folder are scaled to."""
-
-MOST_IMAGE_BYTES = 2**32
-"""Most bytes of pixels that are kept in memory."""
+from pate_fed.errors import InvalidDataError, RareClassError, UnreadableFileError
 
 _POOL_SHARE = 0.9
-_ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 _FASHION = (
     "T-shirt/top",
     "trouser",
@@ -64,11 +66,13 @@ class LabeledImages:
     Attributes:
         images: uint8, shape (n, height, width, channels).
         ids: Name of each, none twice in a data set.
+        units: Patient of each; the image itself where nobody names one.
     """
 
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
     ids: tuple[str, ...]
+    units: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -76,7 +80,10 @@ class LabeledImages:
     def select(self, rows: NDArray[np.int64]) -> LabeledImages:
         """Pick images by position, in the order given."""
         return LabeledImages(
-            self.images[rows], self.labels[rows], tuple(self.ids[row] for row in rows)
+            self.images[rows],
+            self.labels[rows],
+            tuple(self.ids[row] for row in rows),
+            tuple(self.units[row] for row in rows),
         )
 
 
@@ -103,15 +110,14 @@ def load_npz_images(path: Path, *, name: str, rng: np.random.Generator) -> Datas
     """Load an archive of arrays.
 
     It holds `train_images`, `val_images` and `test_images` with `..._labels`, as MedMNIST does:
-    these are the private images, the pool and the test. Or it holds `images` and `labels`, which
-    are split 60/25/15.
+    these are the private images, the pool and the test. Or it holds `images` and `labels`, and
+    perhaps `patients`, which are split 60/25/15.
 
     `rng` decides the split of an archive that has none.
     """
-    arrays = _read_npz(path)
+    arrays = read_arrays(path)
     if {"images", "labels"} <= set(arrays):
-        everything = _checked(arrays["images"], arrays["labels"], path.name, name="image")
-        return _split(name, everything, class_names=None, rng=rng)
+        return load_image_files(path, rng=rng)
     named = ("train", "val", "test")
     wanted = [f"{part}_{what}" for part in named for what in ("images", "labels")]
     missing = [one for one in wanted if one not in arrays]
@@ -127,48 +133,89 @@ def load_npz_images(path: Path, *, name: str, rng: np.random.Generator) -> Datas
     return image_dataset(name, train, val, test)
 
 
-def load_image_folder(folder: Path, *, rng: np.random.Generator) -> Dataset:
-    """Load a folder that has one folder of images for each class; split 60/25/15.
+def load_image_files(
+    path: Path,
+    *,
+    rng: np.random.Generator,
+    label: str | None = None,
+    patient_id: str | None = None,
+    hospital: str | None = None,
+) -> Dataset:
+    """Load the images of `images_of`; split 60/25/15, with all of a patient in one part.
 
-    Images are scaled to `SIDE` x `SIDE` pixels. They stay in color if one of them has color.
+    They are read as the pool's decide (`reading_of`).
 
     Raises:
-        UnreadableFileError: no such folder, fewer than two classes, or a file that is no image.
-        RareClassError: a class with fewer images than parts.
+        UnreadableFileError: nothing there, fewer than two classes, or a file that is no image.
+        RareClassError: a class with fewer patients than parts.
     """
-    names = _class_folders(folder)
-    files = [
-        (place, path)
-        for place, name in enumerate(names)
-        for path in sorted((folder / name).iterdir())
-        if path.suffix.lower() in _ENDINGS
-    ]
-    labels = np.array([place for place, _ in files], dtype=np.int64)
-    missing = sorted(set(range(len(names))) - set(labels.tolist()))
-    if missing:
-        raise UnreadableFileError(
-            f"every folder of {folder.name} must hold images", f"none in {names[missing[0]]}"
+    found = images_of(path, label=label, patient_id=patient_id, hospital=hospital, is_public=True)
+    if path.is_dir():
+        _require_classes(path, found)
+    names = sorted_names(set(found.labels))
+    if not 2 <= len(names) <= MOST_CLASSES:
+        raise InvalidDataError(f"{path.name} must hold 2 to {MOST_CLASSES} classes", len(names))
+    places = {one: place for place, one in enumerate(names)}
+    labels = np.array([places[one] for one in found.labels], dtype=np.int64)
+    try:
+        parts = split_by_unit(labels, found.units, rng=rng)
+    except RareClassError as error:
+        must = " ".join((f"{error.must}.", *found.notes))
+        raise RareClassError(must, error.got) from error
+    pool = parts[1]
+    # Public ones alone decide: no private image may change how the others are read.
+    largest = MOST_SIDE if path.suffix.lower() == ".npz" else LARGEST_USUAL_SIDE
+    reading = reading_of(found.looks(pool.tolist()), largest_side=largest)
+    units = found.names if found.patients is None else found.patients
+    private, asked, test = (
+        LabeledImages(
+            found.read(reading, rows.tolist()),
+            labels[rows],
+            tuple(found.names[row] for row in rows),
+            tuple(units[row] for row in rows),
         )
-    if len(files) * SIDE * SIDE * 3 > MOST_IMAGE_BYTES:
-        raise UnreadableFileError("images must fit into memory", f"{len(files)} of them")
-    images = _read_images([path for _, path in files], (SIDE, SIDE, 3))
-    if (images == images[..., :1]).all():
-        images = images[..., :1]
-    ids = tuple(f"{path.parent.name}/{path.name}" for _, path in files)
-    everything = LabeledImages(images, labels, ids)
-    return _split(folder.name, everything, class_names=names, rng=rng)
+        for rows in parts
+    )
+    hospitals = found.hospitals
+    made = image_dataset(
+        path.name,
+        private,
+        asked,
+        test,
+        class_names=names,
+        window=(reading.low, reading.high),
+        notes=(*found.notes, f"Images are read as {reading.words}."),
+        has_patients=found.patients is not None,
+    )
+    if hospitals is None:
+        return made
+    of_image = dict(zip(found.names, hospitals, strict=True))
+    return with_hospitals(made, of_image)
 
 
-def _split(
-    name: str,
-    everything: LabeledImages,
-    *,
-    class_names: tuple[str, ...] | None,
-    rng: np.random.Generator,
-) -> Dataset:
-    parts = split_by_unit(everything.labels, everything.ids, rng=rng)
-    private, pool, test = (everything.select(rows) for rows in parts)
-    return image_dataset(name, private, pool, test, class_names=class_names)
+def with_hospitals(data: Dataset, of_image: Mapping[str, str]) -> Dataset:
+    """Return a data set of images whose records name their hospitals, by the images' names."""
+
+    def placed(part: Records) -> Records:
+        assert part.row_names is not None, "images have names"
+        return replace(part, hospitals=tuple(of_image[one] for one in part.row_names))
+
+    private, pool, test = map(placed, data.parts)
+    return replace(data, private=private, pool=pool, test=test)
+
+
+def _require_classes(folder: Path, found: ImageFiles) -> None:
+    names = class_folders(folder)
+    if len(names) < 2:
+        raise UnreadableFileError(
+            f"{folder.name} must hold 2 to {MOST_CLASSES} folders, one for each class", len(names)
+        )
+    known = {one.split("/")[0] for one in found.names}
+    names = tuple(one for one in names if one not in known)
+    if names:
+        raise UnreadableFileError(
+            f"every folder of {folder.name} must hold images", f"none in {names[0]}"
+        )
 
 
 def image_dataset(
@@ -178,14 +225,20 @@ def image_dataset(
     test: LabeledImages,
     *,
     class_names: tuple[str, ...] | None = None,
+    window: tuple[int, int] = WHOLE_WINDOW,
+    notes: tuple[str, ...] = (),
+    has_patients: bool = False,
 ) -> Dataset:
     """Encode three parts that fit together, with features learned from the pool."""
     if len({part.images.shape[1:] for part in (private, pool, test)}) != 1:
         raise InvalidDataError("all images must have one size")
     if not all(len(part) for part in (private, pool, test)):
         raise InvalidDataError("hospitals, pool and test must have images")
+    known = class_names or _CLASS_NAMES.get(name)
+    if known is None:
+        known, (private, pool, test) = _as_they_occur(private, pool, test)
+    names = known
     classes = int(max(part.labels.max() for part in (private, pool, test))) + 1
-    names = class_names or _CLASS_NAMES.get(name) or tuple(str(one) for one in range(classes))
     if not classes <= len(names) <= MOST_CLASSES:
         raise InvalidDataError(f"labels must be of at most {len(names)} classes", classes)
     encoder = fit_image_encoder(pool.images)
@@ -194,13 +247,14 @@ def image_dataset(
         return Records(
             features=encoder.apply(part.images),
             labels=part.labels,
-            unit_ids=part.ids,
+            unit_ids=part.units,
             images=part.images,
             row_names=part.ids,
         )
 
     own, asked = records(private), records(pool)
-    tested, notes = without_copies(records(test), own, asked)
+    tested, copies = without_copies(records(test), own, asked)
+    notes = (*notes, *copies)
     return Dataset(
         name=name,
         kind="image",
@@ -208,8 +262,8 @@ def image_dataset(
         private=own,
         pool=asked,
         test=tested,
-        notes=notes if name in _OF_NOBODY else (_ONE_EACH, *notes),
-        preprocessing=ImagePreprocessing(encoder),
+        notes=notes if has_patients or name in _OF_NOBODY else (_ONE_EACH, *notes),
+        preprocessing=ImagePreprocessing(encoder, window),
     )
 
 
@@ -219,132 +273,43 @@ def _read_pair(data_dir: Path, part: str) -> LabeledImages:
     return _checked(images, labels, f"the {part} files", name=part)
 
 
+def _as_they_occur(
+    *parts: LabeledImages,
+) -> tuple[tuple[str, ...], tuple[LabeledImages, ...]]:
+    """Number the classes that there are: labels 1 and 2 are two classes, and 0 is none."""
+    values = np.unique(np.concatenate([part.labels for part in parts]))
+    return tuple(map(str, values.tolist())), tuple(
+        replace(part, labels=np.searchsorted(values, part.labels).astype(np.int64))
+        for part in parts
+    )
+
+
 def _checked(
     images: NDArray[np.generic], labels: NDArray[np.generic], where: str, *, name: str
 ) -> LabeledImages:
     """Return images with 4 axes and labels with one, if they belong together."""
+    pixels = checked_pixels(images, where)
     flat = labels.reshape(len(labels), -1) if labels.ndim else labels.reshape(0, 1)
-    stacked = images[..., None] if images.ndim == 3 else images
-    if (
-        stacked.ndim != 4
-        or stacked.dtype != np.uint8
-        or stacked.shape[3] not in (1, 3)
-        or flat.shape != (len(stacked), 1)
-        or not np.issubdtype(flat.dtype, np.integer)
-    ):
+    if flat.shape != (len(pixels), 1) or not np.issubdtype(flat.dtype, np.integer):
         raise InvalidDataError(
-            f"{where} must hold gray or RGB images of bytes, and a whole number for each",
-            f"images {images.dtype} {images.shape}, labels {labels.dtype} {labels.shape}",
-        )
-    if min(stacked.shape[1:3]) < 4:
-        raise InvalidDataError(
-            f"{where} must hold images of at least 4 x 4", str(stacked.shape[1:3])
+            f"{where} must hold a whole number for each image",
+            f"{len(pixels)} images, labels {labels.dtype} {labels.shape}",
         )
     found = flat[:, 0].astype(np.int64)
     if len(found) and not 0 <= found.min() <= found.max() < MOST_CLASSES:
         raise InvalidDataError(f"{where} must have labels from 0 to {MOST_CLASSES - 1}")
     ids = tuple(f"{name}-{row}" for row in range(len(found)))
-    return LabeledImages(np.asarray(stacked), found, ids)
+    return LabeledImages(pixels, found, ids, ids)
 
 
-def _read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
-    try:
-        with (
-            open_regular(path, most_bytes=MOST_IMAGE_BYTES) as file,
-            np.load(file, allow_pickle=False) as archive,
-        ):
-            size = sum(entry.file_size for entry in archive.zip.infolist())
-            if size > MOST_IMAGE_BYTES:
-                raise UnreadableFileError(f"{path.name} must hold at most 4 GiB", f"{size} bytes")
-            return {one: archive[one] for one in archive.files}
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        AttributeError,
-        LookupError,
-        BadZipFile,
-    ) as error:
-        raise UnreadableFileError(
-            f"{path.name} must be a readable .npz file of arrays", type(error).__name__
-        ) from error
-
-
-def _class_folders(folder: Path) -> tuple[str, ...]:
-    try:
-        names = tuple(sorted(one.name for one in folder.iterdir() if one.is_dir()))
-    except OSError as error:
-        raise UnreadableFileError(
-            f"{folder.name} must be a readable folder", type(error).__name__
-        ) from error
-    if not 2 <= len(names) <= MOST_CLASSES:
-        raise UnreadableFileError(
-            f"{folder.name} must hold 2 to {MOST_CLASSES} folders, one for each class", len(names)
-        )
-    return names
-
-
-def read_images(
-    path: Path, shape: tuple[int, int, int]
-) -> tuple[tuple[str, ...], NDArray[np.uint8]]:
-    """Read images for a trained student, scaled to the size that it takes.
+def read_images(path: Path, reading: ImageReading) -> tuple[tuple[str, ...], NDArray[np.uint8]]:
+    """Read images for a trained student, as it reads them.
 
     Args:
-        path: An image, a folder of images, or a .npz archive with `images`.
+        path: An image, a folder of images, or an archive: see `public_images`.
 
     Returns:
-        Name of each image, and the images; uint8, shape (n, height, width, channels).
-
-    Raises:
-        InvalidDataError: an archive of images of another size.
+        Name of each image, and the images; uint8, shape (n, *reading.shape).
     """
-    if path.suffix.lower() == ".npz":
-        arrays = _read_npz(path)
-        if "images" not in arrays:
-            raise UnreadableFileError(f"{path.name} must hold images")
-        stored = arrays["images"]
-        unlabeled = np.zeros(len(stored), dtype=np.int64)
-        found = _checked(stored, unlabeled, path.name, name="image")
-        if found.images.shape[1:] != shape:
-            raise InvalidDataError(
-                f"{path.name} must hold images of {shape}", str(found.images.shape[1:])
-            )
-        return found.ids, found.images
-    files = [path]
-    if path.is_dir():
-        files = sorted(one for one in path.iterdir() if one.suffix.lower() in _ENDINGS)
-    if not files:
-        raise UnreadableFileError(f"{path.name} must hold images")
-    return tuple(file.name for file in files), _read_images(files, shape)
-
-
-def _in_eight_bits(image: Any) -> Any:
-    """Scale an image of 16 bits, as X-rays have, by its own range: Pillow would clip it."""
-    from PIL import Image  # noqa: PLC0415 - for files of images only
-
-    values = np.asarray(image).astype(np.float64)
-    low, high = float(values.min()), float(values.max())
-    scaled = (values - low) * (255 / (high - low)) if high > low else np.zeros_like(values)
-    return Image.fromarray(scaled.round().astype(np.uint8))
-
-
-def _read_images(paths: list[Path], shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415 - for files of images only
-
-    height, width, channels = shape
-    images = np.empty((len(paths), height, width, channels), dtype=np.uint8)
-    for place, path in enumerate(paths):
-        try:
-            with (
-                open_regular(path) as file,
-                Image.open(file) as image,
-            ):
-                shown = _in_eight_bits(image) if image.mode.startswith("I") else image
-                mode = shown.convert("L" if channels == 1 else "RGB")
-                scaled = mode.resize((width, height), Image.Resampling.BILINEAR)
-        except (OSError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-            raise UnreadableFileError(
-                f"{path.name} must be a readable image", type(error).__name__
-            ) from error
-        images[place] = np.asarray(scaled).reshape(height, width, channels)
-    return images
+    found = public_images(path)
+    return found.names, found.read(reading)

@@ -13,6 +13,10 @@ from pate_fed.cells import cell_of, folded, plain, text_of
 from pate_fed.data.cell_forms import typed
 from pate_fed.data.columns import read_column
 from pate_fed.data.csv_file import CsvTable
+from pate_fed.data.image_files import is_images, public_images, reading_of
+from pate_fed.data.image_pixels import ImageReading
+from pate_fed.data.image_schema import MOST_IMAGES, ImageSchema
+from pate_fed.data.image_schema import require_pool as require_images
 from pate_fed.data.preprocessing import TablePreprocessing
 from pate_fed.data.reading import USUAL, Reading, read_table
 from pate_fed.data.table_features import (
@@ -22,10 +26,11 @@ from pate_fed.data.table_features import (
     TableEncoder,
     fit_table_encoder,
 )
-from pate_fed.data.task import LearningTask, require_size
+from pate_fed.data.task import LearningTask, Schema, require_size
 from pate_fed.data.task_facts import ColumnFacts, TaskFacts
 from pate_fed.data.task_schema import TaskSchema, require_pool
 from pate_fed.errors import InvalidDataError, InvalidTaskError
+from pate_fed.public_images import PublicImages
 from pate_fed.public_rows import PublicRows
 
 NO_FACTS: Final = TaskFacts()
@@ -39,16 +44,17 @@ def make_task(
     ignored: Sequence[str] = (),
     reading: Reading = USUAL,
     facts: TaskFacts = NO_FACTS,
-    known: Iterable[TaskSchema] = (),
+    known: Iterable[Schema] = (),
 ) -> LearningTask:
-    """Make the task of a table of public inputs, or find it among those that are known.
+    """Make the task of public inputs, a table or images, or find it among those that are known.
 
     A known one has the same label and set of classes, reads columns that the table has,
     and was offered every other column that is of use here. Then name, order of classes and
     encoders are those that it has had since its first pool.
 
     Args:
-        path: The table, one input a row. Where it has the label's column, that is not read.
+        path: The table, one input a row. Where it has the label's column, that is not read. Or
+            images: see `public_images`.
         reading: How its file is read.
         facts: What its author writes of columns and classes; a known task has the same.
         known: Schemas of earlier pools of this federation.
@@ -59,6 +65,8 @@ def make_task(
         InvalidTaskError: the names of classes or columns cannot be, or the pool is larger than
             hospitals read.
     """
+    if is_images(path):
+        return _of_images(path, known, label=label, classes=classes, facts=facts)
     label, *class_names = (plain(one) for one in (label, *classes))
     text = typed(read_table(path, reading), apart={label, *ignored})
     for column in ignored:
@@ -81,7 +89,7 @@ def make_task(
 def _known_schema(
     text: CsvTable,
     offered: tuple[str, ...],
-    known: Iterable[TaskSchema],
+    known: Iterable[Schema],
     *,
     label: str,
     class_names: Sequence[str],
@@ -92,13 +100,61 @@ def _known_schema(
     fitting = [
         one
         for one in known
-        if (one.label, one.kind) == (label, "table")
+        if isinstance(one, TaskSchema)
+        and one.label == label
         and {text_of(cell_of(name)) for name in one.class_names} == wanted
         and set(one.columns) <= set(offered)
         and _has_facts(one, facts)
         and not _useful(text, set(offered) - {*one.columns, *one.left_out})
     ]
     return max(fitting, key=lambda one: (len(one.columns), one.digest), default=None)
+
+
+def _of_images(
+    path: Path, known: Iterable[Schema], *, label: str, classes: Sequence[str], facts: TaskFacts
+) -> LearningTask:
+    label, *class_names = (plain(one) for one in (label, *classes))
+    if facts != TaskFacts(facts.data_set):
+        raise InvalidTaskError("a schema of images must name a data set alone", "columns, classes")
+    found = public_images(path)
+    if len(found) > MOST_IMAGES:
+        raise InvalidTaskError(
+            f"a pool must have at most {MOST_IMAGES} images: ask fewer", len(found)
+        )
+    known = [one for one in known if one.data_set == facts.data_set]
+    schema = _known_images(known, label=label, class_names=class_names)
+
+    def read(reading: ImageReading) -> PublicImages:
+        require_images(len(found), reading.shape)
+        return PublicImages(found.read(reading))
+
+    if schema is None:
+        reading = reading_of(found.looks())
+        schema = ImageSchema(
+            path.name,
+            label,
+            tuple(class_names),
+            read(reading),
+            (reading.low, reading.high),
+            facts.data_set,
+        )
+        return LearningTask(schema, schema.first)
+    return LearningTask(schema, read(schema.reading))
+
+
+def _known_images(
+    known: Iterable[Schema], *, label: str, class_names: Sequence[str]
+) -> ImageSchema | None:
+    """Return the known schema of images with this label and these classes."""
+    wanted = {text_of(cell_of(one)) for one in class_names}
+    fitting = [
+        one
+        for one in known
+        if isinstance(one, ImageSchema)
+        and one.label == label
+        and {text_of(cell_of(name)) for name in one.class_names} == wanted
+    ]
+    return max(fitting, key=lambda one: one.digest, default=None)
 
 
 def _new_schema(

@@ -12,7 +12,7 @@ from pate_fed.data.bundled import load_bundled_breast_cancer, load_bundled_digit
 from pate_fed.data.cell_forms import typed
 from pate_fed.data.columns import read_column
 from pate_fed.data.dataset import Dataset
-from pate_fed.data.images import load_idx_images, load_image_folder, load_npz_images
+from pate_fed.data.images import load_idx_images, load_image_files, load_npz_images
 from pate_fed.data.known_tables import KNOWN_TABLES, read_known_table
 from pate_fed.data.reading import Reading, read_records, read_table
 from pate_fed.data.table_features import fit_table_encoder
@@ -64,7 +64,7 @@ class DataSource:
         if self.name == "images" and (self.data_dir is None) == (self.data_file is None):
             raise InvalidParameterError(
                 "--data images needs --data-dir, a folder with a folder for each class, or "
-                "--data-file, a .npz archive",
+                "--data-file, a .npz archive or a CSV file with a column path",
                 "neither" if self.data_dir is None else "both",
             )
         needed = {"--data-file": self.data_file, "--label": self.label_column}
@@ -91,6 +91,12 @@ class DataSource:
         return self.label_column if isinstance(self.label_column, tuple) else ()
 
     @property
+    def lists_images(self) -> bool:
+        """Whether it is a table of images' paths."""
+        file = self.data_file
+        return self.name == "images" and file is not None and file.suffix.lower() == ".csv"
+
+    @property
     def is_table(self) -> bool:
         """Whether it is a table from a file, whose columns have names."""
         return self.name == "csv" or self.name in KNOWN_TABLES
@@ -107,14 +113,31 @@ def load_dataset(source: DataSource, *, rng: np.random.Generator) -> Dataset:
         case DataSource(name="breast-cancer"):
             return load_bundled_breast_cancer(rng=rng)
         case DataSource(name="images", data_dir=Path() as folder):
-            return load_image_folder(folder, rng=rng)
+            return load_image_files(folder, rng=rng)
         case DataSource(name="images", data_file=Path() as file):
+            if source.lists_images:
+                return _load_listed_images(source, file, rng)
             return load_npz_images(file, name=file.name, rng=rng)
         case DataSource(name=name, data_dir=Path() as folder) if name in _IDX:
             return load_idx_images(folder, name=name)
         case DataSource(name=name, data_dir=Path() as folder) if name == _PNEUMONIA:
             return load_npz_images(folder / f"{name}.npz", name=name, rng=rng)
     return _load_table(source, rng)
+
+
+def _load_listed_images(source: DataSource, file: Path, rng: np.random.Generator) -> Dataset:
+    if not isinstance(source.label_column, str):
+        raise InvalidParameterError(
+            "--data images with a list of paths needs --label, its column of classes",
+            "none" if source.label_column is None else "several",
+        )
+    return load_image_files(
+        file,
+        rng=rng,
+        label=source.label_column,
+        patient_id=source.patient_column,
+        hospital=source.hospital_column,
+    )
 
 
 def _load_table(source: DataSource, rng: np.random.Generator) -> Dataset:

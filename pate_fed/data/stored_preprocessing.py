@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pate_fed.data.image_features import ImageEncoder, Projection
+from pate_fed.data.image_pixels import WHOLE_WINDOW, ImageReading
 from pate_fed.data.preprocessing import Preprocessing, TablePreprocessing, exactly
 from pate_fed.errors import InvalidDataError, RunDirectoryError
 from pate_fed.inputs import DatasetKind, Inputs
@@ -23,11 +24,21 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ImagePreprocessing(Preprocessing):
-    """How images become features."""
+    """How images become features.
+
+    Attributes:
+        window: The numbers that become black and white where an image has more than 8 bits.
+    """
 
     kind: ClassVar[DatasetKind] = "image"
 
     encoder: ImageEncoder
+    window: tuple[int, int] = WHOLE_WINDOW
+
+    @property
+    def reading(self) -> ImageReading:
+        """How an image's file is read."""
+        return ImageReading(*self.encoder.shape, *self.window)
 
     def inputs_of(self, raw: Any) -> Inputs:
         """See `Preprocessing.inputs_of`."""
@@ -46,7 +57,7 @@ class ImagePreprocessing(Preprocessing):
 
         projection = self.encoder.projection
         save_file({"mean": projection.mean, "axes": projection.axes}, directory / TENSORS_FILE)
-        return {"shape": list(self.encoder.shape)}
+        return {"shape": list(self.encoder.shape), "window": list(self.window)}
 
 
 def write_preprocessing(
@@ -74,8 +85,10 @@ def read_preprocessing(directory: Path) -> tuple[Preprocessing, tuple[str, ...]]
         if described["kind"] == "table":
             return TablePreprocessing.from_fields(exactly(described["columns"], list)), names
         height, width, channels = (exactly(one, int) for one in described["shape"])
+        low, high = (exactly(one, int) for one in described["window"])
         projection = _read_projection(directory)
-        return ImagePreprocessing(ImageEncoder((height, width, channels), projection)), names
+        encoder = ImageEncoder((height, width, channels), projection)
+        return ImagePreprocessing(encoder, (low, high)), names
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise RunDirectoryError(
             f"a student's folder must hold a readable {INPUTS_FILE}", type(error).__name__

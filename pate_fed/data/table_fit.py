@@ -18,6 +18,7 @@ from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.preprocessing import TablePreprocessing
 from pate_fed.data.table_features import CategoryEncoder, NumberEncoder, TableEncoder
 from pate_fed.data.task import LearningTask
+from pate_fed.data.task_schema import TaskSchema
 from pate_fed.errors import (
     InvalidCellError,
     InvalidDataError,
@@ -25,6 +26,7 @@ from pate_fed.errors import (
     MissingColumnError,
     PateFedError,
 )
+from pate_fed.public_rows import PublicRows
 from pate_fed.wording import percent
 
 _OUTSIDE = 0.05
@@ -92,18 +94,21 @@ def table_fit(
     """
     fault, unseen = _label_fault(text, task), tuple[str, ...]()
     is_registered = label == task.label and fault is None
+    schema, rows = task.schema, task.rows
+    assert isinstance(schema, TaskSchema), "of a table"
+    assert isinstance(rows, PublicRows), "of a table"
     if is_registered:
-        fault, unseen = _classes(text, task)
-    by_column = zip(*task.rows.cells, strict=True)
+        fault, unseen = _classes(text, task, schema)
+    by_column = zip(*rows.cells, strict=True)
     columns = tuple(
         _column_fit(
             text, name, encoder, public, ends, is_patient=name == patient_column, floor=floor
         )
         for name, encoder, public, ends in zip(
-            task.columns, task.encoder.encoders, by_column, task.schema.ranges, strict=True
+            schema.columns, schema.encoder.encoders, by_column, schema.ranges, strict=True
         )
     )
-    known = {label, task.label, patient_column, *task.columns, *task.schema.left_out}
+    known = {label, task.label, patient_column, *schema.columns, *schema.left_out}
     unread = tuple(name for name in text.header if name not in known)
     return TableFit(columns, unseen, is_registered and fault is None, fault, unread)
 
@@ -120,10 +125,12 @@ def _label_fault(text: CsvTable, task: LearningTask) -> PateFedError | None:
     )
 
 
-def _classes(text: CsvTable, task: LearningTask) -> tuple[PateFedError | None, tuple[str, ...]]:
+def _classes(
+    text: CsvTable, task: LearningTask, schema: TaskSchema
+) -> tuple[PateFedError | None, tuple[str, ...]]:
     """Return the fault of labels that are no class, and the classes that nobody here has."""
     counts = Counter(text.column(task.label))
-    class_of = {cell: task.schema.class_of(cell) for cell in counts}
+    class_of = {cell: schema.class_of(cell) for cell in counts}
     seen = set(class_of.values())
     strangers = [cell for cell, place in class_of.items() if place is None]
     fault = _stranger_fault(text, task, counts, strangers) if strangers else None

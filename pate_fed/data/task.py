@@ -1,13 +1,14 @@
-"""A federation's task: how every hospital reads its own table, and the target.
+"""A federation's task: how every hospital reads its own table or images, and the target.
 
-One public document, of two parts: the *schema* (`task_schema`), with the rows of the task's first
-pool (decision 15), whose digest is the task's; and the *rows* of one public pool, as they are known
-for ever (`pate_fed.public_rows`). Everybody computes the inputs from them, so that nobody can be
-told of a row that teachers do not see.
+One public document, of two parts: the *schema* (`task_schema`, `image_schema`), with the rows of
+the task's first pool (decision 15), whose digest is the task's; and the *rows* of one public pool,
+as they are known for ever (`pate_fed.public_rows`, `pate_fed.public_images`). Everybody computes
+the inputs from them, so that nobody can be told of a row that teachers do not see.
 
-The bytes: a magic line, the schema, then each row as a JSON array and a line feed; no row where the
-pool is the task's first. One document has one form. Its sizes are bounded before anything is built:
-reading takes at most 16 times its bytes, plus three times `MOST_INPUT_BYTES`.
+The bytes: a magic line, the schema, then each row as a JSON array and a line feed, or the pixels of
+each image; no row where the pool is the task's first. One document has one form. Its sizes are
+bounded before anything is built: reading takes at most 16 times its bytes, plus three times
+`MOST_INPUT_BYTES`.
 """
 
 from __future__ import annotations
@@ -20,33 +21,47 @@ from numpy.typing import NDArray
 
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
-from pate_fed.data.table_features import TableEncoder
+from pate_fed.data.image_files import ImageFiles
+from pate_fed.data.image_schema import ImageSchema
 from pate_fed.data.task_schema import (
     TaskSchema,
     read_rows,
     rows_to_bytes,
 )
-from pate_fed.errors import InvalidTaskError
+from pate_fed.errors import InvalidDataError, InvalidTaskError
 from pate_fed.inputs import DatasetKind
+from pate_fed.public_images import PublicImages
 from pate_fed.public_rows import PublicRows
 from pate_fed.queries import QueryPool
 from pate_fed.regular_files import open_regular
 
 MAGIC = b"pate-fed task\n"
-MAX_TASK_BYTES = 2**26
+IMAGE_MAGIC = b"pate-fed image task\n"
+MAX_TASK_BYTES = 2**26 + 2**20
+
+Schema = TaskSchema | ImageSchema
+OwnRecords = CsvTable | ImageFiles
+"""What a hospital registered: a table, or images."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LearningTask:
     """A task with one pool of public inputs, as a coordinator publishes it."""
 
-    schema: TaskSchema
-    rows: PublicRows
+    schema: Schema
+    rows: PublicRows | PublicImages
     pool: QueryPool = field(init=False)
 
     def __post_init__(self) -> None:
-        inputs = self.schema.inputs_of(self.rows)
-        object.__setattr__(self, "pool", QueryPool(inputs, self.rows, task=self.schema.digest))
+        match self.schema, self.rows:
+            case TaskSchema() as table, PublicRows() as rows:
+                inputs, images = table.inputs_of(rows), None
+            case ImageSchema() as schema, PublicImages() as shown:
+                inputs, images = schema.inputs_of(shown), shown.pixels
+            case _:
+                raise InvalidTaskError("a pool must be of the task's kind", "another")
+        pool = QueryPool(inputs, self.rows, task=self.schema.digest, images=images)
+        object.__setattr__(self, "pool", pool)
 
     def __repr__(self) -> str:
         queries, features = self.inputs.shape
@@ -83,11 +98,6 @@ class LearningTask:
         return self.schema.columns
 
     @property
-    def encoder(self) -> TableEncoder:
-        """How they are read."""
-        return self.schema.encoder
-
-    @property
     def classes(self) -> int:
         """Number of classes."""
         return self.schema.classes
@@ -102,24 +112,43 @@ class LearningTask:
         """Of its schema, 32 bytes: the same for every pool of the task."""
         return self.schema.digest
 
-    def encode(self, text: CsvTable, *, patient_column: str | None) -> Records:
-        """Read a hospital's table: see `TaskSchema.encode`."""
-        return self.schema.encode(text, patient_column=patient_column)
+    def encode(self, own: OwnRecords, *, patient_column: str | None) -> Records:
+        """Read a hospital's records: see `TaskSchema.encode` and `ImageSchema.encode`.
+
+        Raises `InvalidDataError` where they are of another kind than the task's, too.
+        """
+        match self.schema, own:
+            case TaskSchema() as schema, CsvTable() as text:
+                return schema.encode(text, patient_column=patient_column)
+            case ImageSchema() as schema, ImageFiles() as images:
+                return schema.encode(images)
+        kinds = {"image": "images", "table": "a table"}
+        came = "images" if isinstance(own, ImageFiles) else "a table"
+        raise InvalidDataError(
+            f"the task is of {kinds[self.kind]}: register such (`pate-party data add`)", came
+        )
 
     def to_bytes(self) -> bytes:
         """Return its one form."""
         is_first = self.rows.digests == self.schema.first.digests
-        body = b"" if is_first else rows_to_bytes(self.rows)
-        return MAGIC + self.schema.to_bytes() + body
+        magic = MAGIC if isinstance(self.rows, PublicRows) else IMAGE_MAGIC
+        rows = self.rows
+        body = rows_to_bytes(rows) if isinstance(rows, PublicRows) else rows.pixels.tobytes()
+        return magic + self.schema.to_bytes() + (b"" if is_first else body)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> LearningTask:
         """Read the bytes of `to_bytes`; anything else is an InvalidTaskError."""
         require_size(len(content))
         schema, start = _read_schema(content)
-        count = content.count(b"\n", start)
         if start == len(content):
             return cls(schema, schema.first)
+        if isinstance(schema, ImageSchema):
+            task = cls(schema, schema.read_rows(content, start))
+            if task.rows.digests == schema.first.digests:
+                raise InvalidTaskError("a task must have its one form")
+            return task
+        count = content.count(b"\n", start)
         try:
             rows, end = read_rows(content, start, schema.columns, count)
         except (ValueError, TypeError, RecursionError) as error:
@@ -131,14 +160,16 @@ class LearningTask:
         return cls(schema, rows)
 
 
-def schema_in(path: Path) -> TaskSchema:
+def schema_in(path: Path) -> Schema:
     """Return the schema in a document's file, without its rows."""
     with open_regular(path, most_bytes=MAX_TASK_BYTES) as file:
         return _read_schema(file.read())[0]
 
 
-def _read_schema(content: bytes) -> tuple[TaskSchema, int]:
+def _read_schema(content: bytes) -> tuple[Schema, int]:
     """Return the schema at the start of a document, and where the rows begin."""
+    if content.startswith(IMAGE_MAGIC):
+        return ImageSchema.read(content, len(IMAGE_MAGIC))
     if not content.startswith(MAGIC):
         raise InvalidTaskError("a task must begin as one")
     return TaskSchema.read(content, len(MAGIC))

@@ -326,10 +326,7 @@ def _check_facts(task: TaskSchema) -> None:
         and len(task.spellings) == task.classes
     ):
         raise InvalidTaskError("every column and every class must have its facts")
-    if task.data_set and not _DATA_SET.fullmatch(task.data_set):
-        raise InvalidTaskError(
-            "a data set's name must be of small letters, digits and single hyphens", task.data_set
-        )
+    require_data_set(task.data_set)
     for name, ends, listed in zip(task.columns, task.ranges, task.categories, strict=True):
         if ends and not (
             len(ends) == 2 and all(map(math.isfinite, ends)) and ends[0] < ends[1] and not listed
@@ -349,6 +346,14 @@ def _check_facts(task: TaskSchema) -> None:
                 f"a category or spelling must be 1 to {MOST_NAME_LENGTH} printable characters",
                 len(one),
             )
+
+
+def require_data_set(name: str) -> None:
+    """Refuse what cannot name a data set of hospitals, or none."""
+    if name and not _DATA_SET.fullmatch(name):
+        raise InvalidTaskError(
+            "a data set's name must be of small letters, digits and single hyphens", repr(name)
+        )
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -126,7 +126,8 @@ class RunSettings:
             raise InvalidSettingError("--records-per-teacher must be without --teachers")
         if self.weights == ():
             raise InvalidSettingError("--weights must be at least 1 each")
-        if self.partition == "column" and self.data.name == "csv" and not self.data.hospital_column:
+        has_columns = self.data.name == "csv" or self.data.lists_images
+        if self.partition == "column" and has_columns and not self.data.hospital_column:
             raise InvalidSettingError("--partition column needs --hospital COLUMN")
         if not is_purpose(self.purpose):
             raise InvalidSettingError(
@@ -278,7 +279,7 @@ class RunSettings:
             "--hospital": data.hospital_column,
         }
         for option, value in csv_only.items():
-            if value is not None and data.name != "csv":
+            if value is not None and data.name != "csv" and not data.lists_images:
                 if option == "--data-file" and data.name == "images":
                     continue
                 raise InvalidSettingError(f"{option} is for --data csv", data.name)

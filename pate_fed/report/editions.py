@@ -40,6 +40,7 @@ def public_record(run: FinishedRun, *, agreed: Collection[str] = ()) -> Finished
             ),
         ),
         labels=run.labels if with_pool else (),
+        images=run.images if with_pool else b"",
         digests={},
         sent=(),
     )

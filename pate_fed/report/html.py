@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 
 from pate_fed import wording
 from pate_fed.mechanisms import NOBODY_IS_PROTECTED, spec_of
+from pate_fed.public_images import SHEET_CELL, SHEET_COLUMNS
 from pate_fed.record import Audit, Manifest, Metrics, Privacy
 from pate_fed.record.metrics import EvaluationScores
 from pate_fed.report import (
@@ -24,6 +25,7 @@ from pate_fed.report import (
     publication_words,
     quality_words,
     sent_words,
+    thumbnails,
 )
 from pate_fed.report.quality_words import YARDSTICKS
 from pate_fed.report.run_directory import FinishedRun
@@ -104,6 +106,9 @@ def render_report(run: FinishedRun, *, notes: list[str] | None = None) -> str:
         voters=voter_words(records_vote=privacy.do_records_vote),
         classes_text=_classes_text(run),
         files=publication_words.files(run),
+        strips=thumbnails.strips_of(run),
+        sheet=thumbnails.sheet_address(run),
+        sheet_width=SHEET_COLUMNS * SHEET_CELL,
         measured=simulated or metrics.is_measured,
         accuracy_of=partial(quality_words.accuracy_of, metrics),
         e_majority=_majority(metrics.evaluation),

@@ -32,6 +32,8 @@ def write_public_edition(
     with RunDirectory.open_new(out) as directory:
         directory.write_record(public.settings, public.manifest, public.metrics, public.privacy)
         directory.write_labels(public.labels)
+        if public.images:
+            directory.write_images(public.images)
         # A student of the user's own patients holds rows of theirs, which no epsilon covers.
         for name in SEALED:
             source = Path(run_dir, name)

@@ -9,6 +9,7 @@ from pate_fed.run_folder import (
     ANNEXES,
     AUDIT,
     EARLIER,
+    IMAGES,
     LABELS,
     MANIFEST,
     METRICS,
@@ -45,6 +46,7 @@ def files(run: FinishedRun) -> list[FileWords]:
     part = _NO_PART if labels.startswith("no") else _PART
     listed = (
         FileWords(LABELS, "the released labels and “no answer”s", labels),
+        FileWords(IMAGES, "small copies of the public images with labels", labels),
         FileWords(STUDENT, "the model and its card", student),
         FileWords(PRIVACY, "the cost in each view", part),
         FileWords(METRICS, "results, times, data traffic", part),

@@ -26,6 +26,7 @@ from pate_fed.regular_files import open_regular, read_regular
 from pate_fed.run_folder import (
     ANNEXES,
     AUDIT,
+    IMAGES,
     LABELS,
     MANIFEST,
     METRICS,
@@ -46,6 +47,7 @@ from pate_fed.run_folder import (
 if TYPE_CHECKING:
     from pate_fed.record import Audit, Manifest, Metrics, Privacy, RecordTable, Settings
 
+MOST_SHEET_BYTES = 2**25
 _QUERY_ID = "query_id"
 _LABELS_HEADER = [_QUERY_ID, "label"]
 _ROW, _DRAWN_IN, _REINFORCED = "row", "drawn_in", "reinforced"
@@ -157,6 +159,11 @@ class RunDirectory:
                 table = [[*row, texts.get(row[0], "")] for row in table]
         self._write_table(LABELS, (header, *table))
 
+    def write_images(self, sheet: bytes) -> None:
+        """Write `images.png`: see `pate_fed.report.thumbnails`."""
+        with writing(self.folder / IMAGES):
+            (self.folder / IMAGES).write_bytes(sheet)
+
     def write_sent(self, packets: Iterable[SentPacket]) -> None:
         """Write `sent.csv`: a row for each packet, hospital by hospital, in the order sent."""
         by_hospital: dict[str, list[SentPacket]] = {}
@@ -217,6 +224,7 @@ class FinishedRun:
         audit: `audit.json`; None if nobody audited the run.
         drawn_in: Name of the earlier run that drew a label, by query id.
         reinforced: Class name that a student kept for a query without an answer, by query id.
+        images: Small copies of labelled public images, a PNG file; empty for a table.
     """
 
     settings: Settings
@@ -229,6 +237,7 @@ class FinishedRun:
     audit: Audit | None = None
     drawn_in: Mapping[str, str] = field(default_factory=dict)
     reinforced: Mapping[str, str] = field(default_factory=dict)
+    images: bytes = b""
 
     def __repr__(self) -> str:
         return f"FinishedRun(labels={len(self.labels)}, files={len(self.digests)})"
@@ -267,6 +276,7 @@ def read_run(path: str | os.PathLike[str]) -> FinishedRun:
         audit=Audit.read(_read_text(audit)) if audit.exists() else None,
         drawn_in=drawn_in,
         reinforced=reinforced,
+        images=_read_images(folder / IMAGES),
     )
 
 
@@ -351,6 +361,16 @@ def _read_sent(path: Path) -> tuple[SentPacket, ...]:
         SentPacket(name, tuple(filter(None, content.split("+"))), int(size), digest)
         for name, _, content, size, digest in rows[1:]
     )
+
+
+def _read_images(path: Path) -> bytes:
+    if not os.path.lexists(path):
+        return b""
+    try:
+        return read_regular(path, most_bytes=MOST_SHEET_BYTES)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise RunDirectoryError(f"{path.name} must be readable", reason) from error
 
 
 def _read_table(path: Path) -> list[list[str]]:

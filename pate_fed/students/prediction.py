@@ -158,7 +158,7 @@ def _read(student: TrainedStudent, rows: Path, reading: Reading, keep: Sequence[
     if isinstance(student.preprocessing, ImagePreprocessing):
         if keep:
             raise InvalidDataError("--keep must be for a student of tables", "images")
-        return _Rows(*read_images(rows, student.preprocessing.encoder.shape))
+        return _Rows(*read_images(rows, student.preprocessing.reading))
     table = read_table(rows, reading)
     kept = {name: table.column(name) for name in keep}
     return _Rows(tuple(str(line) for line in table.lines), table, kept)

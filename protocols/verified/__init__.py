@@ -29,9 +29,9 @@ from protocols.verified.vote_report import (
     Aggregator,
     VoteBatch,
     make_report,
-    open_coordinator_part,
-    open_tally_part,
+    open_part,
     read_header,
+    read_part,
 )
 from protocols.verified.vote_side import Decision, SideSecrets, VoteSide
 from protocols.verified.vote_sum import make_coin, noisy_share, open_noisy_sum
@@ -70,10 +70,10 @@ __all__ = [
     "make_coin",
     "make_report",
     "noisy_share",
-    "open_coordinator_part",
     "open_noisy_sum",
-    "open_tally_part",
+    "open_part",
     "prove",
     "read_header",
+    "read_part",
     "run_verified_sum",
 ]

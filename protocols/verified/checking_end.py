@@ -42,6 +42,7 @@ from protocols.verified.vote_side import (
     VoteSide,
     coin_of,
     decide,
+    parts_opened_by,
     read_sum_share,
 )
 from protocols.verified.vote_sum import open_noisy_sum
@@ -181,9 +182,8 @@ class CheckingEnd(ABC):
             secrets = SideSecrets.draw(self._random_bytes)
             self._note(SecretsDrawn(secrets.nonce, secrets.noise_seed))
         assert self._history.secrets is not None
-        return VoteSide(
-            self.batch, self.is_tally, self._key, self._history.secrets, self._draw_noise
-        )
+        part_of = parts_opened_by(self._key, self.batch, is_tally=self.is_tally)
+        return VoteSide(self.batch, self.is_tally, part_of, self._history.secrets, self._draw_noise)
 
     def _note(self, step: CheckStep) -> None:
         self._journal.append(step)

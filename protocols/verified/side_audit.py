@@ -1,23 +1,29 @@
 """Whether one aggregator told the truth in a batch, its noise included: for an auditor, afterwards.
 
-All that an end tells is a function of the sealed reports, the coin and its own seed, to which it
-committed before there was a coin. An auditor who is given one end's key and seed computes all of it
-again. The other end's noise still hides the sum from the auditor. Whoever is given both ends' keys
-reads every vote: never let one auditor have both, nor one that the other end may talk to.
+All that an end tells is a function of its parts of reports, the coin and its own seed, to which it
+committed before there was a coin. An auditor who is given one end's opened parts and seed of a
+batch computes all of it again: each part is the one that its hospital signed. No key is handed
+over, so nothing of another batch can be read. The other end's noise still hides the sum from the
+auditor. Whoever is given both ends' parts of one batch reads every vote of it: never let one
+auditor have both, nor one that the other end may talk to.
+
+Of a report for which an end shows no part nobody can tell whether its hospital sealed none, or the
+end excluded it: `SideFindings.unopened` names it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Self, TypeVar
 
 from protocols import wire
 from protocols.envelope import SealingKey
-from protocols.errors import ProtocolError, UnexpectedMessageError, UnknownPeerError
+from protocols.errors import ProtocolError, UnexpectedMessageError, WrongShareError
 from protocols.fields import Message
 from protocols.identity import PublicIdentity
-from protocols.verified.vote_report import VoteBatch, read_header
+from protocols.verified.vote_report import VoteBatch, read_part, require_handed_on
 from protocols.verified.vote_side import (
     ListedReport,
     NoiseLaw,
@@ -26,7 +32,7 @@ from protocols.verified.vote_side import (
     coin_of,
     commitment_to_nonce,
     decide,
-    report_taken,
+    parts_opened_by,
     reports_in,
     require_list,
 )
@@ -37,17 +43,44 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class SideMaterial:
-    """What one aggregator hands over. Secret: together with the other end's it opens every vote.
+    """What one aggregator hands over. Secret: with the other end's it opens the batch's votes.
 
     Attributes:
-        key: Of its sealed parts: so that what it says it got is what hospitals sealed.
         secrets: Of the batch.
-        reports: The coordinator's: `VoteReport` frames as they came. The tally's are in the list.
+        parts: Its opened parts of reports, by hospital, of those that it could open.
+        headers: The coordinator's: signed headers of all reports that came. The tally's are in the
+            list.
     """
 
-    key: SealingKey = field(repr=False)
     secrets: SideSecrets
-    reports: tuple[bytes, ...] = field(default=(), repr=False)
+    parts: Mapping[bytes, bytes] = field(repr=False)
+    headers: tuple[bytes, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        batch: VoteBatch,
+        secrets: SideSecrets,
+        reports: Sequence[ListedReport],
+        *,
+        key: SealingKey,
+        is_tally: bool,
+    ) -> Self:
+        """Open an end's parts of a batch's reports, as it has them."""
+        part_of, parts = parts_opened_by(key, batch, is_tally=is_tally), {}
+        for report in reports:
+            with suppress(ProtocolError):
+                part = part_of(report)
+                read_part(batch, report.header, part, is_tally=is_tally)
+                parts[report.header.sender] = part
+        headers = () if is_tally else tuple(report.frame for report in reports)
+        return cls(secrets, parts, headers)
+
+    def part_of(self, report: ListedReport) -> bytes:
+        """Return a report's part; `WrongShareError` where none was opened."""
+        if report.header.sender not in self.parts:
+            raise WrongShareError("a part of a report must have been opened")
+        return self.parts[report.header.sender]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +91,13 @@ class SideFindings:
         wrong: Names of the types of its wrong messages, in their order; empty if all are right.
         hospitals: Fingerprints of those about whose reports its answer is wrong, ascending: it may
             have excluded them.
+        unopened: Fingerprints of those of whose reports the audited end shows no part: they sealed
+            none, or it excluded them.
     """
 
     wrong: tuple[str, ...]
     hospitals: tuple[bytes, ...] = ()
+    unopened: tuple[bytes, ...] = ()
 
 
 def audit_side(
@@ -89,23 +125,22 @@ def audit_side(
         draw_noise: The law that the plan names.
 
     Raises:
-        UnknownPeerError: the key is not the one that the plan names.
+        WrongShareError: a shown part is not the one that its hospital signed.
         RemoteProtocolError: a frame is not of one of the two or of this batch, or there is no list.
     """
-    end = batch.tally if is_tally else batch.coordinator
-    if material.key.public_bytes != end.sealing_key:
-        raise UnknownPeerError("an audited aggregator must hand over the key that its plan names")
     said = _Said(batch, told, ends=ends)
-    side = VoteSide(batch, is_tally, material.key, material.secrets, draw_noise)
+    side = VoteSide(batch, is_tally, material.part_of, material.secrets, draw_noise)
     listed = said.need(ReportList, by_tally=False)
     try:
-        if is_tally:
-            require_list(batch, listed, hospitals=hospitals, least=least_parties)
-            reports = reports_in(listed)
-        else:
-            reports = _reports_of(batch, material.reports, hospitals=hospitals)
-    except ProtocolError:  # the tally noted what is no list, or the coordinator shows other reports
+        require_list(batch, listed, hospitals=hospitals, least=least_parties)
+        reports = reports_in(listed)
+        if not is_tally:
+            reports = _as_coordinator(reports, material.headers)
+    except ProtocolError:  # the tally noted what is no list, or the coordinator told none
         return SideFindings(((ListReceipt if is_tally else ReportList).__name__,))
+    for report in reports:
+        if report.header.sender in material.parts:
+            read_part(batch, report.header, material.part_of(report), is_tally=is_tally)
     first = side.receipt_of(listed) if is_tally else side.list_of(reports)
     wrong = said.wrong_of([first], (type(first),), by_tally=is_tally)
     if wrong or not said.has(VoteAnswers, by_tally=False):
@@ -120,16 +155,20 @@ def audit_side(
     if commitment_to_nonce(batch, nonces[0]) == listed.nonce_commitment:
         expected.append(own)
     differing: tuple[bytes, ...] = ()
+    senders = (report.header.sender for report in reports)
+    unopened = tuple(each for each in senders if each not in material.parts)
     if said.has(VoteAnswers, by_tally=True):
         # What both stated, wrong or not, is what they decided by.
         answers = [said.need(VoteAnswers, by_tally=by_tally) for by_tally in (False, True)]
         decision = decide(batch, reports, coin, (answers[0], answers[1]))
         expected.append(side.acceptance(decision, coin))
-        if len(decision.accepted) >= least_parties:
+        has_parts = material.parts.keys() >= set(decision.accepted)
+        if has_parts and len(decision.accepted) >= least_parties:
             expected.append(side.sum_share(reports, decision, coin))
         differing = _differing(reports, own, answers[is_tally])
     kinds = (VoteAnswers, Acceptance, SumShare)
-    return SideFindings(said.wrong_of(expected, kinds, by_tally=is_tally), differing)
+    wrong = said.wrong_of(expected, kinds, by_tally=is_tally)
+    return SideFindings(wrong, differing, unopened)
 
 
 class _Said:
@@ -177,15 +216,19 @@ class _Said:
         )
 
 
-def _reports_of(
-    batch: VoteBatch, frames: Sequence[bytes], *, hospitals: Mapping[bytes, PublicIdentity]
+def _as_coordinator(
+    listed: Sequence[ListedReport], came: Sequence[bytes]
 ) -> tuple[ListedReport, ...]:
-    found = {}
-    for frame in frames:
-        report = report_taken(frame)
-        read_header(batch, report.frame, identities=hospitals)
-        found[report.header.sender] = report
-    return tuple(found[hospital] for hospital in sorted(found))
+    """Return a list's reports as the coordinator has them, all of those that came.
+
+    Raises `UnexpectedMessageError` where it listed others, `WrongShareError` where it handed on
+    another envelope than a hospital signed.
+    """
+    if {report.frame for report in listed} != set(came):
+        raise UnexpectedMessageError("a list must have all reports that came, and no other")
+    for report in listed:
+        require_handed_on(report.header, report.sealed)
+    return tuple(replace(report, sealed=b"", handed_on=report.sealed) for report in listed)
 
 
 def _differing(

@@ -23,6 +23,7 @@ from protocols.verified.vote_side import (
     VoteSide,
     coin_of,
     decide,
+    parts_opened_by,
     read_sum_share,
     report_taken,
 )
@@ -46,7 +47,8 @@ class VerifyingEnd:
     def side(self, batch: VoteBatch, *, is_tally: bool) -> VoteSide:
         """Return what it computes of a batch: its noise is drawn, so that it needs no seed."""
         secrets = SideSecrets(self.nonce, noise_seed=b"")
-        return VoteSide(batch, is_tally, self.key, secrets, lambda *_: self.noise)
+        part_of = parts_opened_by(self.key, batch, is_tally=is_tally)
+        return VoteSide(batch, is_tally, part_of, secrets, lambda *_: self.noise)
 
 
 @dataclass(frozen=True, slots=True)

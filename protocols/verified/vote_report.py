@@ -136,7 +136,7 @@ def make_report(
         )
         for part, to in ((proved.coordinator, batch.coordinator), (proved.tally, batch.tally))
     ]
-    digests = map(_digest_of_envelope, envelopes)
+    digests = _digest_of_part(context, proved.coordinator), _digest_of_envelope(envelopes[1])
     header = ReportHeader(batch.plan_digest, hospital, *bindings, *digests)
     return wire.contain(VoteReport(wire.sign(header, identity).frame, *envelopes))
 
@@ -163,64 +163,57 @@ def read_header(
     return header
 
 
-def open_coordinator_part(
-    batch: VoteBatch, header: ReportHeader, sealed: bytes, *, key: SealingKey
-) -> VoteShare:
-    """Open the coordinator's part of a report whose header was checked.
+def open_part(
+    batch: VoteBatch, header: ReportHeader, sealed: bytes, *, key: SealingKey, is_tally: bool
+) -> bytes:
+    """Open an aggregator's part of a report whose header was checked; see `read_part`.
 
     Raises:
-        WrongShareError: another envelope, or another part in it, than its hospital signed.
+        WrongShareError: another envelope than its hospital signed.
         BrokenEnvelopeError: it was sealed for another report, hospital or aggregator.
-        MalformedMessageError: the part has another length, or a word that is no element.
     """
-    part = _opened(
-        batch, header, sealed, key=key, to=batch.coordinator, digest=header.coordinator_envelope
-    )
-    layout, context = batch.layout_of(header.sender), batch.context_of(header.sender)
-    share = VoteShare.of_coordinator(layout, part, context=context)
-    _require_bound(share, header.coordinator_binding)
-    return share
-
-
-def open_tally_part(
-    batch: VoteBatch, header: ReportHeader, sealed: bytes, *, key: SealingKey
-) -> VoteShare:
-    """Open the tally's part; see `open_coordinator_part`."""
-    part = _opened(batch, header, sealed, key=key, to=batch.tally, digest=header.tally_envelope)
-    layout, context = batch.layout_of(header.sender), batch.context_of(header.sender)
-    share = VoteShare.of_tally(layout, part, context=context)
-    _require_bound(share, header.tally_binding)
-    return share
-
-
-def _opened(
-    batch: VoteBatch,
-    header: ReportHeader,
-    sealed: bytes,
-    *,
-    key: SealingKey,
-    to: Aggregator,
-    digest: bytes,
-) -> bytes:
-    if _digest_of_envelope(sealed) != digest:
-        raise WrongShareError("an envelope must be the one that its hospital signed")
+    if is_tally:
+        require_handed_on(header, sealed)
     context = batch.context_of(header.sender)
     return key.open(
         sealed,
         run_id=_scope(context, header.coordinator_binding, header.tally_binding),
         sender=header.sender,
-        receiver=to.fingerprint,
+        receiver=(batch.tally if is_tally else batch.coordinator).fingerprint,
         purpose=VOTES,
     )
 
 
-def _require_bound(share: VoteShare, binding: bytes) -> None:
-    if share.binding != binding:
+def read_part(batch: VoteBatch, header: ReportHeader, part: bytes, *, is_tally: bool) -> VoteShare:
+    """Read an opened part of a report whose header was checked.
+
+    Raises:
+        WrongShareError: another part than its hospital signed.
+        MalformedMessageError: it has another length, or a word that is no element.
+    """
+    layout, context = batch.layout_of(header.sender), batch.context_of(header.sender)
+    read = VoteShare.of_tally if is_tally else VoteShare.of_coordinator
+    share = read(layout, part, context=context)
+    if share.binding != (header.tally_binding if is_tally else header.coordinator_binding):
         raise WrongShareError("a part of a report must be the one that its hospital bound")
+    # Its binding does not cover the quotients, which depend on it.
+    if not is_tally and _digest_of_part(context, part) != header.coordinator_part:
+        raise WrongShareError("a part of a report must be the one that its hospital signed")
+    return share
+
+
+def require_handed_on(header: ReportHeader, sealed: bytes) -> None:
+    """Refuse, with `WrongShareError`, an envelope for the tally that its hospital did not sign."""
+    if _digest_of_envelope(sealed) != header.tally_envelope:
+        raise WrongShareError("an envelope must be the one that its hospital signed")
 
 
 def _scope(context: bytes, coordinator_binding: bytes, tally_binding: bytes) -> bytes:
     return digest_of_values("report", [context, coordinator_binding, tally_binding])
+
+
+def _digest_of_part(context: bytes, part: bytes) -> bytes:
+    return digest_of_values("report part", [context, part])
 
 
 def _digest_of_envelope(sealed: bytes) -> bytes:

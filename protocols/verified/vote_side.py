@@ -26,9 +26,9 @@ from protocols.verified.vote_proof import EvaluationPoint, VoteShare, challenge
 from protocols.verified.vote_report import (
     Aggregator,
     VoteBatch,
-    open_coordinator_part,
-    open_tally_part,
+    open_part,
     read_header,
+    read_part,
 )
 from protocols.verified.vote_sum import make_coin, noise_bytes, noisy_share
 from protocols.vote_messages import (
@@ -75,6 +75,15 @@ class ListedReport:
     handed_on: bytes = field(default=b"", repr=False)
 
 
+PartOf: TypeAlias = Callable[[ListedReport], bytes]
+"""Returns an aggregator's part of a report; raises a `ProtocolError` where it has none."""
+
+
+def parts_opened_by(key: SealingKey, batch: VoteBatch, *, is_tally: bool) -> PartOf:
+    """Open parts with an aggregator's key for sealed parts."""
+    return lambda report: open_part(batch, report.header, report.sealed, key=key, is_tally=is_tally)
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """Which reports both aggregators' answers prove to be of votes.
@@ -96,14 +105,14 @@ class VoteSide:
     Attributes:
         batch: Of the signed plan.
         is_tally: Which of the two.
-        key: For its sealed parts. Secret.
+        part_of: Its parts of reports. Secret.
         secrets: Of this batch.
         draw_noise: The law of the noise.
     """
 
     batch: VoteBatch
     is_tally: bool
-    key: SealingKey = field(repr=False)
+    part_of: PartOf = field(repr=False)
     secrets: SideSecrets
     draw_noise: NoiseLaw = field(repr=False)
 
@@ -188,9 +197,9 @@ class VoteSide:
                 yield opened
 
     def _opened(self, report: ListedReport) -> tuple[VoteLayout, VoteShare] | None:
-        open_part = open_tally_part if self.is_tally else open_coordinator_part
         try:
-            share = open_part(self.batch, report.header, report.sealed, key=self.key)
+            part = self.part_of(report)
+            share = read_part(self.batch, report.header, part, is_tally=self.is_tally)
         except ProtocolError:
             return None
         return self.batch.layout_of(report.header.sender), share

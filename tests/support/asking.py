@@ -20,7 +20,7 @@ def drafted_run(
     """Fill in a run by GNMax, unless it is to be another; see `Coordinator.draft`."""
     how = {option: chosen.pop(option) for option in HOW if option in chosen}
     rule = {"suite": DEFAULT_SUITE, "mechanism": "gnmax", "sigma2": 3.0, "epsilon": 100.0, **chosen}
-    settings = run_settings(data=source_of("public.csv", task.label), **rule)
+    settings = run_settings(data=source_of("public.csv", task.label, kind=task.kind), **rule)
     return coordinator.draft(name, task, settings, source="public.csv", **how)
 
 

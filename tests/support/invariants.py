@@ -38,6 +38,7 @@ from protocols.messages import (
     Certificate,
     MaskedVector,
     Plan,
+    Ready,
     Reveal,
     Settlement,
     ShareBundle,
@@ -450,9 +451,12 @@ def _labels(seen: Seen) -> Iterator[Violation]:
 
 def _counters(seen: Seen) -> Iterator[Violation]:
     for one in seen.hospitals:
-        signed = [
-            message.journal_counter for message in one.sent if hasattr(message, "journal_counter")
-        ]
+        signed, ready = [], set[Ready]()
+        for message in one.sent:
+            if hasattr(message, "journal_counter") and message not in ready:
+                signed.append(message.journal_counter)
+            if isinstance(message, Ready):  # asked again, a node shows whose it is by the same one
+                ready.add(message)
         if signed != sorted(signed):
             yield Violation(Fault.BACK, one.name)
 

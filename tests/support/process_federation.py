@@ -1,9 +1,9 @@
 """A federation of real processes on loopback that are killed with -9 and started again.
 
-The coordinator's worker and every hospital's service are processes of their own with their own
-folders; what Flower would carry between them goes over plain sockets, so that a life costs
-milliseconds and hundreds can be taken. Processes are forked from a server that has everything
-imported, and that has no thread but one.
+The coordinator's worker, every hospital's service and the tally, where the form has one, are
+processes of their own with their own folders; what Flower would carry between them goes over plain
+sockets, so that a life costs milliseconds and hundreds can be taken. Processes are forked from a
+server that has everything imported, and that has no thread but one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ from coordinator.runs.stages import BatchStage
 from coordinator.runs.transport import Silence, Transport
 from coordinator.runs.worker import RunWorker
 from coordinator.runs.worker_resources import WorkerResources
+from coordinator.tally.tally_folder import TallyFolder
 from party.service import PartyService
-from party.site.site import Site
+from party.site.site import Site, SiteSettings
 from pate_fed.data.task import LearningTask
 from protocols import wire
 from protocols.fingerprint_words import spoken
-from protocols.membership_messages import JoinRequest
+from protocols.forms import Verified
+from protocols.membership_messages import JoinRequest, NamedTally
 from tests.support.asking import asked_run
 from tests.support.deployed import true_class
 from tests.support.door import Door
@@ -46,13 +48,15 @@ from tests.support.forks import FORKS
 from tests.support.hospital_services import Hospitals, make_hospitals
 from tests.support.hospital_site import LABEL, tell_votes, with_teachers
 from tests.support.invariants import HospitalSeen, Seen, runs_seen
+from tests.support.loopback_home import add_tally, free_ports, is_open
 from tests.support.mortal_hospital import Fate, MortalHospital, exchanges_in, plans_voted_on
+from tests.support.mortal_tally import live_as_tally
 
 TEACHERS = 10
 QUERIES, BATCH = 6, 2
 SIGMA2, DELTA, LIFETIME_EPSILON = 3.0, 1e-5, 1000.0
 CLASSES = ("no", "yes")
-PARTIES = {"additive": 3, "masked": 5}
+PARTIES = {"additive": 3, "masked": 5, Verified.name: 4}
 NAMES = ("North", "South", "West", "East", "Mid")
 
 _SIZE = struct.Struct(">I")
@@ -275,10 +279,14 @@ class ProcessFederation:
     lives: dict[int, BaseProcess] = field(default_factory=dict)
     coordinator_life: BaseProcess | None = None
     coordinator: Coordinator = field(init=False)
+    tally: TallyFolder | None = None
+    tally_life: BaseProcess | None = None
 
     def __post_init__(self) -> None:
         settings = FederationSettings("lung study", "127.0.0.1:8443")
         home = FederationHome.create(self.folder / "federation", settings, now=datetime.now(UTC))
+        if self.form == Verified.name:
+            self.tally = add_tally(home, self.folder / "tally", port=free_ports(1)[0])
         names = NAMES[: PARTIES[self.form]]
         self.hospitals = make_hospitals(
             self.folder,
@@ -296,11 +304,19 @@ class ProcessFederation:
         door = Door(0)
         for place, site in enumerate(self.hospitals.sites):
             changed = replace(site.settings, lifetime_epsilon=LIFETIME_EPSILON, delta=DELTA)
+            if self.tally is not None:
+                changed = self._pinned(changed, site.membership().name)
             self.hospitals.sites[place] = with_teachers(site.save(changed), TEACHERS)
             enroll(self.coordinator, self.hospitals.sites[place])
             self.coordinator.enrollment.settle(door)  # its node is the one of its place
             self._place(place).beside.mkdir()
             self._place(place).witness.mkdir()
+
+    def _pinned(self, settings: SiteSettings, membership: str) -> SiteSettings:
+        assert self.tally is not None
+        named = NamedTally(self.tally.card.name, self.tally.identity.public)
+        settings = settings.with_setting(membership, operator_body="study office")
+        return settings.with_tally(membership, named, body="data trust")
 
     def _place(self, place: int) -> _Place:
         return _Place(self.hospitals.sites[place].folder, self.folder / f"beside-{place}")
@@ -329,6 +345,8 @@ class ProcessFederation:
 
     def ask(self, name: str, *, task: str = "", patience_s: float = 3600.0, **changed: Any) -> Run:
         chosen = {"queries": QUERIES, "batch_size": BATCH, "sigma2": SIGMA2, "delta": DELTA}
+        if self.tally is not None:
+            chosen["noise"] = "aggregators"
         given = {"form": self.form, "patience_s": patience_s, **chosen, **changed}
         return asked_run(self.coordinator, name, self.tasks[task or name], **given)
 
@@ -360,6 +378,39 @@ class ProcessFederation:
     def start_hospitals(self) -> None:
         for place in range(len(self.hospitals.sites)):
             self.start_hospital(place)
+
+    def start_tally(self, moment: str = "") -> None:
+        """Start the tally's process, and wait until it serves; see `mortal_tally` for moments."""
+        assert self.tally is not None
+        port, log = self.tally.settings.port, self.folder / "tally.log"
+        self.tally_life = FORKS.Process(target=live_as_tally, args=(self.tally.folder, moment, log))
+        self.tally_life.start()
+        deadline = time.monotonic() + 120
+        while not is_open(port) and self.tally_life.is_alive():
+            assert time.monotonic() < deadline, log.read_text(errors="replace")
+            time.sleep(0.02)
+
+    def end_tally(self) -> None:
+        """End it, as its people do."""
+        assert self.tally_life is not None
+        self.tally_life.terminate()
+        self.tally_life.join(120)
+        self.tally_life.close()
+        self.tally_life = None
+
+    @property
+    def is_tallying(self) -> bool:
+        return self.tally_life is not None and self.tally_life.is_alive()
+
+    def bury_tally(self) -> None:
+        """Count the end of one that is dead or about to be."""
+        assert self.tally_life is not None
+        self.tally_life.join(120)
+        log = self.folder / "tally.log"
+        assert self.tally_life.exitcode == -9, log.read_text(errors="replace")
+        self.tally_life.close()
+        self.tally_life = None
+        self.kills += 1
 
     def start_coordinator(self, dies: Callable[[BatchStage], bool] = never) -> None:
         doors = tuple(self._place(place).door for place in range(len(self.hospitals.sites)))
@@ -417,13 +468,13 @@ class ProcessFederation:
         return [place for place, life in self.lives.items() if not life.is_alive()]
 
     def end_processes(self) -> None:
-        lives = [*self.lives.values(), self.coordinator_life]
+        lives = [*self.lives.values(), self.coordinator_life, self.tally_life]
         for life in lives:
             if life is not None:
                 life.kill()
                 life.join()
                 life.close()
-        self.lives, self.coordinator_life = {}, None
+        self.lives, self.coordinator_life, self.tally_life = {}, None, None
 
     # Backups ----------------------------------------------------------------------------------
 

@@ -457,8 +457,17 @@ def whole_federation(folder: Path) -> Iterator[WholeFederation]:
         yield made
 
 
-def enroll(made: WholeFederation) -> None:
-    """Let hospitals join a federation that is served, each with its table and its policy."""
+OwnRecords = Callable[[Path, str, int], tuple[Path, str, str | None]]
+"""Writes a hospital's records: the folder, its name, its place; they, label, patients' column."""
+
+
+def own_table(folder: Path, name: str, place: int) -> tuple[Path, str, str | None]:
+    """Write the usual table."""
+    return write_own_table(folder / f"{name}.csv", seed=place), LABEL, PATIENT
+
+
+def enroll(made: WholeFederation, *, records_of_each: OwnRecords = own_table) -> None:
+    """Let hospitals join a federation that is served, each with its records and its policy."""
     for name, port in zip(NAMES, free_ports(len(NAMES)), strict=True):
         variables = dict(made.service.variables)
         if name == NORTH:
@@ -480,8 +489,8 @@ def enroll(made: WholeFederation) -> None:
             )
         )
         decide_budget(site)
-        table = write_own_table(made.folder / f"{name}.csv", seed=len(made.hospitals))
-        site = with_teachers(add(site, table, label=LABEL, patient_id=PATIENT)[0], TEACHERS)
+        own, label, patient = records_of_each(made.folder, name, len(made.hospitals))
+        site = with_teachers(add(site, own, label=label, patient_id=patient)[0], TEACHERS)
         command = ("-m", "tests.support.witnessed_hospital", str(witness), "start", "--site")
         node = Node(
             (*command, str(site.folder)),

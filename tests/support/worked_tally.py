@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -21,10 +22,12 @@ from coordinator.operator import Coordinator
 from coordinator.people.people import Role
 from coordinator.runs.tally_presence import TallyContact
 from coordinator.tally.book import TallyBook
+from coordinator.tally.book_rows import run_standings
 from coordinator.tally.tally_database import TallyDatabase
 from coordinator.tally.tally_folder import TallyFolder
-from coordinator.tally.tally_schema import TallyStepRow
+from coordinator.tally.tally_schema import TallyOpenedRow, TallyStepRow
 from coordinator.tally.tally_server import TallyServer
+from protocols import wire
 from protocols.forms import Verified
 from protocols.identity import PublicIdentity
 from protocols.values import decode_value
@@ -38,6 +41,7 @@ from protocols.verified import (
     vote_report,
 )
 from protocols.verified.vote_proof import prove_digits
+from protocols.vote_messages import SumShare
 from tests.support.console import browser
 from tests.support.deployed import NAMES, Hospital
 from tests.support.invariants import shown_by_status
@@ -117,6 +121,26 @@ def require_one_coin(coordinator: Coordinator, tally: TallyFolder) -> None:
                 [step.report for step in steps if isinstance(step, ReportTaken)],
             ):
                 assert len(said) == len(set(said))
+
+
+def require_one_charge(coordinator: Coordinator, tally: TallyFolder) -> None:
+    """The tally charged each plan that it opened once, with all its rows, and no other."""
+    with closing(tally.database()) as database, database.transaction() as connection:
+        pinned = tally.coordinator.identity
+        opened = Counter(connection.scalars(select(TallyOpenedRow.plan_digest)))
+        for run in run_standings(connection, coordinator=pinned):
+            plans = [plan for plan, is_open in run.plans.items() if is_open]
+            assert run.charged.asks == sum(opened[plan] for plan in plans)
+    shared = {
+        plan
+        for plan, steps in steps_of(coordinator._database, CheckStepRow).items()
+        if any(isinstance(step, Exchanged) and _is_share(step.received) for step in steps)
+    }
+    assert shared <= set(opened)
+
+
+def _is_share(frame: bytes) -> bool:
+    return bool(frame) and isinstance(wire.decode(frame).message, SumShare)
 
 
 class WorkedWithTally(Worked):

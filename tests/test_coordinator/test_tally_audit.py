@@ -13,6 +13,7 @@ import pytest
 
 from coordinator import operator
 from coordinator.database import Database, check_journal_of, sealing_key_of
+from coordinator.database.run_checks import stored_check
 from coordinator.database.run_journal import SqlCoordinatorJournal
 from coordinator.errors import UsageError
 from coordinator.federation.home import FederationHome, utc_now
@@ -20,14 +21,19 @@ from coordinator.operator import Coordinator
 from coordinator.runs.open_run import RUN_LIFETIME_S
 from coordinator.runs.queue import RunQueue, RunState
 from coordinator.tally.book import TallyBook
+from coordinator.tally.book_rows import noted_batch
 from coordinator.tally.side_material import ENDS, SideFile, audit_files
 from coordinator.tally.tally_folder import TallyFolder, TallySettings
 from pate_fed.mechanisms import DistributedNoise
 from pate_fed.votes import NoiseShare
 from protocols import wire
 from protocols.envelope import SealingKey
+from protocols.errors import WrongShareError
 from protocols.rounds.coordinator_journal import PlanOpened, SetupFinished
 from protocols.suites import SUITE_X25519
+from protocols.verified import SideMaterial, read_part
+from protocols.verified.vote_side import reports_in
+from protocols.vote_messages import ReportList
 from tests.support.command import Command, pate_fed
 from tests.support.loopback_home import make_home
 from tests.support.tallied import NOW, TalliedBatch, TalliedRun
@@ -41,25 +47,27 @@ SIDES = pytest.mark.parametrize("end", ENDS)
 
 @dataclass
 class Audited:
-    """A batch of both ends, each in its own database, and the files of its audit."""
+    """Two batches of both ends, each in its own database, and files for their audit."""
 
     home: FederationHome
     folder: TallyFolder
     batch: TalliedBatch
+    later: TalliedBatch
     files: Path
 
     @property
     def plan(self) -> str:
         return self.batch.digest.hex()
 
-    def write(self, pate_fed: Command, end: str, *options: str) -> Path:
+    def write(self, pate_fed: Command, end: str, *options: str, plan: str = "") -> Path:
         """Write an end's file with its own command."""
-        out = self.files / f"{end}{''.join(options)}.batch"
+        plan = plan or self.plan
+        out = self.files / f"{end}{plan[:8]}{''.join(options)}.batch"
         at = {
             "coordinator": ("transcript", "material", "--home", self.home.folder),
             "tally": ("tally", "material", "--folder", self.folder.folder),
         }[end]
-        ended = pate_fed(*at, self.plan[:12], "--out", out, *options)
+        ended = pate_fed(*at, plan[:12], "--out", out, *options)
         assert ended.code == 0, ended.err
         return out
 
@@ -92,16 +100,17 @@ def made(folder: Path, noise: Any = None) -> Audited:
         run = TalliedRun(home.identity, book.state, book.check, quotas=(3, 25, 40, 7))
         run.key = sealing_key_of(attempt, SUITE_X25519)
         run.record = run.record_of()
-        plan = run.plan(0, 1, 2)
         journal = SqlCoordinatorJournal(attempt)
         journal.append(SetupFinished(run.offer, run.record, (), ()))
-        journal.append(PlanOpened(plan))
-        checks = check_journal_of(attempt, wire.decode(plan).digest)
-        batch = TalliedBatch(run, 0, 1, 2, plan=plan, journal=checks)
-        frames = [batch.report(place) for place in range(4)]
-        batch.open(*frames)
-        assert batch.machine.opened is not None
-    return Audited(home, tally, batch, folder)
+        batches = []
+        for rows in ((0, 1, 2), (3, 4)):
+            plan = run.plan(*rows)
+            journal.append(PlanOpened(plan))
+            checks = check_journal_of(attempt, wire.decode(plan).digest)
+            batches.append(batch := TalliedBatch(run, *rows, plan=plan, journal=checks))
+            batch.open(*(batch.report(place) for place in range(4)))
+            assert batch.machine.opened is not None
+    return Audited(home, tally, *batches, folder)
 
 
 @pytest.fixture
@@ -121,6 +130,7 @@ def test_an_honest_end_is_found_honest(pate_fed: Command, audited: Audited, end:
         "plan": audited.plan,
         "wrong": [],
         "hospitals": [],
+        "unopened": [],
     }
 
 
@@ -134,7 +144,7 @@ def test_noise_that_an_end_did_not_add_is_found(
         share = true_draw(noise, *shape, **named)
         drawn.append(share)
         # The coordinator tells its share first.
-        return NoiseShare(share.counts * 0) if ENDS[len(drawn) - 1] == liar else share
+        return NoiseShare(share.counts * 0) if ENDS[(len(drawn) - 1) % 2] == liar else share
 
     lied = made(tmp_path, draw)
     found = {}
@@ -181,16 +191,77 @@ def test_only_the_material_holds_secrets(pate_fed: Command, audited: Audited, en
     read = SideFile.read(material)
     assert read.material is not None
     secrets = (
-        read.material.key.private_bytes,
-        read.material.secrets.nonce,
         read.material.secrets.noise_seed,
+        *(part[-32:] for part in read.material.parts.values()),
     )
+    assert len(secrets) == 5
     shown = heard.read_bytes()
-    assert [one in material.read_bytes() for one in secrets] == [True] * 3
-    assert secrets[0] not in shown
-    assert secrets[2] not in shown
+    for secret in secrets:
+        assert secret in material.read_bytes()
+        assert secret not in shown
+        assert repr(secret) not in repr(read)
     assert SideFile.read(heard).material is None
-    assert repr(secrets[0]) not in repr(read)
+
+
+def test_material_of_a_batch_opens_no_other_one_of_its_run(
+    pate_fed: Command, audited: Audited
+) -> None:
+    """An auditor who got one end's material of each batch, and what both ends heard of them."""
+    first = SideFile.read(audited.write(pate_fed, "coordinator"))
+    later = SideFile.read(audited.write(pate_fed, "tally", plan=audited.later.digest.hex()))
+    assert first.material is not None
+    assert later.material is not None
+    files = [path.read_bytes() for path in audited.files.glob("*.batch")]
+    with closing(Database(audited.home.database_url)) as database:
+        key = stored_check(database, audited.plan).key
+    with closing(audited.folder.database()) as at_tally, at_tally.transaction() as connection:
+        noted = noted_batch(connection, audited.later.digest)
+    assert noted is not None
+    assert noted.key is not None
+    for own in (key.private_bytes, noted.key.private_bytes):
+        assert not any(own in content for content in files)
+    # Nothing of 32 bytes in them is a key that opens what a hospital sealed for the other batch.
+    [listed] = [
+        message
+        for frame in first.told
+        if isinstance(message := wire.decode(frame).message, ReportList)
+    ]
+    reports = reports_in(listed)
+    wanted = later.run.batch_of(
+        *first.run.plan_of(first.plan, coordinator=audited.home.identity.public)
+    )
+    tried = {
+        first.material.secrets.nonce,
+        later.material.secrets.nonce,
+        first.material.secrets.noise_seed,
+        later.material.secrets.noise_seed,
+        *later.material.parts.values(),
+        *(part[-32:] for part in first.material.parts.values()),
+    }
+    assert {len(one) for one in tried} == {32}
+    for private in tried:
+        found = SideMaterial.of(
+            wanted,
+            first.material.secrets,
+            reports,
+            key=SealingKey.from_private_bytes(SUITE_X25519, private),
+            is_tally=True,
+        )
+        assert found.parts == {}
+    # What the key's owner can do, so that the attempt is the right one; and both ends' material of
+    # one batch is every vote of it.
+    true = SideMaterial.of(wanted, first.material.secrets, reports, key=noted.key, is_tally=True)
+    for report in reports:
+        layout = wanted.layout_of(report.header.sender)
+        digits = [
+            read_part(wanted, report.header, part, is_tally=bool(end)).digits
+            for end, part in enumerate(
+                each.parts[report.header.sender] for each in (first.material, true)
+            )
+        ]
+        place = list(wanted.votes).index(report.header.sender)
+        sums = layout.numbers_of(layout.field.add(*digits))
+        assert (sums == audited.batch.run.rows(place, 3)).all()
 
 
 @SIDES
@@ -211,18 +282,17 @@ def test_digits_of_no_batch_or_an_erased_one_are_refused(
     assert known.read_bytes() == before
 
 
-def test_a_key_that_is_not_the_plans_is_refused(
+def test_a_part_that_its_hospital_did_not_sign_is_refused(
     pate_fed: Command, audited: Audited, tmp_path: Path
 ) -> None:
     material, heard = audited.pair(pate_fed, "tally")
     content = SideFile.read(material)
     assert content.material is not None
-    old = content.material.key.private_bytes
-    new = SealingKey(SUITE_X25519).private_bytes
+    old = next(iter(content.material.parts.values()))
     changed = tmp_path / "changed"
-    changed.write_bytes(material.read_bytes().replace(old, new))
+    changed.write_bytes(material.read_bytes().replace(old, bytes(32)))
     ended = pate_fed("transcript", "audit-side", changed, heard)
-    assert (ended.code, ended.error_code) == (4, "PF-228")
+    assert (ended.code, ended.error_code) == (4, WrongShareError.code)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"\xa0", b"\x80", b"\xa1gversion\x01"])

@@ -14,13 +14,15 @@ import pytest
 
 from coordinator.runs.queue import ENDED, RunState
 from coordinator.runs.stages import BatchStage
+from protocols.forms import Verified
 from tests.support.invariants import require_sound
 from tests.support.markers import more
 from tests.support.mortal_hospital import Fate, Moment
 from tests.support.process_federation import DiesAt, ProcessFederation, never, process_federation
+from tests.support.worked_tally import require_one_charge
 
 KILLS = 26
-"""In each of the eight schedules."""
+"""In each schedule."""
 
 MOST_KILLS_OF_A_RUN = 9
 LONGEST_RUN_S = 600.0
@@ -86,6 +88,10 @@ class Schedule:
 
     def _kill(self) -> None:
         federation = self._federation
+        if federation.tally_life is not None and self._chance.random() < 0.3:
+            self.told.append("kill the tally")
+            federation.tally_life.kill()
+            return
         if self._chance.random() < 0.6:
             self.told.append("kill the coordinator")
             federation.kill_coordinator()
@@ -95,8 +101,11 @@ class Schedule:
         federation.lives[place].kill()
 
     def _revive(self, *, is_calm: bool) -> None:
-        """Start dead hospitals again, after a while."""
+        """Start dead hospitals again, after a while, and a dead tally."""
         now = time.monotonic()
+        if self._federation.tally_life is not None and not self._federation.is_tallying:
+            self._federation.bury_tally()
+            self._federation.start_tally()
         for place in self._federation.dead_hospitals():
             due = self._revivals.setdefault(place, now + self._chance.choice((0.0, 0.3)))
             if now >= due or is_calm:
@@ -113,6 +122,7 @@ class Schedule:
         ("additive", 0),
         *(more("additive", seed) for seed in range(1, 4)),
         *(more("masked", seed) for seed in range(4)),
+        more(Verified.name, 0),
     ],
 )
 def test_killed_at_random_nothing_is_lost_doubled_or_answered_twice(
@@ -125,9 +135,13 @@ def test_killed_at_random_nothing_is_lost_doubled_or_answered_twice(
             name = f"run-{number}"
             federation.make_task(name, seed=1000 * seed + number)
             federation.start_hospitals()
+            if federation.tally is not None:
+                federation.start_tally()
             schedule.live_through(name)
             seen = federation.look()
             require_sound(seen, note="\n".join(schedule.told))
             federation.require_true_labels(seen)
+            if federation.tally is not None:
+                require_one_charge(federation.coordinator, federation.tally)
             number += 1
         assert federation.kills >= KILLS

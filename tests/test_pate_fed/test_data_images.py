@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from pate_fed.data import Dataset, DataSource, load_dataset
-from pate_fed.data.images import SIDE, read_images
+from pate_fed.data.image_pixels import ImageReading
+from pate_fed.data.images import read_images
 from pate_fed.errors import InvalidDataError, RareClassError, UnreadableFileError
 from tests.support.markers import more, sampled
 from tests.support.real_data import real_data
@@ -37,7 +38,7 @@ def folder_of(place: Path, *, count: int = 12, color: bool = False, size: int = 
         (folder / name).mkdir(parents=True)
         for number in range(count):
             shade = np.full((size, size + 3, 3), 10 * number + 5 * kind, dtype=np.uint8)
-            if color and name == "ill" and number == 0:
+            if color and name == "ill":
                 shade[..., 0] = 250
             Image.fromarray(shade).save(folder / name / f"{number}.png")
     return folder
@@ -104,7 +105,7 @@ def test_a_folder_has_a_folder_for_each_class(tmp_path: Path, color: bool) -> No
     assert data.class_names == ("healthy", "ill")
     assert sum(len(part) for part in data.parts) == 24
     assert data.pool.images is not None
-    assert data.pool.images.shape[1:] == (SIDE, SIDE, 3 if color else 1)
+    assert data.pool.images.shape[1:] == (20, 23, 3 if color else 1)
     assert any(unit.startswith("healthy/") for unit in data.private.unit_ids)
 
 
@@ -134,17 +135,17 @@ def test_a_file_that_is_no_image_is_named(tmp_path: Path) -> None:
 
 def test_images_for_a_student_are_scaled_to_its_size(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, count=3)
-    names, images = read_images(folder / "ill", (8, 8, 1))
+    names, images = read_images(folder / "ill", ImageReading(8, 8, 1))
     assert names == ("0.png", "1.png", "2.png")
     assert images.shape == (3, 8, 8, 1)
-    one, single = read_images(folder / "ill" / "1.png", (8, 8, 1))
+    one, single = read_images(folder / "ill" / "1.png", ImageReading(8, 8, 1))
     assert one == ("1.png",)
     assert np.array_equal(single[0], images[1])
 
 
-def test_an_archive_for_a_student_must_have_its_size(tmp_path: Path) -> None:
-    with pytest.raises(InvalidDataError, match="images"):
-        read_images(archive(tmp_path, images=pixels(3)), (8, 8, 1))
+def test_an_archive_for_a_student_is_scaled_to_its_size(tmp_path: Path) -> None:
+    _, found = read_images(archive(tmp_path, images=pixels(3)), ImageReading(8, 8, 1))
+    assert found.shape == (3, 8, 8, 1)
 
 
 @pytest.mark.parametrize(
@@ -169,11 +170,11 @@ def test_published_images_are_split_as_published(
 def test_sixteen_bits_of_an_x_ray_are_scaled_and_not_clipped(tmp_path: Path) -> None:
     shades = np.linspace(1000, 30_000, 20 * 20).reshape(20, 20).astype(np.uint16)
     Image.fromarray(shades).save(tmp_path / "chest.png")
-    _, [found] = read_images(tmp_path / "chest.png", (20, 20, 1))
+    _, [found] = read_images(tmp_path / "chest.png", ImageReading(20, 20, 1, 1000, 30_000))
     assert (found.min(), found.max()) == (0, 255)
     assert len(np.unique(found)) > 100
 
 
 def test_images_of_ones_own_say_that_each_counts_as_a_patient(tmp_path: Path) -> None:
-    [note] = load(folder_of(tmp_path)).notes
+    note, *_ = load(folder_of(tmp_path)).notes
     assert "epsilon" in note

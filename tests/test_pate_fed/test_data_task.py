@@ -185,7 +185,7 @@ class TestLaterPools:
         assert later.name == task.name
         assert later.inputs[:, 1:].tolist() == [[0, 0], [1, 0], [0, 0]]
         assert later.inputs[0, 0] == 8
-        encoder = task.encoder.encoders[0]
+        encoder = task.schema.encoder.encoders[0]
         assert isinstance(encoder, NumberEncoder)
         assert later.inputs[1, 0] == (encoder.median - encoder.mean) / encoder.deviation
 
@@ -234,7 +234,7 @@ class TestLaterPools:
     ) -> None:
         path = write(tmp_path / "grades.csv", "grade", *(["1", "1.0", "2.0", "x", "2"] * 5))
         task = make_task(path, label="sick", classes=("no", "yes"))
-        assert task.encoder.encoders == (CategoryEncoder(0, ("1", "2", "x")),)
+        assert task.schema.encoder.encoders == (CategoryEncoder(0, ("1", "2", "x")),)
         assert len(task.pool.distinct) == 3
         own = table("grade,sick", "01.00,no", "2,no", "x,yes")
         assert task.encode(own, patient_column=None).features.tolist() == np.eye(3).tolist()
@@ -312,7 +312,7 @@ class TestBytes:
     def test_what_was_written_is_read(self, task: LearningTask) -> None:
         again = LearningTask.from_bytes(task.to_bytes())
         assert again.to_bytes() == task.to_bytes()
-        assert again.encoder == task.encoder
+        assert again.schema.encoder == task.schema.encoder
         assert again.pool.digest == task.pool.digest
         assert not again.inputs.flags.writeable
 
@@ -334,7 +334,7 @@ class TestBytes:
         one = small_task()
         other = LearningTask.from_bytes(change(old, new)(one.to_bytes()))
         assert other.digest != one.digest
-        assert other.encoder != one.encoder
+        assert other.schema.encoder != one.schema.encoder
 
     @pytest.mark.parametrize(
         ("old", "new"),

@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 
 from protocols import wire
-from protocols.envelope import SealingKey
 from protocols.errors import (
     BadSignatureError,
     MalformedMessageError,
+    ProtocolError,
     UnexpectedMessageError,
-    UnknownPeerError,
+    WrongShareError,
 )
-from protocols.suites import SUITE_X25519
 from protocols.verified import SideFindings, SideMaterial, SideSecrets, VoteSide, audit_side
 from protocols.verified.prime_field import PrimeField
-from protocols.verified.vote_side import NoiseLaw
+from protocols.verified.vote_side import NoiseLaw, report_taken
 from protocols.vote_messages import Acceptance, SumShare, VoteAnswers
 from tests.support.checking import COLUMNS, QUERIES, Check, Rows, gaussian
 
@@ -43,24 +42,27 @@ class Audited:
         return self.check.machine(place)._side
 
     def audit(self, place: int, told: list[bytes] | None = None, **changed: Any) -> SideFindings:
-        given: dict[str, Any] = {
-            "key": self.check.keys[place],
-            "secrets": self.side(place).secrets,
-            "reports": () if place else self.reports,
-            "draw_noise": gaussian,
-            **changed,
-        }
-        draw_noise: NoiseLaw = given.pop("draw_noise")
+        draw_noise: NoiseLaw = changed.pop("draw_noise", gaussian)
         coordinator, tally = (identity.public for identity in self.check.identities)
         return audit_side(
             self.check.batch,
-            SideMaterial(**given),
+            replace(self.material(place), **changed),
             self.told if told is None else told,
             is_tally=bool(place),
             ends=(coordinator, tally),
             hospitals=self.check.pinned,
             least_parties=3,
             draw_noise=draw_noise,
+        )
+
+    def material(self, place: int) -> SideMaterial:
+        """What an end hands over."""
+        return SideMaterial.of(
+            self.check.batch,
+            self.side(place).secrets,
+            self.check.machine(place)._history.listed,
+            key=self.check.keys[place],
+            is_tally=bool(place),
         )
 
     def number(self, place: int, kind: type[Any]) -> int:
@@ -163,6 +165,23 @@ class TestLies:
             )[: max(number, 3) + 1]  # fmt: skip
             assert audited.audit(place, told) == SideFindings(("VoteAnswers",), (victim,))
 
+    def test_who_shows_no_part_of_a_report_that_it_left_out_is_no_liar_and_is_named(
+        self, audited: Audited, place: int
+    ) -> None:
+        """Its hospital may have sealed none: nobody but the two can tell."""
+        number = audited.number(place, VoteAnswers)
+        answers = list(wire.decode(audited.told[number]).message.answers)  # type: ignore[attr-defined]
+        victim = audited.check.hospitals[1].fingerprint
+        parts = dict(audited.material(place).parts)
+        del parts[victim]
+        told = audited.lied(place, VoteAnswers, answers=(answers[0], b"", *answers[2:]))
+        told = told[: max(number, 3) + 1]
+        assert audited.audit(place, told, parts=parts) == SideFindings((), (), (victim,))
+        # An answer about a part that it does not show is wrong.
+        told = audited.told[: max(number, 3) + 1]
+        found = SideFindings(("VoteAnswers",), (victim,), (victim,))
+        assert audited.audit(place, told, parts=parts) == found
+
     def test_another_decision_is_found(self, audited: Audited, place: int) -> None:
         told = audited.lied(place, Acceptance, accepted=bytes(32))
         assert audited.audit(place, told).wrong == ("Acceptance",)
@@ -180,11 +199,7 @@ class TestLies:
         coordinator, tally = (identity.public for identity in audited.check.identities)
         found = audit_side(
             audited.check.batch,
-            SideMaterial(
-                audited.check.keys[place],
-                audited.side(place).secrets,
-                () if place else audited.reports,
-            ),
+            audited.material(place),
             audited.told,
             is_tally=bool(place),
             ends=(coordinator, tally),
@@ -205,7 +220,7 @@ class TestCoordinator:
         with_one_less.start(0)
         with_one_less.start(1)
         told = with_one_less.run(*audited.reports[:3])
-        material = SideMaterial(check.keys[0], with_one_less.coordinator._side.secrets)
+        secrets = with_one_less.coordinator._side.secrets
         given: dict[str, Any] = {
             "is_tally": False,
             "ends": tuple(identity.public for identity in check.identities),
@@ -214,7 +229,8 @@ class TestCoordinator:
             "draw_noise": gaussian,
         }
         for reports, wrong in ((3, ()), (4, ("ReportList",)), (2, ("ReportList",))):
-            shown = replace(material, reports=audited.reports[:reports])
+            came = [report_taken(frame) for frame in audited.reports[:reports]]
+            shown = SideMaterial.of(check.batch, secrets, came, key=check.keys[0], is_tally=False)
             assert audit_side(check.batch, shown, told, **given).wrong == wrong
 
     def test_a_part_that_it_handed_on_changed_is_found(self, audited: Audited) -> None:
@@ -241,11 +257,16 @@ class TestTally:
 
 class TestMaterial:
     @SIDES
-    def test_the_key_is_the_plans(self, audited: Audited, place: int) -> None:
-        with pytest.raises(UnknownPeerError):
-            audited.audit(place, key=SealingKey(SUITE_X25519))
-        with pytest.raises(UnknownPeerError):
-            audited.audit(place, key=audited.check.keys[1 - place])
+    def test_parts_are_those_that_hospitals_signed(self, audited: Audited, place: int) -> None:
+        """Each byte of them: of the coordinator's part its binding leaves the quotients out."""
+        parts = audited.material(place).parts
+        hospital, part = next(iter(parts.items()))
+        for at in (0, len(part) // 2, len(part) - 40, len(part) - 1):
+            changed = part[:at] + bytes([part[at] ^ 1]) + part[at + 1 :]
+            with pytest.raises(WrongShareError):
+                audited.audit(place, parts={**parts, hospital: changed})
+        with pytest.raises(ProtocolError):
+            audited.audit(place, parts=dict(audited.material(1 - place).parts))
 
     @SIDES
     def test_frames_are_of_both_ends_and_this_batch(self, audited: Audited, place: int) -> None:
@@ -260,7 +281,7 @@ class TestMaterial:
 
     def test_it_shows_no_secret(self, audited: Audited) -> None:
         material = SideMaterial(
-            audited.check.keys[0], audited.side(0).secrets, (b"a report of votes",)
+            audited.side(0).secrets, {b"hospital": b"a part of votes"}, (b"a header",)
         )
         assert "votes" not in repr(material)
         assert repr(audited.side(0).secrets.noise_seed)[2:-1] not in repr(material)

@@ -34,9 +34,9 @@ from protocols.verified import (
     VoteShare,
     challenge,
     make_report,
-    open_coordinator_part,
-    open_tally_part,
+    open_part,
     read_header,
+    read_part,
     run_verified_sum,
 )
 from protocols.vote_messages import ReportHeader, VoteReport
@@ -80,11 +80,15 @@ class Ward:
 
     def opened(self, report: VoteReport) -> tuple[VoteShare, VoteShare]:
         """What both aggregators find, each from its own part."""
+        return self.share(report, 0), self.share(report, 1)
+
+    def share(self, report: VoteReport, end: int, *, key: int | None = None) -> VoteShare:
+        """What an aggregator finds in its part, with its own key or the other one's."""
         header = self.header(report)
-        first = open_coordinator_part(
-            self.batch, header, report.coordinator_envelope, key=self.keys[0]
-        )
-        return first, open_tally_part(self.batch, header, report.tally_envelope, key=self.keys[1])
+        sealed = (report.coordinator_envelope, report.tally_envelope)[end]
+        used = self.keys[end if key is None else key]
+        part = open_part(self.batch, header, sealed, key=used, is_tally=bool(end))
+        return read_part(self.batch, header, part, is_tally=bool(end))
 
     def signed(self, report: VoteReport, place: int = 0, **changed: bytes) -> VoteReport:
         """The report under another header that its hospital, or another one, signed."""
@@ -226,7 +230,7 @@ SPOILED: dict[str, tuple[Spoil, type[ProtocolError]]] = {
     ),
     "coordinator's envelope changed": (
         lambda ward: changed_envelope(ward.report(), "coordinator_envelope"),
-        WrongShareError,
+        BrokenEnvelopeError,
     ),
     "tally's envelope changed": (
         lambda ward: changed_envelope(ward.report(), "tally_envelope"),
@@ -240,7 +244,7 @@ SPOILED: dict[str, tuple[Spoil, type[ProtocolError]]] = {
         lambda ward: replace(
             ward.report(), coordinator_envelope=ward.report().coordinator_envelope
         ),
-        WrongShareError,
+        BrokenEnvelopeError,
     ),
     "envelopes of another hospital": (
         lambda ward: resealed(ward, ward.report(), 3),
@@ -249,6 +253,10 @@ SPOILED: dict[str, tuple[Spoil, type[ProtocolError]]] = {
     "another binding of the coordinator's part": (
         lambda ward: ward.signed(ward.report(), coordinator_binding=bytes(32)),
         BrokenEnvelopeError,
+    ),
+    "another digest of the coordinator's part": (
+        lambda ward: ward.signed(ward.report(), coordinator_part=bytes(32)),
+        WrongShareError,
     ),
     "another binding of the tally's part": (
         lambda ward: ward.signed(ward.report(), tally_binding=bytes(32)),
@@ -302,20 +310,16 @@ def test_a_part_that_its_hospital_did_not_bind_is_refused(
     ward: Ward, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = bound_to_another_part(ward, monkeypatch)
-    header = ward.header(report)
-    with pytest.raises(WrongShareError):
-        open_coordinator_part(ward.batch, header, report.coordinator_envelope, key=ward.keys[0])
-    with pytest.raises(WrongShareError):
-        open_tally_part(ward.batch, header, report.tally_envelope, key=ward.keys[1])
+    for end in range(2):
+        with pytest.raises(WrongShareError):
+            ward.share(report, end)
 
 
 def test_an_aggregator_opens_its_own_part_alone(ward: Ward) -> None:
     report = ward.report()
-    header = ward.header(report)
-    with pytest.raises(BrokenEnvelopeError):
-        open_coordinator_part(ward.batch, header, report.coordinator_envelope, key=ward.keys[1])
-    with pytest.raises(BrokenEnvelopeError):
-        open_tally_part(ward.batch, header, report.tally_envelope, key=ward.keys[0])
+    for end in range(2):
+        with pytest.raises(BrokenEnvelopeError):
+            ward.share(report, end, key=1 - end)
 
 
 def test_an_envelope_of_another_purpose_does_not_open(ward: Ward) -> None:

@@ -1,0 +1,91 @@
+"""Four real processes label public images with hospitals' own: from PNG folders, and from DICOM.
+
+What hospitals hold is looked for in all traffic and all files: pixels, and texts of headers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from party.site.people_decisions import ApprovalState
+from pate_fed.report import read_run
+from pate_fed.report.thumbnails import strips_of
+from pate_fed.students.prediction import predict_file
+from tests.support.hospital_services import NAMES, records_of
+from tests.support.real_data import real_data
+from tests.support.whole_federation import OwnRecords, WholeFederation, enroll, whole_federation
+
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
+
+
+@contextmanager
+def federation_of(folder: Path, records: OwnRecords) -> Iterator[WholeFederation]:
+    with whole_federation(folder) as made:
+        made.serve()
+        enroll(made, records_of_each=records)
+        made.start_hospitals(*NAMES)
+        yield made
+
+
+def labeled(made: WholeFederation, pool: Path, *, label: str, classes: tuple[str, ...]) -> Path:
+    """Ask for labels of all images of a pool, as operator and owners type it; return the run."""
+    count = len(list(pool.iterdir()))
+    made.pate_fed(
+        *("run", "--queries", pool, "--label", label, "--classes", ",".join(classes)),
+        *("--name", "first", "--epsilon", 200, "--mechanism", "gnmax", "--ask", count),
+        *("--select", "all", "--detach"),
+    )
+    for name in NAMES:
+
+        def waits(name: str = name) -> bool:
+            with records_of(made.hospitals[name].site) as records:
+                return any(True for _ in records.approvals(ApprovalState.PENDING))
+
+        made.wait_for(waits)
+        listed = json.loads(made.pate_party(name, "approve", "--format", "json"))
+        [pool_id] = [one["digest"] for one in listed["approvals"] if one["subject"] == "pool"]
+        made.pate_party(name, "approve", pool_id, "--yes")
+    run = made.wait_for_run("first", lambda run: run.is_ended)
+    assert (run.state.value, run.reason) == ("done", ""), made.said
+    return made.home.results("first")
+
+
+def test_pneumonia_is_labeled_from_folders_of_png_files(tmp_path: Path) -> None:
+    arrays = np.load(real_data("data/pneumoniamnist") / "pneumoniamnist.npz")
+    names = ("normal", "pneumonia")
+
+    def write(folder: Path, images: np.ndarray, labels: np.ndarray | None) -> Path:
+        for place, pixels in enumerate(images):
+            inner = folder if labels is None else folder / names[int(labels[place, 0])]
+            inner.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(inner / f"{place:05}.png")
+        return folder
+
+    def own(folder: Path, name: str, place: int) -> tuple[Path, str, str | None]:
+        rows = slice(place, None, len(NAMES))
+        images, labels = arrays["train_images"][rows], arrays["train_labels"][rows]
+        return write(folder / f"{name} images", images, labels), "finding", None
+
+    pool = write(tmp_path / "pool", arrays["val_images"][:200], None)
+    with federation_of(tmp_path, own) as made:
+        results = labeled(made, pool, label="finding", classes=names)
+    run = read_run(results)
+    truth = {str(row): names[int(one)] for row, one in enumerate(arrays["val_labels"][:200, 0])}
+    right = np.mean([label == truth[query] for query, label in run.labels])
+    strips = strips_of(run)
+    test = write(tmp_path / "test", arrays["test_images"], None)
+    found = predict_file(results / "student", test)
+    accuracy = (found.chances.argmax(axis=1) == arrays["test_labels"][:, 0]).mean()
+    print(f"labels right: {right:.3f}; student right: {accuracy:.3f}; {run.metrics.student}")
+    print(f"thumbnails: {strips}; {len(run.images)} bytes")
+    assert right > 0.85
+    assert accuracy > 0.75
+    assert {one.label for one in strips} == set(names)
+    assert "data:image/png;base64" in (results / "report.html").read_text()
