@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from pate_fed.cells import is_missing, plain
+from pate_fed.cells import is_missing, is_text, plain
 from pate_fed.data.packed_file import open_unpacked
 from pate_fed.errors import InvalidCellError, MissingColumnError, UnreadableFileError
 
@@ -264,16 +264,12 @@ def _refuse_first_line(text: str, name: str) -> None:
 
 
 def _decode(line: bytes, name: str, number: int, *, is_latin: bool) -> str:
-    if is_latin and not line.isascii():
-        try:
-            line.decode("utf-8")
-        except UnicodeDecodeError:
-            pass
-        else:
-            raise UnreadableFileError(
-                f"{name} must have one encoding (save it as CSV UTF-8)",
-                f"UTF-8 in line {number}, and other bytes elsewhere",
-            )
+    # Text of another encoding is hardly ever UTF-8 by chance.
+    if is_latin and not line.isascii() and is_text(line.decode("utf-8", "surrogateescape")):
+        raise UnreadableFileError(
+            f"{name} must have one encoding (save it as CSV UTF-8)",
+            f"UTF-8 in line {number}, and other bytes elsewhere",
+        )
     try:
         if is_latin:
             return line.decode("cp1252")
