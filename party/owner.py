@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from party.errors import MembershipError, fault_of
+from party.errors import MembershipError, Reason, RefusalError, fault_line, fault_of
 from party.site.joining import CoordinatorDoor
 from party.site.site import DATABASE_FILE, Site
+from party.site.status_file import FILE as STATUS_FILE
+from party.site.status_file import known_status
 from pate_fed.accounting import PrivacyLedger
 
 if TYPE_CHECKING:
@@ -267,6 +269,24 @@ def state_of_node(site: Site, status: Status) -> str:
     if status.state == "stopped" or not has_node(site.path(DATABASE_FILE)):
         return "stopped"  # killed, it cannot say so
     return "silent"  # it runs, and is busy or cannot write how it stands
+
+
+def refused_for_tally(site: Site) -> Iterator[str]:
+    """Say, for each federation whose run the node refused last for its tally, what to mend.
+
+    Where a pool or the run itself was approved before, nothing waits that would show it.
+    """
+    status = known_status(site.path(STATUS_FILE))
+    if status is None:
+        return
+    for joined in site.current:
+        node, settings = status.federations.get(joined.name), joined.settings
+        if node is not None and node.last_refusal == Reason.TALLY.value:
+            pinned = settings.tally
+            try:
+                settings.aggregators.require(b"" if pinned is None else pinned.identity.fingerprint)
+            except RefusalError as error:
+                yield f"{settings.federation}: a run waits. {fault_line(error)}"
 
 
 def open_site(folder: Path) -> Site:

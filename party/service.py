@@ -205,7 +205,7 @@ class PartyService:
     def _refresh(self) -> None:
         """Pass the newest decisions of the hospital's people to the nodes."""
         self._decided = decided = self._people_decisions.decided()
-        self._take_table()
+        self._take_settings()
         if decided.contradicted_at is not None:
             raise BrokenSiteLogError(
                 "it and those before it must be the records that we signed",
@@ -218,24 +218,29 @@ class PartyService:
             tasks = len(decided.pools & self._tasks.by_pool.keys())
             self._say(tasks=tasks, waiting=decided.waiting)
 
-    def _take_table(self) -> None:
-        """Use the table that our people registered last; every other setting waits for a start."""
+    def _take_settings(self) -> None:
+        """Use the newest table, tallies and owners of coordinators; the rest waits for a start."""
         try:
-            found = self._site.path(SETTINGS_FILE).stat()
-            seen = found.st_ino, found.st_mtime_ns, found.st_size
+            file = self._site.path(SETTINGS_FILE).stat()
+            seen = file.st_ino, file.st_mtime_ns, file.st_size
             if seen == self._seen_settings:
                 return
-            found_now = Site.open(self._site.folder).settings
+            opened = Site.open(self._site.folder)
         except (OSError, PartyError) as error:
             self._settings_fault = fault_of(error).code
             return
-        here = self._site.settings
-        if (found_now.data, found_now.data_sets) != (here.data, here.data_sets):
-            settings = replace(here, data=found_now.data, data_sets=found_now.data_sets)
+        found, here = opened.settings, self._site.settings
+        if (found.data, found.data_sets) != (here.data, here.data_sets):
+            settings = replace(here, data=found.data, data_sets=found.data_sets)
             self._site = replace(self._site, settings=settings)
             self._note_tables()
             self._tasks.use(self._site)
             self._tasks.load(self._decided.pools, train=False)
+        for name, one in self._nodes.items():
+            known = opened.settings.memberships.get(name)
+            if known is not None and known.aggregators != one.membership.settings.aggregators:
+                self._people_decisions.state.note_settings(file=opened.settings_digest)
+                one.take_aggregators(known)
         self._seen_settings, self._settings_fault = seen, ""
 
     def _note_tables(self) -> None:
@@ -244,7 +249,8 @@ class PartyService:
 
     def _adopt(self, one: FederationNode, decided: Decided) -> bool:
         heard = one.heard
-        seen = (decided, self._tasks.changes, frozenset(heard))
+        aggregators = one.membership.settings.aggregators
+        seen = (decided, self._tasks.changes, frozenset(heard), aggregators)
         if seen == one.seen:
             return False
         guard = self._guard(one.membership, decided)

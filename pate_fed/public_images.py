@@ -5,6 +5,7 @@ The identity of a question to hospitals is the image as their teachers see it: s
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import struct
@@ -68,6 +69,15 @@ class PublicImages:
             for place, pixels in enumerate(self.pixels):
                 archive.writestr(f"{place:06}.png", as_png(pixels))
         return made.getvalue()
+
+    def sheet_address(self, *, most: int) -> str:
+        """Return small copies of the first ones as an address that a page can show."""
+        return png_address(contact_sheet([self.pixels[:most]]))
+
+
+def png_address(content: bytes) -> str:
+    """Return a PNG file as an address that a page can show."""
+    return f"data:image/png;base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def as_png(pixels: NDArray[np.uint8]) -> bytes:

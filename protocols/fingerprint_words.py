@@ -6,6 +6,7 @@ letters.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
 from mnemonic import Mnemonic
@@ -37,6 +38,11 @@ def is_same(fingerprint: bytes, heard: str) -> bool:
 def heard_words(heard: str) -> tuple[str, ...]:
     """Return the typed words, with any spacing."""
     return tuple(heard.lower().replace(",", " ").replace("-", " ").split())
+
+
+def whose_words(heard: str, known: Mapping[str, bytes]) -> str:
+    """Return the name of the known fingerprint whose words were typed; "" if it is none of them."""
+    return next((name for name, one in known.items() if is_same(one, heard)), "")
 
 
 @cache

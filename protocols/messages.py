@@ -126,13 +126,16 @@ class RunRecord(Message):
 
     Attributes:
         offer_digest, form, ring_bits, suite, expires_at, simulated: Of the offer that it follows.
-        statements: Signed `KeyStatement` frames, in the order of the parties' fingerprints: a
-            party's place is its seat, and decides the sign of its shares.
+        statements: Signed `KeyStatement` frames, in the order of the parties' fingerprints. With
+            the `absent` ones, a party's place in that order is its seat, and decides the sign of
+            its shares.
         threshold: Parties needed to open the sum.
         colluders: Parties that may collude with the coordinator.
         dropouts: Parties that may be lost.
         sealing_key: The coordinator's key for its parts of reports; empty where the form has none.
         tally: Signed `KeyStatement` frame of the second aggregator; empty where there is none.
+        absent: Fingerprints of the parties that stated no keys in time, ascending: they have their
+            seats, and send nothing in this setup. None where the form has pair keys.
         terms: Canonical bytes that this library does not read.
     """
 
@@ -149,6 +152,7 @@ class RunRecord(Message):
     simulated: bool
     sealing_key: SealingPublicKeyOrNone
     tally: FrameOrNone
+    absent: Annotated[tuple[Digest, ...], Length(0, MAX_PARTIES)]
     terms: Annotated[bytes, Length(0, MAX_TERMS_BYTES)]
 
 

@@ -77,7 +77,7 @@ def walk_through(  # noqa: PLR0912, PLR0915 - the whole protocol in one place
         statements.append(wire.sign(said, party.identity).frame)
     fixed = offer.digest, coordinator.fingerprint, tuple(statements), *kind, t, colluders, n - t
     record = wire.sign(
-        messages.RunRecord(*fixed, expires_at, True, b"", b"", terms[0]), coordinator
+        messages.RunRecord(*fixed, expires_at, True, b"", b"", (), terms[0]), coordinator
     )
     run_id, transcript = record.digest, Transcript().append("run record", record.digest)
 

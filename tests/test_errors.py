@@ -253,6 +253,7 @@ NAMES_OF_PEOPLE_AND_THINGS = {
         "failed",
         "advice",
         "settled",
+        "taken_for",
     ),
 }
 NUMBERS_OF_A_CALL = {

@@ -15,10 +15,20 @@ import pytest
 from PIL import Image
 
 from party.site.people_decisions import ApprovalState
+from pate_fed.data.image_pixels import ImageReading, read_image
 from pate_fed.report import read_run
 from pate_fed.report.thumbnails import strips_of
 from pate_fed.students.prediction import predict_file
 from tests.support.hospital_services import NAMES, records_of
+from tests.support.marker import files_with_secrets, private_forms
+from tests.support.own_images import (
+    CLASSES,
+    LABEL,
+    SIDE,
+    dicom_file,
+    picture,
+    write_public_images,
+)
 from tests.support.real_data import real_data
 from tests.support.whole_federation import OwnRecords, WholeFederation, enroll, whole_federation
 
@@ -34,21 +44,24 @@ def federation_of(folder: Path, records: OwnRecords) -> Iterator[WholeFederation
         yield made
 
 
-def labeled(made: WholeFederation, pool: Path, *, label: str, classes: tuple[str, ...]) -> Path:
+def labeled(
+    made: WholeFederation, pool: Path, *, label: str, classes: tuple[str, ...], epsilon: int
+) -> Path:
     """Ask for labels of all images of a pool, as operator and owners type it; return the run."""
     count = len(list(pool.iterdir()))
     made.pate_fed(
         *("run", "--queries", pool, "--label", label, "--classes", ",".join(classes)),
-        *("--name", "first", "--epsilon", 200, "--mechanism", "gnmax", "--ask", count),
+        *("--name", "first", "--epsilon", epsilon, "--mechanism", "gnmax", "--ask", count),
         *("--select", "all", "--detach"),
     )
     for name in NAMES:
 
         def waits(name: str = name) -> bool:
             with records_of(made.hospitals[name].site) as records:
-                return any(True for _ in records.approvals(ApprovalState.PENDING))
+                return bool(records.approvals(ApprovalState.PENDING))
 
         made.wait_for(waits)
+        assert not made.run("first").is_ended, made.said
         listed = json.loads(made.pate_party(name, "approve", "--format", "json"))
         [pool_id] = [one["digest"] for one in listed["approvals"] if one["subject"] == "pool"]
         made.pate_party(name, "approve", pool_id, "--yes")
@@ -75,7 +88,7 @@ def test_pneumonia_is_labeled_from_folders_of_png_files(tmp_path: Path) -> None:
 
     pool = write(tmp_path / "pool", arrays["val_images"][:200], None)
     with federation_of(tmp_path, own) as made:
-        results = labeled(made, pool, label="finding", classes=names)
+        results = labeled(made, pool, label="finding", classes=names, epsilon=200)
     run = read_run(results)
     truth = {str(row): names[int(one)] for row, one in enumerate(arrays["val_labels"][:200, 0])}
     right = np.mean([label == truth[query] for query, label in run.labels])
@@ -89,3 +102,46 @@ def test_pneumonia_is_labeled_from_folders_of_png_files(tmp_path: Path) -> None:
     assert accuracy > 0.75
     assert {one.label for one in strips} == set(names)
     assert "data:image/png;base64" in (results / "report.html").read_text()
+
+
+def test_disks_are_labeled_from_dicom_files_of_which_nothing_leaves(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    secrets: dict[str, set[bytes]] = {}
+    originals: list[Path] = []
+    reading = ImageReading(SIDE, SIDE, 1)
+
+    def own(folder: Path, name: str, place: int) -> tuple[Path, str, str | None]:
+        images = folder / f"{name} images"
+        for patient in range(40):
+            pixels = picture(rng, patient % 2)
+            pixels[0] = rng.integers(0, 256, SIDE)  # what nobody else has
+            words = f"Marker{place}X{patient}Y{rng.integers(10**9)}"
+            texts = {
+                "PatientName": f"{words}^Ada",
+                "PatientID": f"{words}-id",
+                "InstitutionName": f"{words} clinic",
+            }
+            content = dicom_file(pixels, inverted=bool(patient % 3), texts=texts)
+            path = images / CLASSES[patient % 2] / f"p{patient:03}" / f"IM{place}"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(content)
+            originals.append(path)
+            [row] = {read_image(content, "one", reading)[0].tobytes()}
+            assert row == pixels[0].tobytes()
+            secrets[f"header of {name} {patient}"] = private_forms(words.encode())
+            secrets[f"pixels of {name} {patient}"] = private_forms(row)
+        return images, LABEL, None
+
+    pool = write_public_images(tmp_path / "pool", images=24)
+    with federation_of(tmp_path, own) as made:
+        results = labeled(made, pool, label=LABEL, classes=CLASSES, epsilon=40)
+    run = read_run(results)
+    assert [CLASSES.index(label) for _, label in run.labels] == [row % 2 for row in range(24)]
+    assert run.metrics.student is not None
+    assert sum(one.shown for one in strips_of(run)) == 24
+    headers = {name: forms for name, forms in secrets.items() if name.startswith("header")}
+    found = [files_with_secrets(path.parent, headers) for path in originals[::10]]
+    assert all(found), "the search finds them where they are"
+    for path in originals:
+        path.unlink()
+    assert files_with_secrets(tmp_path, secrets) == {}

@@ -216,11 +216,12 @@ def _outlook(inputs: NDArray[np.float64], found: QueryPlan, *, records: int) -> 
 
     best = found["forecast"]
     answers = max(1, round(best["expected_answered"]))
+    alone, share = best["mechanism"]["sigma2"], best["noise_share"]
     measured = evidence(
         inputs,
         votes=found["votes"],
         queries=answers,
-        sigma=float(best["mechanism"]["sigma2"] or 0.0),
+        sigma=float(alone or 0.0) if share is None else share["sum_sigma"],
         classes=found["classes"],
     )
     return {"evidence": measured, "says": outlook(measured, queries=answers, records=records)}

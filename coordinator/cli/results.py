@@ -222,7 +222,12 @@ def verify(
         )
     except RunDirectoryError as error:
         LINE.fail(error, EXIT_INPUT)
-    show(transcripts.transcript_table(verdict), render_check(verdict).splitlines())
+    noise = (
+        ["its noise is no part of it: `pate-fed transcript audit-side` checks either end's"]
+        if transcripts.is_of_two_ends(run_dir)
+        else []
+    )
+    show(transcripts.transcript_table(verdict), [*render_check(verdict).splitlines(), *noise])
 
 
 @transcript_app.command()

@@ -31,6 +31,8 @@ from protocols.fingerprint_words import spoken
 from protocols.party_names import normalized
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from coordinator.tally.book_rows import RunStanding
     from coordinator.tally.cards import PinnedEnd
     from coordinator.tally.side_material import SideFile
@@ -102,9 +104,8 @@ def init(  # noqa: PLR0917 - one argument per option
     from coordinator.tally.cards import TallyInvite  # noqa: PLC0415 - keeps --help fast
     from coordinator.tally.tally_folder import TallyFolder, TallySettings  # noqa: PLC0415
 
-    _require_new(out)  # before anything is made
+    _require_new(out)  # all of it before a person is asked, or anything is made
     read = TallyInvite.read(invite)
-    _compare(read, "coordinator", compared)
     own = host_and_port(address) or ("", 0)
     given = {
         "address": address,
@@ -113,6 +114,8 @@ def init(  # noqa: PLR0917 - one argument per option
         "port": own[1] if port is None else port,
     }
     settings = typed_in(TallySettings, given, fault=TallySetupError)
+    TallyFolder.require_new(folder)
+    _compare(read, "coordinator", compared, {})
     made = TallyFolder.create(folder.absolute(), settings, read, now=datetime.now(UTC))
     write_new(out, [made.card.to_json()], fault=InvalidSettingError)
     words = spoken(made.card.fingerprint)
@@ -152,16 +155,20 @@ def accept(
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Pin the federation's tally after comparing its words by telephone."""
-    from coordinator.federation.home import FederationHome  # noqa: PLC0415 - keeps --help fast
+    from coordinator.federation.home import FederationHome, fingerprints_of  # noqa: PLC0415 - fast --help
     from coordinator.tally.cards import TallyCard  # noqa: PLC0415
 
     opened = FederationHome.open(home.absolute())
     read = TallyCard.read(card)
-    _compare(read, "tally", compared)
+    opened.require_tally(read)
+    _compare(read, "tally", compared, fingerprints_of(opened, read))
     opened.accept_tally(read)
     show(
         {"address": read.address, "fingerprint": read.identity.fingerprint.hex()},
-        [f"The federation's tally is at {read.address}."],
+        (
+            f"The federation's tally is at {read.address}.",
+            "Hospitals compare other words with its people, and pin it: pate-party tally",
+        ),
     )
 
 
@@ -286,20 +293,20 @@ def _lines(run: RunStanding) -> list[str]:
 
 
 def _require_new(out: Path) -> None:
-    if os.path.lexists(out):
-        raise InvalidSettingError("--out must be a new file", str(out))
+    if os.path.lexists(out) or not out.absolute().parent.is_dir():
+        raise InvalidSettingError("--out must be a new file in an existing folder", str(out))
 
 
-def _compare(read: PinnedEnd, whose: str, compared: str | None) -> None:
+def _compare(read: PinnedEnd, end: str, compared: str | None, others: Mapping[str, bytes]) -> None:
     """Refuse, with `TallySetupError`, a file whose words nobody compared."""
     if compared is not None:
-        read.require_words(compared)
+        read.require_words(compared, others)
         return
     for line in (
-        f"Federation {read.federation}. Telephone the {whose}'s people, on a number that did not",
-        "come with the file, and compare:",
+        f"Federation {read.federation}. Telephone the {end}'s people, on a number that did not",
+        f"come with the file. Compare {read.whose}:",
         f"  {spoken(read.fingerprint)}",
     ):
         typer.echo(printable(line), err=True)
-    if not ask(f"Did the {whose}'s people read the same 12 words?"):
+    if not ask(f"Did the {end}'s people read the same 12 words?"):
         raise TallySetupError("the 12 words must be compared before anything is made")

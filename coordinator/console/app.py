@@ -65,7 +65,7 @@ def build(
     return Shield(
         make_app(coordinator, is_secure=is_secure),
         hosts=hosts,
-        policy=f"{POLICY}; script-src 'self'; img-src 'self'; connect-src 'self'",
+        policy=f"{POLICY}; script-src 'self'; img-src 'self' data:; connect-src 'self'",
         most_bytes=most_bytes,
         codes=(ConsoleError.code, InternalError.code),
         is_secure=is_secure,

@@ -36,6 +36,7 @@ from pate_fed.accounting.ranges import RANGES
 from pate_fed.data.image_files import is_images
 from pate_fed.data.task import LearningTask
 from pate_fed.options import Option
+from pate_fed.public_images import PublicImages
 from pate_fed.terms import MOST_PURPOSE
 
 router = APIRouter()
@@ -192,6 +193,9 @@ FIELDS: Final[Mapping[str, tuple[FormField, ...]]] = {
 }
 """The settings that the form asks for, in its parts."""
 
+_MOST_IMAGES: Final = 120
+"""Most images that are shown small beside a cost."""
+
 _ONE_AT_A_TIME: Final = Lock()
 """To choose queries and find the smallest noise takes seconds of a processor."""
 
@@ -207,7 +211,7 @@ def cost(request: Request) -> Response:
     """Show the cost of a run, and store nothing."""
     visit = visit_of(request)
     task, order = _draft(visit)
-    return _shown(request, visit, price_of_run(order, pool=task.pool.inputs), note="")
+    return _shown(request, visit, task, price_of_run(order, pool=task.pool.inputs), note="")
 
 
 @router.post("/new-run")
@@ -219,7 +223,7 @@ def ask(request: Request) -> Response:
     seen = optional_text(visit.form, "seen", most=64)
     if not hmac.compare_digest(seen.encode(), price.digest.encode()):
         note = "The run is not the one whose cost you saw. This is its cost now: read it again."
-        return _shown(request, visit, price, note=note)
+        return _shown(request, visit, task, price, note=note)
     queued = visit.coordinator.enqueue(order, task)
     where = f"/runs/{queued.name}"
     if "hx-request" in request.headers:
@@ -227,7 +231,9 @@ def ask(request: Request) -> Response:
     return RedirectResponse(where, 303)
 
 
-def _shown(request: Request, visit: Visit, price: RunPrice, *, note: str) -> Response:
+def _shown(
+    request: Request, visit: Visit, task: LearningTask, price: RunPrice, *, note: str
+) -> Response:
     used, budget = visit.coordinator.spending.committed(), visit.coordinator.budget.epsilon()
     left = {
         one.name: None if budget is None else max(0.0, budget - used.get(one.name, 0.0))
@@ -235,7 +241,12 @@ def _shown(request: Request, visit: Visit, price: RunPrice, *, note: str) -> Res
     }
     changed = changed_votes(visit.coordinator, price.request)
     values: dict[str, Any] = {
-        **{"price": price, "note": note, "used": used, "left": left, "changed": changed}
+        **{"price": price, "note": note, "used": used, "left": left, "changed": changed},
+        "images": len(task.rows) if isinstance(task.rows, PublicImages) else 0,
+        "most_images": _MOST_IMAGES,
+        "sheet": task.rows.sheet_address(most=_MOST_IMAGES)
+        if isinstance(task.rows, PublicImages)
+        else "",
     }
     if "hx-request" in request.headers:
         return page(request, "cost", **values)

@@ -46,6 +46,7 @@ _LAST_RELEASED = (
 )
 _COUNT = select(func.count()).select_from(AttemptRow).where(AttemptRow.run == bindparam("run"))
 _FRUITLESS = _COUNT.where(AttemptRow.number > _LAST_RELEASED, _WAS_SET_UP)
+_TRIES = _COUNT.where(AttemptRow.number > _LAST_RELEASED)
 _LOST_BY = _COUNT.where(
     AttemptRow.number >= _LAST_RELEASED, AttemptRow.lost_by == bindparam("party")
 )
@@ -110,6 +111,11 @@ class RunAttempt:
         """Return how often the run was set up since a batch was last released, this time too."""
         with self.transaction() as connection:
             return connection.scalars(_FRUITLESS, {"run": self.run}).one()
+
+    def tries(self) -> int:
+        """Return how often the run was offered since a batch was last released, this time too."""
+        with self.transaction() as connection:
+            return connection.scalars(_TRIES, {"run": self.run}).one()
 
     def lost_by(self, fingerprint: bytes) -> int:
         """Return how often a hospital lost the run since a batch was last released."""

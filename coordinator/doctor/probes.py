@@ -11,24 +11,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from coordinator.errors import CoordinatorError, ServiceError
+from coordinator.errors import CoordinatorError
 from coordinator.federation.home import LOCK_FILE, LOOPBACK, FederationHome, utc_now
 from coordinator.federation.readiness import readiness
 from coordinator.operator import Coordinator
 from coordinator.tally.tally_client import TallyClient
 from pate_fed.nodes import free_disk, is_locked
-from pate_fed.nodes.ports import listen
+from pate_fed.nodes.ports import why_not_ours
 
 _TIMEOUT_S = 10.0
 _ANY_HOST: Final[Mapping[str, str]] = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - no socket
-
-
-def _why_not_ours(host: str, port: int) -> str:
-    try:
-        listen(host, port, fault=ServiceError).close()
-    except ServiceError as error:
-        return error.got
-    return ""
 
 
 def _is_served(home: FederationHome) -> bool:
@@ -70,7 +62,7 @@ class CoordinatorProbes:
     clock: Callable[[], datetime] = utc_now
     user: int = field(default_factory=os.geteuid)
     free_disk: Callable[[Path], int] = free_disk
-    why_not_ours: Callable[[str, int], str] = _why_not_ours
+    why_not_ours: Callable[[str, int], str] = why_not_ours
     is_served: Callable[[FederationHome], bool] = _is_served
     readiness: Callable[[FederationHome], dict[str, bool] | None] = readiness
     certificate: Callable[[FederationHome], bytes] = _shown_certificate

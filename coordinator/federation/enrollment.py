@@ -23,9 +23,9 @@ from sqlalchemy.orm import Session
 from coordinator.database import Database, FederationAct, FederationAuditLog
 from coordinator.database.federation_schema import ENDED, InvitationRow, MemberRow, RunRow
 from coordinator.errors import EnrollmentError, SuperLinkError
-from coordinator.federation.home import FederationHome
+from coordinator.federation.home import FederationHome, fingerprints_of
 from protocols import wire
-from protocols.fingerprint_words import WORDS, heard_words, is_same
+from protocols.fingerprint_words import WORDS, heard_words, is_same, whose_words
 from protocols.identity import PublicIdentity
 from protocols.invitation import (
     CLOCK_SKEW_S,
@@ -224,9 +224,11 @@ class Enrollment:
                     f"{len(heard_words(words))} of them",
                 )
             if not is_same(row.fingerprint, words):
+                taken_for = whose_words(words, fingerprints_of(self._home, self._home.tally))
                 raise EnrollmentError(
-                    "the words must be those of the request: `pate-fed members` shows them",
-                    "others: do not approve, somebody may stand in between",
+                    "the words must be the hospital's own, which its `pate-party status` and "
+                    "`pate-fed members` show",
+                    taken_for or "others: do not approve, somebody may stand in between",
                 )
             row.state, row.approved_at = "member", self._clock()
             return _party(row)

@@ -319,18 +319,22 @@ class FederationHome:
         shown = self._read(TALLY_CERTIFICATE).decode()
         return TallyInvite(self.settings.name, self.identity.public.key, shown)
 
-    def accept_tally(self, card: TallyCard) -> None:
-        """Pin a tally whose words were compared.
+    def require_tally(self, card: TallyCard) -> None:
+        """Refuse a card that cannot be pinned.
 
         Raises:
-            TallySetupError: its card is of another federation, or another tally is pinned: the
-                pinned one alone knows what was opened. It may have moved to another address.
+            TallySetupError: it is of another federation, or another tally is pinned: the pinned one
+                alone knows what was opened. It may have moved to another address.
         """
         if card.federation != self.settings.name:
             raise TallySetupError("a card must be of this federation", card.federation)
         known = self.tally
         if known is not None and known.fingerprint != card.fingerprint:
             raise TallySetupError(f"a federation must keep its tally: {TALLY_CARD} has another")
+
+    def accept_tally(self, card: TallyCard) -> None:
+        """Pin a tally whose words were compared; see `require_tally`."""
+        self.require_tally(card)
         self._write(TALLY_CARD, card.to_json().encode())
 
     @property
@@ -364,6 +368,23 @@ class FederationHome:
 
     def __repr__(self) -> str:
         return f"FederationHome({self.settings.name})"
+
+
+FOR_HOSPITALS = "the federation's, for hospitals"
+TALLY_FOR_HOSPITALS = "the tally's, for hospitals"
+
+
+def fingerprints_of(home: FederationHome, tally: TallyCard | None) -> dict[str, bytes]:
+    """Return the fingerprints whose words its operator reads or hears, by whose they are."""
+    found = {FOR_HOSPITALS: home.fingerprint}
+    if home.path(TALLY_CERTIFICATE).exists():
+        shown = home.tally_key.certificate.decode()
+        made = TallyInvite(home.settings.name, home.identity.public.key, shown)
+        found[made.whose] = made.fingerprint
+    if tally is not None:
+        found[tally.whose] = tally.fingerprint
+        found[TALLY_FOR_HOSPITALS] = tally.identity.fingerprint
+    return found
 
 
 def has_password(url: str) -> bool:

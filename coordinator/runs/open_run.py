@@ -332,6 +332,7 @@ class OpenRun(KnownAnswers):
             patience_s=self.request.patience_s,
             meter=world.meter,
             shares_out=self.request.settings.label_facts(self.request.kind).shared_out,
+            may_leave_out=self.attempt.tries() > 1,
             aggregation=aggregation_of(
                 self.home,
                 self.attempt,

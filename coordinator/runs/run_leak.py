@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from pate_fed.audit import MOST_ASKS, Target, audit_case
 from pate_fed.audit.disjointness import check_manifest
 from pate_fed.record import Audit
 from pate_fed.report import read_run
+from pate_fed.rule import AGGREGATORS
 
 LEAK: Final = 0.1
 """Error that counts as a leak."""
@@ -46,9 +48,11 @@ def leak_of_run(
     rows = made_up if votes is None else audit_case.spread_rows(votes)
     rule = record.privacy.mechanism
     cap = min(max(rule.max_asks, 1), MOST_ASKS)
-    case = audit_case.AuditCase(
-        rows, Target.of(rule.as_json()), cap if asks is None else asks, error=error
-    )
+    parameters = rule.as_json()
+    if record.privacy.at_aggregators and rule.sigma2 is not None:  # both ends' noise is in labels
+        parameters |= {"sigma2": rule.sigma2 * math.sqrt(AGGREGATORS)}
+    target = Target.of(parameters)
+    case = audit_case.AuditCase(rows, target, cap if asks is None else asks, error=error)
     found = audit_case.find(case, np.random.default_rng(seed))
     *others, last = found.ways
     priced = last if asks is not None else last.changed(epsilon=record.privacy.views.public.epsilon)

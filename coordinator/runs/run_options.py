@@ -28,10 +28,10 @@ def _voters() -> Iterable[str]:
 
 
 def _students() -> Iterable[str]:
-    """Name the students that learn from tables, as deployments do."""
+    """Name all students; those of images are refused for a table."""
     from pate_fed.students import students_for  # noqa: PLC0415 - keeps --help fast
 
-    return students_for("table")
+    return students_for("image")
 
 
 def deployed_forms() -> Iterable[str]:
@@ -74,9 +74,7 @@ _ROWS: Final = (
     *(OPTIONS[name] for name in ("suite", "unit", "epsilon", "delta")),
     OPTIONS["batch_size"].but(help="Queries per batch.", usual=20),
     OPTIONS["patient_votes"],
-    OPTIONS["student"].but(
-        choices=_students, help="Kind of student; of a table, as public inputs are."
-    ),
+    OPTIONS["student"].but(choices=_students, help="Kind of student; some learn from images only."),
     *(OPTIONS[name] for name in ("coverage", "prevalence", "purpose")),
 )
 

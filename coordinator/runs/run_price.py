@@ -110,18 +110,24 @@ def _view(request: RunRequest, cost: FormalCost) -> FormalCost:
 def _preview(terms: RunTerms, *, votes: int) -> Preview | None:
     if terms.spec.learns or terms.is_evaluation:
         return None
-    # All hospitals that are there add their noise, or both aggregators: more than is promised.
-    rule = terms.rule
-    noise = noise_of(terms) if rule.opens_noisy else None
-    present = len(terms.weights) if rule.at_parties else AGGREGATORS
-    sigma = rule.sigma2 if noise is None else noise.sum_sigma(present)
     counts = simulated_votes(votes=votes, classes=terms.classes)
-    return preview(mechanism_of(replace(terms, rule=rule.at_coordinator(sigma))), counts)
+    rule = terms.rule.at_coordinator(_sigma_in_labels(terms))
+    return preview(mechanism_of(replace(terms, rule=rule)), counts)
+
+
+def _sigma_in_labels(terms: RunTerms) -> float | None:
+    """Return the noise of each count: of all hospitals that are there, or of both aggregators."""
+    rule = terms.rule
+    if not rule.opens_noisy:
+        return rule.sigma2
+    present = len(terms.weights) if rule.at_parties else AGGREGATORS
+    return noise_of(terms).sum_sigma(present)  # more than is promised
 
 
 def _outlook(request: RunRequest, seen: Preview | None, *, pool: NDArray[np.float64]) -> str:
     terms = request.terms
-    if seen is None or terms.rule.sigma2 is None:
+    sigma = None if seen is None else _sigma_in_labels(terms)
+    if seen is None or sigma is None:
         return ""
     answers = max(1, round(len(request.queries) * seen.answer_rate))
     try:
@@ -129,7 +135,7 @@ def _outlook(request: RunRequest, seen: Preview | None, *, pool: NDArray[np.floa
             pool,
             votes=request.settings.likely_votes,
             queries=answers,
-            sigma=terms.rule.sigma2,
+            sigma=sigma,
             classes=terms.classes,
         )
     except InvalidParameterError:  # equal rows: they teach nothing

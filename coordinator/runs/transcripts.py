@@ -8,11 +8,11 @@ from pathlib import Path
 
 from coordinator.errors import AlteredResultsError, BrokenTranscriptError
 from pate_fed.errors import RunDirectoryError
-from pate_fed.record import Manifest
+from pate_fed.record import Manifest, Privacy
 from pate_fed.record.manifest import LostSetup
 from pate_fed.regular_files import read_regular
 from pate_fed.report.run_directory import digests_of
-from pate_fed.run_folder import EARLIER, MANIFEST, SEAL, TRANSCRIPT
+from pate_fed.run_folder import EARLIER, MANIFEST, PRIVACY, SEAL, TRANSCRIPT
 from protocols.errors import BadSignatureError
 from protocols.identity import PublicIdentity
 from protocols.transcript import altered_file
@@ -34,12 +34,7 @@ def check_transcript(
     """
     manifest = Manifest.read(_read(run_dir / MANIFEST))
     if not manifest.transcript_head:
-        raise RunDirectoryError(
-            "the run must have a transcript: simulations of --sum verified, and runs that asked "
-            "nothing, sign nothing. With a --seed, check its labels by simulate --config "
-            "RUN_DIR/run.toml: they are the same again. Audit its noise by audit VOTES.npy with "
-            "its --mechanism and --sigma2"
-        )
+        raise RunDirectoryError(_why_unsigned(run_dir, manifest))
     text = _read(run_dir / TRANSCRIPT)
     verdict = _verified(text, coordinator=coordinator, parties=parties)
     _require_named(manifest, verdict)
@@ -76,6 +71,12 @@ def transcript_table(verdict: TranscriptCheck) -> dict[str, object]:
     }
 
 
+def is_of_two_ends(run_dir: Path) -> bool:
+    """Tell whether coordinator and tally added the noise of a run, as far as its files tell."""
+    path = run_dir / PRIVACY
+    return path.exists() and Privacy.read(_read(path)).at_aggregators
+
+
 def _verified(
     text: str, *, coordinator: str | None, parties: Sequence[str], may_be_open: bool = False
 ) -> TranscriptCheck:
@@ -110,6 +111,23 @@ def _require_sealed(run_dir: Path, transcript: str) -> None:
     if altered:
         got = "none" if altered not in found else "another content"
         raise AlteredResultsError("a file must be as it was sealed", got, file=altered)
+
+
+def _why_unsigned(run_dir: Path, manifest: Manifest) -> str:
+    """Say why a run has no transcript, and what can be checked in its place."""
+    if not is_of_two_ends(run_dir):
+        return "a run must have asked something to have a transcript: there is nothing to check"
+    what = (
+        "its noise was drawn afresh, so nobody can draw it again"
+        if manifest.seed is None
+        else "its labels can be drawn again, `pate-fed simulate --config RUN_DIR/run.toml --out "
+        "NEW`, and must be the same"
+    )
+    return (
+        f"a simulation of --sum verified signs no transcript: {what}. `pate-fed audit VOTES.npy` "
+        "with its --mechanism and --sigma2 attacks votes of yours. A deployed run of this form has "
+        "a transcript, and `pate-fed transcript audit-side` checks either end, its noise included"
+    )
 
 
 def _read(path: Path) -> str:

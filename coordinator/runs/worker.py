@@ -34,7 +34,7 @@ from coordinator.runs.agreement import Agreement, id_at_hospitals, refusal_in, r
 from coordinator.runs.endings import end_of, ending
 from coordinator.runs.interim_student import predictions_for
 from coordinator.runs.labeling import LabelingRun
-from coordinator.runs.labeling.messenger import UP_TO_PEOPLE
+from coordinator.runs.labeling.messenger import UP_TO_PEOPLE, may_pass
 from coordinator.runs.later_steps import said
 from coordinator.runs.open_run import OpenRun, earlier_answers, is_closed
 from coordinator.runs.preflight import require_request
@@ -508,12 +508,7 @@ class RunWorker:
 
 def _may_pass(error: Exception) -> bool:
     """Tell whether an offer that failed may go through later."""
-    if isinstance(error, PartyRefusedError):
-        return error.cause in UP_TO_PEOPLE
-    if isinstance(error, PartyFailedError):
-        # Who was restarted in the middle of the setup knows nothing of it: it is offered anew.
-        return error.is_silent or error.cause == UnexpectedMessageError.code
-    return isinstance(error, SetupError)
+    return may_pass(error) if isinstance(error, PartyFailedError) else isinstance(error, SetupError)
 
 
 def _not_to_be_waited_for(unready: Mapping[str, str]) -> PartyRefusedError | None:

@@ -209,7 +209,7 @@ def _standing_of(
     rejected = Counter(one for row in rows for one in json.loads(row.rejected or "[]"))
     return RunStanding(
         run.terms.name,
-        len(run.hospitals),
+        len(run.votes),
         run.record.expires_at,
         {row.plan_digest: row.plan_digest in opened for row in rows},
         rejected,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
@@ -17,7 +18,7 @@ from pate_fed.nodes.owner_files import as_fault
 from pate_fed.nodes.ports import host_and_port
 from pate_fed.regular_files import read_regular
 from protocols.errors import ProtocolError
-from protocols.fingerprint_words import is_same
+from protocols.fingerprint_words import is_same, whose_words
 from protocols.identity import KEY_BYTES, PublicIdentity
 from protocols.invitation import certificate_fingerprint
 from protocols.party_names import NAME_RULE, is_party_name
@@ -40,6 +41,7 @@ class PinnedEnd:
     federation: str
     identity_key: bytes
     certificate: str
+    whose: ClassVar[str]
     _role: ClassVar[bytes]
 
     @property
@@ -53,10 +55,14 @@ class PinnedEnd:
         said = certificate_fingerprint(self.certificate) + self.identity.fingerprint
         return hashlib.sha256(_DOMAIN + self._role + said).digest()
 
-    def require_words(self, heard: str) -> None:
-        """Refuse, with `TallySetupError`, other words than this end's."""
+    def require_words(self, heard: str, others: Mapping[str, bytes]) -> None:
+        """Refuse, with `TallySetupError`, other words than this end's.
+
+        `others` are fingerprints whose words could be typed instead, by whose they are.
+        """
         if not is_same(self.fingerprint, heard):
-            raise TallySetupError("the 12 words must be those of the file: ask for another file")
+            taken_for = whose_words(heard, others) or "others: if read so, ask for a new file"
+            raise TallySetupError(f"the 12 words must be {self.whose}", taken_for)
 
     def to_json(self) -> str:
         """Return it as the text of a file."""
@@ -92,6 +98,7 @@ class PinnedEnd:
 class TallyInvite(PinnedEnd):
     """The coordinator, as its tally pins it: it alone may call."""
 
+    whose: ClassVar[str] = "those of the coordinator's `pate-fed tally invite`"
     _role: ClassVar[bytes] = b"coordinator\0"
 
 
@@ -106,6 +113,7 @@ class TallyCard(PinnedEnd):
 
     address: str
     name: str = "tally"
+    whose: ClassVar[str] = "those 'for coordinator' of the tally's `pate-fed tally words`"
     _role: ClassVar[bytes] = b"tally\0"
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from protocols.errors import UnexpectedMessageError
 from protocols.forms import Verified
 from protocols.identity import PublicIdentity
 from protocols.messages import KeyStatement, Plan, RunOffer, RunRecord
-from protocols.rounds.seating import require_run, require_statement
+from protocols.rounds.seating import require_run, require_statement, seats_of
 from protocols.run_scope import RunScope
 from protocols.values import decode_value
 from protocols.verified import VoteBatch
@@ -32,7 +32,8 @@ class ServedRun:
     Attributes:
         run_id: Digest of the record.
         terms: Read from it.
-        hospitals: Identities, in seat order, by fingerprint.
+        hospitals: Identities of those that are not absent, in seat order, by fingerprint.
+        votes: Of each seat on a query.
         scope: `RunScope.digest`: a run that is set up anew keeps it.
     """
 
@@ -41,6 +42,7 @@ class ServedRun:
     frame: bytes
     terms: RunTerms
     hospitals: Mapping[bytes, PublicIdentity]
+    votes: Mapping[bytes, int]
     scope: bytes
 
     @classmethod
@@ -62,9 +64,13 @@ class ServedRun:
         require_served(record)
         require_key_of(record.suite, record.sealing_key)
         hospitals = _hospitals_of(record)
-        number = len(hospitals)
-        if number < Verified.smallest:
-            raise UnservedRunError(f"a run must have {Verified.smallest} hospitals or more", number)
+        if len(hospitals) < Verified.smallest:
+            must = f"a run must have {Verified.smallest} hospitals or more"
+            raise UnservedRunError(must, len(hospitals))
+        seats = seats_of(record)
+        number = len(set(seats))
+        if number != len(seats) or list(record.absent) != sorted(record.absent):
+            raise UnexpectedMessageError("a record must have each hospital once, ascending")
         # A run has one scope, and so one account, however its record is written.
         least, most = Verified.threshold(number), Verified.most_colluders(number)
         facts = record.threshold, record.dropouts, record.colluders, record.ring_bits
@@ -72,8 +78,9 @@ class ServedRun:
             raise UnservedRunError("a record must have the numbers of its form")
         terms = RunTerms.from_record(decode_value(record.terms))
         _require_fitting(terms, parties=number)
-        scope = RunScope.of(record, seats=tuple(hospitals))
-        return cls(signed.digest, record, frame, terms, hospitals, scope.digest)
+        scope = RunScope.of(record, seats=seats)
+        votes = dict(zip(seats, terms.quotas, strict=True))
+        return cls(signed.digest, record, frame, terms, hospitals, votes, scope.digest)
 
     def batch_of(self, plan: Signed, asked: BatchTerms) -> VoteBatch:
         """Return the batch of a plan of `plan_of`."""
@@ -82,7 +89,7 @@ class ServedRun:
             plan_digest=plan.digest,
             queries=len(asked.indices),
             columns=asked.run.columns,
-            votes=dict(zip(self.hospitals, self.terms.quotas, strict=True)),
+            votes=self.votes,
         )
 
     def plan_of(self, frame: bytes, *, coordinator: PublicIdentity) -> tuple[Signed, BatchTerms]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from coordinator.certificates import days_left, end_of, is_pair, names_of, read_certificate
-from coordinator.errors import CertificateError, CoordinatorError, ServiceError, TallySetupError
+from coordinator.errors import CertificateError, CoordinatorError, TallySetupError
 from coordinator.tally.tally_folder import TALLY_DATABASE, TALLY_FILES, TALLY_SETTINGS, TallyFolder
 from pate_fed.nodes import (
     FAIL,
@@ -24,19 +24,11 @@ from pate_fed.nodes import (
     made_check,
 )
 from pate_fed.nodes.checks import Finding, fail, ok, warn
-from pate_fed.nodes.ports import host_and_port, listen
+from pate_fed.nodes.ports import host_and_port, why_not_ours
 
 FEW_DAYS: Final = 30
 _NO_OLD_COPY: Final = "Never put an older copy in its place: let the coordinator begin anew."
 _FROM_SAFE: Final = "Put it back from your safe: no other one will do."
-
-
-def _why_not_ours(host: str, port: int) -> str:
-    try:
-        listen(host, port, fault=ServiceError).close()
-    except ServiceError as error:
-        return error.got
-    return ""
 
 
 def _utc_now() -> datetime:
@@ -54,7 +46,7 @@ class TallyProbes:
     clock: Callable[[], datetime] = _utc_now
     user: int = field(default_factory=os.geteuid)
     free_disk: Callable[[Path], int] = free_disk
-    why_not_ours: Callable[[str, int], str] = _why_not_ours
+    why_not_ours: Callable[[str, int], str] = why_not_ours
 
 
 def examine_tally(folder: Path, around: TallyProbes) -> Iterator[Check]:

@@ -27,6 +27,7 @@ _IDENTITY, _KEY, _CERTIFICATE = "identity.key", "tally.key", "tally.crt"
 _COORDINATOR: Final = "coordinator.json"
 TALLY_FILES: Final = (_IDENTITY, _KEY, _CERTIFICATE, _COORDINATOR, TALLY_DATABASE)
 TALLY_LOCK: Final = "service.lock"
+_ONCE: Final = "a tally is made once, in a new folder"
 _ANEW: Final = "make the tally anew, and let the coordinator begin a new federation"
 
 
@@ -78,7 +79,7 @@ class TallyFolder:
         assert place is not None
         name = f"{invite.federation} tally"
         served = make_pinned_certificate(name, host=place[0], now=now)
-        make_folder(folder, exists="a tally is made once, in a new folder", fault=TallySetupError)
+        make_folder(folder, exists=_ONCE, fault=TallySetupError)
         try:
             made._write(_COORDINATOR, invite.to_json().encode())
             made._write(_IDENTITY, SigningIdentity.generate().private_bytes.hex().encode())
@@ -91,6 +92,12 @@ class TallyFolder:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         return made
+
+    @staticmethod
+    def require_new(folder: Path) -> None:
+        """Refuse, with `TallySetupError`, a folder that is there."""
+        if os.path.lexists(folder):
+            raise TallySetupError(_ONCE, str(folder))
 
     @classmethod
     def open(cls, folder: Path) -> TallyFolder:

@@ -19,7 +19,7 @@ from party.cli.terminal import (
     tell,
 )
 from party.errors import NotConfirmedError, PartyUsageError, code_of, fault_line, fault_of
-from party.owner import OpenSite, open_records
+from party.owner import OpenSite, open_records, refused_for_tally
 from pate_fed.data.task import LearningTask
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes.command_line import ask, prints_json, show
@@ -203,7 +203,7 @@ def _list(opened: OpenSite, federation: str | None) -> Sequence[Request]:
             ]
     show(
         {"approvals": [_record(opened, one, read, tasks) for one in known]},
-        lines or ["Nothing waits for a person."],
+        lines or list(refused_for_tally(opened.site)) or ["Nothing waits for a person."],
     )
     return list(read.values())
 

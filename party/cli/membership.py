@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from party.cli.tally import compare, owner_named, pin, tally_lines
+from party.cli.tally import compare, owner_named, pin, require_both, tally_lines
 from party.cli.terminal import (
     DEFAULT_SITE,
     FederationOption,
@@ -27,11 +28,11 @@ from party.errors import (
     NotConfirmedError,
     PartyError,
     PartyUsageError,
-    WordsDifferError,
 )
 from party.owner import OpenSite, open_site, opened_records
 from party.site.joining import CoordinatorDoor, ask_membership, way_out
 from party.site.membership import SiteMembership
+from party.site.peers import FEDERATION, known_words, require_compared
 from party.site.site import SETTINGS_FILE, Site
 from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import known_status
@@ -41,8 +42,9 @@ from pate_fed.nodes.owner_files import as_fault
 from pate_fed.nodes.terminal import minute
 from pate_fed.regular_files import open_regular
 from protocols.errors import InvitationError
-from protocols.fingerprint_words import is_same, spoken
+from protocols.fingerprint_words import spoken
 from protocols.invitation import MAX_INVITATION_BYTES, Invitation
+from protocols.membership_messages import NamedTally
 
 if TYPE_CHECKING:
     pass
@@ -86,14 +88,22 @@ def join(
 
     invitation = read_invitation(invite)
     way_out(invitation.address)
-    _compare(invitation, compared)
+    tally = invitation.tally
+    _require_options(tally, operator_body, compared_tally, tally_body)
     folder = site.absolute()
     before = Site.open(folder) if (folder / SETTINGS_FILE).exists() else None
     known = None if before is None else before.membership_at(invitation.coordinator.fingerprint)
     was_left = known is not None and known.has_left
+    own = None if before is None or not before.has_keys else before.identity.public
+    known_fingerprints = known_words(invitation.fingerprint, own, tally)
+    _compare(invitation, compared, known_fingerprints)
     operator = _operator(operator_body, "" if known is None else known.settings.operator_body)
-    tally, before_it = invitation.tally, None if known is None else known.settings.tally
-    owner = None if tally is None else compare(tally, compared_tally, tally_body, before=before_it)
+    before_it = None if known is None else known.settings.tally
+    owner = None
+    if tally is not None:
+        owner = compare(
+            tally, compared_tally, tally_body, before=before_it, known=known_fingerprints
+        )
     joined = _membership_for(folder, before, invitation)
     try:
         with closing(CoordinatorDoor(joined, clock=time.time)) as door:
@@ -247,13 +257,28 @@ def read_invitation(path: Path) -> Invitation:
         raise InvitationError("an invitation must be as it was made") from error
 
 
-def _compare(invitation: Invitation, compared: str | None) -> None:
+def _require_options(
+    tally: NamedTally | None, operator_body: str | None, compared: str | None, body: str | None
+) -> None:
+    """Refuse owners and a tally's words that cannot be kept, before a person compares anything."""
+    if operator_body is not None:
+        owner_named(operator_body)
+    require_both(compared, body)
+    if tally is None and compared is not None:
+        raise PartyUsageError(
+            "an invitation must name a tally to pin it: join without the tally's words, then "
+            "`pate-party tally --compared WORDS --body NAME`",
+            "one that names none",
+        )
+
+
+def _compare(invitation: Invitation, compared: str | None, known: Mapping[str, bytes]) -> None:
     if compared is not None:
-        if not is_same(invitation.fingerprint, compared):
-            raise WordsDifferError("the words that the operator read must be this invitation's")
+        require_compared(compared, FEDERATION, known)
         return
     tell(f"Federation {invitation.federation}, at {invitation.address}.")
-    tell("Telephone the operator, on a number that did not come with the invitation, and compare:")
+    tell("Telephone the operator, on a number that did not come with the invitation, and compare")
+    tell("the federation's words, which `pate-fed members` shows there:")
     tell(f"  {spoken(invitation.fingerprint)}")
     if not ask("Did the operator read the same 12 words?"):
         raise NotConfirmedError("the words must be compared before anything is made")

@@ -21,7 +21,14 @@ from party.cli.terminal import (
 from party.errors import JoinError, NotConfirmedError, PinError, WordsDifferError
 from party.owner import OpenSite, open_records
 from party.site.joining import ask_membership
-from party.site.peers import ListedPeer, listed_peers, named_by, require_compared
+from party.site.peers import (
+    ListedPeer,
+    known_words,
+    listed_peers,
+    named_by,
+    require_compared,
+    words_of_peer,
+)
 from pate_fed.nodes import one_line
 from pate_fed.nodes.command_line import Commands, show
 from protocols.fingerprint_words import spoken
@@ -85,8 +92,13 @@ def add(  # noqa: PLR0917 - one argument per option
 ) -> None:
     """Pin a peer after comparing its words with its own people, not with the coordinator."""
     with open_records(site) as opened:
-        identity = named_by(ask_membership(opened.site.membership(federation)), name)
-        require_compared(identity, compared)
+        joined = opened.site.membership(federation)
+        membership = ask_membership(joined)
+        identity, whose = named_by(membership, name), words_of_peer(name)
+        known = known_words(
+            joined.fingerprint_of_federation, joined.identity.public, membership.tally
+        )
+        require_compared(compared, whose, {whose: identity.fingerprint, **known})
         name = normalized(ours or name)
         pin = opened.decisions.add_pin(name, identity, body=body or "", how=how, by=by)
     show(

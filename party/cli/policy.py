@@ -33,6 +33,7 @@ SETTINGS: Final = (
     "delta",
     "delta_for_tests",
     "teacher_model",
+    "device",
     "records_per_teacher",
     "held_out",
 )
@@ -104,7 +105,8 @@ def set_rules(
 ) -> None:
     """Set rules; each is recorded, and takes effect at the node's next start.
 
-    Rules hold in every federation, except `node_port` and `operator_body`, which belong to one.
+    Rules hold in every federation, except `node_port` and `operator_body`, which belong to one; the
+    latter takes effect at once.
     """
     who = decider(by)
     typed = _pairs(words)
@@ -125,7 +127,9 @@ def set_rules(
         {"rules": now, "by": who},
         (
             *(f"{name} is {_words(value)}, by {who}." for name, value in now.items()),
-            "This takes effect when the node starts next.",
+            "This takes effect at once."
+            if typed.keys() == {"operator_body"}
+            else "This takes effect when the node starts next.",
         ),
     )
 

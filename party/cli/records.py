@@ -34,7 +34,9 @@ NameOption = Annotated[
 _File = Annotated[
     Path,
     typer.Argument(
-        metavar="FILE", help="CSV or Parquet file, or a folder with the files of one table."
+        metavar="FILE",
+        help="CSV or Parquet file, or a folder with the files of one table; or images: a folder "
+        "with a folder for each class, a .npz archive, or a CSV file with a column path.",
     ),
 ]
 _Label = Annotated[str, typer.Option(metavar="COLUMN", help="Column to predict.")]
@@ -221,9 +223,10 @@ def _plain(summary: DatasetSummary) -> dict[str, object]:
 
 
 def _lines(summary: DatasetSummary) -> Iterator[str]:
-    yield f"{summary.file}: {summary.rows} rows of {summary.patients} patients."
+    things = "images" if summary.kind == "image" else "rows"
+    yield f"{summary.file}: {summary.rows} {things} of {summary.patients} patients."
     yield from (f"  {one.name:24} {one.role}" for one in summary.columns)
-    yield "Patients with rows of each class:"
+    yield "Patients of each class:"
     hidden = f"fewer than {summary.floor}, or hidden beside such a count"
     for name, count in summary.classes:
         yield f"  {name:24} {hidden if count is None else count}"

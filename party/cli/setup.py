@@ -20,7 +20,7 @@ from party.cli.peers import add as add_peer
 from party.cli.peers import check_in_one_sitting
 from party.cli.policy import LIFETIME_RULES, MEANINGS, RULES, set_rules
 from party.cli.records import register as add_table
-from party.cli.tally import compare, pin
+from party.cli.tally import compare, pin, require_both, words_in
 from party.cli.terminal import (
     DEFAULT_SITE,
     ByOption,
@@ -135,6 +135,7 @@ class SetupAnswers:
     def __post_init__(self) -> None:
         if "operator_body" in self.policy:
             raise PartyUsageError("operator_body must stand above [policy]: each federation's own")
+        require_both(self.compared_tally or None, self.tally_body or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,14 +231,15 @@ def _join(sitting: _Sitting, invite: Path | None) -> None:
             "into `compared` of the answers",
             "no words, and no terminal",
         )
-    given = sitting.answers
+    given, has_tally = sitting.answers, read_invitation(named).tally is not None
     join(
         named,
         sitting.folder,
         compared=given.compared or None,
         operator_body=given.operator_body or None,
-        compared_tally=given.compared_tally or None,
-        tally_body=given.tally_body or None,
+        # An older invitation names no tally: it is compared once the operator approved us.
+        compared_tally=given.compared_tally or None if has_tally else None,
+        tally_body=given.tally_body or None if has_tally else None,
     )
 
 
@@ -364,7 +366,8 @@ def _check_tally(
     named, given = standing.waiting, sitting.answers
     if named is not None:
         compared, body = given.compared_tally or None, given.tally_body or None
-        owner = compare(named, compared, body, before=standing.pinned)
+        known = words_in(joined)
+        owner = compare(named, compared, body, before=standing.pinned, known=known)
         if owner is None:
             yield f"Compare the tally's words with its own people: pate-party tally ({named.name})"
             return

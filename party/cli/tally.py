@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -22,9 +22,7 @@ from party.errors import NotConfirmedError, PartyUsageError, PinError, WordsDiff
 from party.owner import OpenSite, open_records
 from party.site.joining import ask_membership
 from party.site.membership import SiteMembership
-from party.site.peers import MOST_LETTERS, require_compared
-from party.site.status_file import FILE as STATUS_FILE
-from party.site.status_file import known_status
+from party.site.peers import MOST_LETTERS, TALLY, known_words, require_compared
 from party.site.tally_standing import TallyStanding
 from pate_fed.nodes.command_line import show
 from protocols.fingerprint_words import spoken
@@ -54,8 +52,12 @@ def tally(
         named = standing.named
         if named is None:
             raise PinError("a federation must have a tally to pin it")
+        if standing.waiting is None and compared is None and body is not None:
+            joined = pin(opened, joined, named, body=owner_named(body), by=decider(by))
+        else:
+            require_both(compared, body)
         if standing.waiting is not None or compared is not None:
-            owner = compare(named, compared, body, before=standing.pinned)
+            owner = compare(named, compared, body, before=standing.pinned, known=words_in(joined))
             if owner is None:
                 raise NotConfirmedError(
                     "a person must compare the words at a terminal: elsewhere with --compared and "
@@ -76,17 +78,38 @@ def tally(
     )
     if fault := joined.settings.aggregators.fault:
         tell(fault)
-    status = known_status(joined.site.path(STATUS_FILE))
-    if status is not None and status.is_alive(now=time.time()):
-        tell("The node runs: a new pin takes effect when it starts next.")
+
+
+def words_in(joined: SiteMembership) -> dict[str, bytes]:
+    """Return the fingerprints whose words are compared in a federation, but for a tally's."""
+    return known_words(joined.fingerprint_of_federation, joined.identity.public, None)
+
+
+def require_both(compared: str | None, body: str | None) -> None:
+    """Refuse a tally's words without its owner, and the owner without the words."""
+    if (compared is None) is not (body is None):
+        missing = "owner" if body is None else "12 words"
+        raise PartyUsageError(
+            "a tally's 12 words and its owner must be given together", f"no {missing}"
+        )
+    if body is not None:
+        owner_named(body)
 
 
 def compare(
-    named: NamedTally, compared: str | None, body: str | None, *, before: NamedTally | None
+    named: NamedTally,
+    compared: str | None,
+    body: str | None,
+    *,
+    before: NamedTally | None,
+    known: Mapping[str, bytes],
 ) -> str | None:
-    """Have a person compare a tally's words; return its owner, None if that is left for later."""
+    """Have a person compare a tally's words; return its owner, None if that is left for later.
+
+    `known` are the other fingerprints whose words could be typed instead, by whose they are.
+    """
     if compared is not None:
-        require_compared(named.identity, compared)
+        require_compared(compared, TALLY, {**known, TALLY: named.identity.fingerprint})
         return owner_named(body or "")
     if not is_attended():
         return None
@@ -99,7 +122,7 @@ def compare(
     tell(f"  {spoken(named.identity.fingerprint)}")
     answer = ask_choice("Did they read the same 12 words?", ("yes", "no", "later"), "later")
     if answer == "no":
-        raise WordsDifferError("the words that the tally's people read must be this tally's")
+        raise WordsDifferError(f"the 12 words must be {TALLY}", "others on the telephone")
     if answer != "yes":
         return None
     while not (owner := ask_text("Who owns the tally (its organisation, as you found it)?")):

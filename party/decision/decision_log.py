@@ -62,7 +62,7 @@ class DecisionLog:
                 self._audit.append(kind, detail, at=at)
                 accepted = one.status.runs_accepted + 1
                 one.status = replace(one.status, run=run_id.hex(), runs_accepted=accepted)
-            case RunRefused(run_id, Reason.POOL | Reason.APPROVAL, scope):
+            case RunRefused(run_id, Reason.POOL | Reason.APPROVAL | Reason.TALLY, scope):
                 try:
                     self._ask_people(scope)
                 except TooManyPendingError as error:

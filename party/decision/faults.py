@@ -42,10 +42,10 @@ class Faults:
     def reason_of(self, error: Exception, scope: RunScope | None = None) -> Reason:
         """Turn any error of a review into a refusal (rule R14).
 
-        A refusal for want of an approval says whether people rejected the run.
+        A refusal that people can end says whether they rejected the run.
         """
         reason = self._reason_of(error)
-        if scope is not None and reason in (Reason.POOL, Reason.APPROVAL):
+        if scope is not None and reason in (Reason.POOL, Reason.APPROVAL, Reason.TALLY):
             decision = self.decision_on(scope)
             if decision is not None and decision.state is ApprovalState.REJECTED:
                 return Reason.REJECTED

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from party.decision.node import PartyNode
 from party.site.joining import CoordinatorDoor
-from party.site.membership import SiteMembership
+from party.site.membership import MembershipSettings, SiteMembership
 from party.site.people_decisions import PeopleDecisions
 from party.site.status_file import FederationStatus
 from party.site.tally_standing import TallyStanding
@@ -106,6 +106,17 @@ class FederationNode:
         if answer.state == "member":
             self._decisions.withdraw(coordinator=self.coordinator, open_runs=answer.open_runs)
         self._standing = answer.state, self._clock()
+
+    def take_aggregators(self, newest: MembershipSettings) -> None:
+        """Take the tally and the owners that our people wrote down last."""
+        settings = replace(
+            self.membership.settings,
+            operator_body=newest.operator_body,
+            tally_name=newest.tally_name,
+            tally_key=newest.tally_key,
+            tally_body=newest.tally_body,
+        )
+        self.membership = replace(self.membership, settings=settings)
 
     def current_status(self) -> FederationStatus:
         """Return its present state."""

@@ -91,6 +91,8 @@ class Guard:
         most_votes = FORMS[record.form].most_votes
         self._review_terms(terms, seat=seats.index(me), most_votes=most_votes)
         self._review_noise(terms, record)
+        if FORMS[record.form].adds_noise:  # late: our people are asked about nothing else then
+            self.aggregators.require(tally_of(record))
         self._require_approved(terms)
         return terms
 
@@ -149,10 +151,13 @@ class Guard:
         """Refuse while the hospital is paused, or a person has yet to approve the pool or the run.
 
         It is the last check of a run, so people are not asked about a run that is refused anyhow.
-        It comes before every batch, so that people can take an approval back.
+        It comes before every batch, so that people can take an approval, or a pin of the tally,
+        back.
         """
         if self.consent.is_paused:
             raise RefusalError(Reason.PAUSED, "the hospital must not be paused", "a pause")
+        if scope.tally:
+            self.aggregators.require(scope.tally)
         self._require_approved(terms)
         approved = self.consent.approved_runs
         if approved is not None and scope.digest not in approved:
@@ -315,8 +320,6 @@ class Guard:
                 "the suite must be allowed, and the form hide votes from all we do not trust",
                 "not",
             )
-        if form.adds_noise:
-            self._review_tally(tally_of(record))
 
     def _require_checked(self, peers: Collection[bytes]) -> None:
         """Refuse too few checked bodies among the peers of a sum that hides votes among them.
@@ -324,7 +327,7 @@ class Guard:
         In a verified sum an aggregator and all peers together see our votes with the whole noise of
         the other aggregator, once for each charge (docs/decisions/0020-neither-alone.md). The price
         is that of this view, so peers need not be real: what protects us is the other organisation,
-        and `_review_tally` checks that one in their place. The price is of the privacy unit: among
+        which `Aggregators.require` checks in their place. The price is of the privacy unit: among
         invented peers our noisy counts are seen unmixed.
         """
         policy = self.policy
@@ -339,19 +342,6 @@ class Guard:
                 f"peers of at least {least} other bodies checked by our people",
                 len(bodies),
             )
-
-    def _review_tally(self, fingerprint: bytes) -> None:
-        """Refuse a tally that our people did not pin, or that one owner runs with the coordinator.
-
-        Both aggregators together read every vote. So our own people say who runs each.
-        """
-        pinned = self.aggregators.tally
-        if pinned is None or pinned.fingerprint != fingerprint:
-            raise RefusalError(
-                Reason.TALLY, "the tally must be pinned by our people: `pate-party tally`", "not"
-            )
-        if fault := self.aggregators.fault:
-            raise RefusalError(Reason.TALLY, fault)
 
     def _require_approved(self, terms: RunTerms) -> None:
         """Refuse another pool, before anything of it that is here could change the answer."""

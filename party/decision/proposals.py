@@ -63,7 +63,7 @@ class RunProposal:
     `terms` are None where a pool was approved beforehand. `peers` have our people's names for them,
     None if nobody checked them. `aggregators` are coordinator and tally in our people's words, the
     latter empty where the run has none. `cost` is None where it has no price, or not all is known;
-    `fault` says why terms or cost cannot be read.
+    `fault` says why terms or cost cannot be read, or what its tally needs of our people first.
     """
 
     approval: Approval
@@ -108,15 +108,17 @@ def proposal_of(
     both = _aggregators(site, approval)
     if not approval.terms:
         return RunProposal(approval, federation, None, peers, both, None)
-    terms = None
+    terms = cost = None
     try:
         terms = RunTerms.from_record(decode_value(approval.terms))
-        cost = None
         if me in approval.seats and terms.spec.is_private:
             seat = approval.seats.index(me)
             cost = _cost(terms, seat, ledger, costs(terms))
+        joined = site.membership_at(approval.coordinator)
+        if approval.tally and joined is not None:
+            joined.settings.aggregators.require(approval.tally)
     except Exception as error:  # others asked for it: no fault of theirs hides another request
-        return RunProposal(approval, federation, terms, peers, both, None, fault_of(error))
+        return RunProposal(approval, federation, terms, peers, both, cost, fault_of(error))
     return RunProposal(approval, federation, terms, peers, both, cost)
 
 

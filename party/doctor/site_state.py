@@ -169,6 +169,10 @@ def check_peers(joined: SiteMembership, around: PartyProbes) -> Finding:
     owners = plural(bodies, "other owner")
     if all(FORMS[name].adds_noise for name in policy.forms):
         return ok(f"Checked hospitals have {owners}; verified runs need none.")
+    aggregators = joined.settings.aggregators
+    if aggregators.tally is not None and not aggregators.fault:
+        said = f"Checked hospitals have {owners}; verified runs need none, others {least}."
+        return ok(said)
     said = f"Checked hospitals have {owners}; a run needs {least} different ones."
     if bodies < least:
         advice = (
@@ -199,7 +203,7 @@ def check_tally(joined: SiteMembership, around: PartyProbes) -> Finding:
     if fault := joined.settings.aggregators.fault:
         said = f"The tally is {standing}. {fault}"
         return warn(said, f"Until then verified runs are refused ({Reason.TALLY.value}).")
-    return ok(f"The tally is {standing}.")
+    return ok(f"Tally: {standing}")
 
 
 def check_certificate(joined: SiteMembership, around: PartyProbes) -> Finding:

@@ -26,7 +26,7 @@ from party.errors import (
     code_of,
     fault_line,
 )
-from party.owner import OpenSite, open_site, state_of_node
+from party.owner import OpenSite, open_site, refused_for_tally, state_of_node
 from party.page import views
 from party.page.approvals import Approvals
 from party.page.session import COOKIE, SESSION_LIFETIME_S, PageSessions
@@ -153,7 +153,10 @@ class Pages:
 
     def waiting(self, request: Request) -> Response:
         """Show the requests that wait for a decision."""
-        return self._show(request, "waiting", waiting=views.waiting(self._now))
+        opened = self._now
+        found = views.waiting(opened)
+        refused = [] if found else list(refused_for_tally(opened.site))
+        return self._show(request, "waiting", waiting=found, refused=refused)
 
     def request(self, request: Request) -> Response:
         """Show one request in full, with the forms to decide on it."""

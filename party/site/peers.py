@@ -7,16 +7,21 @@ that the coordinator does not control, and wrote down how. `party.site.people_de
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from party.errors import PinError, WordsDifferError
-from protocols.fingerprint_words import is_same
+from protocols.fingerprint_words import is_same, whose_words
 from protocols.identity import PublicIdentity
-from protocols.membership_messages import Membership
+from protocols.membership_messages import Membership, NamedTally
 from protocols.party_names import normalized
 
 MOST_LETTERS = 200
+
+FEDERATION = "the federation's, which the operator's `pate-fed members` shows"
+TALLY = "the tally's for hospitals, which its own people's `pate-fed tally words` shows"
+OWN = "this hospital's own, which `pate-party status` shows"
+"""Whose words people compare, and where these are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +70,30 @@ def named_by(membership: Membership, name: str) -> PublicIdentity:
     return found[0]
 
 
-def require_compared(identity: PublicIdentity, compared: str) -> None:
-    """Compare an identity with the input of its own people: the words, or all 64 digits."""
-    digits = compared.replace(" ", "").replace(":", "").lower()
-    if not (is_same(identity.fingerprint, compared) or digits == identity.fingerprint.hex()):
-        raise WordsDifferError("the words must be those that the peer's own people read aloud")
+def words_of_peer(name: str) -> str:
+    """Return whose words a peer's are, and where they are read."""
+    return f"{name}'s, which its own people's `pate-party status` shows"
+
+
+def known_words(
+    federation: bytes, own: PublicIdentity | None, tally: NamedTally | None
+) -> dict[str, bytes]:
+    """Return the fingerprints whose words a person could take for others, by whose they are."""
+    found = {FEDERATION: federation}
+    if tally is not None:
+        found[TALLY] = tally.identity.fingerprint
+    return found if own is None else {**found, OWN: own.fingerprint}
+
+
+def require_compared(heard: str, whose: str, known: Mapping[str, bytes]) -> None:
+    """Compare the input of a person, the words or all 64 digits, with one of the fingerprints.
+
+    `known` has it by `whose` it is, and others, so that their words are told apart.
+    """
+    digits = heard.replace(" ", "").replace(":", "").lower()
+    if not (is_same(known[whose], heard) or digits == known[whose].hex()):
+        taken_for = whose_words(heard, known) or "others: somebody may stand between"
+        raise WordsDifferError(f"the 12 words must be {whose}", taken_for)
 
 
 def listed_peers(pins: Iterable[Pin], membership: Membership | None) -> tuple[ListedPeer, ...]:

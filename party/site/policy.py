@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from party.errors import Reason, RefusalError
 from pate_fed.accounting.costs import DeployedPlace, PrivacyUnit
 from pate_fed.accounting.formal_cost import ROUNDING_ROOM
 from pate_fed.accounting.ranges import RANGES
@@ -121,8 +122,26 @@ class Aggregators:
                 "operator_body NAME`."
             )
         if compared_body(self.tally_body) == compared_body(self.operator_body):
-            return f"Verified runs need two owners: {self.operator_body} has coordinator and tally."
+            return (
+                f"Verified runs need two owners: {self.operator_body} has coordinator and tally. "
+                "Mend a slip by `pate-party tally --body NAME`, or `pate-party policy set "
+                "operator_body NAME`."
+            )
         return ""
+
+    def require(self, tally: bytes) -> None:
+        """Refuse a tally, by its fingerprint, that our people did not pin, or a fault of owners.
+
+        Both aggregators together read every vote. So our own people say who runs each.
+        """
+        if self.tally is None or self.tally.fingerprint != tally:
+            raise RefusalError(
+                Reason.TALLY,
+                "this run's tally must be pinned: `pate-party tally`, and compare its 12 words "
+                "with its own people",
+            )
+        if fault := self.fault:
+            raise RefusalError(Reason.TALLY, fault)
 
 
 def compared_body(name: str) -> str:

@@ -97,6 +97,7 @@ class SiteSettings:
         records_per_teacher: Patients of a teacher (or records): their number gives that of the
             teachers, each with one vote.
         teacher_model: Kind of teacher; with neighbors none is trained, and each patient votes.
+        device: torch's name of where convolution teachers are trained and vote, such as cuda.
         held_out: Share of the patients who teach no teacher, for evaluations; another one needs new
             teachers.
         lifetime_epsilon: Most epsilon for one patient, over all runs; fixed at the first start.
@@ -115,6 +116,7 @@ class SiteSettings:
         default=RECORDS_PER_TEACHER, metadata=RANGES["records_per_teacher"].metadata
     )
     teacher_model: str = "auto"
+    device: str = field(default="cpu", metadata={"max_length": 40})
     held_out: float = field(default=0.0, metadata={"ge": 0, "le": 0.5})
     lifetime_epsilon: float = field(default=5.0, metadata=RANGES["epsilon"].metadata)
     delta: float = field(default=1e-5, metadata=RANGES["delta"].metadata)

@@ -16,7 +16,13 @@ from party.site.evaluations import held_out_records, task_of
 from party.site.held_out_patients import taught
 from party.site.own_table import read_registered
 from party.site.site import Site
-from party.site.training import folder_of, require_current, require_label, taught_records
+from party.site.training import (
+    folder_of,
+    require_current,
+    require_label,
+    require_teachers,
+    taught_records,
+)
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
 from pate_fed.data.flat_columns import FlatColumn, flat_columns, flat_images
@@ -106,6 +112,7 @@ def _later_faults(site: Site, task: LearningTask, records: Records) -> Iterator[
         if folder_of(site, task).exists() and not settings.do_records_vote:
             require_current(site, task)
             return
+        require_teachers(site, task)
         needed = 1 if settings.do_records_vote else settings.teachers
         require_enough(len(set(records.unit_ids)), needed)
     except (PartyError, PateFedError) as error:

@@ -33,7 +33,7 @@ from pate_fed.nodes.owner_files import as_fault, write_file
 from pate_fed.regular_files import read_regular
 from pate_fed.rule import RECORDS_VOTE
 from pate_fed.shards import deal_to_teachers, require_disjoint, rows_by_unit
-from pate_fed.teachers import TeacherEnsemble, make_ensemble
+from pate_fed.teachers import CONVOLUTION, TeacherEnsemble, make_ensemble
 
 MANIFEST_FILE = "manifest.json"
 SHARES_FILE = "shares.json"
@@ -246,12 +246,20 @@ def _train(
 
 def untrained(site: Site, task: LearningTask, manifest: Mapping[str, Any]) -> TeacherEnsemble:
     """Make untrained teachers of the kind of those with this manifest."""
+    settings = site.settings
     return make_ensemble(
-        site.settings.teacher_model,
+        settings.teacher_model,
         task.kind,
+        device=settings.device if settings.teacher_model == CONVOLUTION else "cpu",
         records=manifest.get("patients_per_teacher"),
         teachers=manifest["teachers"],
     )
+
+
+def require_teachers(site: Site, task: LearningTask) -> None:
+    """Refuse, before anything is trained, a kind of teacher that cannot learn what a task asks."""
+    if not site.settings.do_records_vote:
+        untrained(site, task, _bound_to(site, task))
 
 
 def json_bytes(value: object) -> bytes:

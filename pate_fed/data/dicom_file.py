@@ -53,9 +53,7 @@ def read_dicom(content: bytes, name: str, *, most_pixels: int) -> DicomImage:
     try:
         import pydicom  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise MissingExtraError(
-            "DICOM files need the package pydicom: pip install 'pate-fed[dicom]'", "none"
-        ) from error
+        raise MissingExtraError("DICOM files need the extra `dicom`") from error
     if _DEFLATED in content[:4096]:  # its few bytes could become any number in memory
         raise UnreadableFileError(
             f"{name} must not be deflated as a whole", "a deflated DICOM file"

@@ -31,7 +31,7 @@ MOST_PIXELS: Final = 2**26
 """Most pixels of a file, whatever its few bytes say."""
 
 MOST_FILE_BYTES: Final = 2**28
-_FORMATS: Final = ("PNG", "JPEG", "MPO", "TIFF", "BMP", "WEBP")
+_FORMATS: Final = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")
 _DEEP: Final = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from pate_fed.errors import Shown
+from pate_fed.errors import InvalidSettingError, Shown
 
 LAST_PORT: Final = 2**16 - 1
 
@@ -41,6 +41,15 @@ def bound(listener: S, host: str, port: int, *, fault: Fault) -> S:
         listener.close()
         raise fault(f"port {port} of {host} must be ours to have", error.strerror) from error
     return listener
+
+
+def why_not_ours(host: str, port: int) -> str:
+    """Return why a port of a host cannot be had; "" if it can."""
+    try:
+        listen(host, port, fault=InvalidSettingError).close()
+    except InvalidSettingError as error:
+        return error.got
+    return ""
 
 
 def family_of(host: str) -> socket.AddressFamily:

@@ -58,7 +58,7 @@ def render_plan(found: QueryPlan) -> str:
         *_wrapped(f"Neighbors: {found['neighbors']}"),
         *_party_lines(best["parties"]),
         "",
-        f"epsilon {_for_whom(best)}of a run that expects so many answers:",
+        f"epsilon {_for_whom(best)}of a run that expects so many answers (view: {_view(found)}):",
     ]
     points = [(point["answers"], point["epsilon"]) for point in best["epsilon_over_answers"]]
     largest = max(epsilon for _, epsilon in points)
@@ -95,12 +95,17 @@ def draw_plan(found: QueryPlan) -> str:
     best = found["forecast"]
     points = [(point["answers"], point["epsilon"]) for point in best["epsilon_over_answers"]]
     says = (
-        f"Epsilon, unit {found['unit']}, {found['view']} view, delta "
+        f"Epsilon, unit {found['unit']}, view: {_view(found)}, delta "
         f"{wording.delta_text(found['budget']['delta'])}, of runs that expect up to "
         f"{best['expected_answered']:.0f} answers."
     )
     budget = best["decides"]["budget"]
-    return standalone(price_plot(points, budget=budget, summary=says))
+    return standalone(price_plot(points, budget=budget, view=_view(found), summary=says))
+
+
+def _view(found: QueryPlan) -> str:
+    """Name the view of the chart's numbers."""
+    return "coordinator or tally" if "tally" in found["forecast"]["prices"] else found["view"]
 
 
 def _party_lines(rows: list[PartyPrice]) -> list[str]:

@@ -127,8 +127,10 @@ def classes_plot(rows: Sequence[tuple[str, int, int]], *, summary: str) -> str:
         return _svg(figure, name="classes", title="Queries per class", summary=summary)
 
 
-def price_plot(points: Sequence[tuple[float, float]], *, budget: float, summary: str) -> str:
-    """Draw the cost of runs over the answers that they expect.
+def price_plot(
+    points: Sequence[tuple[float, float]], *, budget: float, view: str, summary: str
+) -> str:
+    """Draw the cost of runs in a view over the answers that they expect.
 
     A point is a number of expected answers and its epsilon; they ascend.
     """
@@ -142,7 +144,7 @@ def price_plot(points: Sequence[tuple[float, float]], *, budget: float, summary:
         axes.set_ylim(0, top * 1.16)
         axes.grid(axis="both", color=GRID, linewidth=0.8)
         axes.set_xlabel("answers to expect")
-        axes.set_ylabel("epsilon")
+        axes.set_ylabel(f"epsilon (view: {view})")
         return _svg(figure, name="price", title="Epsilon over answers", summary=summary)
 
 

@@ -47,14 +47,10 @@ def secrecy_text(privacy: Privacy, *, simulated: bool) -> str:
             )
         return "Every hospital hid its records, but showed its votes to the coordinator."
     total = "sum" if privacy.trust_model == "central" else "noisy sum"
-    if privacy.at_aggregators and simulated:
-        return (
-            "The protocol shows the coordinator and the tally no records, and no votes except "
-            "their noisy sum."
-        )
+    who = "coordinator and the tally" if privacy.at_aggregators else "coordinator"
     if simulated:
-        return f"The protocol shows the coordinator no records, and no votes except their {total}."
-    return f"The coordinator saw no records, and no votes except their {total}."
+        return f"The protocol shows the {who} no records, and no votes except their {total}."
+    return f"The {who} saw no records, and no votes except their {total}."
 
 
 def headline_method(privacy: Privacy) -> str:

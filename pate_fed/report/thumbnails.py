@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.public_images import SHEET_CELL, SHEET_COLUMNS, contact_sheet, sheet_rows
+from pate_fed.public_images import SHEET_CELL, SHEET_COLUMNS, contact_sheet, png_address, sheet_rows
 from pate_fed.report.run_directory import FinishedRun
 
 MOST_OF_A_CLASS: Final = 3 * SHEET_COLUMNS
@@ -54,7 +53,7 @@ def strips_of(run: FinishedRun) -> tuple[Strip, ...]:
 
 def sheet_address(run: FinishedRun) -> str:
     """Return the sheet as an address that a page can show; it is never decoded here."""
-    return f"data:image/png;base64,{base64.b64encode(run.images).decode('ascii')}"
+    return png_address(run.images)
 
 
 def _by_class(labels: Sequence[tuple[str, str]]) -> Mapping[str, list[int]]:

@@ -52,7 +52,7 @@ class ArraysModel(Model):
 
 
 def as_arrays(student: Student) -> ArrayModel:
-    """Return a trained student of a table as arrays: the same chances, but for rounding."""
+    """Return a trained student of features as arrays: the same chances, but for rounding."""
     model = student.model
     if isinstance(model, ArraysModel):
         return model.found
@@ -69,7 +69,8 @@ def as_arrays(student: Student) -> ArrayModel:
         offsets = offsets if model.offsets is None else model.offsets
     else:
         raise InvalidParameterError(
-            "an evaluated student must be a table's: numbers that hospitals can check",
+            "an evaluated student must be numbers that hospitals can check: one that learns from "
+            "features, such as logistic or kernel-ridge",
             student.name,
         )
     try:
@@ -105,7 +106,9 @@ def _of_estimator(estimator: Any) -> tuple[str, dict[str, NDArray[Any]]]:
     if kind == "HistGradientBoostingClassifier":
         return "boosting", _boosted(estimator)
     raise InvalidParameterError(
-        "an evaluated student must be a table's: numbers that hospitals can check", kind
+        "an evaluated student must be numbers that hospitals can check: one that learns from "
+        "features, such as logistic or kernel-ridge",
+        kind,
     )
 
 

@@ -76,16 +76,17 @@ class SklearnEnsemble(TeacherEnsemble):
         is_ample = own_shares(shard.labels, classes=classes) is not None
         size = ShardSize(len(shard), shard.features.shape[1], is_ample)
         model = self._make_model(size, int(rng.integers(2**31)))
-        model.fit(shard.features, shard.labels)
+        model.fit(_seen(model, shard.inputs), shard.labels)
         return model
 
     def _scores(self, model: Any, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:
+        seen = _seen(model, inputs)
         if hasattr(model, "predict_proba"):
-            found = np.log(np.maximum(model.predict_proba(inputs.features), _LEAST_CHANCE))
+            found = np.log(np.maximum(model.predict_proba(seen), _LEAST_CHANCE))
         elif hasattr(model, "decision_function"):
-            found = np.asarray(model.decision_function(inputs.features), dtype=np.float64)
+            found = np.asarray(model.decision_function(seen), dtype=np.float64)
         else:
-            said = np.asarray(model.predict(inputs.features))
+            said = np.asarray(model.predict(seen))
             return np.where(said[:, None] == np.arange(classes), 0.0, -np.inf)
         if found.ndim == 1:
             found = np.stack([np.zeros_like(found), found], axis=1)
@@ -104,6 +105,15 @@ class SklearnEnsemble(TeacherEnsemble):
         if not hasattr(model, "predict"):
             raise UnreadableFileError("a teacher's file must hold a classifier")
         return model
+
+
+def _seen(model: Any, inputs: Inputs) -> NDArray[Any]:
+    """Return what a model learns from: features, or the images if it takes them."""
+    if not getattr(model, "takes_images", False):
+        return inputs.features
+    if inputs.images is None:
+        raise InvalidDataError("teachers that take images must learn from images", "a table")
+    return inputs.images
 
 
 def similar_images(size: ShardSize, seed: int) -> Any:

@@ -22,7 +22,10 @@ _FACTORIES: Final = {
 }
 """Functions of `sklearn_ensemble`."""
 
-TEACHER_NAMES: Final = ("auto", *_FACTORIES, "direction", "network", "convolution")
+CONVOLUTION: Final = "convolution"
+"""Teachers of images alone, which a graphics card can train."""
+
+TEACHER_NAMES: Final = ("auto", *_FACTORIES, "direction", "network", CONVOLUTION)
 """Every name that `make_ensemble` knows; MODULE:FUNCTION names a hospital's own."""
 
 BALANCES: Final = ("auto", "natural", "equal")
@@ -54,7 +57,8 @@ def make_ensemble(
             teachers of a few records each, else "logistic", or "boosting" for a teacher with many
             records and no rare class (`own_shares`). Or MODULE:FUNCTION: a function without
             arguments that returns an untrained estimator with `fit` and `predict`, as scikit-learn
-            has them.
+            has them. It gets features, or the images themselves (bytes, 4 axes) if it says
+            `takes_images = True`.
             Or `RECORDS_VOTE`: no teachers, the records themselves.
         balance: How votes are shared out over the classes: one of `BALANCES`; "auto" is "natural"
             for images. For tables, where one class is often rare, it is equal, or as often as a
@@ -63,7 +67,7 @@ def make_ensemble(
         teachers: Their number.
         device: torch's name of the device for "convolution"; the others need none.
     """
-    if device != "cpu" and name != "convolution":
+    if device != "cpu" and name != CONVOLUTION:
         raise InvalidParameterError(
             "--device must be cpu but for --teacher convolution, and for students that are "
             "networks for images",
@@ -85,7 +89,7 @@ def make_ensemble(
         from pate_fed.teachers.torch_ensemble import TorchEnsemble  # noqa: PLC0415
 
         return TorchEnsemble(shared)
-    if name == "convolution":
+    if name == CONVOLUTION:
         if kind == "table":
             raise InvalidParameterError("--teacher convolution must learn from images")
         from pate_fed.teachers.convolution_ensemble import ConvolutionEnsemble  # noqa: PLC0415

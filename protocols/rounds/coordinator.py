@@ -19,6 +19,7 @@ from protocols.errors import (
     LateMessageError,
     RefusedError,
     RemoteProtocolError,
+    TooFewPartiesError,
     UnexpectedMessageError,
     UnknownPeerError,
     WrongLengthError,
@@ -62,6 +63,10 @@ from protocols.transcript import counter_in
 from protocols.vote_messages import VoteReport
 from protocols.wire import Signed
 
+_SETTING_UP = {
+    CoordinatorState.OFFERED: CoordinatorState.RECORDED,
+    CoordinatorState.CONFIRMED: CoordinatorState.READY,
+}
 _READY_STAGES = {CoordinatorState.CONFIRMED: "setup", CoordinatorState.COMPARING: "closing"}
 
 
@@ -166,6 +171,29 @@ class CoordinatorRound(LiveRun):
     def missing(self) -> tuple[bytes, ...]:
         """Parties whose message of this exchange has not come, in seat order."""
         return self.exchange.missing
+
+    @property
+    def absent(self) -> tuple[bytes, ...]:
+        """Parties without which the run was set up, in seat order; none before it was."""
+        return () if self.history is None else self.history.absent
+
+    def go_on_without_missing(self) -> None:
+        """Set the run up without the parties that are missing: each sum would do without them, too.
+
+        They keep their seats, so that a row is of one run and one account, whoever is there.
+
+        Raises:
+            WrongStateError: the setup is over, or the form needs all of its parties.
+            TooFewPartiesError: fewer are left than the form needs; nothing changed.
+        """
+        exchange = self.exchange
+        if self.form.has_pair_keys or exchange.state not in _SETTING_UP:
+            raise WrongStateError("a setup must be open, of a form that does without parties")
+        least = self.form.threshold(len(self.seats))
+        if exchange.heard < least:
+            raise TooFewPartiesError(received=exchange.heard, threshold=least)
+        exchange.leave_out(exchange.missing)
+        self._end_stage(_SETTING_UP[exchange.state])
 
     # Messages ---------------------------------------------------------------------------------
 

@@ -23,7 +23,6 @@ from protocols.messages import (
     Closing,
     Confirmations,
     HeadStatement,
-    KeyStatement,
     Plan,
     Ready,
     RunOffer,
@@ -47,7 +46,7 @@ from protocols.rounds.coordinator_journal import (
     Step,
 )
 from protocols.rounds.plans import OpenPlan, SettledPlan
-from protocols.rounds.seating import require_enough_heads, setup_digest
+from protocols.rounds.seating import require_enough_heads, seats_of, setup_digest
 from protocols.rounds.states import CoordinatorState
 from protocols.rounds.verdicts import require_certificate
 from protocols.secure_sum import RoundForm
@@ -76,20 +75,30 @@ class RunHistory:
     closing: bytes = b""
     head_frames: tuple[bytes, ...] = ()
 
+    @property
+    def absent(self) -> tuple[bytes, ...]:
+        """Parties that were not ready in time, in seat order: the run was set up without them."""
+        seats = seats_of(wire.expect(self.record, RunRecord))
+        return tuple(seat for seat in seats if seat not in self.heads[0].signed)
+
 
 def unheard(steps: Sequence[Step]) -> dict[bytes, list[bytes]]:
     """Return the settlements of a run that a party may not have heard of, oldest first, by party.
 
     A party that sent a y knew all settlements before that plan, and one whose head was compared
-    knew all of them. A settlement that comes twice changes nothing. The journal is the
-    coordinator's own: no signature is verified. No parties where the run was not set up.
+    knew all of them. A settlement that comes twice changes nothing. Parties without which the run
+    was set up have none, and nobody where it was not set up. The journal is the coordinator's own:
+    no signature is verified.
     """
     frames: dict[bytes, list[bytes]] = {}
+    absent: set[bytes] = set()
     for step in steps:
         match step:
             case SetupFinished():
                 record = wire.expect(wire.decode(step.record), RunRecord)
-                frames = {seat: [] for seat in _seats_of(record)}
+                seats = seats_of(record)
+                frames = {seat: [] for seat in seats}
+                absent = {seat for seat, ready in zip(seats, step.ready, strict=True) if not ready}
             case PlanSettled():
                 settlement = wire.expect(wire.decode(step.settlement), Settlement)
                 for missed, sent in zip(frames.values(), settlement.contributions, strict=True):
@@ -102,12 +111,7 @@ def unheard(steps: Sequence[Step]) -> dict[bytes, list[bytes]]:
                         missed.clear()
             case _:
                 pass
-    return frames
-
-
-def _seats_of(record: RunRecord) -> list[bytes]:
-    stated = [wire.expect(wire.decode(frame), KeyStatement) for frame in record.statements]
-    return [PublicIdentity(each.identity_key).fingerprint for each in stated]
+    return {seat: missed for seat, missed in frames.items() if seat not in absent}
 
 
 @dataclass(frozen=True)
@@ -172,8 +176,9 @@ class StepRules:
     def _setup(self, step: SetupFinished) -> RunHistory:
         offer, record = self._ours(step.offer), self._ours(step.record)
         told, message = wire.expect(offer, RunOffer), wire.expect(record, RunRecord)
-        stated = [wire.decode(frame) for frame in message.statements]
-        _require("the run must be of these parties", _seats_of(message) == [*self.seats])
+        _require("the run must be of these parties", seats_of(message) == self.seats)
+        present = [seat for seat in self.seats if seat not in message.absent]
+        stated = map(wire.decode, message.statements)
         keys = told.coordinator_key, message.offer_digest
         _require("a run must keep to its offer", keys == (self.coordinator.key, offer.digest))
         form = (message.form, message.ring_bits)
@@ -186,7 +191,10 @@ class StepRules:
                 setup_digest([each.digest for each in confirmed.values()]),
                 tuple(map(_signature, confirmed, confirmed.values())),
             )
-        ready = self._all_of(step.ready, Ready)
+        ready = self._theirs(step.ready)
+        least = len(self.seats) if self.form.has_pair_keys else self.form.smallest
+        is_enough = len(ready) >= least and ready.keys() <= set(present)
+        _require("enough parties must be ready", is_enough)
         self._require_ready(ready, "setup", record.digest, transcript.head)
         return RunHistory(
             state=CoordinatorState.READY,
@@ -194,7 +202,7 @@ class StepRules:
             record=record,
             transcript=transcript,
             heads=(HeadsRecord("setup", len(transcript.entries), 0, ready),),
-            statements=newest(dict(zip(self.seats, stated, strict=True)), ready),
+            statements=newest(dict(zip(present, stated, strict=True)), ready),
         )
 
     def _plan(self, run: RunHistory, step: PlanOpened) -> RunHistory:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
 from protocols.errors import WrongStateError
@@ -33,6 +33,10 @@ class Exchange:
         """Wait for a message of each of these parties; drop those of the exchange before."""
         self.state, self._awaited = state, parties
         self._received.clear()
+
+    def leave_out(self, parties: Collection[bytes]) -> None:
+        """Wait for these parties no more."""
+        self._awaited = tuple(party for party in self._awaited if party not in parties)
 
     def take(self, sender: bytes, signed: Signed | None) -> None:
         """Note that a party answered, and keep its message unless it is None."""

@@ -186,6 +186,13 @@ def require_enough_heads(
         raise TooFewHeadsError(received=came, threshold=least)
 
 
+def seats_of(record: RunRecord) -> tuple[bytes, ...]:
+    """Return the fingerprints of a run's parties, in seat order; nothing is verified."""
+    stated = (wire.expect(wire.decode(frame), KeyStatement) for frame in record.statements)
+    present = (PublicIdentity(each.identity_key).fingerprint for each in stated)
+    return tuple(sorted((*present, *record.absent)))
+
+
 def setup_digest(confirmation_digests: Sequence[bytes]) -> bytes:
     """Digest of all parties' confirmations, in seat order: the transcript's "setup" entry."""
     return digest_of_values("setup", list(confirmation_digests))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -15,7 +16,7 @@ from pate_fed.mechanisms.discrete_sampling import sample_discrete_gaussian
 from protocols import wire
 from protocols.envelope import SealingKey
 from protocols.fields import Message
-from protocols.identity import SigningIdentity
+from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.suites import SUITE_X25519
 from protocols.verified import (
     Aggregator,
@@ -31,7 +32,7 @@ from protocols.verified import (
     make_report,
 )
 from protocols.verified.prime_field import Elements
-from protocols.verified.vote_proof import prove_digits
+from protocols.verified.vote_proof import ProvedVotes, prove_digits
 
 QUERIES, COLUMNS, SIGMA = 6, 4, 9.0
 P = 2**31 - 1
@@ -97,17 +98,57 @@ def gaussian(shape: tuple[int, int], random_bytes: Callable[[int], bytes]) -> Ro
 Machine = CheckingCoordinator | CheckingTally
 
 
+def hospitals_of(number: int) -> list[SigningIdentity]:
+    """Hospitals in seat order."""
+    made = (SigningIdentity.generate() for _ in range(number))
+    return sorted(made, key=lambda one: one.fingerprint)
+
+
+def voted(place: int, votes: int, *, queries: int, columns: int) -> Rows:
+    """A hospital's votes, the same each time."""
+    rng = np.random.default_rng(place)
+    return rng.multinomial(votes, np.full(columns, 1 / columns), size=queries).astype(np.int64)
+
+
+def end(
+    identity: SigningIdentity,
+    key: SealingKey,
+    other: PublicIdentity,
+    hospitals: Iterable[PublicIdentity],
+    **changed: Any,
+) -> dict[str, Any]:
+    """The arguments of an end's machine."""
+    return {
+        "identity": identity,
+        "key": key,
+        "other": other,
+        "hospitals": {one.fingerprint: one for one in hospitals},
+        "least_parties": 3,
+        "random_bytes": os.urandom,
+        "draw_noise": gaussian,
+        **changed,
+    }
+
+
 Change = Callable[[Rows], Mapping[int, int]]
 """What a liar adds to which of its numbers, row by row, given its honest rows."""
+
+
+def prove_wrongly(
+    layout: VoteLayout, rows: Rows, *, change: Change = lambda _: {0: 1}, **named: Any
+) -> ProvedVotes:
+    """Prove honestly, in the place of `prove`, wrong digits: such as a vote too many."""
+    digits: Elements = layout.digits_of(rows)
+    for at, more in change(rows).items():
+        digits[at * layout.digits] = (int(digits[at * layout.digits]) + more) % P
+    return prove_digits(layout, digits, **named)
 
 
 class Ward:
     """Hospitals of one batch, what they vote and report, and both aggregators' keys."""
 
     def __init__(self, *votes: int) -> None:
-        self.hospitals = sorted(
-            (SigningIdentity.generate() for _ in votes), key=lambda one: one.fingerprint
-        )
+        self.hospitals = hospitals_of(len(votes))
         self.identities = SigningIdentity.generate(), SigningIdentity.generate()
         self.keys = SealingKey(SUITE_X25519), SealingKey(SUITE_X25519)
         coordinator, tally = (
@@ -122,9 +163,8 @@ class Ward:
 
     def rows(self, place: int) -> Rows:
         """A hospital's votes."""
-        k = self.batch.votes[self.hospitals[place].fingerprint]
-        rng = np.random.default_rng(place)
-        return rng.multinomial(k, np.full(COLUMNS, 1 / COLUMNS), size=QUERIES).astype(np.int64)
+        votes = self.batch.votes[self.hospitals[place].fingerprint]
+        return voted(place, votes, queries=QUERIES, columns=COLUMNS)
 
     def report(self, place: int, batch: VoteBatch | None = None) -> bytes:
         return make_report(
@@ -136,14 +176,8 @@ class Ward:
 
     def lying_report(self, place: int, change: Change = lambda _: {0: 1}) -> bytes:
         """A report whose proof is honestly made of wrong digits, such as a vote too many."""
-
-        def of_digits(layout: VoteLayout, rows: Rows, **named: Any) -> object:
-            digits: Elements = layout.digits_of(rows)
-            for at, more in change(rows).items():
-                digits[at * layout.digits] = (int(digits[at * layout.digits]) + more) % P
-            return prove_digits(layout, digits, **named)
-
-        with patch("protocols.verified.vote_report.prove", of_digits):
+        wrong = partial(prove_wrongly, change=change)
+        with patch("protocols.verified.vote_report.prove", wrong):
             return self.report(place)
 
     def sum_of(self, *places: int) -> Rows:
@@ -164,17 +198,10 @@ class Check(Ward):
 
     def start(self, place: int, **changed: Any) -> None:
         """Begin an end's process, or begin it again after a crash."""
-        given: dict[str, Any] = {
-            "identity": self.identities[place],
-            "key": self.keys[place],
-            "other": self.identities[1 - place].public,
-            "hospitals": self.pinned,
-            "least_parties": self.least,
-            "journal": self.journals[place],
-            "random_bytes": os.urandom,
-            "draw_noise": gaussian,
-            **changed,
-        }
+        other, hospitals = self.identities[1 - place].public, self.pinned.values()
+        known = {"least_parties": self.least, "journal": self.journals[place]}
+        given = end(self.identities[place], self.keys[place], other, hospitals, **known)
+        given |= changed
         if place == 0:
             self.coordinator = CheckingCoordinator(self.batch, **given)
         else:

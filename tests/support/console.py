@@ -36,6 +36,7 @@ from pate_fed.report import RunDirectory
 from pate_fed.rule import Caps, Rule
 from pate_fed.run_folder import MANIFEST, METRICS
 from protocols.identity import SigningIdentity
+from tests.support.loopback_home import free_ports
 from tests.support.running_server import running
 from tests.support.sample_run import fill, sample_settings
 
@@ -48,7 +49,8 @@ HOSTILE = "<script>alert('x')</script>"
 @contextmanager
 def opened(folder: Path) -> Iterator[Coordinator]:
     """A new federation."""
-    settings = FederationSettings("lung study", "127.0.0.1:8443")
+    [silent] = free_ports(1)  # its pages ask there how the service is
+    settings = FederationSettings("lung study", "127.0.0.1:8443", metrics_port=silent)
     home = FederationHome.create(folder, settings, now=datetime.now(UTC))
     coordinator = Coordinator(home)
     try:

@@ -6,13 +6,11 @@ line of its input and output is one value in Base64. With ``--bare`` it adds no 
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +27,7 @@ from protocols.verified import (
     MemoryCheckJournal,
     VoteBatch,
 )
+from tests.support.checking import end
 
 SIGMA = 40.0
 HELD: list[NDArray[np.int64] | None] = []
@@ -104,16 +103,8 @@ def main() -> None:
     assert told is not None
     batch, other, keys = pickle.loads(told)  # noqa: S301 - of the test itself
     pinned = [PublicIdentity(each) for each in keys]
-    given: dict[str, Any] = {
-        "identity": identity,
-        "key": key,
-        "other": PublicIdentity(other),
-        "hospitals": {one.fingerprint: one for one in pinned},
-        "least_parties": 3,
-        "journal": MemoryCheckJournal(lambda _: None),
-        "random_bytes": os.urandom,
-        "draw_noise": noise,
-    }
+    journal = MemoryCheckJournal(lambda _: None)
+    given = end(identity, key, PublicIdentity(other), pinned, journal=journal, draw_noise=noise)
     say(b"")
     if "--tally" in sys.argv:
         tally = CheckingTally(batch, **given)

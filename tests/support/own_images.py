@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
 SIDE = 16
 LABEL, CLASSES = "disk", ("dark", "bright")
@@ -42,3 +47,42 @@ def write_public_images(folder: Path, *, images: int = 60, seed: int = 6) -> Pat
     for number in range(images):
         Image.fromarray(picture(rng, number % 2)).save(folder / f"{number:04}.png")
     return folder
+
+
+def dicom_file(
+    pixels: NDArray[np.uint8],
+    *,
+    inverted: bool = False,
+    window: bool = True,
+    texts: Mapping[str, str] | None = None,
+    **changed: Any,
+) -> bytes:
+    """A file of 12 stored bits that are shown as these pixels, with texts in its header.
+
+    It needs its own rescale and, unless it has none, its own window.
+    """
+    shown = 255 - pixels if inverted else pixels
+    file = Dataset()
+    file.file_meta = FileMetaDataset()
+    file.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    file.file_meta.MediaStorageSOPClassUID = _X_RAY
+    file.file_meta.MediaStorageSOPInstanceUID = generate_uid()
+    file.SOPClassUID, file.SOPInstanceUID = _X_RAY, file.file_meta.MediaStorageSOPInstanceUID
+    file.Modality = "CR"
+    file.Rows, file.Columns = pixels.shape
+    file.SamplesPerPixel = 1
+    file.PhotometricInterpretation = "MONOCHROME1" if inverted else "MONOCHROME2"
+    file.BitsAllocated, file.BitsStored, file.HighBit, file.PixelRepresentation = 16, 12, 11, 0
+    file.RescaleSlope, file.RescaleIntercept = 2, -1000
+    if window:  # numbers of 8 * shade - 1000, from black at -1000 to white at 1040
+        file.WindowCenter, file.WindowWidth = 20, 2040
+        file.VOILUTFunction = "LINEAR_EXACT"
+    for name, text in {**(texts or {}), **changed}.items():
+        setattr(file, name, text)
+    file.PixelData = (shown.astype("<u2") * 4).tobytes()
+    made = io.BytesIO()
+    file.save_as(made, enforce_file_format=True)
+    return made.getvalue()
+
+
+_X_RAY = "1.2.840.10008.5.1.4.1.1.1"

@@ -22,7 +22,9 @@ from tests.support.hospital_services import Hospitals, records_of
 HOSTILE = '<script>alert("x")</script>'
 
 
-def asked(hospitals: Hospitals, *, name: str, terms: RunTerms | None = None) -> str:
+def asked(
+    hospitals: Hospitals, *, name: str, terms: RunTerms | None = None, tally: bytes = b""
+) -> str:
     """Let the first site's node note that a run waits; return its digest."""
     site = hospitals.sites[0]
     members = tuple(sorted(hospitals.members, key=lambda one: one.identity.fingerprint))
@@ -32,12 +34,12 @@ def asked(hospitals: Hospitals, *, name: str, terms: RunTerms | None = None) -> 
         "coordinator": hospitals.coordinator.public.fingerprint,
         "terms": encode_value(terms.as_record()),
         "seats": tuple(one.identity.fingerprint for one in members),
-        "form": "additive",
+        "form": "verified" if tally else "additive",
         "suite": DEFAULT_SUITE,
     }
     with records_of(site) as records:
-        records.ask(Subject.POOL, terms.pool_digest, tally=b"", **details)
-        records.ask(Subject.RUN, digest, tally=b"", **details)
+        records.ask(Subject.POOL, terms.pool_digest, tally=tally, **details)
+        records.ask(Subject.RUN, digest, tally=tally, **details)
     return digest.hex()
 
 

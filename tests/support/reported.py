@@ -17,8 +17,8 @@ from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.messages import KeyStatement, Plan, RunOffer, RunRecord
 from protocols.rounds import CoordinatorRound, MemoryCoordinatorJournal, PartyRound
 from protocols.verified import CheckingCoordinator, CheckingTally, VoteBatch, VoteLayout
-from protocols.verified.vote_proof import prove_digits
-from tests.support.checking import PlainJournal
+from protocols.verified.vote_proof import prove
+from tests.support.checking import PlainJournal, end, hospitals_of, prove_wrongly, voted
 from tests.support.rounds import EXPIRES_AT, NOW, ListJournal
 
 QUERIES, COLUMNS, VOTES = 4, 3, 5
@@ -33,8 +33,7 @@ def no_noise(shape: tuple[int, int], _: Callable[[int], bytes]) -> Rows:
 
 def some_rows(seat: int) -> Rows:
     """A hospital's votes."""
-    rng = np.random.default_rng(seat)
-    return rng.multinomial(VOTES, np.full(COLUMNS, 1 / COLUMNS), size=QUERIES).astype(np.int64)
+    return voted(seat, VOTES, queries=QUERIES, columns=COLUMNS)
 
 
 class ReportedRun:
@@ -42,8 +41,7 @@ class ReportedRun:
 
     def __init__(self, parties: int) -> None:
         self.operator, self.tally_identity = SigningIdentity.generate(), SigningIdentity.generate()
-        made = (SigningIdentity.generate() for _ in range(parties))
-        self.hospitals = sorted(made, key=lambda one: one.fingerprint)
+        self.hospitals = hospitals_of(parties)
         self.pins = {one.fingerprint: one.public for one in self.hospitals}
         self.keys = SealingKey(), SealingKey()
         self.journal = MemoryCoordinatorJournal()
@@ -88,17 +86,11 @@ class ReportedRun:
         digest, ends = wire.digest_of(plan), (self.operator, self.tally_identity)
         votes = dict.fromkeys(self.pins, VOTES)
         shape = {"queries": QUERIES, "columns": COLUMNS}
-        return {
-            "batch": VoteBatch.of_record(record, plan_digest=digest, votes=votes, **shape),
-            "identity": ends[place],
-            "key": self.keys[place],
-            "other": ends[1 - place].public,
-            "hospitals": self.pins,
-            "least_parties": 3,
-            "journal": self.check_journals.setdefault((digest, place), PlainJournal()),
-            "random_bytes": secrets.token_bytes,
-            "draw_noise": no_noise,
-        }
+        batch = VoteBatch.of_record(record, plan_digest=digest, votes=votes, **shape)
+        journal = self.check_journals.setdefault((digest, place), PlainJournal())
+        known = {"batch": batch, "journal": journal, "draw_noise": no_noise}
+        other, hospitals = ends[1 - place].public, self.pins.values()
+        return end(ends[place], self.keys[place], other, hospitals, **known)
 
     # Steps --------------------------------------------------------------------------------------
 
@@ -143,13 +135,7 @@ class ReportedRun:
         """Let a hospital answer a plan, with a vote too many in its proof if it lies."""
         party = self.parties[seat]
         party.receive(plan, now=NOW)
-
-        def of_digits(layout: VoteLayout, rows: Rows, **named: Any) -> object:
-            digits = layout.digits_of(rows)
-            digits[0] += np.uint64(lies)
-            return prove_digits(layout, digits, **named)
-
-        with patch("protocols.verified.vote_report.prove", of_digits):
+        with patch("protocols.verified.vote_report.prove", prove_wrongly if lies else prove):
             return party.contribute(some_rows(seat).ravel(), layout=LAYOUT)
 
     def collect(self, *, absent: Collection[int] = (), liars: Collection[int] = ()) -> None:

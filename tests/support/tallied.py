@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -36,6 +35,7 @@ from protocols.verified import (
     VoteBatch,
     make_report,
 )
+from tests.support.checking import end, hospitals_of, voted
 
 NOW = 2_000_000_000
 QUOTAS = (3, 25, 40)
@@ -66,9 +66,7 @@ class TalliedRun:
     now: int = NOW
 
     def __post_init__(self) -> None:
-        self.hospitals = sorted(
-            (SigningIdentity.generate() for _ in self.quotas), key=lambda one: one.fingerprint
-        )
+        self.hospitals = hospitals_of(len(self.quotas))
         self.key = SealingKey(SUITE_X25519)
         self.terms = RunTerms(
             name="lung",
@@ -137,6 +135,7 @@ class TalliedRun:
             simulated=False,
             sealing_key=self.key.public_bytes,
             tally=self.statement,
+            absent=(),
             terms=encode_value(self.terms.as_record()),
         )
         changes = {**self.record_changed, **changed}
@@ -160,9 +159,7 @@ class TalliedRun:
 
     def rows(self, place: int, queries: int) -> Rows:
         """A hospital's votes."""
-        rng = np.random.default_rng(place)
-        even = np.full(self.terms.classes, 1 / self.terms.classes)
-        return rng.multinomial(self.quotas[place], even, size=queries).astype(np.int64)
+        return voted(place, self.quotas[place], queries=queries, columns=self.terms.classes)
 
 
 class TalliedBatch:
@@ -208,17 +205,15 @@ class TalliedBatch:
         """Begin the coordinator's process, or begin it again."""
         tally = wire.expect(wire.decode(self.run.statement), KeyStatement)
         noise = noise_of(self.run.terms)
-        self.machine = CheckingCoordinator(
-            self.batch,
-            identity=self.run.coordinator,
-            key=self.run.key,
-            other=PublicIdentity(tally.identity_key),
-            hospitals={one.fingerprint: one.public for one in self.run.hospitals},
-            least_parties=3,
+        given = end(
+            self.run.coordinator,
+            self.run.key,
+            PublicIdentity(tally.identity_key),
+            (one.public for one in self.run.hospitals),
             journal=self.journal,
-            random_bytes=secrets.token_bytes,
             draw_noise=lambda shape, source: noise.draw(*shape, random_bytes=source).counts,
         )
+        self.machine = CheckingCoordinator(self.batch, **given)
 
     def report(self, place: int) -> bytes:
         """A hospital's report."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 from sqlalchemy import select
 
 from coordinator.database.federation_schema import CheckStepRow
@@ -40,8 +39,8 @@ from protocols.verified import (
     check_step_from_record,
     vote_report,
 )
-from protocols.verified.vote_proof import prove_digits
 from protocols.vote_messages import SumShare
+from tests.support.checking import prove_wrongly
 from tests.support.console import browser
 from tests.support.deployed import NAMES, Hospital
 from tests.support.invariants import shown_by_status
@@ -72,9 +71,7 @@ def lying(*liars: Hospital) -> Iterator[None]:
     def prove(layout: VoteLayout, rows: Any, **named: Any) -> ProvedVotes:
         if not getattr(lies, "now", False):
             return honest(layout, rows, **named)
-        digits = layout.digits_of(rows)
-        digits[0] += np.uint64(1)
-        return prove_digits(layout, digits, **named)
+        return prove_wrongly(layout, rows, **named)
 
     def lie(receive: Callable[[bytes], bytes], packet: bytes) -> bytes:
         lies.now = True

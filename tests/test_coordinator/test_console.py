@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import shutil
 import ssl
 import zipfile
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ from coordinator.people.one_time_codes import app_address, code_at
 from coordinator.people.people import Role
 from coordinator.people.sessions import ABSOLUTE, IDLE, Sessions
 from coordinator.runs.queue import Run, RunState
+from coordinator.runs.request import RunRequest
 from protocols.fingerprint_words import spoken
 from tests.support.command import Command, pate_fed
 from tests.support.console import (
@@ -56,6 +58,7 @@ from tests.support.console import (
     wrong_code,
 )
 from tests.support.markers import sampled
+from tests.support.own_images import write_public_images
 from tests.support.renderings import words_of
 
 __all__ = ["pate_fed"]
@@ -454,9 +457,23 @@ def test_one_time_codes_are_those_of_the_standard() -> None:
     )
 
 
+def zipped(files: dict[str, bytes]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return made.getvalue()
+
+
 class TestUploads:
     def sent(
-        self, client: TestClient, content: bytes, *, path: str = "/new-run/cost", **fields: str
+        self,
+        client: TestClient,
+        content: bytes,
+        *,
+        path: str = "/new-run/cost",
+        file: str = "public.csv",
+        **fields: str,
     ) -> Any:
         data = {
             "form_token": form_token(client, "/new-run"),
@@ -470,7 +487,47 @@ class TestUploads:
             "patience": "24",
             **fields,
         }
-        return client.post(path, data=data, files={"file": ("public.csv", content)})
+        return client.post(path, data=data, files={"file": (file, content)})
+
+    def test_images_are_shown_small_before_they_are_asked(
+        self, fresh: Coordinator, tmp_path: Path
+    ) -> None:
+        add_hospitals(fresh, "North", "South", "West")
+        pool = write_public_images(tmp_path / "pool", images=30)
+        content = Path(shutil.make_archive(str(tmp_path / "pool"), "zip", pool)).read_bytes()
+        client = browser(fresh, Role.OPERATOR)
+        wanted = {"ask": "10", "sigma2": "9", "epsilon": "500", "file": "pool.zip"}
+        shown = self.sent(client, content, **wanted)
+        assert shown.status_code == 200, shown.text
+        assert "data:image/png;base64," in shown.text
+        assert "img-src 'self' data:" in shown.headers["content-security-policy"]
+        seen = re.search(r'name="seen" value="([0-9a-f]{64})"', shown.text)
+        assert seen is not None
+        queued = self.sent(client, content, path="/new-run", seen=seen[1], **wanted)
+        assert queued.status_code == 303, queued.text
+        request = RunRequest.from_json(fresh.queue.request("first"))
+        assert (request.kind, len(request.queries)) == ("image", 10)
+        assert fresh.pools.find(request.pool).pool.images is not None
+        again = self.sent(client, b"", name="second", pool=request.pool.hex(), ask="5", sigma2="9")
+        assert again.status_code == 200, again.text
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            pytest.param(b"PK\x03\x04" + bytes(40), id="a broken archive"),
+            pytest.param(b"", id="nothing"),
+            pytest.param(zipped({"../../1.png": b"no image"}), id="no image, and a path"),
+            pytest.param(zipped({"1.txt": b"words"}), id="no file of an image"),
+            pytest.param(zipped({"1.png": bytes(10**8)}), id="a bomb"),
+        ],
+    )
+    def test_an_archive_that_holds_no_images_is_refused(
+        self, fresh: Coordinator, content: bytes
+    ) -> None:
+        add_hospitals(fresh, "North", "South", "West")
+        answer = self.sent(browser(fresh, Role.OPERATOR), content, file="pool.zip")
+        assert answer.status_code == 400, answer.text
+        assert list(fresh.home.path("pools").iterdir()) == []
 
     @sampled()
     @pytest.mark.parametrize(

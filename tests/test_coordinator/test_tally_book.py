@@ -192,7 +192,9 @@ class TestHonest:
         batch = TalliedBatch(run, 0, 1)
         frames = [batch.report(place) for place in range(4)]
         spoiled = wire.decode(frames[2]).message
-        bad = replace(spoiled, tally_envelope=spoiled.tally_envelope[:-1] + b"\0")  # type: ignore[type-var, attr-defined]
+        sealed = spoiled.tally_envelope  # type: ignore[attr-defined]
+        changed = sealed[:-1] + bytes([sealed[-1] ^ 1])
+        bad = replace(spoiled, tally_envelope=changed)  # type: ignore[type-var]
         batch.open(*frames[:2], wire.contain(bad), frames[3])
         TalliedBatch(run, 2).collect()
         waits = TalliedBatch(run, 3)
@@ -339,6 +341,47 @@ class TestRefusals:
         frames = tuple(run.statement_of(run.hospitals[place]) for place in places)
         run.record = run.record_of(statements=frames)
         assert self.refused_first(tally, TalliedBatch(run, 0, 1)) == code
+
+    @pytest.mark.parametrize(
+        ("present", "absent", "code"),
+        [
+            pytest.param((0, 1, 2), (2, 3), "PF-225", id="one that is there"),
+            pytest.param((0, 1), (2, 3), "PF-453", id="all but two"),
+            pytest.param((0, 1, 2), (), "PF-453", id="one fewer than quotas"),
+        ],
+    )
+    def test_absent_hospitals_that_make_no_run(
+        self, tally: Tally, present: tuple[int, ...], absent: tuple[int, ...], code: str
+    ) -> None:
+        run = tally.run(quotas=(3, 25, 40, 7))
+        good = TalliedBatch(run, 4)
+        request = good.collect()
+        frames = tuple(run.statement_of(run.hospitals[place]) for place in present)
+        seats = tuple(run.hospitals[place].fingerprint for place in absent)
+        record = run.record_of(statements=frames, absent=seats)
+        packet = wire.pack([record, run.plan(0, 1, record=record), request])
+        assert self.refused_first(tally, good, packet) == code
+
+    def test_a_setup_without_one_is_of_the_same_run_and_its_rows_open_once(
+        self, tally: Tally
+    ) -> None:
+        """A coordinator that sets a run up without a hospital gets no row of it twice."""
+        run = tally.run(quotas=(3, 25, 40, 7))
+        TalliedBatch(run, 0, 1).open()
+        run.set_up()
+        away = run.hospitals[2].fingerprint
+        statements = tuple(
+            run.statement_of(one) for one in run.hospitals if one.fingerprint != away
+        )
+        run.record = run.record_of(statements=statements, absent=(away,))
+        again = TalliedBatch(run, 1, 2)
+        asked = again.packet(again.collect(*(again.report(place) for place in (0, 1, 3))))
+        assert self.refused_first(tally, again, asked) == "PF-455"
+        batch = TalliedBatch(run, 2, 3)
+        batch.open(*(batch.report(place) for place in (0, 1, 3)))
+        assert batch.machine.opened is not None
+        # One that is absent has no keys there: its report is of nobody.
+        assert self.refused_first(tally, TalliedBatch(run, 5)) == "PF-228"
 
     @pytest.mark.parametrize(
         ("changed", "code"),

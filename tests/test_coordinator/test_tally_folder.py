@@ -19,7 +19,7 @@ from coordinator.errors import (
     ServiceError,
     TallySetupError,
 )
-from coordinator.federation.home import FederationHome
+from coordinator.federation.home import FOR_HOSPITALS, TALLY_FOR_HOSPITALS, FederationHome
 from coordinator.tally.cards import PinnedEnd, TallyCard, TallyInvite
 from coordinator.tally.tally_folder import TallyFolder, TallySettings
 from pate_fed.nodes import read_settings
@@ -114,6 +114,60 @@ class TestCommands:
         ended = pate_fed("tally", "accept", card, "--home", home.folder, *given)
         assert ended.code == 5
         assert "PF-450" in ended.err
+        assert home.tally is None
+
+    @pytest.mark.parametrize(
+        "option",
+        [
+            pytest.param(("--address", "nowhere"), id="no port"),
+            pytest.param(("--address", "a b:1"), id="no host"),
+            pytest.param(("--name", ""), id="no name"),
+            pytest.param(("--host", "a b"), id="a host that is none"),
+            pytest.param(("--port", "70000"), id="no port that is one"),
+            pytest.param(("--out", "nowhere/card.json"), id="no folder of the card"),
+            pytest.param(("--folder", "."), id="a folder that is there"),
+        ],
+    )
+    def test_options_are_checked_before_a_person_is_asked(
+        self,
+        pate_fed: Command,
+        home: FederationHome,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        option: tuple[str, str],
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("invite.json").write_text(home.invite_tally(now=NOW).to_json())
+        given = {"--address": "h.org:1", "--name": "T", "--folder": "t", "--out": "card.json"}
+        typed = [part for each in {**given, **dict([option])}.items() for part in each]
+        ended = pate_fed("tally", "init", "invite.json", *typed)
+        assert ended.code in (2, 5)
+        assert "12 words" not in ended.err
+        assert not Path("t").exists()
+
+    def test_a_card_that_cannot_be_pinned_is_refused_before_a_person_is_asked(
+        self, pate_fed: Command, home: FederationHome, folder: TallyFolder, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "card.json"
+        table = {**json.loads(folder.card.to_json()), "federation": "other"}
+        path.write_text(json.dumps(table))
+        ended = pate_fed("tally", "accept", path, "--home", home.folder)
+        assert (ended.code, "12 words" in ended.err) == (5, False)
+
+    def test_words_of_something_else_are_named(
+        self, pate_fed: Command, home: FederationHome, folder: TallyFolder, tmp_path: Path
+    ) -> None:
+        path, card = tmp_path / "card.json", folder.card
+        path.write_text(card.to_json())
+        for typed, whose in (
+            (card.identity.fingerprint, TALLY_FOR_HOSPITALS),
+            (home.fingerprint, FOR_HOSPITALS),
+            (home.invite_tally(now=NOW).fingerprint, TallyInvite.whose),
+        ):
+            words = ("--compared", spoken(typed), "--home", home.folder)
+            ended = pate_fed("tally", "accept", path, *words)
+            assert ended.code == 5
+            assert f"{TallyCard.whose}, got {whose}" in ended.err
         assert home.tally is None
 
     def test_a_card_that_is_in_the_way_is_kept_and_no_tally_made(

@@ -218,15 +218,20 @@ class TestSettings:
         )
         assert (ended.code, ended.error_code) == (2, "PF-105")
 
+    @pytest.mark.parametrize("seed", [True, False])
     def test_a_check_of_its_transcript_says_what_can_be_checked(
-        self, pate_fed: Command, table: Path, tmp_path: Path
+        self, pate_fed: Command, table: Path, tmp_path: Path, seed: bool
     ) -> None:
         run = tmp_path / "run"
         assert pate_fed(*small(table, run)).code == 0
+        if not seed:
+            manifest = json.loads((run / "manifest.json").read_text("utf-8"))
+            (run / "manifest.json").write_text(json.dumps({**manifest, "seed": None}), "utf-8")
         for line in (("transcript", "verify", run), ("audit", "--run", run)):
             ended = pate_fed(*line)
             assert (ended.code, ended.error_code) == (5, "PF-140")
-            assert "--config" in ended.err
+            assert ("--config" in ended.err) is seed
+            assert "transcript audit-side" in ended.err
 
     def test_numbers_of_the_form_are_those_of_its_protocol(self) -> None:
         assert Verified.threshold(100) == Verified.smallest == 3

@@ -99,6 +99,7 @@ def pin_all(site: Site, door: CoordinatorDoor, sites: dict[str, Site]) -> None:
     membership = door.membership()
     for name in membership.peer_names:
         identity = named_by(membership, name)
-        require_compared(identity, spoken(sites[name].identity.public.fingerprint))
+        heard = spoken(sites[name].identity.public.fingerprint)
+        require_compared(heard, name, {name: identity.fingerprint})
         with records_of(site) as records:
             records.add_pin(name, identity, how="telephone", by="a test")

@@ -22,6 +22,7 @@ from party.page.server import serve_page
 from party.page.session import COOKIE, IDLE_S, LINK_LIFETIME_S, SESSION_LIFETIME_S, PageSessions
 from party.site.people_decisions import ApprovalState, Subject
 from party.site.site import Site
+from party.site.status_file import write_status
 from party.storage.site_audit_log import SiteAct
 from pate_fed.data.flat_columns import FlatColumn
 from pate_fed.prices import run_price
@@ -29,7 +30,7 @@ from pate_fed.wording import epsilon_text
 from protocols import wire
 from protocols.messages import MaskedVector
 from tests.support.hospital_services import Hospitals, audit_of, make_hospitals, records_of
-from tests.support.hospital_site import key_files
+from tests.support.hospital_site import key_files, with_membership
 from tests.support.marker import key_forms, private_forms, secrets_within
 from tests.support.page_hospital import (
     HOSTILE,
@@ -125,6 +126,31 @@ def stranger(hospitals: Hospitals) -> Iterator[Browser]:
 def owner(stranger: Browser) -> Browser:
     assert stranger.enter().status_code == 200
     return stranger
+
+
+class TestRunsOfATally:
+    def test_one_whose_tally_nobody_pinned_says_what_to_type(self, tmp_path: Path) -> None:
+        hospitals = make_hospitals(tmp_path, approval="each run")
+        digest = asked(hospitals, name="one", tally=bytes(32))
+        with browser_of(hospitals.sites[0]) as browser:
+            browser.enter()
+            listed, read = (browser.get(page).text for page in ("", f"request?digest={digest}"))
+        for page in (listed, read):
+            assert {"PF-329", "pate-party tally"} <= set(
+                re.findall(r"PF-329|pate-party tally", page)
+            )
+        assert 'action="reject"' in read
+        assert 'action="approve"' not in read
+
+    def test_where_its_pool_was_approved_before_the_page_says_so(self, tmp_path: Path) -> None:
+        site = make_hospitals(tmp_path).sites[0]
+        refused = with_membership("running", time.time(), 7, last_refusal="PF-329")
+        write_status(site.path("status.json"), refused)
+        with browser_of(site) as browser:
+            browser.enter()
+            assert "pate-party tally" in browser.get("").text
+            write_status(site.path("status.json"), with_membership("running", time.time(), 7))
+            assert "pate-party tally" not in browser.get("").text
 
 
 class TestLink:

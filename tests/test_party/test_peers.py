@@ -7,9 +7,19 @@ from datetime import UTC, datetime
 import pytest
 
 from party.errors import PinError, WordsDifferError
-from party.site.peers import Pin, listed_peers, named_by, require_compared
+from party.site.peers import (
+    FEDERATION,
+    OWN,
+    TALLY,
+    Pin,
+    known_words,
+    listed_peers,
+    named_by,
+    require_compared,
+)
 from protocols.fingerprint_words import spoken, words_of
 from protocols.identity import PublicIdentity, SigningIdentity
+from protocols.membership_messages import NamedTally
 from tests.support.hospital_site import membership_of
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -39,6 +49,10 @@ class TestPins:
             Pin(fields["name"], fields["body"], identity(), fields["how"], fields["by"], 1.0)
 
 
+def compared_with(one: PublicIdentity, heard: str) -> None:
+    require_compared(heard, "its own", {"its own": one.fingerprint})
+
+
 class TestComparing:
     def test_words_and_digits_are_taken(self) -> None:
         one = identity()
@@ -47,19 +61,27 @@ class TestComparing:
             " ".join(words_of(one.fingerprint)).upper(),
             one.fingerprint.hex(),
         ):
-            require_compared(one, said)
+            compared_with(one, said)
 
     @pytest.mark.parametrize("kept", [0, 1, 11])
     def test_fewer_words_are_not(self, kept: int) -> None:
         one = identity()
         with pytest.raises(WordsDifferError):
-            require_compared(one, " ".join(words_of(one.fingerprint)[:kept]))
+            compared_with(one, " ".join(words_of(one.fingerprint)[:kept]))
 
     def test_another_identitys_words_are_not(self) -> None:
         with pytest.raises(WordsDifferError):
-            require_compared(identity(), spoken(identity().fingerprint))
+            compared_with(identity(), spoken(identity().fingerprint))
         with pytest.raises(WordsDifferError):
-            require_compared(identity(), identity().fingerprint.hex()[:32])
+            compared_with(identity(), identity().fingerprint.hex()[:32])
+
+    @pytest.mark.parametrize("typed", [FEDERATION, TALLY, OWN])
+    def test_words_of_something_else_are_named(self, typed: str) -> None:
+        one, tally = identity(), NamedTally("Notary", identity())
+        known = known_words(bytes(range(32)), identity(), tally)
+        with pytest.raises(WordsDifferError) as refused:
+            require_compared(spoken(known[typed]), "its own", {"its own": one.fingerprint, **known})
+        assert refused.value.got == typed
 
 
 class TestHearsay:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.errors import ApprovalError, Reason
+from party.errors import ApprovalError, Reason, RefusalError, fault_line
+from party.owner import open_records, refused_for_tally
 from party.service import PartyService
 from party.site.people_decisions import Approval, ApprovalState, Subject
 from party.storage.site_audit_log import SiteAct
@@ -19,7 +20,7 @@ from pate_fed.prices import charged_price
 from protocols import wire
 from protocols.errors import BadSignatureError, SuiteError, UnexpectedMessageError, UnknownPeerError
 from protocols.fields import MOST_WORDS_LETTERS
-from protocols.identity import SigningIdentity
+from protocols.identity import PublicIdentity, SigningIdentity
 from protocols.membership_messages import NamedTally
 from protocols.messages import Refusal, RunInquiry, RunReadiness
 from protocols.rounds import PartyState, read_run_answer
@@ -274,6 +275,11 @@ def test_words_that_a_screen_could_misread_are_not_kept(hospitals: Hospitals, wo
     assert answer.reason == Reason.APPROVAL
 
 
+def another_key() -> PublicIdentity:
+    """Another tally's key."""
+    return SigningIdentity.generate().public
+
+
 class TestVerified:
     """A run that needs a tally, at a node as its folder has it."""
 
@@ -302,14 +308,64 @@ class TestVerified:
             found = records.approvals(ApprovalState.PENDING)
         return [one for one in found if one.subject is Subject.RUN]
 
-    def test_without_a_pin_it_is_refused_and_nobody_is_asked(self, hospitals: Hospitals) -> None:
+    def faults(self, hospitals: Hospitals) -> list[str]:
+        """The faults of the one run that waits, as its people see them; each bars an approval."""
+        with open_records(hospitals.sites[0].folder) as opened:
+            request = opened.request(self.pending(hospitals)[0], fetch=False)
+            if request.faults:
+                with pytest.raises(RefusalError):
+                    request.require_no_fault()
+        assert request.proposal.cost is not None  # what it costs is said all the same
+        return [fault_line(one) for one in request.faults]
+
+    def test_without_a_pin_it_is_refused_and_waits_with_this_fault(
+        self, hospitals: Hospitals
+    ) -> None:
         assert self.reason(hospitals, self.inquiry(hospitals)) == Reason.TALLY == "PF-329"
+        [fault] = self.faults(hospitals)
+        assert fault.startswith("PF-329: ")
+        assert "pate-party tally" in fault
+        self.pin(hospitals, self.TALLY)
+        assert self.faults(hospitals) == []
+
+    def test_a_run_that_people_rejected_says_so_though_nobody_pinned_its_tally(
+        self, hospitals: Hospitals
+    ) -> None:
+        self.reason(hospitals, self.inquiry(hospitals))
+        decide(hospitals, ApprovalState.REJECTED)
+        assert self.reason(hospitals, self.inquiry(hospitals)) == Reason.REJECTED
+
+    def test_a_node_that_runs_takes_a_pin_at_once_and_gives_it_up_at_once(
+        self, hospitals: Hospitals
+    ) -> None:
+        inquiry = self.inquiry(hospitals)
+        with served(hospitals) as service:
+            reasons = [asked(service, hospitals, inquiry).reason]
+            for pinned in (self.TALLY, replace(self.TALLY, identity=another_key()), self.TALLY):
+                self.pin(hospitals, pinned)
+                reasons.append(asked(service, hospitals, inquiry).reason)
+            self.pin(hospitals, self.TALLY, operator="north")
+            reasons.append(asked(service, hospitals, inquiry).reason)
+        pin, approve = Reason.TALLY, Reason.APPROVAL
+        assert reasons == [pin, approve, pin, approve, pin]
+
+    def test_where_its_pool_was_approved_the_refused_run_is_told(
+        self, hospitals: Hospitals
+    ) -> None:
+        site = hospitals.sites[0]
+        hospitals.sites[0] = site.save(replace(site.settings, approval="pool"))
+        self.reason(hospitals, self.inquiry(hospitals))
         assert self.pending(hospitals) == []
+        [said] = refused_for_tally(hospitals.sites[0])
+        assert "PF-329" in said
+        self.pin(hospitals, self.TALLY)
+        assert list(refused_for_tally(hospitals.sites[0])) == []
 
     @pytest.mark.parametrize("operator", ["", "north"])
     def test_a_pin_of_one_owner_is_not_enough(self, hospitals: Hospitals, operator: str) -> None:
         self.pin(hospitals, self.TALLY, operator=operator)
         assert self.reason(hospitals, self.inquiry(hospitals)) == Reason.TALLY
+        assert len(self.faults(hospitals)) == 1
 
     def test_another_key_than_the_pinned_one_is_refused(self, hospitals: Hospitals) -> None:
         self.pin(hospitals, replace(self.TALLY, identity=SigningIdentity.generate().public))

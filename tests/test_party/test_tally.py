@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +14,10 @@ import tomli_w
 from coordinator.federation.home import FederationHome
 from party.errors import SiteError
 from party.site.membership import MembershipSettings
+from party.site.peers import FEDERATION, OWN
+from party.site.peers import TALLY as FOR_TALLY
 from party.site.policy import Aggregators
 from party.site.site import Site
-from party.site.status_file import Status, write_status
 from party.site.tally_standing import TallyStanding
 from party.storage.site_audit_log import SiteAct
 from protocols.errors import InvitationError, MalformedMessageError
@@ -175,11 +174,17 @@ class TestJoin:
     @pytest.mark.parametrize(
         ("more", "typed", "code"),
         [
-            pytest.param(("--compared-tally", "zoo " * 12), {}, "PF-342", id="other words"),
+            pytest.param(
+                ("--compared-tally", "zoo " * 12, "--tally-body", OWNER),
+                {},
+                "PF-342",
+                id="other words",
+            ),
             pytest.param(("--compared-tally", WORDS), {}, "PF-302", id="no owner"),
             pytest.param(
                 ("--compared-tally", WORDS, "--tally-body", "a\nb"), {}, "PF-302", id="two lines"
             ),
+            pytest.param(("--tally-body", OWNER), {}, "PF-302", id="no words"),
             pytest.param((), {"typed": "\nno\n", "at_terminal": True}, "PF-342", id="no"),
             pytest.param(("--operator-body", " "), {}, "PF-302", id="a blank operator"),
         ],
@@ -194,6 +199,37 @@ class TestJoin:
     ) -> None:
         assert f": {code}: " in joined(newcomer, *more, **typed).err
         assert not newcomer.site.exists()
+
+    def test_the_tallys_words_are_no_words_of_the_federation(
+        self, served: Served, newcomer: Newcomer
+    ) -> None:
+        invite = newcomer.invitation()
+        ended = newcomer.run("join", invite, "--site", newcomer.site, "--compared", WORDS)
+        assert error_code(ended) == "PF-342"
+        assert FOR_TALLY in ended.err
+
+    @pytest.mark.parametrize("is_member", [False, True], ids=["a newcomer", "a second join"])
+    def test_an_invitation_that_names_no_tally_takes_none(
+        self, served: Served, newcomer: Newcomer, is_member: bool
+    ) -> None:
+        served.has(None)
+        invite = newcomer.invitation()
+        served.has(TALLY)
+        line = ("join", invite, "--site", newcomer.site, *newcomer.compared)
+        if is_member:
+            assert newcomer.run(*line).code == 0
+        ended = newcomer.run(*line, "--compared-tally", WORDS, "--tally-body", OWNER)
+        assert error_code(ended) == "PF-302"
+        assert "pate-party tally" in ended.err
+        assert newcomer.site.exists() is is_member
+
+    def test_a_second_join_with_the_words_pins_it(self, served: Served, newcomer: Newcomer) -> None:
+        line = ("join", newcomer.invitation(), "--site", newcomer.site, *newcomer.compared)
+        assert newcomer.run(*line).code == 0
+        assert settings_of(newcomer).tally is None
+        ended = newcomer.run(*line, "--compared-tally", WORDS, "--tally-body", OWNER)
+        assert ended.code == 0, ended.err
+        assert settings_of(newcomer).tally == TALLY
 
     def test_without_a_tally_nothing_is_asked(self, served: Served, newcomer: Newcomer) -> None:
         served.has(None)
@@ -287,10 +323,26 @@ class TestPin:
         served.has(None)
         assert error_code(pin(member)) == "PF-343"
 
-    def test_a_node_that_runs_has_to_be_restarted(self, member: Newcomer) -> None:
-        node = Status("running", time.time(), os.getpid())
-        write_status(member.site / "status.json", node)
-        assert "next" in pin(member).err
+    @pytest.mark.parametrize("more", [("--compared", WORDS), ("--body", OWNER)])
+    def test_words_and_owner_come_together(self, member: Newcomer, more: tuple[str, str]) -> None:
+        ended = member.run("tally", *more, "--site", member.site, typed="yes\n", at_terminal=True)
+        assert ended.code == 2
+        assert "PF-302" in ended.err
+        assert settings_of(member).tally is None
+
+    def test_the_owner_of_a_pinned_one_is_mended_without_its_words(self, member: Newcomer) -> None:
+        pin(member, body="Sout university")
+        ended = member.run("tally", "--body", OWNER, "--site", member.site)
+        assert ended.code == 0, ended.err
+        assert (settings_of(member).tally, settings_of(member).tally_body) == (TALLY, OWNER)
+
+    def test_other_words_of_the_federation_are_named(self, member: Newcomer) -> None:
+        own = spoken(Site.open(member.site).identity.public.fingerprint)
+        for words, whose in ((member.compared[1], FEDERATION), (own, OWN)):
+            ended = pin(member, words=words)
+            assert error_code(ended) == "PF-342"
+            assert whose in ended.err
+            assert FOR_TALLY in ended.err
 
 
 class TestAnotherKey:
@@ -333,6 +385,14 @@ class TestAnotherKey:
 
 
 class TestDoctor:
+    @pytest.mark.parametrize("operator", [OPERATOR, OWNER])
+    def test_with_a_tally_peers_need_not_be_checked(self, member: Newcomer, operator: str) -> None:
+        member.run("policy", "set", "operator_body", operator, "--site", member.site)
+        pin(member)
+        ended = member.run("doctor", "--site", member.site, "--format", "json")
+        [found] = [each for each in ended.json["checks"] if each["name"] == "peers"]
+        assert found["state"] == ("ok" if operator == OPERATOR else "warn")
+
     def test_one_that_waits_is_a_warning(self, member: Newcomer) -> None:
         found = check(member)
         assert found["state"] == "warn"

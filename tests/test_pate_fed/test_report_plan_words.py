@@ -112,6 +112,9 @@ def test_with_noise_at_the_parties_the_budget_bounds_the_coordinators_view(
     assert "--noise parties --sum additive --colluders 1" in text
     assert "coordinator's view." in text
     assert "coordinator's view." not in render_plan(plans["coordinator"])
+    for kind, view in (("parties", "coordinator"), ("coordinator", "public")):
+        assert f"(view: {view}):" in render_plan(plans[kind])
+        assert f"epsilon (view: {view})" in draw_plan(plans[kind])
 
 
 @pytest.mark.parametrize("kind", ["coordinator", "one query", "no answer"])
@@ -123,9 +126,11 @@ def test_the_picture_has_one_line_and_the_budget(
 ) -> None:
     drawn = []
 
-    def drawing(points: list[tuple[float, float]], *, budget: float, summary: str) -> str:
+    def drawing(
+        points: list[tuple[float, float]], *, budget: float, view: str, summary: str
+    ) -> str:
         drawn.append((points, budget))
-        return price_plot(points, budget=budget, summary=summary)
+        return price_plot(points, budget=budget, view=view, summary=summary)
 
     monkeypatch.setattr(plan_words, "price_plot", drawing)
     best = plans[kind]["forecast"]
@@ -133,5 +138,5 @@ def test_the_picture_has_one_line_and_the_budget(
     points = [(one["answers"], one["epsilon"]) for one in best["epsilon_over_answers"]]
     assert drawn == [(points, best["decides"]["budget"])]
     assert points[-1][1] == best["prices"]["public"]["epsilon"]
-    assert {">budget<", ">epsilon<"} <= set(re.findall(r">[^<]+<", picture))
+    assert {">budget<", ">epsilon (view: public)<"} <= set(re.findall(r">[^<]+<", picture))
     assert [str(one.message) for one in recwarn] == []

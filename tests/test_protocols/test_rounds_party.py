@@ -193,6 +193,18 @@ def test_a_bad_run_record_is_refused_and_the_true_one_is_taken_still(
     assert len(party.accept_run()) == 1
 
 
+def test_a_run_of_pair_keys_is_set_up_without_nobody() -> None:
+    """Each sum would need the absent one, too; and their pair would have no key."""
+    walk = Walk(4).to(PartyState.STATED)
+    true = next_frame(walk, "record")
+    statements = wire.expect(wire.decode(true), RunRecord).statements
+    absent = (walk.run.coordinator.seats[-1],)
+    bad = altered(true, walk.run.coordinator_identity, statements=statements[:-1], absent=absent)
+    refuses(walk, bad, UnexpectedMessageError, stops=False)
+    with pytest.raises(WrongStateError):
+        walk.run.coordinator.go_on_without_missing()
+
+
 def test_a_run_record_without_this_party_is_refused() -> None:
     walk = Walk(4).to(PartyState.STATED)
     true = next_frame(walk, "record")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from protocols.errors import (
     WrongStateError,
 )
 from protocols.identity import SigningIdentity
-from protocols.messages import KeyStatement, MaskedVector, Refusal, Settlement
+from protocols.messages import KeyStatement, MaskedVector, Refusal, RunRecord, Settlement
 from protocols.rounds import CoordinatorState, PartyState
 from protocols.rounds.coordinator_journal import step_from_record, step_to_record
 from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
@@ -180,6 +181,44 @@ def test_a_record_without_the_pinned_tally_is_refused(name: str) -> None:
     with pytest.raises(error):
         run.parties[0].receive(record, now=NOW)
     assert run.parties[0].state is PartyState.STATED
+
+
+ABSENT: dict[str, tuple[int, Callable[[list[bytes]], tuple[bytes, ...]], type[ProtocolError]]] = {
+    "one that stated its keys": (3, lambda seats: (seats[1], seats[3], seats[4]), UnknownPeerError),
+    "our own": (3, lambda seats: (seats[0], seats[3], seats[4]), UnknownPeerError),
+    "one twice": (3, lambda seats: (seats[3], seats[3], seats[4]), UnknownPeerError),
+    "a stranger": (3, lambda seats: (seats[3], bytes([255]) * 32), UnknownPeerError),
+    "not ascending": (3, lambda seats: (seats[4], seats[3]), UnknownPeerError),
+    "all but two": (2, lambda seats: (*seats[2:],), TooFewPartiesError),
+}
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_a_record_of_wrong_absent_parties_is_refused(name: str) -> None:
+    number, absent, error = ABSENT[name]
+    run = ReportedRun(5)
+    known = wire.expect(wire.decode(run.record()), RunRecord)
+    seats = [one.fingerprint for one in run.hospitals]
+    told = replace(known, statements=known.statements[:number], absent=absent(seats))
+    with pytest.raises(error):
+        run.parties[0].receive(wire.sign(told, run.operator).frame, now=NOW)
+    assert run.parties[0].state is PartyState.STATED
+    right = replace(known, statements=known.statements[:3], absent=(seats[3], seats[4]))
+    run.parties[0].receive(wire.sign(right, run.operator).frame, now=NOW)
+    assert run.parties[0].state is not PartyState.STATED
+
+
+def test_a_coordinator_sets_up_without_no_more_than_the_form_allows() -> None:
+    run = ReportedRun(5)
+    for step in ("stated", "ready"):  # nobody is, in either exchange
+        with pytest.raises(TooFewPartiesError):
+            run.coordinator.go_on_without_missing()
+        assert len(run.coordinator.missing) == 5, step
+        run.record() if step == "stated" else None
+    run = ReportedRun(3).set_up()
+    assert run.coordinator.absent == ()
+    with pytest.raises(WrongStateError):  # the setup is over
+        run.coordinator.go_on_without_missing()
 
 
 def test_a_hospital_that_pinned_nobody_enters_no_such_run() -> None:

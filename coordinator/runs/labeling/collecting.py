@@ -18,7 +18,12 @@ from coordinator.runs.labeling.blame import traced_row_words
 from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Failures, Messenger, require_no
 from coordinator.runs.stages import BatchStage
-from protocols.errors import FalseCertificateError, KeysGoneError, TooFewSharesError
+from protocols.errors import (
+    FalseCertificateError,
+    KeysGoneError,
+    TooFewSharesError,
+    UnexpectedMessageError,
+)
 from protocols.values import encode_value
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
@@ -51,6 +56,7 @@ class SumCollector:
         self._on_stage = context.job.on_stage
         self._absent: set[bytes] = set()  # waited for in vain, and not heard since
         self.left_out: Failures = {}
+        self.leave_out_absent()
         self.share_faults: list[tuple[str, ...]] = []
         self.lost = [
             self._names_without(each.settlement.contributions)
@@ -127,9 +133,16 @@ class SumCollector:
 
     def leave_out(self, seat: bytes, code: str) -> None:
         """Note that a party is done with this run: it spoiled a batch, or has lost the keys."""
-        must = "a party must have its keys, and have spoiled no batch, to be asked again"
+        must = (
+            "a party must have entered the run, have its keys and have spoiled no batch to be asked"
+        )
         name = self._roster.name(seat)
         self.left_out[seat] = PartyRefusedError(must, "another state", party=name, cause=code)
+
+    def leave_out_absent(self) -> None:
+        """Ask nothing more of parties without which the run was set up."""
+        for seat in self._round.absent:
+            self.leave_out(seat, UnexpectedMessageError.code)
 
     @property
     def places(self) -> tuple[int, ...]:

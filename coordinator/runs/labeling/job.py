@@ -96,6 +96,8 @@ class LabelingJob:
         shares_out: Whether labels of records that vote are shared out over the classes, as teachers
             share out their votes.
         aggregation: Where the form has reports.
+        may_leave_out: Whether it is set up without parties that are not ready in time, where each
+            of its sums could do without them: an earlier try failed for want of one.
     """
 
     transport: Transport
@@ -118,6 +120,7 @@ class LabelingJob:
     patience_s: float = 0.0
     meter: MakeMeter | None = None
     shares_out: bool = False
+    may_leave_out: bool = False
     aggregation: Aggregation | None = None
 
 
@@ -142,6 +145,14 @@ class RunContext:
     def threshold(self) -> int:
         """Fewest parties whose shares open a sum."""
         return self.job.form.threshold(len(self.round.seats))
+
+    def goes_on_without_some(self, heard: int, *, at_once: bool = False) -> bool:
+        """Tell whether the run is set up with the parties that were heard alone, so many.
+
+        `at_once` says that no later try would find the others.
+        """
+        may = (at_once or self.job.may_leave_out) and not self.job.form.has_pair_keys
+        return may and heard >= self.threshold
 
     @property
     def tolerated(self) -> dict[str, int]:

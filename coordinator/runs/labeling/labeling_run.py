@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -20,6 +21,7 @@ from coordinator.runs.labeling.messenger import (
     Failures,
     Messenger,
     code_of,
+    may_pass,
     require_agreement,
     require_no,
 )
@@ -40,6 +42,8 @@ from protocols.errors import KeysGoneError, TooFewHeadsError, UnexpectedMessageE
 from protocols.messages import Readiness
 from protocols.rounds import CoordinatorRound, CoordinatorState
 from protocols.values import encode_value
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,7 @@ class LabelingRun:
         self.round = context.round
         self.members = context.roster.members
         self.not_heard: tuple[str, ...] = ()
+        self._broke_closing: tuple[str, ...] = ()
         self._messenger = Messenger(context)
         self._finder = NodeFinder(context, self._messenger)
         self._collector = (
@@ -180,8 +185,22 @@ class LabelingRun:
 
     @property
     def notes(self) -> list[str]:
-        """Name the hospitals whose reports hold no votes, and count those batches."""
-        return rejection_notes(self.rejected)
+        """Name the hospitals that the run was set up without, or that broke its closing.
+
+        And those whose reports hold no votes, with the number of those batches.
+        """
+        absent = self._context.roster.names(self.round.absent)
+        return [
+            *(
+                f"The run was set up without {name}, which was not ready in time."
+                for name in absent
+            ),
+            *(
+                f"{name} broke the protocol when the run was closed."
+                for name in self._broke_closing
+            ),
+            *rejection_notes(self.rejected),
+        ]
 
     @property
     def last_note(self) -> str:
@@ -234,7 +253,8 @@ class LabelingRun:
     def set_up(self) -> None:
         """Enrol all parties in the run and make their pair roots; four exchanges.
 
-        Without pair keys two are enough, after the tally has stated its own.
+        Without pair keys two are enough, after the tally has stated its own. The run may then be
+        set up without parties that are not ready in time; see `LabelingJob.may_leave_out`.
 
         Raises:
             TallyUnreachableError: the tally is away; nobody was offered anything.
@@ -253,7 +273,18 @@ class LabelingRun:
         require_no(self._messenger.hand_over(self._context.job.owed))
         # Each first sees its last signed head: a journal that is older stops it (rule R4).
         offered = {seat: [*self._context.roster.said_by(seat), record] for seat in self.round.seats}
-        require_agreement(self._messenger.exchange(offered))
+        there = {seat: frames for seat, frames in offered.items() if seat in self.round.missing}
+        failures = self._messenger.exchange(there)
+        is_final = not any(map(may_pass, failures.values()))
+        heard = len(there) - len(self.round.missing)
+        if failures and self._context.goes_on_without_some(heard, at_once=is_final):
+            for failure in failures.values():
+                _log.warning("a run is set up without %s: %s", failure.party, failure.cause)
+            if self.round.missing:
+                self.round.go_on_without_missing()
+        else:
+            require_agreement(failures)
+        self._collector.leave_out_absent()
         if self._context.job.form.has_pair_keys:
             for frames in (self.round.setup.deliver, self.round.setup.close):
                 step = {seat: [frame] for seat, frame in frames().items()}
@@ -367,14 +398,18 @@ class LabelingRun:
     def _require_lost_only(self, failures: Failures) -> Failures:
         """Raise faults worse than a lost party: above all, a party that remembers another run.
 
-        A party that spoiled a batch cannot keep the others from comparing their histories.
+        A party that spoiled a batch cannot keep the others from comparing their histories. Nor can
+        any one of them where no two have keys in common: it is named.
         """
         for seat, failure in failures.items():
             has_no_run = isinstance(failure, PartyRefusedError) and (
                 failure.cause == UnexpectedMessageError.code
             )
-            if not (failure.is_silent or has_no_run or seat in self._collector.left_out):
+            if failure.is_silent or has_no_run or seat in self._collector.left_out:
+                continue
+            if self._context.job.form.has_pair_keys:
                 raise failure
+            self._broke_closing += self._context.roster.names([seat])
         return failures
 
 

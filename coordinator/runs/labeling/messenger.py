@@ -14,7 +14,12 @@ from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.stages import BatchStage
 from coordinator.runs.transport import Silence
 from protocols import wire
-from protocols.errors import LateMessageError, ProtocolError, RefusedError
+from protocols.errors import (
+    LateMessageError,
+    ProtocolError,
+    RefusedError,
+    UnexpectedMessageError,
+)
 from protocols.messages import Readiness, Refusal
 
 SETUP_ANSWER_BYTES = 5 * 2**20
@@ -199,6 +204,14 @@ def require_no(failures: Failures) -> None:
     """Raise the first of the failures, if there is one."""
     for failure in failures.values():
         raise failure
+
+
+def may_pass(failure: PartyFailedError) -> bool:
+    """Tell whether a party that failed in a setup may take part in a later one."""
+    if isinstance(failure, PartyRefusedError):
+        return failure.cause in UP_TO_PEOPLE
+    # Who was restarted in the middle of the setup knows nothing of it: it is offered anew.
+    return failure.is_silent or failure.cause == UnexpectedMessageError.code
 
 
 def require_agreement(failures: Failures) -> None:

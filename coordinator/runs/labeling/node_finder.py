@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -10,6 +11,8 @@ from coordinator.runs.labeling.job import RunContext
 from coordinator.runs.labeling.messenger import Messenger, SilenceError, cause_of
 from protocols import wire
 from protocols.errors import HistoryError, ProtocolError, RefusedError
+
+_log = logging.getLogger(__name__)
 
 _MOST_NAMED = 10
 """Parties that one sentence names."""
@@ -55,7 +58,16 @@ class NodeFinder:
         self._require_all(failures)
 
     def _require_all(self, failures: Mapping[int, str]) -> None:
-        """Require every party; `failures` are the faults of some nodes' answers, in words."""
+        """Require every party, unless the run may do without some.
+
+        `failures` are the faults of some nodes' answers, in words.
+        """
+        if self._context.goes_on_without_some(self._round.exchange.heard):
+            for failure in failures.values():
+                _log.warning("an offer was not answered as it must: %s", failure)
+            if self._round.missing:
+                self._round.go_on_without_missing()
+            return
         found = self._roster.nodes.values()
         missing = self._round.missing
         seated = [failure for node, failure in failures.items() if node in found]

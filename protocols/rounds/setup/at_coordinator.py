@@ -71,13 +71,16 @@ class CoordinatorSetup:
         sealing_key: bytes = b"",
         tally: bytes = b"",
     ) -> bytes:
-        """Fix the run under its terms and return its record, once every party has stated its keys.
+        """Fix the run under its terms and return its record, once each party stated its keys.
+
+        Parties that the run is set up without are absent in it.
 
         `colluders` may collude with the coordinator, `dropouts` may be lost; the rest is as in the
         `RunRecord`. Without pair keys each party is ready with it.
         """
         run, offer = self._run, wire.expect(self.offer, RunOffer)
         run.exchange.require(CoordinatorState.RECORDED)
+        present = tuple(seat for seat in run.seats if run.exchange.message_of(seat) is not None)
         record = RunRecord(
             offer_digest=self.offer.digest,
             coordinator=run.identity.fingerprint,
@@ -92,12 +95,13 @@ class CoordinatorSetup:
             simulated=offer.simulated,
             sealing_key=sealing_key,
             tally=tally,
+            absent=tuple(seat for seat in run.seats if seat not in present),
             terms=terms,
         )
         run.record = wire.sign(record, run.identity)
         run.extend("run record", run.record.digest)
         if not run.form.has_pair_keys:
-            run.exchange.begin(CoordinatorState.CONFIRMED, run.seats)
+            run.exchange.begin(CoordinatorState.CONFIRMED, present)
         return run.record.frame
 
     def check_bundle(self, bundle: EnvelopeBundle, sender: bytes) -> None:

@@ -126,8 +126,10 @@ class PartySetup:
         form.require_enough(len(record.statements))
         self._statements = self._checked_statements(record)
         keys = (PublicIdentity(each.identity_key) for each in self._statements)
-        identities = {identity.fingerprint: identity for identity in keys}
-        self._run.seating = Seating(signed.digest, record, form, identities, self._run.me)
+        identities = {seat: self._known_peers[seat] for seat in record.absent}
+        identities |= {identity.fingerprint: identity for identity in keys}
+        seated = dict(sorted(identities.items()))
+        self._run.seating = Seating(signed.digest, record, form, seated, self._run.me)
 
     def _checked_statements(self, record: RunRecord) -> tuple[KeyStatement, ...]:
         assert self._statement is not None
@@ -136,7 +138,12 @@ class PartySetup:
         stated = [wire.decode(frame) for frame in record.statements]
         statements = [wire.expect(signed, KeyStatement) for signed in stated]
         identities = [PublicIdentity(statement.identity_key) for statement in statements]
-        self._require_seats([identity.fingerprint for identity in identities])
+        present = [identity.fingerprint for identity in identities]
+        self._require_seats(sorted((*present, *record.absent)))
+        if present != sorted(present) or list(record.absent) != sorted(record.absent):
+            raise UnknownPeerError("seats must be in the order of fingerprints, none twice")
+        if record.absent and self._forms[record.form].has_pair_keys:
+            raise UnexpectedMessageError("this form must have all of its parties", peer=COORDINATOR)
         counters = self._run.journal.witnessed()
         for signed, statement, identity in zip(stated, statements, identities, strict=True):
             # Its signature first: what follows names the party that stated it.
@@ -211,8 +218,9 @@ class PartySetup:
     def enter(self) -> None:
         """Agree to the run, and note it."""
         seating = self._run.known
-        stated = zip(seating.fingerprints, self._statements, strict=True)
-        counters = {peer: each.journal_counter for peer, each in stated if peer != self._run.me}
+        stated = {PublicIdentity(each.identity_key).fingerprint: each for each in self._statements}
+        stated.pop(self._run.me)
+        counters = {peer: each.journal_counter for peer, each in stated.items()}
         self._run.journal.enter(seating.note)
         self._run.journal.witness(counters)
 
