@@ -362,9 +362,10 @@ def _notes(text: CsvTable, *, patients: int, patient_id: str | None) -> tuple[st
     for row in np.flatnonzero(sizes[group] > 1).tolist():
         patients_of = seen.setdefault(tuple(cells[row] for cells in contents), set())
         if units[row] in patients_of:
+            line = text.lines[row]
             raise DataError(
                 f"{text.file_name} must hold every record of a patient once",
-                f"one again in line {text.lines[row]}",
+                f"one again in line {line}",
             )
         is_alike |= bool(patients_of)
         patients_of.add(units[row])

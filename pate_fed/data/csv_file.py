@@ -303,10 +303,10 @@ def plain_name(text: str) -> str:
 
 def require_names(header: Sequence[str], name: str) -> None:
     """Refuse names of columns that come twice, or cannot be printed."""
-    twice = len(header) - len(set(header))
-    if twice:
+    if len(set(header)) != len(header):
         raise UnreadableFileError(
-            f"{name} must name every column once", f"{twice} names that come again"
+            f"{name} must name every column once",
+            f"{len(header) - len(set(header))} names that come again",
         )
     for number, one in enumerate(header, start=1):
         if not one.isprintable() or len(one) > _NAME_LETTERS:

@@ -129,7 +129,8 @@ def labeled(text: CsvTable, labels: Collection[str], reading: Reading) -> CsvTab
             continue  # a column, or a category of one
         if not any(old in cells for cells in columns.values()):
             raise MissingColumnError(
-                f"{text.file_name} must have what --map renames, as a column or a class", repr(old)
+                f"{text.file_name} must have {old!r}, which --map renames, as a column or a class",
+                "none",
             )
         for name, cells in columns.items():
             columns[name] = tuple(new if cell == old else cell for cell in cells)
@@ -140,10 +141,11 @@ def labeled(text: CsvTable, labels: Collection[str], reading: Reading) -> CsvTab
         return text
     rows = counted(len(gaps)).replace("cells", "rows")
     if not reading.drops_unlabeled:
+        line = text.lines[min(gaps)]
         raise InvalidCellError(
             f"the label in {text.file_name} must be filled in every row: fill it, or give "
             "--drop-unlabeled",
-            f"{rows} without, the first in line {text.lines[min(gaps)]}",
+            f"{rows} without, the first in line {line}",
         )
     kept = text.select([row for row in range(len(text.lines)) if row not in gaps])
     return replace(kept, notes=(*text.notes, f"Rows without a label are left out: {rows}."))
@@ -177,10 +179,10 @@ def _joined(name: str, texts: Sequence[CsvTable]) -> CsvTable:
         return first
     for one in others:
         if set(one.header) != set(first.header):
-            odd = sorted(set(one.header) ^ set(first.header))
+            name = min(set(one.header) ^ set(first.header))
             raise UnreadableFileError(
                 f"{one.file_name} must have the columns of {first.file_name}, of the same table",
-                f"column {odd[0]!r} in one of them alone",
+                f"column {name!r} in one of them alone",
             )
     if sum(len(one.lines) for one in texts) * len(first.header) > MAX_CELLS:
         raise UnreadableFileError(f"{name} must have at most {MAX_CELLS} cells")

@@ -26,9 +26,7 @@ class ColumnFacts:
 
     def __post_init__(self) -> None:
         if len(self.range) not in (0, 2) or (self.range and not self.range[0] < self.range[1]):
-            raise InvalidTaskError(
-                "a range must be two numbers, the smaller first", str(self.range)
-            )
+            raise InvalidTaskError("a range must be two numbers, the smaller first")
         if self.type == "number" and self.categories:
             raise InvalidTaskError("a column of numbers must have no categories")
         if (self.type == "category" or self.categories) and (self.unit or self.range):

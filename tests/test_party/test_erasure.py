@@ -278,7 +278,7 @@ def test_a_folder_of_files_is_joined_first(tmp_path: Path) -> None:
         (folder / f"{name}.csv").write_text(rows, "utf-8")
     site, summary = add(make_site(tmp_path / "site"), folder, label=LABEL, patient_id=PATIENT)
     assert summary.patients == 4
-    with pytest.raises(ErasureError, match="one file"):
+    with pytest.raises(ErasureError):
         remove(site, "a1")
 
 

@@ -190,7 +190,7 @@ class TestOneHospital:
         lung = both.lung.task
         heart = make_task(changed, label=LABEL, classes=lung.class_names)
         both.heart.task = heart
-        assert heart.encoder.encoders[0] != lung.encoder.encoders[0]
+        assert heart.schema.encoder.encoders[0] != lung.schema.encoder.encoders[0]
         both.approve()
         both.open()
         there = heart.rows.digests[5]

@@ -262,7 +262,7 @@ def test_a_broken_table_gives_one_clear_error_without_any_cell(
         pytest.param(b"a,b\n1,2\na,b\n1,2\n", "line 3", id="two files joined"),
         pytest.param(b"a,b\n1,2\n\xef\xbb\xbf1,2\n", "line 3", id="a mark in the middle"),
         pytest.param(b"a,b\x07\n1,2\n", "printable", id="a bell in a name"),
-        pytest.param(b"a\r1\r2\r", "carriage return", id="lines of old Macintosh files"),
+        pytest.param(b"a\r1\r2\r", "Macintosh", id="lines of old Macintosh files"),
         pytest.param(b"\x1f\x8bxx", "gzip", id="gz magic only"),
         pytest.param(gzip.compress(b"a,b\n" + b"1,2\n" * 1000)[:-9], "gzip", id="truncated gz"),
         pytest.param(b"a,a,b\n1,2,3\n", "once", id="a name twice"),
