@@ -61,7 +61,7 @@ class Source:
 
 _README: Final = "README.md"
 _FIRST_RUN: Final = "docs/tutorial/first-run.md"
-_OWN: Final = "docs/how-to/use-your-own-table.md"
+_OWN: Final = "docs/how-to/bring-your-data.md"
 _RESULTS: Final = "docs/explanation/results.md"
 _NOT_PROMISED: Final = "docs/explanation/what-differential-privacy-does-not-promise.md"
 

@@ -51,8 +51,10 @@ from coordinator.runs.request import RunRequest, read_learning_task
 from coordinator.runs.spending import Spending
 from coordinator.runs.standings import HospitalStanding, standings_of
 from coordinator.tally.side_material import SideFile
-from pate_fed.data.new_task import make_task
+from pate_fed.data.new_task import NO_FACTS, make_task
+from pate_fed.data.reading import USUAL, Reading
 from pate_fed.data.task import LearningTask
+from pate_fed.data.task_facts import TaskFacts
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.inputs import DatasetKind
 from pate_fed.nodes.audit_log import Fact, Facts
@@ -166,7 +168,14 @@ class Coordinator:
     # Runs -------------------------------------------------------------------------------------
 
     def read_queries(
-        self, path: Path, *, label: str, classes: Sequence[str], ignored: Sequence[str] = ()
+        self,
+        path: Path,
+        *,
+        label: str,
+        classes: Sequence[str],
+        ignored: Sequence[str] = (),
+        reading: Reading = USUAL,
+        facts: TaskFacts = NO_FACTS,
     ) -> LearningTask:
         """Read a table of public inputs as the task that its columns and classes belong to.
 
@@ -178,6 +187,8 @@ class Coordinator:
             label=label,
             classes=classes,
             ignored=ignored,
+            reading=reading,
+            facts=facts,
             known=list(self.pools.all().values()),
         )
 

@@ -140,7 +140,8 @@ class OpenSite:
         """Return a task and its review; made anew when a file or the settings changed since."""
         from party.site.task_review import review_task  # noqa: PLC0415 - slow to load
 
-        files = kept, Path(self.site.data.file), self.site.path("teachers")
+        tables = (Path(one.data.file) for one in self.site.data_sets)
+        files = kept, self.site.path("teachers"), *tables
         state = self.site.settings_digest, *map(_state_of, files)
         key = approval.coordinator, approval.digest
         known = self._reviews.get(key)

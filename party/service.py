@@ -111,7 +111,7 @@ class PartyService:
             )
             # Of the settings in use: the file may have changed since.
             self._people_decisions.state.note_settings(file=site.settings_digest)
-            self._people_decisions.state.note_table(settings.data.digest)
+            self._note_tables()
             self._decided = self._people_decisions.decided()
             self._tasks.load(self._decided.pools, train=True)
             for membership in site.current:
@@ -221,18 +221,19 @@ class PartyService:
     def _take_settings(self) -> None:
         """Use the newest table, tallies and owners of coordinators; the rest waits for a start."""
         try:
-            found = self._site.path(SETTINGS_FILE).stat()
-            seen = found.st_ino, found.st_mtime_ns, found.st_size
+            file = self._site.path(SETTINGS_FILE).stat()
+            seen = file.st_ino, file.st_mtime_ns, file.st_size
             if seen == self._seen_settings:
                 return
             opened = Site.open(self._site.folder)
         except (OSError, PartyError) as error:
             self._settings_fault = fault_of(error).code
             return
-        data = opened.settings.data
-        if data != self._site.settings.data:
-            self._people_decisions.state.note_table(data.digest)
-            self._site = replace(self._site, settings=replace(self._site.settings, data=data))
+        found, here = opened.settings, self._site.settings
+        if (found.data, found.data_sets) != (here.data, here.data_sets):
+            settings = replace(here, data=found.data, data_sets=found.data_sets)
+            self._site = replace(self._site, settings=settings)
+            self._note_tables()
             self._tasks.use(self._site)
             self._tasks.load(self._decided.pools, train=False)
         for name, one in self._nodes.items():
@@ -242,6 +243,10 @@ class PartyService:
                 one.take_aggregators(known)
         self._seen_settings, self._settings_fault = seen, ""
 
+    def _note_tables(self) -> None:
+        for one in self._site.data_sets:
+            self._people_decisions.state.note_table(one.settings.data.digest, data_set=one.data_set)
+
     def _adopt(self, one: FederationNode, decided: Decided) -> bool:
         heard = one.heard
         aggregators = one.membership.settings.aggregators
@@ -250,7 +255,7 @@ class PartyService:
             return False
         guard = self._guard(one.membership, decided)
         one.node.adopt(guard=guard, known_peers=_known(heard, decided), tasks=self._tasks.by_pool)
-        one.seen, one.votes = seen, self._site.settings.teachers
+        one.seen, one.votes = seen, self._site.votes
         return True
 
     def _guard(self, joined: SiteMembership, decided: Decided) -> Guard:
@@ -260,6 +265,11 @@ class PartyService:
         return Guard(
             policy=settings.policy_for(frozenset(approved)),
             weights=TeacherWeights.equal(settings.teachers or 1),  # none without a table
+            weights_by_pool={
+                pool: TeacherWeights.equal(task.votes)
+                for pool, task in self._tasks.by_pool.items()
+                if task.votes
+            },
             checked_peers={pin.identity.fingerprint: pin.body for pin in decided.pins},
             consent=Consent(runs, decided.is_paused),
             aggregators=joined.settings.aggregators,

@@ -1,6 +1,7 @@
 """A cell of a table in its one form, however a file writes it.
 
-- A number is its value: 1, 1.0, 01.00 and +1 are one number, and -0 is 0.
+- A number is its value: 1, 1.0, 01.00 and +1 are one number, and -0 is 0. A whole number with
+  zeros before it, such as 0117, is a code, and a text.
 - A text is Unicode NFC without blanks around it.
 - A missing cell is one thing: empty, "?", "NA" and the like.
 
@@ -17,8 +18,15 @@ from collections.abc import Iterable
 Cell = float | str | None
 """A number, a text, or None where the value is not known."""
 
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "#n/a"})
+MISSING = frozenset({"", "?", ".", "na", "n/a", "nan", "null", "#n/a", "<na>", "nat"})
 """Cells, in small letters, that stand for "not known"."""
+
+MISSING_NUMBERS = frozenset({
+    *("none", "-", "--", "---", "n.a.", "n.d.", "nd", "n/k", "k.a.", "unknown", "unk", "missing"),
+    *("not done", "not known", "not available", "not applicable", "unbekannt", "fehlt", "inconnu"),
+    *("#value!", "#div/0!", "#null!", "#ref!", "#num!"),
+})  # fmt: skip
+"""Further ones, in small letters, in a column of numbers; elsewhere they may be categories."""
 
 _FORMULA = re.compile(r"'|[^\w=+@\uff1d\uff0b\uff0d\uff20-]*[=+@\uff1d\uff0b\uff0d\uff20-]")
 _UNSEEN_OR_A_MARK = re.compile(
@@ -26,6 +34,10 @@ _UNSEEN_OR_A_MARK = re.compile(
     "\U000e0100-\U000e01ef]"
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(00[01][0-9a-f]{5}))|\\")
+
+_CODE = re.compile(r"0[0-9]+")
+_LIMIT = re.compile(r"(?:[<>]=?|[\u2264\u2265])\s*(?=[+-]?[0-9.])")
+"""Before a number: the value is below or above what was measured, or told."""
 
 _MEASUREMENT = re.compile(
     r"(?P<number>[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)\s*(?P<unit>[^\W\d_]\S{0,15}|%)?"
@@ -57,7 +69,29 @@ def cell_of(text: str) -> Cell:
     if is_missing(text):
         return None
     number = parse_number(text)
-    return number + 0.0 if math.isfinite(number) else text  # -0.0 is 0.0
+    return number + 0.0 if math.isfinite(number) and not is_code(text) else text  # -0.0 is 0.0
+
+
+def is_code(text: str) -> bool:
+    """Tell whether a text is a whole number with zeros before it, which nobody counts with."""
+    return _CODE.fullmatch(text) is not None
+
+
+def number_of(text: str) -> Cell:
+    """Read a cell of a column of numbers, by its value; a text stays one, as in `cell_of`.
+
+    A limit, such as > 89 or <1.0, is the number in it; a cell that stands for "not known" among
+    numbers alone, such as None, is missing.
+    """
+    if is_missing(text) or text.lower() in MISSING_NUMBERS:
+        return None
+    number = parse_number(without_limit(text).replace("\u2212", "-"))
+    return number + 0.0 if math.isfinite(number) else text
+
+
+def without_limit(text: str) -> str:
+    """Return a number without the sign before it that makes it a limit."""
+    return _LIMIT.sub("", text, count=1) if text[:1] in "<>\u2264\u2265" else text
 
 
 def text_of(cell: Cell) -> str:

@@ -114,8 +114,8 @@ _ROWS: Final = (
         ),
         Option(
             "data_file",
-            "csv: a CSV file with a header, or a Parquet file; images: a .npz archive, or a CSV "
-            "file with a column path.",
+            "csv: a CSV file with a header, a Parquet file, or a folder with such files of one "
+            "table; images: a .npz archive, or a CSV file with a column path.",
             Path,
             metavar="FILE",
             series="free",
@@ -149,6 +149,22 @@ _ROWS: Final = (
         ),
         Option("separator", "CSV: character between cells.", usual=",", metavar="CHARACTER"),
         Option("decimal", "CSV: decimal sign of numbers.", usual=".", choices=(".", ",")),
+        Option(
+            "missing",
+            "Table: cell that stands for “not known”, beside the usual ones, in one column or in "
+            "all; repeatable.",
+            list[str],
+            metavar="[COLUMN=]VALUE",
+        ),
+        Option(
+            "map",
+            "Table: another name for a column or a class, or (COLUMN:OLD=NEW) a category; "
+            "repeatable.",
+            list[str],
+            metavar="OLD=NEW",
+            field="renamed",
+        ),
+        Option("drop_unlabeled", "Table: leave out rows without a label.", bool, usual=False),
         part="data",
     ),
     *_panel(

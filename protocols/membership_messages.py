@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -29,8 +30,13 @@ from protocols.party_names import is_party_name
 MOST_OPEN_RUNS = 256
 """Most names of runs in an answer about a membership."""
 
+MOST_DATA_SETS = 64
+"""Most named data sets of a hospital."""
+
 MOST_VOTES = 2**30 - 1
 """Most votes of a hospital on a query."""
+
+_DATA_SET = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,8 @@ class MembershipQuery(Message):
             there is none. A head that is kept gives way to nobody who did not find it.
         version: Version of the software that it runs; empty if it tells none.
         votes: Votes that its node casts on each query; 0 if it tells none.
+        data_sets: Names of its further data sets, in order; a task may ask for one of them.
+        named_votes: Votes that it casts on queries about each of these.
     """
 
     coordinator: Digest
@@ -91,6 +99,18 @@ class MembershipQuery(Message):
     goes_on_from: DigestOrNone
     version: Annotated[str, Length(0, 32)]
     votes: Annotated[int, Between(0, MOST_VOTES)]
+    data_sets: Annotated[tuple[Name, ...], Length(0, MOST_DATA_SETS)]
+    named_votes: Annotated[
+        tuple[Annotated[int, Between(0, MOST_VOTES)], ...], Length(0, MOST_DATA_SETS)
+    ]
+
+    def votes_by_name(self) -> dict[str, int]:
+        """Return the votes of each named data set; names without numbers are malformed."""
+        names = self.data_sets
+        is_clear = all(_DATA_SET.fullmatch(one) for one in names)
+        if len(names) != len(self.named_votes) or list(names) != sorted(set(names)) or not is_clear:
+            raise MalformedMessageError("every data set must have its votes, once and in order")
+        return dict(zip(self.data_sets, self.named_votes, strict=True))
 
 
 @message(24, "membership", most_bytes=384 * KIB)  # a letter takes up to 4 bytes

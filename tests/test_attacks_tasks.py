@@ -41,7 +41,7 @@ SMALL = 2**29
 """Memory of a child that reads a bomb: far below what the bomb would take."""
 
 
-def document(columns: int, first: Rows, asked: Rows, **changes: Any) -> bytes:
+def document(count: int, first: Rows, asked: Rows, **changes: Any) -> bytes:
     """A document by hand, past every check of ours."""
     header = canonical_json(
         {
@@ -49,8 +49,9 @@ def document(columns: int, first: Rows, asked: Rows, **changes: Any) -> bytes:
             "name": "bomb",
             "kind": "table",
             "label": LABEL,
-            "classes": ["no", "yes"],
-            "columns": [[f"c{place:05d}", ""] for place in range(columns)],
+            "data_set": "",
+            "classes": [["no", []], ["yes", []]],
+            "columns": [[f"c{place:05d}", "", [], []] for place in range(count)],
             "left_out": [],
             "rows": len(first),
             **changes,
@@ -91,6 +92,16 @@ BOMBS = {
     "rows that are said": lambda: document(1, [(1.0,), (2.0,)], [], rows=10**15),
     "columns that are left out": lambda: document(
         1, [(1.0,), (2.0,)], [], left_out=[f"x{place}" for place in range(20_000)]
+    ),
+    "categories that are listed": lambda: document(
+        1,
+        [("a",), ("b",)],
+        [],
+        **{
+            "columns": [
+                [f"c{n:05d}", "", [], [f"k{k:03d}" for k in range(100)]] for n in range(2_000)
+            ]
+        },
     ),
     "bytes": lambda: document(1, [(1.0,), (2.0,)], []) + bytes(MAX_TASK_BYTES),
 }
@@ -205,7 +216,7 @@ FAR = rows_of(*(90.0 + 1.5 * (k % 4) for k in range(40)))
 
 class TestTheEncoder:
     def test_an_encoder_that_the_author_wrote_is_refused(self) -> None:
-        honest = canonical_json(["age", ""])
+        honest = canonical_json(["age", "", [], []])
         wrote = canonical_json(
             {"name": "age", "median": 200.0, "mean": 120.0, "deviation": 4.0, "unit": ""}
         )
@@ -213,6 +224,7 @@ class TestTheEncoder:
         start = len(MAGIC) + 4
         length = int.from_bytes(content[len(MAGIC) : start], "big")
         header = content[start : start + length].replace(honest, wrote)
+        assert wrote in header
         with pytest.raises(InvalidTaskError):
             LearningTask.from_bytes(
                 MAGIC + len(header).to_bytes(4, "big") + header + content[start + length :]
@@ -226,7 +238,7 @@ class TestTheEncoder:
         found = set()
         for _ in range(20):
             shuffled = tuple(cells[place] for place in chance.permutation(len(cells)))
-            found.add(encoder_of(PublicRows(("age", "sex"), shuffled), ("", "")).encoders)
+            found.add(encoder_of(PublicRows(("age", "sex"), shuffled), ("", ""), ((), ())).encoders)
         [(number, _)] = found
         assert isinstance(number, NumberEncoder)
         mean = sum(map(Fraction, ages)) / len(ages)

@@ -416,7 +416,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.usefixtures("finished_run")
 def test_the_table_of_the_howto_is_one_that_its_command_can_use() -> None:
-    page = DOCS / "how-to" / "use-your-own-table.md"
+    page = DOCS / "how-to" / "bring-your-data.md"
     exec(compile(fenced(page, "python")[0], "example", "exec"), {})  # noqa: S102 - ours
     (words,) = [words for shown, words in COMMANDS if shown == page]
     value = dict(zip(words[2::2], words[3::2], strict=True))

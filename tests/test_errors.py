@@ -365,6 +365,7 @@ TAKEN = {
 
 FREE_TEXT = {
     *("--config", "--after", "--data-dir", "--data-file", "--label", "--patient-id", "--hospital"),
+    *("--missing", "--map", "--ignore-file", "--drop-unlabeled"),
     *("--ignore", "--positive", "--separator", "--evaluate-by", "--purpose", "--out", "--plot"),
     *("--pool", "--predictions", "--format", "--evaluation-epsilon", "--help"),
 }

@@ -27,7 +27,7 @@ from tests.support.pictures import TERMINAL
 
 CHEAP = [name for name, source in SOURCES.items() if source.is_cheap]
 FIRST_RUN = "docs/tutorial/first-run.md"
-WHOLE = ("README.md", FIRST_RUN, "docs/how-to/use-your-own-table.md")
+WHOLE = ("README.md", FIRST_RUN, "docs/how-to/bring-your-data.md")
 """Pages whose every epsilon is a command's."""
 
 TERMINAL_TEXT = re.compile(r"<[^>]*>|&#160;")

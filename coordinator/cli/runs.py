@@ -24,7 +24,7 @@ from coordinator.cli.terminal import (
 from coordinator.errors import RunEndedError, UsageError
 from coordinator.runs.run_options import DEPLOYED_OPTIONS, QUERIES
 from pate_fed.errors import InvalidSettingError
-from pate_fed.nodes import write_logs_as_json
+from pate_fed.nodes import read_settings, write_logs_as_json
 from pate_fed.nodes.command_line import show
 from pate_fed.options import RUN
 from pate_fed.wording import epsilon_text, percent, plural
@@ -32,8 +32,10 @@ from pate_fed.wording import epsilon_text, percent, plural
 if TYPE_CHECKING:
     from coordinator.operator import Coordinator
     from coordinator.runs.queue import Progress, Run
+    from pate_fed.data.task_facts import TaskFacts
 
 _PACKAGE = "coordinator"
+_SCHEMA_VERSION = 1
 _log = logging.getLogger(__name__)
 
 
@@ -132,6 +134,37 @@ def run(  # noqa: PLR0917 - one argument per option
             rich_help_panel=QUERIES,
         ),
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="Units, ranges and categories of columns, spellings of classes, and the data set "
+            "that hospitals are asked for.",
+            rich_help_panel=QUERIES,
+        ),
+    ] = None,
+    separator: Annotated[
+        str,
+        typer.Option(
+            metavar="CHARACTER", help="Between cells of the queries.", rich_help_panel=QUERIES
+        ),
+    ] = ",",
+    decimal: Annotated[
+        str,
+        typer.Option(
+            click_type=click.Choice((".", ",")),
+            help="Before the decimals of their numbers.",
+            rich_help_panel=QUERIES,
+        ),
+    ] = ".",
+    missing: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[COLUMN=]VALUE",
+            help="Cell of the queries that stands for “not known”; repeatable.",
+            rich_help_panel=QUERIES,
+        ),
+    ] = None,
     select: Annotated[
         str,
         typer.Option(
@@ -157,6 +190,8 @@ def run(  # noqa: PLR0917 - one argument per option
     from coordinator.runs.request import MOST_PATIENCE_S  # noqa: PLC0415
     from coordinator.runs.run_price import price_line  # noqa: PLC0415
     from pate_fed.data.image_schema import ImageSchema  # noqa: PLC0415
+    from pate_fed.data.new_task import NO_FACTS  # noqa: PLC0415
+    from pate_fed.data.reading import Reading  # noqa: PLC0415
 
     if not 0 < patience * 3600 <= MOST_PATIENCE_S:
         raise InvalidSettingError("--patience must be above 0, and at most a year", patience)
@@ -166,6 +201,8 @@ def run(  # noqa: PLR0917 - one argument per option
         label=label,
         classes=[one.strip() for one in classes.split(",")],
         ignored=ignore or (),
+        reading=Reading(separator=separator, decimal=decimal, missing=tuple(missing or ())),
+        facts=NO_FACTS if schema is None else _read_facts(schema),
     )
     settings = coordinator.settings_of(given, source=file.name, label=label, kind=task.kind)
     state = "known" if coordinator.knows(task) else "new, so hospitals train teachers for it"
@@ -329,3 +366,17 @@ def _charged(done: Progress) -> str:
     tests = f", delta {by_tests:.3g} by tests of stability" if by_tests else ""
     epsilon = epsilon_text(done.epsilon)
     return f"epsilon {epsilon} at most, {percent(done.share)} of its queries charged{tests}"
+
+
+def _read_facts(path: Path) -> TaskFacts:
+    """Read what an operator writes of a task's columns and classes."""
+    from pate_fed.data.task_facts import TaskFacts  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.errors import InvalidTaskError  # noqa: PLC0415 - the same
+
+    return read_settings(
+        path,
+        TaskFacts,
+        version=_SCHEMA_VERSION,
+        advice=f"{path.name} must be there, for --schema",
+        fault=InvalidTaskError,
+    )

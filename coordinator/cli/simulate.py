@@ -147,6 +147,14 @@ def simulate(
         ),
     ] = None,
     given: Given,
+    ignore_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Table: file with columns to leave out, one name a line.",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -176,6 +184,10 @@ def simulate(
     from pate_fed.planning import RunSettings  # noqa: PLC0415 - fast --help
     from protocols.suites import DEFAULT_SUITE  # noqa: PLC0415 - the same
 
+    if ignore_file is not None:
+        from pate_fed.data.reading import names_in  # noqa: PLC0415 - fast --help
+
+        given = {**given, "ignore": (*given["ignore"], *names_in(ignore_file))}
     data, labels = given["data"], given["label"]
     settings = RunSettings.of({
         **given,

@@ -60,6 +60,7 @@ class MemberRow(CoordinatorRow):
     Attributes:
         node_key: EC key for Flower, PEM.
         node_id: Decimal.
+        named_votes: Votes by further data sets, JSON.
         votes_asked_at: When the query that stated its votes was signed, in Unix seconds.
         audit_head: Frame of the head of its audit log that is kept; None if it gave none.
     """
@@ -76,6 +77,7 @@ class MemberRow(CoordinatorRow):
     approved_at: Mapped[datetime | None] = mapped_column(Moment)
     revoked_at: Mapped[datetime | None] = mapped_column(Moment)
     votes: Mapped[int] = mapped_column(Integer, default=0)
+    named_votes: Mapped[str] = mapped_column(Text, default="{}")
     votes_asked_at: Mapped[int] = mapped_column(BigInteger, default=0)
     audit_head: Mapped[bytes | None] = mapped_column(LargeBinary)
     seen_at: Mapped[datetime | None] = mapped_column(Moment)

@@ -8,8 +8,9 @@ the SuperLink. A wrong, a used and an expired token get the same answer.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -87,6 +88,7 @@ class EnrolledParty:
     Attributes:
         state: "requested", "member", "suspended" or "revoked".
         votes: Votes that its node casts on each query, as it said last; 0 until it did.
+        named_votes: Likewise where a task asks for a data set by name.
         seen_at: When it last asked about its membership; None if it never did.
         clock_skew_s: By how much its clock was ahead then, in seconds.
         away_since: When a run first found that its node does not answer; None since it did.
@@ -104,6 +106,11 @@ class EnrolledParty:
     version: str = ""
     away_since: datetime | None = None
     away_at: datetime | None = None
+    named_votes: Mapping[str, int] = field(default_factory=dict)
+
+    def votes_on(self, data_set: str) -> int:
+        """Return its votes where a task asks for this data set; 0 if it has none."""
+        return self.named_votes.get(data_set, 0) if data_set else self.votes
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,15 +413,19 @@ class Enrollment:
 
     def _keep_votes(self, row: MemberRow, query: MembershipQuery) -> None:
         """Keep the number that was stated last; tell the operator's audit log of another one."""
-        if not query.votes or query.asked_at <= row.votes_asked_at:  # an older one may come again
+        named = json.dumps(query.votes_by_name(), sort_keys=True)
+        has_said = query.votes or query.named_votes
+        if not has_said or query.asked_at <= row.votes_asked_at:  # an older one may come again
             return
-        before, row.votes, row.votes_asked_at = row.votes, query.votes, query.asked_at
-        if row.state in INSIDE and before != query.votes:
+        before: dict[str, str | int | bytes] = {"votes": row.votes, **_data_sets(row.named_votes)}
+        row.votes, row.named_votes, row.votes_asked_at = query.votes, named, query.asked_at
+        after: dict[str, str | int | bytes] = {"votes": row.votes, **_data_sets(named)}
+        if row.state in INSIDE and before != after:
             self._audit_log.append(
                 FederationAct.VOTES_CHANGED,
                 {
                     **{"by": row.name, "from": "its node", "subject": row.name},
-                    **{"before": {"votes": before}, "after": {"votes": query.votes}},
+                    **{"before": before, "after": after},
                 },
                 at=self._clock().timestamp(),
             )
@@ -486,6 +497,13 @@ def _tally_fields(home: FederationHome) -> dict[str, Any]:
     return {"tally_name": name, "tally_key": key}
 
 
+def _data_sets(named: str) -> dict[str, str]:
+    """Return the votes of named data sets as a record has them; nothing where there are none."""
+    found = json.loads(named)
+    listed = ", ".join(f"{name} {votes}" for name, votes in found.items())
+    return {"data_sets": listed} if listed else {}
+
+
 def _party(row: MemberRow) -> EnrolledParty:
     return EnrolledParty(
         row.name,
@@ -499,6 +517,7 @@ def _party(row: MemberRow) -> EnrolledParty:
         row.version or "",
         row.away_since,
         row.away_at,
+        json.loads(row.named_votes),
     )
 
 

@@ -143,11 +143,13 @@ class RunRequest:
             )
         if settings.caps.max_answers is not None:  # hospitals would vote on what nobody looks at
             raise RunRequestError("a run must ask all its queries")
-        missing = [one.name for one in members if not one.votes]
+        data_set = task.data_set
+        missing = [one.name for one in members if not one.votes_on(data_set)]
         if missing:
             raise RunRequestError(
                 "every member's node must have said how many votes it has, as it does once it "
-                "runs with a table; `pate-fed suspend` leaves a hospital out",
+                f"runs with {f'a data set {data_set!r}' if data_set else 'a table'}; `pate-fed "
+                "suspend` leaves a hospital out",
                 f"nothing from {', '.join(missing)}",
             )
         if settings.form not in DEPLOYED_FORMS:
@@ -159,7 +161,8 @@ class RunRequest:
         pool = task.pool
         distinct = pool.distinct
         parties = tuple(
-            RequestedParty(one.name, one.identity.fingerprint, one.votes) for one in members
+            RequestedParty(one.name, one.identity.fingerprint, one.votes_on(data_set))
+            for one in members
         )
 
         def resolved_for(settings: RunSettings) -> RunSettings:

@@ -93,8 +93,8 @@ def _written(
     settings, dataset, before = federation.settings, federation.dataset, federation.before
     missing = list[str]()
     run.warnings += [
-        *simulation_notes.public_patients(settings, dataset),
         *federation.notes,
+        *simulation_notes.public_patients(settings, dataset),
         *simulation_notes.large_delta(settings, dataset, federation.earlier.number),
         *federation.earlier.raised(before),
         *simulation_notes.known_prevalence(settings, federation.facts),

@@ -81,7 +81,7 @@ class SimulatedFederation:
             if asked.evaluate == "private":
                 dataset, held_out = keep_back(asked, dataset, rng=chance.of("held-out patients"))
             data = data_table(dataset)
-            for line in (*data_lines(data), *dataset.notes):
+            for line in (*dataset.notes, *data_lines(data)):
                 tell(line)
             pool = QueryPool(dataset.pool.features, images=dataset.pool.images)
             before = earlier.joined(asked, pool, dataset.class_names)

@@ -296,6 +296,7 @@ def _table(label: str, fit: TableFit) -> dict[str, object]:
     return {
         "label": label,
         "unseen_classes": list(fit.unseen),
+        "unread_columns": list(fit.unread),
         "columns": [
             {
                 "name": one.name,

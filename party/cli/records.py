@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +21,7 @@ from pate_fed.regular_files import read_regular
 from pate_fed.wording import plural
 
 if TYPE_CHECKING:
+    from party.site.own_table import DatasetSummary
     from pate_fed.data.reading import Reading
 
 NameOption = Annotated[
@@ -30,43 +31,144 @@ NameOption = Annotated[
         help="Data set that a task asks for by this name; without it the one that most do.",
     ),
 ]
+_File = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="CSV or Parquet file, or a folder with the files of one table; or images: a folder "
+        "with a folder for each class, a .npz archive, or a CSV file with a column path.",
+    ),
+]
+_Label = Annotated[str, typer.Option(metavar="COLUMN", help="Column to predict.")]
+_Patient = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Column of patient ids; without it each row is a patient."),
+]
+_Separator = Annotated[str, typer.Option(metavar="CHARACTER", help="CSV: between cells.")]
+_Decimal = Annotated[
+    str,
+    typer.Option(click_type=click.Choice((".", ",")), help="CSV: before the decimals of numbers."),
+]
+_Missing = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[COLUMN=]VALUE",
+        help="Cell that stands for “not known”, beside the usual ones; repeatable.",
+    ),
+]
+_Map = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="OLD=NEW",
+        help="The task's name for a column or a class, or (COLUMN:OLD=NEW) for a category; "
+        "repeatable.",
+    ),
+]
+_Ignore = Annotated[
+    list[str] | None, typer.Option(metavar="COLUMN", help="Column to leave out; repeatable.")
+]
+_IgnoreFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="File with columns to leave out, one name a line."),
+]
+_Drop = Annotated[bool, typer.Option("--drop-unlabeled", help="Leave out rows without a label.")]
 
 data_app = Commands("The hospital's own table.")
 
 
 @data_app.command("add")
 def add(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="CSV file with a header; or images: a folder with a folder for each class, a .npz "
-            "archive, or a CSV file with a column path.",
-        ),
-    ],
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column to predict.")],
-    patient_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="Column of patient ids; without it each row is a patient."
-        ),
-    ] = None,
+    file: _File,
+    label: _Label,
+    patient_id: _Patient = None,
     *,
     name: NameOption = "",
-    separator: Annotated[str, typer.Option(metavar="CHARACTER", help="CSV: between cells.")] = ",",
-    decimal: Annotated[
-        str,
-        typer.Option(
-            click_type=click.Choice((".", ",")), help="CSV: before the decimals of numbers."
-        ),
-    ] = ".",
+    separator: _Separator = ",",
+    decimal: _Decimal = ".",
+    missing: _Missing = None,
+    map: _Map = None,  # noqa: A002 - its option
+    ignore: _Ignore = None,
+    ignore_file: _IgnoreFile = None,
+    drop_unlabeled: _Drop = False,
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
     """Register the teachers' table. Nothing of it leaves this machine."""
-    from pate_fed.data.reading import Reading  # noqa: PLC0415 - keeps --help fast
-
-    reading = Reading(separator=separator, decimal=decimal)
+    reading = _reading(
+        separator=separator,
+        decimal=decimal,
+        missing=missing,
+        renamed=map,
+        ignored=ignore,
+        ignore_file=ignore_file,
+        drops_unlabeled=drop_unlabeled,
+    )
     register(file, label, patient_id, site=site, name=name, reading=reading)
+
+
+@data_app.command("check")
+def check(
+    file: _File,
+    label: _Label,
+    patient_id: _Patient = None,
+    *,
+    separator: _Separator = ",",
+    decimal: _Decimal = ".",
+    missing: _Missing = None,
+    map: _Map = None,  # noqa: A002 - its option
+    ignore: _Ignore = None,
+    ignore_file: _IgnoreFile = None,
+    drop_unlabeled: _Drop = False,
+    site: SiteOption = DEFAULT_SITE,
+) -> None:
+    """Show a table as `add` does, and store nothing; no site is needed."""
+    from party.site import own_table  # noqa: PLC0415 - keeps --help fast
+    from party.site.site import SETTINGS_FILE, DataSettings  # noqa: PLC0415 - the same
+
+    reading = _reading(
+        separator=separator,
+        decimal=decimal,
+        missing=missing,
+        renamed=map,
+        ignored=ignore,
+        ignore_file=ignore_file,
+        drops_unlabeled=drop_unlabeled,
+    )
+    is_there = (site / SETTINGS_FILE).exists()
+    floor = open_site(site).settings.data.floor if is_there else DataSettings().floor
+    summary = own_table.examine(
+        file, label=label, patient_id=patient_id, floor=floor, reading=reading
+    )
+    show(
+        _plain(summary),
+        (
+            *(f"Question: {one}" for one in summary.asked),
+            *_lines(summary),
+            "Nothing was stored. `pate-party data add` with the same options registers it.",
+        ),
+    )
+
+
+def _reading(
+    *,
+    separator: str,
+    decimal: str,
+    missing: Sequence[str] | None,
+    renamed: Sequence[str] | None,
+    ignored: Sequence[str] | None,
+    ignore_file: Path | None,
+    drops_unlabeled: bool,
+) -> Reading:
+    from pate_fed.data.reading import Reading, names_in  # noqa: PLC0415 - keeps --help fast
+
+    listed = () if ignore_file is None else names_in(ignore_file)
+    return Reading(
+        separator=separator,
+        decimal=decimal,
+        missing=tuple(missing or ()),
+        renamed=tuple(renamed or ()),
+        ignored=tuple(dict.fromkeys((*(ignored or ()), *listed))),
+        drops_unlabeled=drops_unlabeled,
+    )
 
 
 def register(
@@ -82,41 +184,29 @@ def register(
     from party.site import own_table  # noqa: PLC0415 - keeps --help fast
     from party.site.training import of_another_table  # noqa: PLC0415 - the same
     from party.storage import has_node  # noqa: PLC0415 - the same
-    from pate_fed.data.reading import Reading  # noqa: PLC0415 - the same
+    from pate_fed.data.reading import USUAL  # noqa: PLC0415 - the same
 
     changed, summary = own_table.add(
         finished(open_site(site)).using(name),
         file,
         label=label,
         patient_id=patient_id,
-        reading=reading or Reading(),
+        reading=reading or USUAL,
     )
     with opened_records(changed) as opened:
-        opened.decisions.state.note_table(summary.sha256, by=decider(None))
+        opened.decisions.state.note_table(summary.sha256, by=decider(None), data_set=name)
     refused, is_running = of_another_table(changed), has_node(changed.path(DATABASE_FILE))
-    are_images = summary.kind == "image"
-    things, counted = ("images", "Patients") if are_images else ("rows", "Rows")
-    hidden = f"fewer than {summary.floor}, or hidden beside such a count"
     show(
         {
-            **asdict(summary),
-            "file": str(summary.file),
+            **_plain(summary),
             "teachers": changed.settings.teachers,
-            "classes": dict(summary.classes),
             "refused_teachers": list(refused),
             "node_runs": is_running,
         },
         (
-            f"{summary.file}: {summary.rows} {things} of {summary.patients} patients.",
+            *(f"Question: {one}" for one in summary.asked),
+            *_lines(summary),
             f"{_voters(changed)}: all hospitals and the operator see this number.",
-            *(f"  {one.name:24} {one.role}" for one in summary.columns),
-            f"{counted} of each class:",
-            *(
-                f"  {name:24} {hidden if count is None else count}"
-                for name, count in summary.classes
-            ),
-            f"SHA-256 {summary.sha256}",
-            *(f"Note: {note}" for note in summary.notes),
             "Registered. Nothing of it left this machine.",
             *(
                 ("The node that runs uses it from now on; it needs no restart.",)
@@ -126,6 +216,22 @@ def register(
             *(_refused_lines(changed, refused) if refused else ()),
         ),
     )
+
+
+def _plain(summary: DatasetSummary) -> dict[str, object]:
+    return {**asdict(summary), "file": str(summary.file), "classes": dict(summary.classes)}
+
+
+def _lines(summary: DatasetSummary) -> Iterator[str]:
+    things = "images" if summary.kind == "image" else "rows"
+    yield f"{summary.file}: {summary.rows} {things} of {summary.patients} patients."
+    yield from (f"  {one.name:24} {one.role}" for one in summary.columns)
+    yield "Patients of each class:"
+    hidden = f"fewer than {summary.floor}, or hidden beside such a count"
+    for name, count in summary.classes:
+        yield f"  {name:24} {hidden if count is None else count}"
+    yield f"SHA-256 {summary.sha256}"
+    yield from (f"Note: {note}" for note in summary.notes)
 
 
 def _voters(site: Site) -> str:

@@ -38,7 +38,7 @@ from party.site.peers import ListedPeer, listed_peers
 from party.site.policy import Rules
 from party.site.site import SCHEMA_VERSION, SETTINGS_FILE, SiteSettings
 from party.site.tally_standing import TallyStanding
-from pate_fed.data.csv_file import read_csv
+from pate_fed.data.reading import read_table
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import one_line, printable, read_settings, schema_of
 from pate_fed.nodes.command_line import EXIT_FAILED, print_json
@@ -275,7 +275,7 @@ def _ask_for_table(sitting: _Sitting) -> bool:
     if name == "-":
         return False
     path = Path(name)
-    tell(f"Its columns: {printable(', '.join(read_csv(path).header))}")
+    tell(f"Its columns: {printable(', '.join(read_table(path).header))}")
     label = ask_text("Column that is predicted")
     patient_id = ask_text("Column that says whose a row is (-: each row is another patient)", "-")
     add_table(path, label, None if patient_id == "-" else patient_id, site=sitting.folder)

@@ -52,7 +52,7 @@ class FederationNode:
         self.heard: Mapping[bytes, PublicIdentity] = {}
         self.seen: tuple[object, ...] = ()
         self.found_head = b""
-        self.votes = 0
+        self.votes: Mapping[str, int] = {}
         self._audit = audit
         self._decisions = decisions
         self._clock = clock

@@ -63,7 +63,8 @@ class Guard:
     """Checks runs and batches against policy, journal and ledger; changes none of them.
 
     A review that refuses raises `RefusalError`, with the reason to send. `weights` are the votes
-    per query of each of this party's teachers, together its quota; `checked_peers` fingerprints
+    per query of each of this party's teachers, together its quota, and `weights_by_pool` those on
+    pools whose tasks ask for a data set by name; `checked_peers` fingerprints
     that its own people checked, with the owner of each; `aggregators` are its people's word on the
     federation's coordinator and tally.
     """
@@ -73,6 +74,7 @@ class Guard:
     checked_peers: Mapping[bytes, str]
     consent: Consent = Consent()
     aggregators: Aggregators = field(default_factory=Aggregators)
+    weights_by_pool: Mapping[bytes, TeacherWeights] = field(default_factory=dict)
 
     def review_run(
         self, record: RunRecord | RunInquiry, *, seats: tuple[bytes, ...], me: bytes
@@ -93,6 +95,10 @@ class Guard:
             self.aggregators.require(tally_of(record))
         self._require_approved(terms)
         return terms
+
+    def weights_on(self, pool: bytes) -> TeacherWeights:
+        """Return our votes on a pool's queries: its task may ask for a data set by name."""
+        return self.weights_by_pool.get(pool, self.weights)
 
     def review_price(self, run_ledger: RunLedger, *, seat: int, ledger: PrivacyLedger) -> None:
         """Refuse a run whose price at its caps exceeds its budget, or cannot be added up here.
@@ -347,9 +353,10 @@ class Guard:
         if terms.is_evaluation:  # a public number of places, one for each patient
             is_ours = terms.weights[seat].heaviest == 1
         else:
-            is_ours = terms.weights[seat] == self.weights
+            is_ours = terms.weights[seat] == self.weights_on(terms.pool_digest)
         if not is_ours:
-            raise RefusalError(Reason.UNIT, f"our quota must be {self.weights.votes}", "another")
+            ours = self.weights_on(terms.pool_digest).votes
+            raise RefusalError(Reason.UNIT, f"our quota must be {ours}", "another")
         # A report of more cannot be made: it would be charged for nothing.
         if most_votes is not None and terms.weights[seat].votes > most_votes:
             raise RefusalError(

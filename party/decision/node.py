@@ -356,7 +356,8 @@ class PartyNode:
     def _contribute(self, plan: Plan, asked: OpenBatch) -> tuple[bytes, ...]:
         """Vote and send, or be silent: no outcome may tell a vote (rule R12)."""
         assert asked.batch is not None
-        run, weights = self._agreed_run, self._guard.weights
+        run = self._agreed_run
+        weights = self._guard.weights_on(run.terms.pool_digest)
         try:
             vector = self._ballots.vector(run, asked.batch, weights=weights)
             if self._clock() >= plan.expires_at:

@@ -45,6 +45,8 @@ def words_of(request: Request) -> Iterator[Line]:
         yield "", f"wrong by class, by its certainty{by}"
     elif task is not None:
         yield "Task", f"{task.name}: {task.label}, one of {', '.join(task.class_names)}"
+        if task.data_set:
+            yield "", f"it asks for your data set {task.data_set}"
         yield from _pool_lines(task)
     if request.review is not None:
         yield from _table_lines(request.review, task)
@@ -151,6 +153,8 @@ def _table_lines(review: TaskReview, task: AskedTask | None) -> Iterator[Line]:
         yield "", "classes: all values of your label are classes of the task"
     if fit.unseen:
         yield "", f"no row of your table is of class {', '.join(fit.unseen)}"
+    if fit.unread:
+        yield "", f"columns that the task does not know: {printable(', '.join(fit.unread))}"
     yield from _flat_lines(review.flat)
 
 

@@ -37,7 +37,8 @@ SAMPLE = 500
 def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - checks look alike
     """Read the table, hold it to its hash, and count its patients."""
     try:
-        everybody = set(units_of(site))
+        found = read_registered(site)
+        everybody = set(units_of(site, found))
     except DataChangedError as error:
         return fail(
             f"{error}.",
@@ -58,6 +59,11 @@ def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - ch
         f"The table can be read, and is the one that was registered: {patients} patients, "
         f"{plural(teachers, 'voter' if site.settings.do_records_vote else 'teacher')}."
     )
+    if isinstance(found, CsvTable):
+        said = " ".join((said, *found.notes))
+        if found.asked:
+            asked = " ".join((said, *found.asked))
+            return warn(asked, "`pate-party data add` takes the answers.")
     delta = site.settings.delta
     if delta * patients > _LARGE_DELTA:
         warning = (

@@ -47,8 +47,10 @@ from party.storage import PartyDatabase, SiteAuditLog
 from party.storage.patient_votes import forget_patient, tags_by
 from party.storage.site_audit_log import SiteAct
 from pate_fed.cells import plain
-from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
+from pate_fed.data.csv_file import MAX_FILE_BYTES, UTF16_MARKS, CsvTable
 from pate_fed.data.dataset import Records
+from pate_fed.data.parquet_file import is_parquet, without_rows
+from pate_fed.data.reading import Reading, read_table
 from pate_fed.data.task import LearningTask
 from pate_fed.nodes import write_file
 from pate_fed.nodes.audit_log import Facts
@@ -117,13 +119,15 @@ def remove_patient(
     log = SiteAuditLog(database)
     _require_closed(site, log, is_run_open)
     text = read_table_of(site)
-    rows = _rows_of(site, text, plain(patient))
     path = Path(site.data.file)
-    content = _without(path, text, rows)
+    raw = _whole_file(path, site.data.reading)
+    rows = _rows_of(site, raw, plain(patient))
+    content = _without(path, raw, rows)
     after = digest_of({"": hashlib.sha256(content).hexdigest()}, site.data.reading)
     retrained = [
         _retrain(site, folder, text, plain(patient), after=after, random_bytes=random_bytes)
         for folder in kept_folders(site)
+        if _is_of(site, folder)
     ]
     trained = sum(one.trained for one in retrained)
     plan = json_bytes(
@@ -132,7 +136,7 @@ def remove_patient(
             "data_set": site.data_set,
             "before": site.data.digest,
             "after": after,
-            "rows": len(text.lines) - len(rows),
+            "rows": len(raw.lines) - len(rows),
             "teachers": [one.folder.name for one in retrained],
             "nonce": random_bytes(_KEY_BYTES).hex(),
         }
@@ -236,11 +240,28 @@ def _rows_of(site: Site, text: CsvTable, patient: str) -> frozenset[int]:
     return rows
 
 
+def _whole_file(path: Path, reading: Reading) -> CsvTable:
+    """Return the table with every row of its file, those without a label, too."""
+    if path.is_dir():
+        raise ErasureError(
+            f"{path.name} must be one file: join its files, and register the one file by "
+            "`pate-party data add`",
+            "a folder of files",
+        )
+    return read_table(path, reading)
+
+
 def _without(path: Path, text: CsvTable, rows: frozenset[int]) -> bytes:
-    """Return the table's file without some rows; every other line keeps its bytes."""
+    """Return the table's file without some rows; every other line of text keeps its bytes."""
+    if is_parquet(path):
+        return without_rows(path, rows)
     content = read_regular(path, most_bytes=MAX_FILE_BYTES)
     is_packed = content.startswith(_GZIP_MAGIC)
-    lines = io.BytesIO(gzip.decompress(content) if is_packed else content).readlines()
+    content = gzip.decompress(content) if is_packed else content
+    mark = next((one for one in UTF16_MARKS if content.startswith(one)), b"")
+    if mark:
+        content = content.removeprefix(mark).decode(UTF16_MARKS[mark]).encode()
+    lines = io.BytesIO(content).readlines()
     start, kept = _header_end(lines), list[bytes]()
     kept += lines[:start]
     for row, end in enumerate(text.lines):
@@ -249,11 +270,14 @@ def _without(path: Path, text: CsvTable, rows: frozenset[int]) -> bytes:
         start = end
     kept += lines[start:]
     left = b"".join(kept)
+    if mark:
+        left = mark + left.decode().encode(UTF16_MARKS[mark])
     return gzip.compress(left, mtime=0) if is_packed else left
 
 
 def _header_end(lines: list[bytes]) -> int:
-    reader = csv.reader((line.decode("utf-8-sig") for line in lines), skipinitialspace=True)
+    texts = (line.decode("utf-8-sig", "replace") for line in lines)
+    reader = csv.reader(texts, skipinitialspace=True)
     for row in reader:
         if row:
             break
@@ -320,6 +344,12 @@ def _retrain(
     files = {**new, **kept, SHARES_FILE: json_bytes(shares)}
     content = with_manifest(files, {**bound_to, "data": after})
     return _Retrained(folder, content, 1, len(shares) - 1)
+
+
+def _is_of(site: Site, folder: Path) -> bool:
+    """Tell whether the teachers in a folder learned from the data set in use."""
+    others = (one.settings.data.digest for one in site.data_sets if one.data_set != site.data_set)
+    return read_manifest(folder).get("data") not in set(others)
 
 
 def _task_of(site: Site, folder: Path) -> LearningTask:

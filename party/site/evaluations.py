@@ -87,6 +87,7 @@ def held_out_records(site: Site, task: LearningTask, *, most: int | None = None)
     The table must name a column of patients: otherwise one row more or less would change who is
     held out. Its label must be the task's.
     """
+    site = site.using(task.data_set)
     data = site.settings.data
     require_label(site, task)
     if not data.patient_id:

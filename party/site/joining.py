@@ -10,9 +10,9 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from party.errors import JoinError, PartyError, ResultsError
 from party.site.membership import CA_FILE, SiteMembership, place_of
@@ -41,6 +41,8 @@ MAX_POOL_BYTES = 2**27
 MAX_ANSWER_BYTES = 8 * 2**20
 _TIMEOUT_S = 30.0
 _log = logging.getLogger(__name__)
+
+_NO_VOTES: Final[Mapping[str, int]] = {}
 
 
 class CoordinatorDoor:
@@ -87,15 +89,20 @@ class CoordinatorDoor:
         return self._membership("join", wire.sign(request, self._identity).frame)
 
     def membership(
-        self, *, audit_head: bytes = b"", goes_on_from: bytes = b"", votes: int = 0
+        self,
+        *,
+        audit_head: bytes = b"",
+        goes_on_from: bytes = b"",
+        votes: Mapping[str, int] = _NO_VOTES,
     ) -> Membership:
         """Ask for the state of the request, and for the other members.
 
         `audit_head` is the head of our audit log, signed by `sign_head`, for the coordinator to
         keep, `goes_on_from` SHA-256 of the head that it returned before, if our log holds that one.
         Only then does it keep a newer one. Both may be empty. `votes` are those that our node casts
-        on each query: it alone says so, because it holds every plan to that number.
+        on each query, by data set: it alone says so, because it holds every plan to that number.
         """
+        named = {name: number for name, number in votes.items() if name}
         query = MembershipQuery(
             self._joined.coordinator.fingerprint,
             self._identity.fingerprint,
@@ -103,7 +110,9 @@ class CoordinatorDoor:
             audit_head,
             goes_on_from,
             __version__,
-            votes,
+            votes.get("", 0),
+            tuple(sorted(named)),
+            tuple(named[name] for name in sorted(named)),
         )
         return self._membership("membership", wire.sign(query, self._identity).frame)
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from party.errors import DataChangedError, DataError
 from party.site.site import Site
-from pate_fed.cells import is_missing, parse_number
+from pate_fed.cells import is_code, is_missing, parse_number
 from pate_fed.data.columns import MOST_CLASSES, canonical_cells, sorted_names
 from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
 from pate_fed.data.image_files import (
@@ -24,7 +26,8 @@ from pate_fed.data.image_files import (
     images_of,
     lists_images,
 )
-from pate_fed.data.reading import USUAL, Reading, read_table
+from pate_fed.data.reading import USUAL, Reading, read_records
+from pate_fed.data.tables import refuse_spellings
 from pate_fed.data.task import OwnRecords
 from pate_fed.errors import InvalidParameterError, UnreadableFileError
 from pate_fed.inputs import DatasetKind
@@ -32,6 +35,7 @@ from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import open_regular
 
 FEWEST_PATIENTS = 2
+_MANY_COLUMNS = 200
 _CHUNK_BYTES = 2**20
 _FOLDERS = "the folder of each patient"
 
@@ -48,7 +52,8 @@ class ColumnSummary:
 class DatasetSummary:
     """A table as `data add` shows it, without a cell; `sha256` is the file's, hex.
 
-    Counts of rows of `classes` are None where they are below `floor`, the smallest that is shown.
+    Counts of patients of `classes` are None where they are below `floor`, the smallest that is
+    shown. `asked` has sentences on how the table is read that ask for an answer, `notes` others.
     `patients_by` says what names the patient where no column does.
     """
 
@@ -59,6 +64,7 @@ class DatasetSummary:
     columns: tuple[ColumnSummary, ...]
     classes: tuple[tuple[str, int | None], ...]
     floor: int
+    asked: tuple[str, ...]
     notes: tuple[str, ...]
     kind: DatasetKind = "table"
     patients_by: str = ""
@@ -76,23 +82,27 @@ def examine(
 
     Raises `UnreadableFileError`, `MissingColumnError`, `InvalidCellError` or
     `InvalidParameterError` where it is no CSV file with these columns; `DataError` where it has too
-    few patients, one class or too many, or a row twice.
+    few patients, too many classes, or a row twice.
     """
     if holds_images(path):
         return _examined_images(path, label=label, patient_id=patient_id, floor=floor)
     digest = records_digest(path, reading)
-    text = read_table(path, reading)
-    _require_columns(text, label=label, patient_id=patient_id)
-    units = None if patient_id is None else text.known_cells(patient_id)
-    patients = len(text.lines) if units is None else len(set(units))
+    text = _read(path, label=label, patient_id=patient_id, floor=floor, reading=reading)
+    units = text.unit_ids(patient_id)
+    patients = len(set(units))
     if patients < FEWEST_PATIENTS:
         raise DataError(f"{path.name} must hold at least {FEWEST_PATIENTS} patients", patients)
-    counts = Counter(canonical_cells(text.known_cells(label)))
-    if not 2 <= len(counts) <= MOST_CLASSES:
+    classes = canonical_cells(text.column(label))
+    # A patient with rows of a class counts once: a floor is one of people.
+    counts = Counter(name for name, _ in set(zip(classes, units, strict=True)))
+    if len(counts) > MOST_CLASSES:
         raise DataError(
-            f"column {label!r} of {path.name} must hold 2 to {MOST_CLASSES} classes", len(counts)
+            f"column {label!r} of {path.name} must hold at most {MOST_CLASSES} classes", len(counts)
         )
-    notes = _notes(text, patient_id=patient_id)
+    refuse_spellings(f"column {label!r} of {path.name}", counts)
+    about_records = _notes(text, patients=patients, patient_id=patient_id)
+    if len(counts) == 1:
+        about_records = ("All rows are of one class: teachers here know no other.", *about_records)
     if records_digest(path, reading) != digest:
         raise DataChangedError(f"{path.name} must stay the same while it is read")
     return DatasetSummary(
@@ -106,7 +116,8 @@ def examine(
         ),
         classes=_shown(counts, floor),
         floor=floor,
-        notes=notes,
+        asked=text.asked,
+        notes=(*about_records, *text.notes),
     )
 
 
@@ -135,6 +146,7 @@ def add(
         patient_id=column,
         digest=summary.sha256,
         rows=summary.rows,
+        notes=(*summary.asked, *summary.notes),
         patients=known.patients if is_same else summary.patients,
     )
     return site.save(replace(site.settings, data=data)), summary
@@ -149,7 +161,13 @@ def read_registered(site: Site) -> OwnRecords:
     require_unchanged(site)
     if data.kind == "image":  # each file is read later, once
         return _images_at(path, label=data.label, patient_id=data.patient_id or None)
-    text = read_table(path, data.reading)
+    text = _read(
+        path,
+        label=data.label,
+        patient_id=data.patient_id or None,
+        floor=data.floor,
+        reading=data.reading,
+    )
     require_unchanged(site)  # nor did it change while it was read
     return text
 
@@ -165,9 +183,9 @@ def require_unchanged(site: Site) -> None:
         raise DataChangedError(f"{path.name} must be as `pate-party data add` saw it")
 
 
-def units_of(site: Site) -> tuple[str, ...]:
-    """Return the patient of each registered record."""
-    found = read_registered(site)
+def units_of(site: Site, found: OwnRecords | None = None) -> tuple[str, ...]:
+    """Return the patient of each registered record, `found` if they were read."""
+    found = read_registered(site) if found is None else found
     if isinstance(found, ImageFiles):
         return found.units
     return found.unit_ids(site.data.patient_id or None)
@@ -272,6 +290,7 @@ def _examined_images(
         columns=(),
         classes=_shown(counts, floor),
         floor=floor,
+        asked=(),
         notes=tuple(notes),
         kind="image",
         patients_by=_FOLDERS if patient_id is None and found.patients is not None else "",
@@ -288,10 +307,18 @@ def _units_by_label(found: ImageFiles) -> dict[str, set[str]]:
 # Helpers ----------------------------------------------------------------------------------------
 
 
+def _read(
+    path: Path, *, label: str, patient_id: str | None, floor: int, reading: Reading
+) -> CsvTable:
+    apart = () if patient_id is None else (patient_id,)
+    text = read_records(path, reading, labels=[label], apart=apart, floor=floor)
+    _require_columns(text, label=label, patient_id=patient_id)
+    return text
+
+
 def _require_columns(text: CsvTable, *, label: str, patient_id: str | None) -> None:
-    for name in (label, patient_id):
-        if name is not None:
-            text.column(name)
+    if patient_id is not None:
+        text.column(patient_id)
     if label == patient_id:
         raise InvalidParameterError("label and patient must be different columns")
     if len(text.header) < 2 + (patient_id is not None):
@@ -301,7 +328,7 @@ def _require_columns(text: CsvTable, *, label: str, patient_id: str | None) -> N
 def _shown(counts: Counter[str], floor: int) -> tuple[tuple[str, int | None], ...]:
     """Hide counts below the floor, and one more where the total would reveal one."""
     hidden = {name for name, count in counts.items() if count < floor}
-    if len(hidden) == 1:
+    if len(hidden) == 1 < len(counts):
         hidden.add(min(set(counts) - hidden, key=lambda name: (counts[name], name)))
     return tuple((name, None if name in hidden else counts[name]) for name in sorted_names(counts))
 
@@ -313,39 +340,46 @@ def _role(text: CsvTable, name: str, *, label: str, patient_id: str | None) -> s
         return "patient"
     cells = set(text.column(name))
     # NaN is the one value unequal to itself.
-    is_number = all(is_missing(cell) or parse_number(cell) == parse_number(cell) for cell in cells)
+    is_number = not any(map(is_code, cells)) and all(
+        is_missing(cell) or parse_number(cell) == parse_number(cell) for cell in cells
+    )
     return "number" if is_number else "text"
 
 
-def _notes(text: CsvTable, *, patient_id: str | None) -> tuple[str, ...]:
-    """Look for records that appear twice, under two patients or, which is an error, under one."""
-    rows = list(zip(*text.columns, strict=True))
+def _notes(text: CsvTable, *, patients: int, patient_id: str | None) -> tuple[str, ...]:
+    """Say what is unusual about records and patients.
+
+    Records that appear twice, under one patient, are a `DataError`.
+    """
+    contents = [
+        cells for name, cells in zip(text.header, text.columns, strict=True) if name != patient_id
+    ]
+    units = text.unit_ids(patient_id)
+    # Equal hashes are rare, and equal rows have them: few rows are held in memory.
+    hashes = np.fromiter(map(hash, zip(*contents, strict=True)), np.int64, len(text.lines))
+    _, group, sizes = np.unique(hashes, return_inverse=True, return_counts=True)
+    is_alike, found, seen = False, list[str](), dict[tuple[str, ...], set[str]]()
+    for row in np.flatnonzero(sizes[group] > 1).tolist():
+        patients_of = seen.setdefault(tuple(cells[row] for cells in contents), set())
+        if units[row] in patients_of:
+            line = text.lines[row]
+            raise DataError(
+                f"{text.file_name} must hold every record of a patient once",
+                f"one again in line {line}",
+            )
+        is_alike |= bool(patients_of)
+        patients_of.add(units[row])
+    columns = len(contents) - 1
+    if columns > max(patients, _MANY_COLUMNS):
+        found.append(
+            f"{columns} columns for {patients} patients: teachers learn chance from so many. Leave "
+            "out those that do not matter (--ignore-file)."
+        )
     if patient_id is None:
-        alike = len(rows) - len(set(rows))
-        found = ["Each row counts as a patient of its own: no column says whose it is."]
-    else:
-        _require_once(text, rows)
-        place = text.header.index(patient_id)
-        contents: dict[tuple[str, ...], str] = {}
-        alike = 0
-        for row in rows:
-            content = (*row[:place], *row[place + 1 :])
-            alike += contents.setdefault(content, row[place]) != row[place]
-        found = []
-    if alike:
+        found.append("Each row counts as a patient of its own: no column says whose it is.")
+    if is_alike:
         found.append(
             "Some rows are alike but for the patient. If a patient is there under two names, the "
             "guarantee covers each of them only by itself."
         )
     return tuple(found)
-
-
-def _require_once(text: CsvTable, rows: Sequence[tuple[str, ...]]) -> None:
-    first: set[tuple[str, ...]] = set()
-    for line, row in zip(text.lines, rows, strict=True):
-        if row in first:
-            raise DataError(
-                f"{text.file_name} must hold every record of a patient once",
-                f"one again in line {line}",
-            )
-        first.add(row)

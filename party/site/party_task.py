@@ -37,7 +37,8 @@ class PartyTask:
     `classes` is None where the run's terms give their number. `digest` is of the task document that
     its owner approved with the pool; `NO_TASK` in a simulation, which has none. `teachers` is a
     digest, too; empty in a simulation. Where records vote, `patients` are the ids of those who do,
-    in the order of their votes. An `evaluation` is counted instead of votes.
+    in the order of their votes. An `evaluation` is counted instead of votes. `votes` is the number
+    of teachers where the task asks for a data set by name; otherwise None.
     """
 
     pool: QueryPool
@@ -47,6 +48,7 @@ class PartyTask:
     teachers: bytes = b""
     patients: tuple[str, ...] | None = field(default=None, repr=False)
     evaluation: Evaluation | None = None
+    votes: int | None = None
 
 
 def tasks_of(*tasks: PartyTask) -> dict[bytes, PartyTask]:

@@ -17,10 +17,11 @@ def patient_tags(site: Site, *, name: str, key: bytes) -> dict[str, Any]:
     """Return keyed hashes of the patients of each kept teacher, by task; of all who may vote."""
     shares: dict[str, list[list[str]]] = {}
     if site.settings.do_records_vote:  # each patient alone, for every task that is kept
-        patients = dict.fromkeys(units_of(site))
         tasks = (read_task(site, bytes.fromhex(pool.name)) for pool in kept_pools(site))
-        digests = {task.digest.hex() for task in tasks if isinstance(task, LearningTask)}
-        shares = {task: [[one] for one in patients] for task in sorted(digests)}
+        found = {one.digest.hex(): one.data_set for one in tasks if isinstance(one, LearningTask)}
+        for task, data_set in sorted(found.items()):
+            asked = site.using(data_set)
+            shares[task] = [[one] for one in dict.fromkeys(units_of(asked))]
     else:
         for folder in kept_folders(site):
             files = read_files(folder, read_manifest(folder).get("files"))

@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 
 from party.errors import PartyError, TaskError
 from party.site.evaluations import ready_evaluation
@@ -145,16 +146,20 @@ class ReadyTasks:
         return future
 
     def _with_teachers(self, task: LearningTask, *, train: bool) -> PartyTask:
-        site, voters, patients = self._site, None, None
+        site, voters, patients = self._site.using(task.data_set), None, None
         if site.settings.do_records_vote:
             voters, patients = record_voters(site, task)
+        number = site.settings.teachers if site.data_set else None
         if self._vote_of is not None:
             vote = self._vote_of(site, task)
-            return PartyTask(task.pool, vote, task.classes, task.digest, patients=patients)
+            return PartyTask(
+                task.pool, vote, task.classes, task.digest, patients=patients, votes=number
+            )
         if voters is None and train:
             voters = ready_teachers(
                 site, task, random_bytes=secrets.token_bytes, tell=lambda *_: self._tell()
             )
         elif voters is None:
             voters = load_teachers(site, task)
-        return party_task(task, voters, teachers=teachers_digest(site, task), patients=patients)
+        ready = party_task(task, voters, teachers=teachers_digest(site, task), patients=patients)
+        return replace(ready, votes=number)

@@ -71,6 +71,7 @@ class DataSettings:
         patient_id: Column that names the patient; empty if each row is a patient's only one.
         digest: SHA-256 of the files, and of how they are read, hex.
         reading: How its files are read.
+        notes: Sentences of `data add` on how they are read.
         rows: Number of rows.
         patients: Number of patients at `data add`: a removal changes no other patient's teacher.
         floor: Smallest count of patients' rows that anybody may see.
@@ -85,6 +86,7 @@ class DataSettings:
     patients: int = field(default=0, metadata=_COUNT)
     floor: int = field(default=10, metadata=_COUNT)
     reading: Reading = USUAL
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +337,11 @@ class Site:
         """The site with each of its registered data sets in use, the one without a name first."""
         names = ("", *self._unnamed(self.settings).data_sets)
         return tuple(one for one in map(self.using, names) if one.settings.data.file)
+
+    @property
+    def votes(self) -> dict[str, int]:
+        """The votes on each query about a data set, by its name; "" has none."""
+        return {one.data_set: one.settings.teachers for one in self.data_sets}
 
     def _unnamed(self, settings: SiteSettings) -> SiteSettings:
         """Return settings with the data set without a name in use, as the file has them."""

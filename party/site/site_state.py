@@ -58,17 +58,19 @@ class SiteState:
         require_somebody(by)
         self._note(SiteAct.PAGE_OPENED, "page", "opened", {}, by=by, is_decision=True)
 
-    def note_table(self, digest: str, *, by: str | None = None) -> None:
+    def note_table(self, digest: str, *, by: str | None = None, data_set: str = "") -> None:
         """Put on record that another table is registered; by nobody where the node finds it."""
         if by is not None:
             require_somebody(by)
         if digest:
             detail: dict[str, Fact] = {"digest": bytes.fromhex(digest)}
+            if data_set:
+                detail["data_set"] = data_set
             # The node may find it in use before its person is noted.
             is_decision = by is not None
             self._note(
                 SiteAct.DATA_CHANGED,
-                "table",
+                f"table {data_set}".rstrip(),
                 digest,
                 detail,
                 by=by or "",

@@ -54,9 +54,11 @@ class TaskReview:
 
 def review_task(site: Site, task: AskedTask) -> TaskReview:
     """Hold the registered table, and kept teachers, against a task: nothing is trained or kept."""
-    label = site.settings.data.label
     if isinstance(task, EvaluationTask):
+        label = site.settings.data.label
         return TaskReview(label, None, tuple(_evaluation_faults(site, task)))
+    site = site.using(task.data_set)
+    label = site.settings.data.label
     try:
         text = read_registered(site)
     except (PartyError, PateFedError) as error:

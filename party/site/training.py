@@ -64,6 +64,7 @@ def ready_teachers(
     Raises `TeachersError` where stored ones do not fit or new ones cannot be written, an error of
     the table where it does not fit the task or has fewer patients than teachers.
     """
+    site = site.using(task.data_set)
     if site.settings.do_records_vote:
         return record_voters(site, task)[0]
     folder = folder_of(site, task)
@@ -76,6 +77,7 @@ def ready_teachers(
 
 def load_teachers(site: Site, task: LearningTask) -> TeacherEnsemble:
     """Read the stored teachers of a task, if they fit table, task and settings."""
+    site = site.using(task.data_set)
     if site.settings.do_records_vote:
         return record_voters(site, task)[0]
     folder = folder_of(site, task)
@@ -97,6 +99,7 @@ def record_voters(site: Site, task: LearningTask) -> tuple[TeacherEnsemble, tupl
 
     Raises an error of the table where it is not the registered one, or does not fit the task.
     """
+    site = site.using(task.data_set)
     text = read_registered(site)
     require_label(site, task)
     records = taught_records(site, task, text)
@@ -123,6 +126,7 @@ def voter_name(site: Site, patient: str) -> str:
 
 def require_current(site: Site, task: LearningTask) -> dict[str, Any]:
     """Return the manifest of the stored teachers of a task, if they fit table and settings."""
+    site = site.using(task.data_set)
     manifest = require_bound(site, task)
     require_unchanged(site)
     return manifest
@@ -130,6 +134,7 @@ def require_current(site: Site, task: LearningTask) -> dict[str, Any]:
 
 def require_bound(site: Site, task: LearningTask) -> dict[str, Any]:
     """Do as `require_current`, and take the table to be the registered one: it is not read."""
+    site = site.using(task.data_set)
     if site.settings.do_records_vote:
         return _bound_to(site, task)
     manifest = read_manifest(folder_of(site, task))
@@ -140,16 +145,17 @@ def require_bound(site: Site, task: LearningTask) -> dict[str, Any]:
 
 
 def of_another_table(site: Site) -> tuple[str, ...]:
-    """Name the folders of teachers, which do not vote, that are not of the registered table."""
+    """Name the folders of teachers, which do not vote, that are not of a registered table."""
     found: list[str] = []
     if site.settings.do_records_vote:
         return ()
+    registered = {one.settings.data.digest for one in site.data_sets}
     for folder in kept_folders(site):
         try:
             manifest = read_manifest(folder)
         except TeachersError:
             continue  # refused anyhow, whatever the table
-        if manifest.get("data") != site.settings.data.digest:
+        if manifest.get("data") not in registered:
             found.append(folder.name)
     return tuple(found)
 
@@ -159,6 +165,7 @@ def teachers_digest(site: Site, task: LearningTask) -> bytes:
 
     Where records vote it is another for each table.
     """
+    site = site.using(task.data_set)
     facts: object = _bound_to(site, task)
     if not site.settings.do_records_vote:
         facts = read_manifest(folder_of(site, task)).get("files")
@@ -177,6 +184,7 @@ def kept_folders(site: Site) -> list[Path]:
 
 def require_label(site: Site, task: LearningTask) -> None:
     """Refuse, with `DataError`, a task that predicts another column than the registered label."""
+    site = site.using(task.data_set)
     label = site.settings.data.label
     if label != task.label:
         raise DataError(
@@ -188,6 +196,7 @@ def require_label(site: Site, task: LearningTask) -> None:
 
 def taught_records(site: Site, task: LearningTask, text: OwnRecords) -> Records:
     """Return the registered table's records that teachers of a task learn from."""
+    site = site.using(task.data_set)
     everybody = task.encode(text, patient_column=site.settings.data.patient_id or None)
     return taught(everybody, site.settings.held_out)
 

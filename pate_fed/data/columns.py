@@ -23,7 +23,7 @@ def canonical_cells(cells: tuple[str, ...]) -> tuple[str, ...]:
     numbers = {cell: parse_number(cell) for cell in set(cells)}
     if not np.isfinite(list(numbers.values())).all():
         return cells
-    written = {cell: text_of(cell_of(cell)) for cell in numbers}
+    written = {cell: text_of(number + 0.0) for cell, number in numbers.items()}
     return tuple(written[cell] for cell in cells)
 
 

@@ -1,19 +1,25 @@
 """Read a CSV file, plain or gzipped, strictly and within bounds.
 
+Text is UTF-8; or UTF-16, by its byte order mark; or else Windows-1252, which holds Latin-1.
+
 Messages name lines and columns, never the content of a cell: a cell is a patient's.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from pate_fed.cells import is_missing, plain
+from pate_fed.cells import is_missing, is_text, plain
 from pate_fed.data.packed_file import open_unpacked
 from pate_fed.errors import InvalidCellError, MissingColumnError, UnreadableFileError
 
@@ -26,10 +32,27 @@ MAX_FILE_BYTES = 2**31
 MAX_CELLS = 30_000_000
 """Most cells that are kept in memory."""
 
+_PIECE = 2**16
 _BLOCK = 10_000
 """Rows that are moved into columns at once."""
 
-_DECIMAL_COMMA = re.compile(r"^([+-]?\d+),(\d+)(?=$|[eE ]|[^\d,.])")
+_PEEKED = 50
+"""Rows that are looked at for the place where a table begins."""
+
+UTF16_MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_OTHER_KINDS = {
+    b"PK\x03\x04": "an Excel workbook or another ZIP archive",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook",
+    b"%PDF": "a PDF document",
+    b"\x89PNG": "a picture",
+    b"SAS": "a file of SAS",
+    b"$FL2": "a file of SPSS",
+    b"<stata": "a file of Stata",
+}
+_SEPARATORS = {";": "';'", "\t": "'\\t'", "|": "'|'"}
+_DECIMAL_COMMA = re.compile(r"(^|[;\t|])[+-]?[\d.]*\d,\d+($|[;\t|])")
+_DECIMAL_POINT = re.compile(r"(^|[;\t|])[+-]?\d+\.(\d{1,2}|\d{4,})($|[;\t|])")
+_NAME_LETTERS = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -40,12 +63,18 @@ class CsvTable:
         columns: The cells of each column, stripped of blanks around them. Names and cells are in
             Unicode NFC.
         lines: Line of the file on which each row ends, counted from 1.
+        asked: Sentences for the table's owner that ask for an answer, on how it was read.
+        notes: Others, which only say how.
+        is_typed: Whether its columns are in the form that `cell_forms.typed` gives them.
     """
 
     file_name: str
     header: tuple[str, ...]
     columns: tuple[tuple[str, ...], ...]
     lines: tuple[int, ...]
+    asked: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    is_typed: bool = False
 
     def __repr__(self) -> str:
         return f"CsvTable(rows={len(self.lines)}, columns={len(self.header)})"
@@ -56,10 +85,13 @@ class CsvTable:
             return self.columns[self.header.index(name)]
         others = f"{len(self.header)} columns of other names in the first row"
         if len(self.header) == 1:
-            found = next((one for one in ";\t|," if one in self.header[0]), None)
-            others = "1 column: are the columns separated by commas?"
-            others += f" A simulation takes --separator {found!r}" if found else ""
+            others = "1 column: are the columns separated as --separator says?"
         raise MissingColumnError(f"{self.file_name} must have a column {name!r}", others)
+
+    def select(self, rows: Sequence[int]) -> CsvTable:
+        """Return some of the rows."""
+        columns = tuple(tuple(map(column.__getitem__, rows)) for column in self.columns)
+        return replace(self, columns=columns, lines=tuple(map(self.lines.__getitem__, rows)))
 
     def unit_ids(self, patient_column: str | None) -> tuple[str, ...]:
         """Return whose each row is; without a column each row is a patient of its own."""
@@ -93,35 +125,41 @@ def read_csv(
     path: Path,
     *,
     separator: str = ",",
-    decimal: str = ".",
     header: Sequence[str] | None = None,
     mended: Callable[[Iterator[str]], Iterator[str]] = lambda lines: lines,
 ) -> CsvTable:
-    """Read a table of text in UTF-8 whose first row names the columns.
+    """Read a table of text whose first row names the columns.
 
     Empty lines are skipped.
 
     Args:
-        path: The file; gzip is recognized by its first bytes.
-        decimal: Sign before a number's decimals: a comma is read as a point.
+        path: The file; gzip and encodings are recognized by its bytes.
         header: Names of the columns of a file whose first row has none.
         mended: Turns the lines of a known file into those of a table.
 
     Raises:
-        UnreadableFileError: the file is missing, unreadable, no UTF-8 text, damaged, too large,
+        UnreadableFileError: the file is missing, unreadable, no text, damaged, too large,
             has no header, a name twice, or a row whose length differs from the header's.
     """
+    read = partial(parse, name=path.name, mended=mended, separator=separator, header=header)
+    try:
+        with open_unpacked(path, most_bytes=MAX_FILE_BYTES) as stream:
+            text = read(stream)
+    except _NoUtf8:
+        with open_unpacked(path, most_bytes=MAX_FILE_BYTES) as stream:
+            text = read(stream, is_latin=True)
+        note = (
+            f"{path.name} is no UTF-8 text, and was read as Windows-1252 (Latin-1): if letters "
+            "look wrong, save it as CSV UTF-8."
+        )
+        return replace(text, asked=(note,))
     with open_unpacked(path, most_bytes=MAX_FILE_BYTES) as stream:
-        text = parse(stream, path.name, mended, separator=separator, header=header)
-    return text if decimal == "." else _with_points(text)
+        is_wide = stream.read(2) in UTF16_MARKS
+    return replace(text, notes=(f"{path.name} was read as UTF-16.",)) if is_wide else text
 
 
-def _with_points(text: CsvTable) -> CsvTable:
-    """Return a table whose numbers have a point before their decimals."""
-    cells = {cell for column in text.columns for cell in column}
-    changed = {cell: _DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in cells}
-    columns = tuple(tuple(changed[cell] for cell in column) for column in text.columns)
-    return replace(text, columns=columns)
+class _NoUtf8(Exception):  # noqa: N818 - nobody sees it
+    """A line is no UTF-8."""
 
 
 def parse(
@@ -131,13 +169,14 @@ def parse(
     *,
     separator: str = ",",
     header: Sequence[str] | None = None,
+    is_latin: bool = False,
 ) -> CsvTable:
     """Read a table from a stream, as `read_csv` does from a file; `name` is for messages."""
-    text = mended(_lines(stream, name))
+    text = mended(_lines(stream, name, is_latin=is_latin))
     reader = csv.reader(text, strict=True, delimiter=separator, skipinitialspace=True)
     try:
-        titles = _header(reader, name) if header is None else tuple(header)
-        columns, lines = _rows(reader, name, len(titles))
+        titles = _header(reader, name, separator) if header is None else tuple(header)
+        columns, lines = _rows(reader, name, titles)
     except csv.Error:
         # The reader's own message could quote a cell, so it is not passed on.
         raise UnreadableFileError(
@@ -147,11 +186,11 @@ def parse(
     return CsvTable(name, titles, columns, lines)
 
 
-def _lines(stream: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[str]:
+def _lines(
+    stream: IO[bytes] | gzip.GzipFile, name: str, *, is_latin: bool = False
+) -> Iterator[str]:
     total = 0
-    number = 0
-    while line := stream.readline(MAX_LINE_BYTES + 1):
-        number += 1
+    for number, line in enumerate(_byte_lines(stream, name), start=1):
         total += len(line)
         if len(line) > MAX_LINE_BYTES:
             raise UnreadableFileError(
@@ -162,39 +201,139 @@ def _lines(stream: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[str]:
             raise UnreadableFileError(f"{name} must hold at most {MAX_FILE_BYTES} bytes of text")
         if b"\0" in line:
             raise UnreadableFileError(
-                f"{name} must be a text file", f"a binary zero in line {number}"
+                f"{name} must be a text file (save it as CSV UTF-8)",
+                f"a binary zero in line {number}",
             )
-        yield _decode(line, name, number)
+        text = _decode(line, name, number, is_latin=is_latin)
+        if number == 1:
+            _refuse_first_line(text, name)
+        elif "\ufeff" in text:
+            raise UnreadableFileError(
+                f"{name} must be one file: put joined ones into a folder, and give the folder",
+                f"a byte order mark in line {number}",
+            )
+        yield text
 
 
-def _decode(line: bytes, name: str, number: int) -> str:
+def _byte_lines(stream: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[bytes]:
+    """Yield lines in UTF-8 or an encoding that contains ASCII; a longer line than allowed whole."""
+    line = stream.readline(MAX_LINE_BYTES + 1)
+    encoding = UTF16_MARKS.get(line[:2])
+    for magic, kind in _OTHER_KINDS.items():
+        if line.startswith(magic):
+            raise UnreadableFileError(
+                f"{name} must be a CSV or Parquet file: export it as CSV UTF-8", kind
+            )
+    while line and encoding is None:
+        yield line
+        line = stream.readline(MAX_LINE_BYTES + 1)
+    if encoding is None:
+        return
+    decoder = codecs.getincrementaldecoder(encoding)()
+    piece, rest = line[2:], ""
+    while len(rest) <= MAX_LINE_BYTES:
+        try:
+            rest += decoder.decode(piece, final=not piece)
+        except UnicodeDecodeError:
+            raise UnreadableFileError(
+                f"{name} must be whole text in UTF-16", "a damaged one"
+            ) from None
+        *whole, rest = rest.split("\n")
+        for text in whole:
+            yield f"{text}\n".encode()
+        if not piece:
+            break
+        piece = stream.read(_PIECE)
+    if rest:
+        yield rest.encode()
+
+
+def _refuse_first_line(text: str, name: str) -> None:
+    if re.fullmatch(r"sep=.?\s*", text, re.I):
+        sign = _SEPARATORS.get(text[4:5], repr(text[4:5] or ","))
+        raise UnreadableFileError(
+            f"{name} must begin with the columns' names: remove the first line, and give "
+            f"--separator {sign}",
+            "Excel's line sep=",
+        )
+    if "\r" in text.rstrip("\r\n") and '"' not in text:
+        raise UnreadableFileError(
+            f"{name} must have lines that end with a line feed: save it as CSV UTF-8",
+            "lines that end with a carriage return, as old Macintosh files have",
+        )
+
+
+def _decode(line: bytes, name: str, number: int, *, is_latin: bool) -> str:
+    # Text of another encoding is hardly ever UTF-8 by chance.
+    if is_latin and not line.isascii() and is_text(line.decode("utf-8", "surrogateescape")):
+        raise UnreadableFileError(
+            f"{name} must have one encoding (save it as CSV UTF-8)",
+            f"UTF-8 in line {number}, and other bytes elsewhere",
+        )
     try:
+        if is_latin:
+            return line.decode("cp1252")
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
+        if not is_latin:
+            raise _NoUtf8 from None
         # The codec's own message holds the line.
         raise UnreadableFileError(
             f"{name} must be text in UTF-8 (save it as CSV UTF-8)", f"other bytes in line {number}"
         ) from None
 
 
-def _header(reader: Iterator[list[str]], name: str) -> tuple[str, ...]:
+def _header(reader: Iterator[list[str]], name: str, separator: str) -> tuple[str, ...]:
     for row in reader:
         if row:
+            if len(row) == 1 and separator == ",":
+                _refuse_one_cell(row[0], reader, name)
             header = tuple(
-                plain(cell) or f"column {number}" for number, cell in enumerate(row, start=1)
+                plain_name(cell) or f"column {number}" for number, cell in enumerate(row, start=1)
             )
-            if len(set(header)) != len(header):
-                raise UnreadableFileError(
-                    f"{name} must name every column once",
-                    f"{len(header) - len(set(header))} names that come again",
-                )
+            require_names(header, name)
             return header
     raise UnreadableFileError(f"{name} must have a first row with column names", "an empty file")
 
 
+def plain_name(text: str) -> str:
+    """Return a column's name in one line, as it is typed."""
+    return " ".join(plain(text).splitlines())
+
+
+def require_names(header: Sequence[str], name: str) -> None:
+    """Refuse names of columns that come twice, or cannot be printed."""
+    if len(set(header)) != len(header):
+        raise UnreadableFileError(
+            f"{name} must name every column once",
+            f"{len(header) - len(set(header))} names that come again",
+        )
+    for number, one in enumerate(header, start=1):
+        if not one.isprintable() or len(one) > _NAME_LETTERS:
+            raise UnreadableFileError(
+                f"{name} must name columns in at most {_NAME_LETTERS} printable characters",
+                f"another name of column {number}",
+            )
+
+
+def _refuse_one_cell(first: str, others: Iterator[list[str]], name: str) -> None:
+    """Refuse a first line in one cell that another sign separates, and propose the options."""
+    found = next((one for one in _SEPARATORS if one in first), None)
+    if found is not None:
+        asked = f"--separator {_SEPARATORS[found]}"
+        second = ",".join(next(others, []))
+        if _DECIMAL_COMMA.search(second) and not _DECIMAL_POINT.search(second):
+            asked += " --decimal ,"
+        raise UnreadableFileError(
+            f"{name} must have columns separated by commas: give {asked}",
+            "a first line in one cell",
+        )
+
+
 def _rows(
-    reader: Iterator[list[str]], name: str, width: int
+    reader: Iterator[list[str]], name: str, header: tuple[str, ...]
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[int, ...]]:
+    width = len(header)
     cells: list[list[str]] = [[] for _ in range(width)]
     lines: list[int] = []
     known = _PlainCells()
@@ -204,9 +343,16 @@ def _rows(
             continue
         line: int = reader.line_num  # type: ignore[attr-defined]  # csv.reader has no public type
         if len(row) != width:
+            advice = _begin_asked(width, len(lines), (line, row), reader)
             raise UnreadableFileError(
-                f"every row of {name} must have {width} cells, like its first",
+                f"every row of {name} must have {width} cells, like its first{advice}",
                 f"{len(row)} in line {line}",
+            )
+        if row[0] == header[0] and tuple(map(plain_name, row)) == header:
+            raise UnreadableFileError(
+                f"{name} must have one row with column names: put joined files into a folder, and "
+                "give the folder",
+                f"the names again in line {line}",
             )
         lines.append(line)
         if len(lines) * width > MAX_CELLS:
@@ -216,6 +362,22 @@ def _rows(
             _move(block, cells, known)
     _move(block, cells, known)
     return tuple(tuple(column) for column in cells), tuple(lines)
+
+
+def _begin_asked(
+    width: int, rows: int, odd: tuple[int, list[str]], reader: Iterator[list[str]]
+) -> str:
+    """Say where the table seems to begin, after a row of another length than the first."""
+    line, row = odd
+    widths, first = Counter({width: 1 + rows, len(row): 1}), {len(row): line}
+    for row in islice(reader, _PEEKED):
+        if row:
+            widths[len(row)] += 1
+            first.setdefault(len(row), reader.line_num)  # type: ignore[attr-defined]
+    usual = max(widths, key=lambda one: (widths[one], one))
+    if usual == width:
+        return ""
+    return f"; if its column names stand in line {first[usual]}, delete the lines above them"
 
 
 class _PlainCells(dict[str, str]):

@@ -30,6 +30,7 @@ from pate_fed.data.task_schema import (
     MOST_RECORD_BYTES,
     canonical_json,
     refuse_constant,
+    require_data_set,
 )
 from pate_fed.errors import InvalidCellError, InvalidDataError, InvalidTaskError
 from pate_fed.inputs import DatasetKind
@@ -46,7 +47,7 @@ MOST_POOL_BYTES: Final = 2**25
 """Most bytes of a pool's pixels: a document has two pools at most."""
 
 MAX_HEADER_BYTES: Final = 2**18
-_KEYS: Final = {"version", "name", "label", "classes", "size", "window", "images"}
+_KEYS: Final = {"version", "name", "label", "data_set", "classes", "size", "window", "images"}
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -56,6 +57,7 @@ class ImageSchema:
 
     Attributes:
         first: The images of the task's first pool.
+        data_set: Data set of a hospital that it asks for; "" for the one without a name.
         window: The numbers that become black and white in an image with more than 8 bits.
         encoder: How images become features, learned from the first pool.
         digest: The task, for any pool: SHA-256 of header and first images, 32 bytes.
@@ -71,11 +73,13 @@ class ImageSchema:
     class_names: tuple[str, ...]
     first: PublicImages
     window: tuple[int, int]
+    data_set: str = ""
     encoder: ImageEncoder = field(init=False)
     digest: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         _check_names(self)
+        require_data_set(self.data_set)
         require_pool(len(self.first), self.first.pixels.shape[1:])
         try:
             _ = self.reading
@@ -185,6 +189,7 @@ class ImageSchema:
             class_names=tuple(exactly(one, str) for one in exactly(fields["classes"], list)),
             first=_read_images(content, at, end, shape),
             window=(low, high),
+            data_set=exactly(fields["data_set"], str),
         )
         return schema, end
 
@@ -193,6 +198,7 @@ class ImageSchema:
             {
                 "version": VERSION,
                 "name": self.name,
+                "data_set": self.data_set,
                 "label": self.label,
                 "classes": list(self.class_names),
                 "size": list(self.first.pixels.shape[1:]),

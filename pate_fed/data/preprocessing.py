@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pate_fed.cells import Cell, cell_of, folded, is_missing, measurement, plain
+from pate_fed.cells import Cell, cell_of, folded, is_missing, measurement, number_of, plain
+from pate_fed.data.cell_forms import typed
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.table_features import (
     CategoryEncoder,
@@ -134,9 +135,9 @@ class TablePreprocessing(Preprocessing):
 
 
 def table_of(rows: Any) -> CsvTable:
-    """Return raw rows as a table of text, from anything with columns of one length by name."""
+    """Return raw rows as a typed table, from anything with columns of one length by name."""
     if isinstance(rows, CsvTable):
-        return rows
+        return typed(rows)
     names = list(rows) if isinstance(rows, Mapping) else list(getattr(rows, "columns", ()))
     if not names or not all(isinstance(name, str) for name in names):
         raise InvalidDataError(
@@ -147,7 +148,7 @@ def table_of(rows: Any) -> CsvTable:
     if len({len(column) for column in columns}) != 1:
         raise InvalidDataError("all columns must be equally long")
     lines = tuple(range(1, len(columns[0]) + 1))
-    return CsvTable("rows", tuple(plain(name) for name in names), columns, lines)
+    return typed(CsvTable("rows", tuple(plain(name) for name in names), columns, lines))
 
 
 def _text(cell: object) -> str:
@@ -170,7 +171,7 @@ def _cells_for(text: CsvTable, name: str, encoder: ColumnEncoder) -> tuple[Cell,
             unit = f" (in {encoder.unit})" if encoder.unit else ""
             raise InvalidCellError(
                 f"cells of column {name!r} of {text.file_name} must be numbers below 1e100{unit}, "
-                "or empty",
+                "or empty; --missing VALUE names one that stands for “not known”",
                 f"another in line {line}",
             )
     return tuple(numbers[cell] for cell in cells)
@@ -180,7 +181,7 @@ def _number(cell: str, unit: str) -> Cell:
     if cell in _TRUTHS:  # of a data frame, where the file had 0 and 1
         return _TRUTHS[cell]
     found = None if is_missing(cell) or not unit else measurement(cell)
-    return cell_of(found[0] if found is not None and found[1] in ("", unit) else cell)
+    return number_of(found[0] if found is not None and found[1] in ("", unit) else cell)
 
 
 def _column_fields(name: str, encoder: ColumnEncoder) -> dict[str, object]:

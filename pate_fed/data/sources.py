@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.data.bundled import load_bundled_breast_cancer, load_bundled_digits
+from pate_fed.data.cell_forms import typed
 from pate_fed.data.columns import read_column
 from pate_fed.data.dataset import Dataset
 from pate_fed.data.images import load_idx_images, load_image_files, load_npz_images
 from pate_fed.data.known_tables import KNOWN_TABLES, read_known_table
-from pate_fed.data.reading import Reading, read_table
+from pate_fed.data.reading import Reading, read_records, read_table
 from pate_fed.data.table_features import fit_table_encoder
 from pate_fed.data.tables import Roles, find_roles, table_dataset
 from pate_fed.errors import InvalidParameterError
@@ -47,6 +48,9 @@ class DataSource:
     positive: str | None = None
     separator: str = ","
     decimal: str = "."
+    missing: tuple[str, ...] = ()
+    renamed: tuple[str, ...] = ()
+    drop_unlabeled: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in SOURCE_NAMES:
@@ -73,7 +77,13 @@ class DataSource:
     @property
     def reading(self) -> Reading:
         """How the file of a table is read."""
-        return Reading(separator=self.separator, decimal=self.decimal)
+        return Reading(
+            separator=self.separator,
+            decimal=self.decimal,
+            missing=self.missing,
+            renamed=self.renamed,
+            drops_unlabeled=self.drop_unlabeled,
+        )
 
     @property
     def several_labels(self) -> tuple[str, ...]:
@@ -152,14 +162,19 @@ def _load_table(source: DataSource, rng: np.random.Generator) -> Dataset:
         ignored=source.ignored_columns,
         positive=source.positive,
     )
-    text = read_table(source.data_file, source.reading)
-    table = replace(find_roles(text, roles), lines=text.lines)
+    text = read_records(
+        source.data_file,
+        source.reading,
+        labels=roles.labels,
+        apart=(*roles.named, *roles.ignored),
+    )
+    table = replace(find_roles(text, roles), lines=text.lines, notes=(*text.asked, *text.notes))
     return table_dataset(source.data_file.name, table, rng=rng)
 
 
 def read_public_inputs(path: Path) -> NDArray[np.float64]:
     """Read a table of public inputs, every column a possible feature; shape (rows, features)."""
-    text = read_table(path)
+    text = typed(read_table(path))
     columns = tuple(read_column(text, name) for name in text.header)
     rows = np.arange(len(text.lines), dtype=np.int64)
     return fit_table_encoder(columns, rows).apply(columns, rows)

@@ -6,7 +6,6 @@ that fewer rows than a floor share: a screen's content may end in a mail.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cells import Cell, folded, parse_number, text_of
+from pate_fed.cells import Cell, folded, text_of
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.preprocessing import TablePreprocessing
 from pate_fed.data.table_features import CategoryEncoder, NumberEncoder, TableEncoder
@@ -63,12 +62,14 @@ class TableFit:
         unseen: Classes of the task that no row here has.
         label_fault: Why the labels cannot be read; None if they can, or if the hospital registered
             another label.
+        unread: Columns here that the task does not know.
     """
 
     columns: tuple[ColumnFit, ...]
     unseen: tuple[str, ...] = ()
     has_labels: bool = False
     label_fault: PateFedError | None = None
+    unread: tuple[str, ...] = ()
 
     @property
     def faults(self) -> tuple[PateFedError, ...]:
@@ -93,19 +94,23 @@ def table_fit(
     """
     fault, unseen = _label_fault(text, task), tuple[str, ...]()
     is_registered = label == task.label and fault is None
-    if is_registered:
-        fault, unseen = _classes(text, task)
     schema, rows = task.schema, task.rows
     assert isinstance(schema, TaskSchema), "of a table"
     assert isinstance(rows, PublicRows), "of a table"
+    if is_registered:
+        fault, unseen = _classes(text, task, schema)
     by_column = zip(*rows.cells, strict=True)
     columns = tuple(
-        _column_fit(text, name, encoder, public, is_patient=name == patient_column, floor=floor)
-        for name, encoder, public in zip(
-            schema.columns, schema.encoder.encoders, by_column, strict=True
+        _column_fit(
+            text, name, encoder, public, ends, is_patient=name == patient_column, floor=floor
+        )
+        for name, encoder, public, ends in zip(
+            schema.columns, schema.encoder.encoders, by_column, schema.ranges, strict=True
         )
     )
-    return TableFit(columns, unseen, is_registered and fault is None, fault)
+    known = {label, task.label, patient_column, *schema.columns, *schema.left_out}
+    unread = tuple(name for name in text.header if name not in known)
+    return TableFit(columns, unseen, is_registered and fault is None, fault, unread)
 
 
 # Label --------------------------------------------------------------------------------------------
@@ -120,23 +125,16 @@ def _label_fault(text: CsvTable, task: LearningTask) -> PateFedError | None:
     )
 
 
-def _classes(text: CsvTable, task: LearningTask) -> tuple[PateFedError | None, tuple[str, ...]]:
+def _classes(
+    text: CsvTable, task: LearningTask, schema: TaskSchema
+) -> tuple[PateFedError | None, tuple[str, ...]]:
     """Return the fault of labels that are no class, and the classes that nobody here has."""
     counts = Counter(text.column(task.label))
-    class_of = {cell: _class_of(cell, task.class_names) for cell in counts}
+    class_of = {cell: schema.class_of(cell) for cell in counts}
     seen = set(class_of.values())
-    strangers = [cell for cell, name in class_of.items() if name is None]
+    strangers = [cell for cell, place in class_of.items() if place is None]
     fault = _stranger_fault(text, task, counts, strangers) if strangers else None
-    return fault, tuple(name for name in task.class_names if name not in seen)
-
-
-def _class_of(cell: str, names: Sequence[str]) -> str | None:
-    """Return the class of a cell, as `TaskSchema.encode` reads it; None for no class."""
-    if cell in names:
-        return cell
-    number = parse_number(cell)
-    equal = (one for one in names if math.isfinite(number) and parse_number(one) == number)
-    return next(equal, None)
+    return fault, tuple(name for place, name in enumerate(task.class_names) if place not in seen)
 
 
 def _stranger_fault(
@@ -160,7 +158,7 @@ def _stranger_fault(
     )
     return InvalidCellError(
         f"column {task.label!r} of {text.file_name} must hold the task's classes only, "
-        f"{_listed(task.class_names)}",
+        f"{_listed(task.class_names)}; `pate-party data add` takes --map OLD=NEW",
         f"{', '.join(said)}{f' and {more} more' if more else ''}, first in line {first}",
     )
 
@@ -173,12 +171,13 @@ def _column_fit(
     name: str,
     encoder: NumberEncoder | CategoryEncoder,
     public: Sequence[Cell],
+    ends: tuple[float, ...],
     *,
     is_patient: bool,
     floor: int,
 ) -> ColumnFit:
     if isinstance(encoder, NumberEncoder):
-        fit = ColumnFit(name, "number", _public_numbers(public, encoder))
+        fit = ColumnFit(name, "number", _public_numbers(public, encoder, ends))
     else:
         fit = ColumnFit(
             name, "category", f"{len(encoder.categories)}: {_listed(encoder.categories)}"
@@ -197,7 +196,7 @@ def _column_fit(
     except InvalidDataError as error:
         return _failed(fit, error)
     if isinstance(encoder, NumberEncoder):
-        said, remarks = _own_numbers(own, public, encoder, floor=floor)
+        said, remarks = _own_numbers(own, public, encoder, ends, floor=floor)
     else:
         said, remarks = _own_categories(own, encoder, floor=floor)
     return ColumnFit(fit.name, fit.kind, fit.public, said, remarks)
@@ -212,17 +211,23 @@ def _nearest(text: CsvTable, name: str) -> str:
     return f"{near[0]!r}" if near else "none"
 
 
-def _public_numbers(cells: Sequence[Cell], encoder: NumberEncoder) -> str:
+def _public_numbers(cells: Sequence[Cell], encoder: NumberEncoder, ends: tuple[float, ...]) -> str:
     known = _numbers(cells)
     unit = f" {encoder.unit}" if encoder.unit else ""
     if not len(known):
         return "empty"
     low, middle, high = np.quantile(known, (0.0, 0.5, 1.0))
-    return f"{low:.4g} to {high:.4g}{unit}, median {middle:.4g}"
+    can_be = f"; can be {ends[0]:g} to {ends[1]:g}" if ends else ""
+    return f"{low:.4g} to {high:.4g}{unit}, median {middle:.4g}{can_be}"
 
 
 def _own_numbers(
-    own: Sequence[Cell], public: Sequence[Cell], encoder: NumberEncoder, *, floor: int
+    own: Sequence[Cell],
+    public: Sequence[Cell],
+    encoder: NumberEncoder,
+    ends: tuple[float, ...],
+    *,
+    floor: int,
 ) -> tuple[str, tuple[str, ...]]:
     known = _numbers(own)
     gaps = _gaps(len(own) - len(known), len(own), floor)
@@ -233,6 +238,13 @@ def _own_numbers(
     unit = f" {encoder.unit}" if encoder.unit else ""
     said = f"middle {100 * (1 - 2 * outside):.0f} %: {low:.4g} to {high:.4g}{unit}"
     said += f", median {middle:.4g}{gaps}"
+    odd = int(((known < ends[0]) | (known > ends[1])).sum()) if ends else 0
+    if odd:
+        share = percent(odd / len(known)) if odd >= floor else f"fewer than {floor}"
+        return said, (
+            f"{share} of your rows are outside {ends[0]:g} to {ends[1]:g}, where the task says all "
+            "can be: is it the same unit?",
+        )
     asked = _numbers(public)
     if len(asked) and (high < asked.min() or low > asked.max()):
         return said, ("your rows and the public ones do not overlap: is it the same unit?",)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cells import cell_of, folded, is_missing, parse_number, plain, text_of
+from pate_fed.cells import folded, is_code, is_missing, parse_number, plain
+from pate_fed.data.cell_forms import MOSTLY
 from pate_fed.data.column_review import copies_of_label, uses_of
 from pate_fed.data.columns import (
     MOST_CLASSES,
@@ -52,6 +53,7 @@ class Table:
         labels: int64, shape (rows,). With several, bit l is the answer to label l.
         roles: Use of the other columns.
         lines: Line of the file on which each row ends; empty where nobody could look it up.
+        notes: Sentences on how its file was read, those that ask for something first.
     """
 
     columns: tuple[Column, ...]
@@ -62,6 +64,7 @@ class Table:
     roles: tuple[ColumnUse, ...] = ()
     lines: tuple[int, ...] = ()
     label_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def answers(self) -> NDArray[np.int64]:
@@ -188,8 +191,10 @@ def table_dataset(
             for part in (private, pool, test)
         )
     notes = (
+        *table.notes,
         *_column_notes(table.columns),
         *_hospital_notes(table.hospitals, private.hospitals),
+        *_empty_at_hospitals(table, encoder),
         *_copies_of_labels(table, encoder, parts[1]),
         *_patients_twice(table),
         *copies,
@@ -252,7 +257,12 @@ def _column_notes(columns: tuple[Column, ...]) -> Iterator[str]:
         known = {cell for cell in set(column.texts or ()) if not is_missing(cell)}
         filled = int((~column.missing()).sum())
         numbers = int(np.isfinite(column.numbers).sum())
-        if known and filled / 2 < numbers < filled:
+        # Where nearly all are numbers, the reader of the file said more.
+        if (
+            known
+            and filled / 2 < numbers < min(filled, MOSTLY * filled)
+            and not any(map(is_code, known))
+        ):
             yield (
                 f"Column {column.name!r}: {numbers} of {filled} cells are numbers, "
                 f"{filled - numbers} are not."
@@ -280,9 +290,25 @@ def _hospital_notes(
     alike = sum(spelled[folded(name)] > 1 for name in names)
     if alike:
         yield (
-            f"{alike} of {len(names)} hospital names differ from another in case or spaces only. "
-            f"They stay {alike} hospitals: write a hospital's name one way."
+            f"{alike} of {len(names)} hospital names differ from another in case or spaces only, "
+            f"and each is a hospital of its own, {len(names)} in all: write a hospital's name one "
+            "way."
         )
+
+
+def _empty_at_hospitals(table: Table, encoder: TableEncoder) -> Iterator[str]:
+    """Note columns in use without any value at a hospital."""
+    if table.hospitals is None:
+        return
+    hospitals = np.array(table.hospitals)
+    for one in encoder.encoders:
+        column = table.columns[one.position]
+        without = set(hospitals) - set(hospitals[~column.missing()])
+        if without:
+            yield (
+                f"Column {column.name!r} has no value at {', '.join(sorted(without))}: what is "
+                "missing there counts as the pool's median, or as no category."
+            )
 
 
 def _patients_twice(table: Table) -> Iterator[str]:
@@ -397,7 +423,7 @@ def _classes(
         )
     if len(counts) < 2:
         raise InvalidDataError(f"{where} must hold between 2 and {MOST_CLASSES} classes", 1)
-    _refuse_spellings(where, counts)
+    refuse_spellings(where, counts)
     rarest = min(counts.values())
     if rarest < FEWEST_OF_A_CLASS:
         line = next(
@@ -412,7 +438,7 @@ def _classes(
     return np.array([places[cell] for cell in cells], dtype=np.int64), names
 
 
-def _refuse_spellings(where: str, names: Iterable[str]) -> None:
+def refuse_spellings(where: str, names: Iterable[str]) -> None:
     """Refuse classes that differ in capitals or blanks only: nobody means two classes."""
     listed = sorted(names)
     spelled = Counter(folded(name) for name in listed)
@@ -420,15 +446,15 @@ def _refuse_spellings(where: str, names: Iterable[str]) -> None:
     if alike:
         raise InvalidDataError(
             f"{where} must spell each class in one way",
-            f"{', '.join(repr(name) for name in alike)}; correct the file, or name one with "
-            "--positive",
+            f"{', '.join(repr(name) for name in alike)}; correct the file, give --map OLD=NEW for "
+            "each, or name one with --positive",
         )
 
 
 def _one_against_all(
     text: CsvTable, label: str, cells: tuple[str, ...], positive: str
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    wanted = folded(text_of(cell_of(plain(positive))))
+    wanted = folded(canonical_cells((plain(positive),))[0])
     labels = np.array([folded(cell) == wanted for cell in cells], dtype=np.int64)
     fewest = int(min(labels.sum(), len(labels) - labels.sum()))
     if fewest < FEWEST_OF_A_CLASS:

@@ -78,6 +78,11 @@ class LearningTask:
         return self.schema.kind
 
     @property
+    def data_set(self) -> str:
+        """Data set of a hospital that it asks for; "" for the one without a name."""
+        return self.schema.data_set
+
+    @property
     def label(self) -> str:
         """Column that is predicted."""
         return self.schema.label

@@ -1,8 +1,8 @@
 """How every hospital reads its own table: label, classes, and how columns become features.
 
-The author of a task chooses no encoder. Each reader derives it from the rows of the task's first
-pool, which are part of the schema, by one function: `encoder_of`. Its sums are exact, so every
-machine gets the same centers and spreads.
+The author of a task chooses no encoder, but may list a column's categories. Each reader derives it
+from the rows of the task's first pool, which are part of the schema, by one function: `encoder_of`.
+Its sums are exact, so every machine gets the same centers and spreads.
 
 A stranger wrote the document. So its sizes are bounded before anything is built from it: bytes,
 columns, rows, features, and bytes of the encoded inputs. The operator meets the same bounds, in the
@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cells import is_missing, measurement, parse_number, plain
+from pate_fed.cells import folded, is_missing, measurement, parse_number, plain
 from pate_fed.data.columns import MOST_CLASSES
 from pate_fed.data.csv_file import CsvTable
 from pate_fed.data.dataset import Records
@@ -42,7 +43,7 @@ from pate_fed.errors import (
 from pate_fed.inputs import DatasetKind
 from pate_fed.public_rows import PublicRows
 
-VERSION = 2
+VERSION = 3
 MAX_HEADER_BYTES = 4 * 2**20
 MOST_COLUMNS = 10_000
 MOST_ROWS = 2**17
@@ -56,7 +57,10 @@ MOST_RECORD_BYTES = 2**32
 """Most bytes of a hospital's own encoded table: what a task may cost there."""
 
 MOST_NAME_LENGTH = 256
-_KEYS = {"version", "name", "kind", "label", "classes", "columns", "left_out", "rows"}
+_KEYS = {
+    *("version", "name", "kind", "data_set", "label", "classes", "columns", "left_out", "rows"),
+}
+_DATA_SET = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LENGTH = struct.Struct(">I")
 _FEATURE_BYTES = 8
 
@@ -70,6 +74,12 @@ class TaskSchema:
             their names, so that inputs of the same columns can be compared over all tasks.
         units: Unit of each column's numbers, such as mg/dl; "" for none. Empty: no column has one.
         left_out: Other columns of the first pool, in order, which said nothing there.
+        ranges: Smallest and largest number that a column can hold; () for what its pool has.
+            Empty: no column has one.
+        categories: Categories of a column, sorted, if its author listed them; () where they are
+            those of the first pool. Empty: no column has any.
+        spellings: Further spellings of each class in hospitals' tables. Empty: there are none.
+        data_set: Data set of a hospital that it asks for; "" for the one without a name.
         encoder: How columns are read: `encoder_of` the first pool, one encoder per column.
         digest: The task, for any pool: SHA-256 of header and first rows, 32 bytes.
 
@@ -85,14 +95,22 @@ class TaskSchema:
     first: PublicRows
     units: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    ranges: tuple[tuple[float, ...], ...] = ()
+    categories: tuple[tuple[str, ...], ...] = ()
+    spellings: tuple[tuple[str, ...], ...] = ()
+    data_set: str = ""
     encoder: TableEncoder = field(init=False)
     digest: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         units = self.units or ("",) * len(self.columns)
         object.__setattr__(self, "units", units)
+        object.__setattr__(self, "ranges", self.ranges or ((),) * len(self.columns))
+        object.__setattr__(self, "categories", self.categories or ((),) * len(self.columns))
+        object.__setattr__(self, "spellings", self.spellings or ((),) * len(self.class_names))
         _check_names(self)
-        object.__setattr__(self, "encoder", encoder_of(self.first, units))
+        _check_facts(self)
+        object.__setattr__(self, "encoder", encoder_of(self.first, units, self.categories))
         rows = b"".join(self.first.digests)
         object.__setattr__(self, "digest", hashlib.sha256(self._header() + rows).digest())
 
@@ -132,9 +150,36 @@ class TaskSchema:
         require_room(len(text.lines), self.features, most_bytes=MOST_RECORD_BYTES)
         return Records(
             features=self.preprocessing.inputs_of(text).features,
-            labels=_labels(text, self.label, self.class_names),
+            labels=self._labels(text),
             unit_ids=text.unit_ids(patient_column),
         )
+
+    def class_of(self, cell: str) -> int | None:
+        """Return the place of a cell's class; None for a cell that is none of the task's.
+
+        A class is written as the task has it, as an equal number, or as one of its spellings.
+        """
+        number = parse_number(cell)
+        for place, name in enumerate(self.class_names):
+            if cell == name or (math.isfinite(number) and parse_number(name) == number):
+                return place
+        spelled = folded(cell)
+        found = (place for place, each in enumerate(self.spellings) if spelled in map(folded, each))
+        return next(found, None)
+
+    def _labels(self, text: CsvTable) -> NDArray[np.int64]:
+        cells = text.known_cells(self.label)
+        places = {cell: self.class_of(cell) for cell in set(cells)}
+        if None in places.values():
+            line = next(
+                line for line, cell in zip(text.lines, cells, strict=True) if places[cell] is None
+            )
+            raise InvalidCellError(
+                f"column {self.label!r} of {text.file_name} must hold the task's {self.classes} "
+                "classes only; --map OLD=NEW names one as the task does",
+                f"another in line {line}",
+            )
+        return np.array([places[cell] for cell in cells], dtype=np.int64)
 
     def rows_of(self, text: CsvTable) -> PublicRows:
         """Read a table of public inputs; only the columns of the task."""
@@ -201,16 +246,24 @@ class TaskSchema:
         if kind not in get_args(DatasetKind):
             raise TypeError
         columns = [tuple(exactly(one, list)) for one in exactly(fields["columns"], list)]
-        names = tuple(exactly(name, str) for name, _ in columns)
+        classes = [tuple(exactly(one, list)) for one in exactly(fields["classes"], list)]
+        names = tuple(exactly(name, str) for name, *_ in columns)
         first, end = read_rows(content, at, names, exactly(fields["rows"], int))
         schema = cls(
             name=exactly(fields["name"], str),
             kind=kind,
             label=exactly(fields["label"], str),
-            class_names=tuple(exactly(one, str) for one in exactly(fields["classes"], list)),
+            class_names=tuple(exactly(name, str) for name, _ in classes),
             first=first,
-            units=tuple(exactly(unit, str) for _, unit in columns),
-            left_out=tuple(exactly(one, str) for one in exactly(fields["left_out"], list)),
+            units=tuple(exactly(unit, str) for _, unit, _, _ in columns),
+            left_out=_texts(fields["left_out"]),
+            ranges=tuple(
+                tuple(exactly(one, float) for one in exactly(ends, list))
+                for _, _, ends, _ in columns
+            ),
+            categories=tuple(_texts(listed) for *_, listed in columns),
+            spellings=tuple(_texts(spelled) for _, spelled in classes),
+            data_set=exactly(fields["data_set"], str),
         )
         return schema, end
 
@@ -221,8 +274,17 @@ class TaskSchema:
                 "name": self.name,
                 "kind": self.kind,
                 "label": self.label,
-                "classes": list(self.class_names),
-                "columns": [list(one) for one in zip(self.columns, self.units, strict=True)],
+                "data_set": self.data_set,
+                "classes": [
+                    [name, list(spelled)]
+                    for name, spelled in zip(self.class_names, self.spellings, strict=True)
+                ],
+                "columns": [
+                    [name, unit, list(ends), list(listed)]
+                    for name, unit, ends, listed in zip(
+                        self.columns, self.units, self.ranges, self.categories, strict=True
+                    )
+                ],
                 "left_out": list(self.left_out),
                 "rows": len(self.first),
             }
@@ -257,15 +319,59 @@ def _check_names(task: TaskSchema) -> None:
         raise InvalidTaskError("a class must not be called like a missing cell")
 
 
+def _check_facts(task: TaskSchema) -> None:
+    """Refuse facts that no column or class can have."""
+    if not (
+        len(task.ranges) == len(task.categories) == len(task.columns)
+        and len(task.spellings) == task.classes
+    ):
+        raise InvalidTaskError("every column and every class must have its facts")
+    require_data_set(task.data_set)
+    for name, ends, listed in zip(task.columns, task.ranges, task.categories, strict=True):
+        if ends and not (
+            len(ends) == 2 and all(map(math.isfinite, ends)) and ends[0] < ends[1] and not listed
+        ):
+            raise InvalidTaskError("a range must be two numbers, the smaller first", name)
+        if len(listed) > MOST_CLASSES or list(listed) != sorted(set(listed)):
+            raise InvalidTaskError(
+                f"categories must be at most {MOST_CLASSES}, in order, each once", name
+            )
+    spelled = [folded(one) for each in task.spellings for one in each]
+    names = [folded(one) for one in task.class_names]
+    if len(set(spelled)) != len(spelled) or not set(names).isdisjoint(spelled):
+        raise InvalidTaskError("every spelling must be of one class, and no class's name")
+    for one in (*(one for each in task.categories for one in each), *spelled):
+        if not (one.isprintable() and one == plain(one) and 0 < len(one) <= MOST_NAME_LENGTH):
+            raise InvalidTaskError(
+                f"a category or spelling must be 1 to {MOST_NAME_LENGTH} printable characters",
+                len(one),
+            )
+
+
+def require_data_set(name: str) -> None:
+    """Refuse what cannot name a data set of hospitals, or none."""
+    if name and not _DATA_SET.fullmatch(name):
+        raise InvalidTaskError(
+            "a data set's name must be of small letters, digits and single hyphens", repr(name)
+        )
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(exactly(one, str) for one in exactly(value, list))
+
+
 def _is_unit(text: str) -> bool:
     """Tell whether a text is a unit as `cells.measurement` finds it, or none."""
     return not text or measurement(f"0 {text}") == ("0", text)
 
 
-def encoder_of(first: PublicRows, units: Sequence[str]) -> TableEncoder:
+def encoder_of(
+    first: PublicRows, units: Sequence[str], categories: Sequence[tuple[str, ...]]
+) -> TableEncoder:
     """Derive from the rows of a task's first pool how every pool and table is read.
 
-    It depends on nothing else, and is the same on every machine.
+    It depends on nothing else but the categories that its author listed, and is the same on every
+    machine.
 
     Raises:
         InvalidTaskError: a column says nothing in these rows, a column of texts has a unit, or
@@ -275,6 +381,11 @@ def encoder_of(first: PublicRows, units: Sequence[str]) -> TableEncoder:
     everything = np.arange(len(first), dtype=np.int64)
     encoders: list[NumberEncoder | CategoryEncoder] = []
     for place, (name, unit) in enumerate(zip(first.columns, units, strict=True)):
+        if categories[place]:
+            if unit:
+                raise InvalidTaskError("a column with a unit must hold numbers", "categories")
+            encoders.append(CategoryEncoder(place, categories[place]))
+            continue
         column = column_of(name, [row[place] for row in first.cells], unit=unit)
         found = fit_column(place, column, everything)
         if isinstance(found, str):
@@ -341,24 +452,6 @@ def read_rows(
 def rows_to_bytes(rows: PublicRows) -> bytes:
     """Return rows in their one form: each as a JSON array and a line feed."""
     return b"".join(canonical_json(list(row)) + b"\n" for row in rows.cells)
-
-
-def _labels(text: CsvTable, name: str, class_names: tuple[str, ...]) -> NDArray[np.int64]:
-    places: dict[str | float, int] = {one: place for place, one in enumerate(class_names)}
-    for place, one in enumerate(class_names):
-        if math.isfinite(value := parse_number(one)):
-            places[value] = place
-    found: list[int] = []
-    for line, cell in zip(text.lines, text.known_cells(name), strict=True):
-        label = places.get(cell, places.get(parse_number(cell)))
-        if label is None:
-            raise InvalidCellError(
-                f"column {name!r} of {text.file_name} must hold the task's {len(class_names)} "
-                "classes only",
-                f"another in line {line}",
-            )
-        found.append(label)
-    return np.array(found, dtype=np.int64)
 
 
 def canonical_json(fields: object) -> bytes:

@@ -97,6 +97,9 @@ class Settings(OwnSettings):
     positive: Annotated[str | None, About("the class of interest", "no")] = None
     separator: Annotated[str | None, About("between cells", "no")] = None
     decimal: Annotated[str | None, About("before decimals", "no")] = None
+    missing: Annotated[Texts, About("cells that stand for “not known”", "no")] = ()
+    map: Annotated[Texts, About("other names of columns and classes", "no")] = ()
+    drop_unlabeled: Annotated[bool, About("rows without a label were left out", "no")] = False
     classes: Annotated[Texts, About("of a deployed run: their names", "yes")] = ()
     seed: Annotated[int | None, About("of a rehearsal with predictable noise", "no")] = None
     purpose: Annotated[str, About("as it was stated", "yes")] = ""

@@ -121,6 +121,8 @@ def tell_votes(
         goes_on_from=b"",
         version="1.2.3",
         votes=site.settings.teachers if votes is None else votes,
+        data_sets=(),
+        named_votes=(),
     )
     enrollment.answer_membership(wire.sign(query, site.identity).frame)
 

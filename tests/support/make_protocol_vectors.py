@@ -181,7 +181,7 @@ def _messages() -> dict[str, list[Any]]:
         ],
         "MembershipQuery": [
             _bytes("co"), me, 1_900_000_000, _bytes("audit head", 150), _bytes("kept"),
-            "1.2.3", 10,
+            "1.2.3", 10, ["eyes", "lungs"], [4, 2**30 - 1],
         ],
         "Membership": [
             me, "lung study", "member", 1_900_000_000, ["South", "West"], [_bytes("k1"), peer],

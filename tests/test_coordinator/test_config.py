@@ -108,6 +108,9 @@ OPTIONS: Final = [
     ),
     pytest.param(("--class-balance", "natural", "--prevalence", "0.25,0.75"), id="classes"),
     pytest.param(("--ignore", "age", "--partition", "iid"), id="columns"),
+    pytest.param(
+        ("--missing", "age=99", "--map", "clinic:clinic-0=north", "--drop-unlabeled"), id="cells"
+    ),
     pytest.param(("--positive", "YES", "--delta", "1e-6"), id="positive"),
     pytest.param(("--label", "frail", "--label", "smokes", "--label-cap", 1), id="several labels"),
     pytest.param(("--purpose", '-x, 5 % of "all"\t'.strip(), "--seed", 3), id="purpose"),

@@ -189,6 +189,7 @@ class Federation:
         found: bytes = b"",
         version: str = "",
         votes: int = 0,
+        named: tuple[tuple[str, ...], tuple[int, ...]] = ((), ()),
         signed_by: SigningIdentity | None = None,
     ) -> bytes:
         query = MembershipQuery(
@@ -199,6 +200,7 @@ class Federation:
             hashlib.sha256(found).digest() if found else b"",
             version,
             votes,
+            *named,
         )
         return wire.sign(query, signed_by or hospital.identity).frame
 
@@ -774,6 +776,33 @@ class TestVotes:
         assert federation.votes() == {"North": 12}
         federation.state(hospital, 900)
         assert federation.votes() == {"North": 900}
+
+    def test_those_of_named_data_sets_are_kept_beside(self, federation: Federation) -> None:
+        hospital = federation.member()
+        federation.clock.pass_by(seconds=60)
+        query = federation.query(hospital, votes=12, named=(("eyes", "lungs"), (4, 9)))
+        federation.enrollment.answer_membership(query)
+        [party] = federation.enrollment.parties()
+        assert [party.votes_on(one) for one in ("", "eyes", "lungs", "ears")] == [12, 4, 9, 0]
+
+    @pytest.mark.parametrize(
+        "named",
+        [
+            pytest.param((("eyes",), ()), id="no number"),
+            pytest.param((("eyes", "eyes"), (1, 2)), id="twice"),
+            pytest.param((("lungs", "eyes"), (1, 2)), id="out of order"),
+            pytest.param((("Eyes\x1b[2J",), (1,)), id="a name that steers a terminal"),
+        ],
+    )
+    def test_data_sets_without_clear_votes_are_malformed(
+        self, federation: Federation, named: tuple[tuple[str, ...], tuple[int, ...]]
+    ) -> None:
+        hospital = federation.member()
+        federation.clock.pass_by(seconds=60)
+        with pytest.raises(MalformedMessageError):
+            federation.enrollment.answer_membership(federation.query(hospital, named=named))
+        [party] = federation.enrollment.parties()
+        assert party.named_votes == {}
 
     def test_nobody_states_it_for_another(self, federation: Federation) -> None:
         north, south = federation.member("North"), federation.member("South")

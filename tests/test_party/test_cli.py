@@ -543,7 +543,7 @@ class TestData:
         line = ("data", "add", table, "--label", LABEL, "--patient-id", PATIENT, "--site", joined)
         shown = pate_party(*line, "--format", "json").json
         assert (shown["rows"], shown["patients"]) == (80, 40)
-        assert shown["classes"] == {"no": 40, "yes": 40}
+        assert shown["classes"] == {"no": 20, "yes": 20}
         ended = pate_party(*line)
         assert "40 patients" in ended.out
         assert Site.open(joined).settings.data.digest in ended.out

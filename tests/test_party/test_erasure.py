@@ -16,12 +16,13 @@ import pytest
 from party.errors import DataError, ErasureError, JournalLockedError
 from party.service import PartyService
 from party.site import erasure
-from party.site.own_table import add
+from party.site.own_table import add, read_registered
 from party.site.site import Site
 from party.site.tasks import fetch_task
 from party.site.training import folder_of, load_teachers, ready_teachers, teachers_digest
 from party.storage import Journal, SiteAuditLog
 from party.storage.site_audit_log import SiteAct
+from pate_fed.data.reading import Reading, read_table
 from pate_fed.data.task import LearningTask
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 from tests.support.markers import sampled
@@ -227,6 +228,58 @@ def test_every_other_line_keeps_its_bytes(tmp_path: Path, is_packed: bool) -> No
     left = table.read_bytes()
     kept = [lines[0], lines[1], lines[4], lines[6]]
     assert (gzip.decompress(left) if is_packed else left) == b"".join(kept)
+
+
+def test_other_forms_of_files_lose_the_patient_alone(tmp_path: Path) -> None:
+    columns = {PATIENT: ["p1", "p2", "p3"], "age": ["1,5", "2,5", "3,5"], LABEL: ["yes", "no", ""]}
+    rows = [";".join(one) for one in (columns, *zip(*columns.values(), strict=True))]
+    wide = tmp_path / "own.csv"
+    wide.write_bytes("\r\n".join([*rows, ""]).encode("utf-16"))
+    commas = Reading(separator=";", decimal=",", drops_unlabeled=True)
+    pa, parquet = (pytest.importorskip(one) for one in ("pyarrow", "pyarrow.parquet"))
+    packed = tmp_path / "own.parquet"
+    parquet.write_table(pa.table({**columns, LABEL: ["yes", "no", "no"]}), packed)
+    for path, reading in ((wide, commas), (packed, Reading())):
+        site, _ = add(
+            make_site(tmp_path / path.suffix[1:]).using("eyes"),
+            path,
+            label=LABEL,
+            patient_id=PATIENT,
+            reading=reading,
+        )
+        before = read_table(path, reading)
+        with pytest.raises(DataError if path == wide else ErasureError):
+            remove(site, "p2" if path == wide else "nobody")  # p3 alone has no label
+        assert read_table(path, reading).columns == before.columns
+    site = remove(site, "p2")
+    assert read_table(packed).column(PATIENT) == ("p1", "p3")
+    assert site.data_set == "eyes"
+    assert read_registered(site).column(PATIENT) == ("p1", "p3")
+    assert Site.open(site.folder).settings.data.file == ""
+
+
+def test_rows_without_a_label_of_others_stay_where_they_are(tmp_path: Path) -> None:
+    table = tmp_path / "own.csv"
+    lines = [f"{PATIENT},age,{LABEL}", "p1,1,yes", "p2,2,", "p3,3,no", "p4,4,yes", "p3,5,"]
+    table.write_bytes("\n".join(lines).encode())
+    reading = Reading(drops_unlabeled=True)
+    site, _ = add(
+        make_site(tmp_path / "site"), table, label=LABEL, patient_id=PATIENT, reading=reading
+    )
+    remove(site, "p3")
+    assert table.read_text("utf-8").splitlines() == [*lines[:3], lines[4]]
+
+
+def test_a_folder_of_files_is_joined_first(tmp_path: Path) -> None:
+    folder = tmp_path / "table"
+    folder.mkdir()
+    for name in ("a", "b"):
+        rows = f"{PATIENT},age,{LABEL}\n{name}1,1,yes\n{name}2,2,no\n"
+        (folder / f"{name}.csv").write_text(rows, "utf-8")
+    site, summary = add(make_site(tmp_path / "site"), folder, label=LABEL, patient_id=PATIENT)
+    assert summary.patients == 4
+    with pytest.raises(ErasureError):
+        remove(site, "a1")
 
 
 class KilledError(BaseException):

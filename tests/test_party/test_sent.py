@@ -140,7 +140,7 @@ class TestLog:
 
 
 def membership_query(identity: SigningIdentity, *, at: int) -> bytes:
-    query = MembershipQuery(COORDINATOR, identity.fingerprint, at, b"", b"", "1.0", 4)
+    query = MembershipQuery(COORDINATOR, identity.fingerprint, at, b"", b"", "1.0", 4, (), ())
     return wire.sign(query, identity).frame
 
 

@@ -17,7 +17,16 @@ import pytest
 from party.errors import DataChangedError, DataError, TeachersError
 from party.site.own_table import add
 from party.site.site import DataSettings, Site, SiteSettings
-from party.site.training import folder_of, load_teachers, ready_teachers, teachers_digest
+from party.site.task_review import review_task
+from party.site.training import (
+    folder_of,
+    load_teachers,
+    of_another_table,
+    ready_teachers,
+    teachers_digest,
+)
+from pate_fed.data.new_task import make_task
+from pate_fed.data.reading import Reading
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidCellError, TooFewRecordsError
 from pate_fed.teachers import TeacherEnsemble
@@ -349,3 +358,109 @@ def test_teachers_of_one_task_do_not_serve_another(site: Site, task: LearningTas
     folder_of(site, task).rename(folder_of(site, other))
     with pytest.raises(TeachersError, match="task"):
         load_teachers(site, other)
+
+
+class TestOtherForms:
+    """Whatever the export looks like, teachers are those of one clean file."""
+
+    CLEAN = ("patient", "age", "sex", "crp", "sick")
+
+    def write(self, folder: Path, form: str, part: int) -> tuple[Path, Reading]:
+        rng = np.random.default_rng(part)
+        rows = []
+        for place in range(24):
+            is_sick = place % 2
+            age, crp = 40 + 30 * is_sick + rng.normal(0, 3), 1000 * rng.random()
+            rows.append((f"p{part}-{place}", age, "mf"[place % 2], crp, "ny"[is_sick]))
+        if form == "parquet":
+            pa = pytest.importorskip("pyarrow")
+            parquet = pytest.importorskip("pyarrow.parquet")
+
+            columns = dict(zip(self.CLEAN, map(list, zip(*rows, strict=True)), strict=True))
+            columns["crp"] = [round(one, 2) for one in columns["crp"]]
+            columns["age"] = [round(one, 1) for one in columns["age"]]
+            path = folder / f"{part}.parquet"
+            parquet.write_table(pa.table(columns), path)
+            return path, Reading()
+        path = folder / f"{form}-{part}.csv"
+        if form == "semicolons":
+            lines = [
+                f"{who};{age:.1f};{sex};{crp:,.2f};{label}".replace(",", "_")
+                .replace(".", ",")
+                .replace("_", ".")
+                for who, age, sex, crp, label in rows
+            ]
+            path.write_bytes("\n".join([";".join(self.CLEAN), *lines]).encode("utf-16"))
+            return path, Reading(separator=";", decimal=",")
+        lines = [f"{who},{age:.1f},{sex},{crp:.2f},{label}" for who, age, sex, crp, label in rows]
+        path.write_text("\n".join([",".join(self.CLEAN), *lines, ""]), encoding="utf-8")
+        return path, Reading()
+
+    def teachers(self, folder: Path, form: str, part: int, task: LearningTask) -> dict[str, bytes]:
+        path, reading = self.write(folder, form, part)
+        site = make_site(folder / f"site {form} {part}", teachers=20)
+        site, _ = add(site, path, label="sick", patient_id="patient", reading=reading)
+        fixed = iter([bytes(range(part, part + 32))])
+        trained = ready_teachers(site, task, random_bytes=lambda _: next(fixed))
+        assert trained.teachers == site.settings.teachers > 1
+        return trained.dump()
+
+    def test_three_forms_at_three_hospitals_teach_as_one_clean_file_does(
+        self, tmp_path: Path
+    ) -> None:
+        public, _ = self.write(tmp_path, "plain", 99)
+        task = make_task(public, label="sick", classes=("n", "y"), ignored=["patient"])
+        assert task.columns == ("age", "crp", "sex")
+        for part, form in enumerate(("semicolons", "parquet", "plain")):
+            clean = self.teachers(tmp_path, f"clean{part}", part, task)
+            assert self.teachers(tmp_path, form, part, task) == clean
+
+    def test_a_hospital_of_one_class_votes(self, tmp_path: Path, task: LearningTask) -> None:
+        path = tmp_path / "one.csv"
+        rows = [f"p{row},{40 + row},male,no" for row in range(3)]
+        path.write_text("\n".join([f"{PATIENT},age,sex,{LABEL}", *rows]), encoding="utf-8")
+        site, _ = add(make_site(tmp_path / "site"), path, label=LABEL, patient_id=PATIENT)
+        assert review_task(site, task).faults == ()
+        votes = ready_teachers(site, task, random_bytes=secrets.token_bytes).vote(task.pool.views)
+        assert votes.shape == (1, len(task.inputs))
+        assert set(votes.ravel().tolist()) <= {0, 1}
+
+    def test_a_task_takes_the_data_set_that_it_asks_for(
+        self, site: Site, tmp_path: Path, task: LearningTask
+    ) -> None:
+        other = tmp_path / "eyes.csv"
+        rows = [f"p{row},{30 + row},female,{'yes' if row % 2 else 'no'}" for row in range(8)]
+        other.write_text("\n".join([f"{PATIENT},age,sex,{LABEL}", *rows]), encoding="utf-8")
+        add(site.using("eyes"), other, label=LABEL, patient_id=PATIENT)
+        site = Site.open(site.folder)
+        asked = LearningTask(replace(task.schema, data_set="eyes"), task.rows)
+        assert asked.digest != task.digest
+        assert site.votes == {"": 4, "eyes": 1}
+        assert ready_teachers(site, task, random_bytes=secrets.token_bytes).teachers == 4
+        assert ready_teachers(site, asked, random_bytes=secrets.token_bytes).teachers == 1
+        assert load_teachers(site, asked).teachers == 1
+        assert of_another_table(site) == ()
+        nobody = LearningTask(replace(task.schema, data_set="ears"), task.rows)
+        with pytest.raises(DataError):
+            ready_teachers(site, nobody, random_bytes=secrets.token_bytes)
+
+
+def test_a_class_that_the_task_does_not_list_is_refused_before_approval(
+    tmp_path: Path, task: LearningTask
+) -> None:
+    path = tmp_path / "t.csv"
+    rows = [f"p{row},{40 + row},male,{('no', 'yes', 'MAYBE')[row % 3]}" for row in range(60)]
+    path.write_text("\n".join([f"{PATIENT},age,sex,{LABEL}", *rows]), encoding="utf-8")
+    site, _ = add(make_site(tmp_path / "site"), path, label=LABEL, patient_id=PATIENT)
+    [fault] = review_task(site, task).faults
+    assert "--map" in str(fault)
+    with pytest.raises(InvalidCellError):
+        ready_teachers(site, task, random_bytes=secrets.token_bytes)
+    reading = Reading(renamed=("MAYBE=no",))
+    site, _ = add(site, path, label=LABEL, patient_id=PATIENT, reading=reading)
+    assert review_task(site, task).faults == ()
+    # Or its author knows the spelling.
+    spelled = LearningTask(replace(task.schema, spellings=(("maybe",), ())), task.rows)
+    site, _ = add(site, path, label=LABEL, patient_id=PATIENT)
+    assert review_task(site, spelled).faults == ()
+    assert spelled.schema.class_of("Maybe") == 0

@@ -232,7 +232,7 @@ class TestLaterPools:
     def test_equal_numbers_are_one_category_everywhere(
         self, tmp_path: Path, table: Callable[..., CsvTable]
     ) -> None:
-        path = write(tmp_path / "grades.csv", "grade", *(["1", "1.0", "02", "x", "2"] * 5))
+        path = write(tmp_path / "grades.csv", "grade", *(["1", "1.0", "2.0", "x", "2"] * 5))
         task = make_task(path, label="sick", classes=("no", "yes"))
         assert task.schema.encoder.encoders == (CategoryEncoder(0, ("1", "2", "x")),)
         assert len(task.pool.distinct) == 3
@@ -339,37 +339,62 @@ class TestBytes:
     @pytest.mark.parametrize(
         ("old", "new"),
         [
-            pytest.param(b'"version":2', b'"version":1', id="version"),
-            pytest.param(b'"version":2', b'"version":2.0', id="a float for a version"),
+            pytest.param(b'"version":3', b'"version":1', id="version"),
+            pytest.param(b'"version":3', b'"version":3.0', id="a float for a version"),
             pytest.param(b'"kind":"table"', b'"kind":"sound"', id="kind"),
-            pytest.param(b'"classes":["no","yes"]', b'"classes":["no","no"]', id="one class twice"),
-            pytest.param(b'"classes":["no","yes"]', b'"classes":["no"]', id="one class"),
-            pytest.param(b'"classes":["no","yes"]', b'"classes":["1","1.0"]', id="equal numbers"),
-            pytest.param(b'"classes":["no","yes"]', b'"classes":["no","?"]', id="a missing class"),
+            pytest.param(
+                b'"classes":[["no",[]],["yes",[]]]',
+                b'"classes":[["no",[]],["no",[]]]',
+                id="one class twice",
+            ),
+            pytest.param(
+                b'"classes":[["no",[]],["yes",[]]]', b'"classes":[["no",[]]]', id="one class"
+            ),
+            pytest.param(
+                b'"classes":[["no",[]],["yes",[]]]',
+                b'"classes":[["1",[]],["1.0",[]]]',
+                id="equal numbers",
+            ),
+            pytest.param(
+                b'"classes":[["no",[]],["yes",[]]]',
+                b'"classes":[["no",[]],["?",[]]]',
+                id="a missing class",
+            ),
             pytest.param(b'"rows":4', b'"rows":8', id="more rows than there are"),
             pytest.param(b'"rows":4', b'"rows":0', id="no rows"),
             pytest.param(b'"rows":4', b'"rows":-1', id="fewer than no rows"),
             pytest.param(b'"rows":4', b'"rows":4.0', id="a float for a number of rows"),
             pytest.param(b'"rows":4', b'"rows":1e999', id="infinity"),
             pytest.param(b'"rows":4', b'"rows":true', id="a truth"),
-            pytest.param(b'["age",""]', b'["age","MG"]', id="a unit in capitals"),
-            pytest.param(b'["age",""]', b'["age","m g"]', id="a unit of two words"),
-            pytest.param(b'["sex",""]', b'["sex","mg"]', id="a unit of texts"),
-            pytest.param(b'["age",""]', b'["age",1]', id="a number for a unit"),
-            pytest.param(b'["age",""]', b'["age"]', id="no unit"),
-            pytest.param(b',["sex",""]', b"", id="a column less"),
-            pytest.param(b'["age",""]', b'["sick",""]', id="the label as a feature"),
-            pytest.param(b'["age",""]', b'["sex",""]', id="a column twice"),
-            pytest.param(b'["age",""]', b'["",""]', id="a column without a name"),
+            pytest.param(b'["age","",[],[]]', b'["age","MG",[],[]]', id="a unit in capitals"),
+            pytest.param(b'["age","",[],[]]', b'["age","m g",[],[]]', id="a unit of two words"),
+            pytest.param(b'["sex","",[],[]]', b'["sex","mg",[],[]]', id="a unit of texts"),
+            pytest.param(b'["age","",[],[]]', b'["age",1,[],[]]', id="a number for a unit"),
+            pytest.param(b'["age","",[],[]]', b'["age"]', id="no unit"),
+            pytest.param(b',["sex","",[],[]]', b"", id="a column less"),
+            pytest.param(b'["age","",[],[]]', b'["sick","",[],[]]', id="the label as a feature"),
+            pytest.param(b'["age","",[],[]]', b'["sex","",[],[]]', id="a column twice"),
+            pytest.param(b'["age","",[],[]]', b'["","",[],[]]', id="a column without a name"),
             pytest.param(b'"label":"sick"', b'"label":"si\\nck"', id="a line break"),
             pytest.param(b'"label":"sick"', b'"label":["sick"]', id="a list for a name"),
             pytest.param(b'"label":"sick"', b'"label": "sick"', id="a blank"),
             pytest.param(b'"label":"sick"', b'"label":"s\\u0069ck"', id="another spelling"),
             pytest.param(b'"label":"sick"', b'"label":"sick","more":1', id="one key more"),
             pytest.param(b'["constant"]', b'["age"]', id="a column that is read and left out"),
-            pytest.param(b'["age",""]', b'["tge",""]', id="columns in disorder"),
+            pytest.param(b'["age","",[],[]]', b'["tge","",[],[]]', id="columns in disorder"),
             pytest.param(b'["constant"]', b'"constant"', id="a text for a list"),
-            pytest.param(b'["age",""]', b'["a\\u0301ge",""]', id="a name that is not in NFC"),
+            pytest.param(b'["age","",[],[]]', b'["a\\u0301ge",""]', id="a name that is not in NFC"),
+            pytest.param(b'["yes",[]]', b'["yes",["NO"]]', id="a class as another's spelling"),
+            pytest.param(b'["yes",[]]', b'["yes",["y","Y"]]', id="a spelling twice"),
+            pytest.param(b'["yes",[]]', b'["yes"]', id="no spellings"),
+            pytest.param(b'["yes",[]]', b'["yes",["\\u001b"]]', id="a spelling that steers"),
+            pytest.param(b'"age","",[]', b'"age","",[1.0]', id="half a range"),
+            pytest.param(b'"age","",[]', b'"age","",[1,2]', id="whole numbers for a range"),
+            pytest.param(b'"age","",[]', b'"age","",[2.0,1.0]', id="a range upside down"),
+            pytest.param(b'"sex","",[],[]', b'"sex","",[],["b","a"]', id="categories in disorder"),
+            pytest.param(b'"sex","",[],[]', b'"sex","",[],["a","a"]', id="a category twice"),
+            pytest.param(b'"sex","",[],[]', b'"sex","mg",[],["a"]', id="a unit of categories"),
+            pytest.param(b'"data_set":""', b'"data_set":"../x"', id="a path for a data set"),
         ],
     )
     def test_any_other_header_is_refused(self, old: bytes, new: bytes) -> None:

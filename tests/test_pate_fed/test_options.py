@@ -31,6 +31,8 @@ def value_of(option: Option, place: int) -> Any:
         return OF_CHOICE[option.name]
     if option.name in {"separator", "decimal"}:
         return {"separator": "\t", "decimal": ","}[option.name]
+    if option.name == "map":
+        return ("old=new",)
     kind = get_args(option.kind)[0] if get_origin(option.kind) else option.kind
     number = (place + 2) / 100 if kind is float else place + 2
     one = kind(f"{option.name}-{place}" if kind in (str, Path) else number)

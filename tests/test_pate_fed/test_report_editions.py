@@ -34,6 +34,7 @@ PRIVATE = {
     *(f"manifest.json {name}" for name in ("python", "versions", "heads_compared", "not_heard")),
     *("manifest.json federation", "manifest.json evaluated", "metrics.json earlier_runs"),
     *(f"run.toml {name}" for name in ("file", "patient_id", "hospital", "ignore", "positive")),
+    *(f"run.toml {name}" for name in ("missing", "map", "drop_unlabeled")),
     "run.toml records_per_teacher",
     *(f"run.toml {name}" for name in ("separator", "decimal", "teachers", "weights", "partition")),
     *(f"run.toml {name}" for name in ("patients", "engine", "seed", "party_epsilons", "teacher")),

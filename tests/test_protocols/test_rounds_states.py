@@ -140,7 +140,7 @@ def message_of(kind: type[Message], *, run_id: bytes, sender: bytes, head: bytes
         BlameRequest: BlameRequest(run_id, fresh(), 0),
         StreamSums: StreamSums(fresh(), sender, 0, (1, 2, 3)),
         JoinRequest: JoinRequest(fresh(), bytes(16), "North", fresh(), b"PEM", 1),
-        MembershipQuery: MembershipQuery(fresh(), sender, 1, b"", b"", "1.0", 4),
+        MembershipQuery: MembershipQuery(fresh(), sender, 1, b"", b"", "1.0", 4, (), ()),
         Membership: Membership(fresh(), "study", "member", 1, (), (), b"", (), "", b""),
         PoolQuery: PoolQuery(fresh(), sender, fresh(), 0, 1),
         AuditHead: AuditHead(sender, 7, fresh()),
