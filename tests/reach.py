@@ -30,8 +30,8 @@ PAGES: Final = "pate_fed.report.pages"
 
 PROGRAMS: Final = {
     "party.decision.guard": ("a hospital's guard", 14_000),
-    "party.cli.node": ("`pate-party start`", 38_000),
-    "party.cli": ("every command of `pate-party`, but for the report", 42_000),
+    "party.cli.node": ("`pate-party start`", 40_000),
+    "party.cli": ("every command of `pate-party`, but for the report", 44_000),
     "coordinator.tally.tally_service": ("`pate-fed tally serve`", 16_000),
     PAGES: ("the report of a finished run", 8_000),
 }
