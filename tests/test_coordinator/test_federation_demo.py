@@ -346,7 +346,7 @@ def test_its_operator_cannot_spend_a_budget_on_a_wrong_student_and_trains_anothe
     [name] = (path.name for path in (home / "runs").iterdir())
     tables = ("--queries", public, "--label", "class", "--classes", "a,b", "--student", "gan")
     wrong = typed("run", "--name", "wrong", *tables)
-    assert (wrong.returncode, "PF-402" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "PF-101" in wrong.stderr) == (2, True)
     assert "wrong" not in typed("status").stdout
     results = home / "runs" / name / "results"
     labels = (results / "labels.csv").read_bytes()
