@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
 from coordinator import service as service_module
-from coordinator.errors import SuperLinkError
+from coordinator.errors import DatabaseError, SuperLinkError
 from coordinator.federation.home import utc_now
 from coordinator.runs import results
-from coordinator.runs.queue import Progress, RunState
+from coordinator.runs.queue import Progress, Run, RunState
 from coordinator.runs.stages import BatchStage
 from coordinator.service import _MOST_FAILURES, Service
 from party.decision.guard import Guard
@@ -174,6 +177,55 @@ def test_runs_and_batches_are_told_of_in_the_log_by_counts_alone(
         "tests_delta",
     }
     assert set().union(*told) <= kept | counts
+
+
+def test_only_another_process_ends_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Flower interrupts its own process where it gives up a run of its own."""
+    home = make_home(tmp_path / "federation")
+    told = [SimpleNamespace(si_pid=os.getpid()), SimpleNamespace(si_pid=os.getppid())]
+    steps: list[str] = []
+    link = SimpleNamespace(wait_until_ready=lambda seconds: True)
+
+    class Stand:
+        superlink = link
+
+        def __init__(self, *_: object, **__: object) -> None:
+            steps.append("made")
+
+        def start(self) -> None:
+            steps.append("started")
+
+        def stop(self) -> None:
+            steps.append(f"stopped, {len(told)} signals left")
+
+    monkeypatch.setattr(service_module, "Service", Stand)
+    monkeypatch.setattr(service_module.signal, "sigwaitinfo", lambda signals: told.pop(0))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    service_module.serve(home.folder)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert steps == ["made", "started", "stopped, 0 signals left"]
+    assert [one.levelname for one in caplog.records if one.name == "coordinator.service"] == [
+        "WARNING"
+    ]
+
+
+def test_a_database_that_is_gone_while_an_interruption_is_noted_is_told_of(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.federation.ask("first")
+    run = served.queue.find("first")
+    served.start()
+    assert served.service._probe().is_ready()["database"]
+
+    def gone(name: str) -> Run:
+        raise DatabaseError("the database must be there and writable", name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(served.queue, "find", gone)
+        served.service._note_interruption(run, ConnectionError())
+    assert not served.service._stores
 
 
 @pytest.mark.slow

@@ -132,6 +132,9 @@ def test_who_went_offline_after_a_decision_has_both() -> None:
         HospitalState.APPROVED,
         EARLIER,
     )
+    assert {f"{moment:%Y-%m-%d %H:%M}" for moment in (NOW - 2 * QUIET, EARLIER)} <= set(
+        re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d", found.said)
+    )
 
 
 def test_a_hospital_with_other_votes_than_the_run_has_is_told_of() -> None:

@@ -287,6 +287,13 @@ def test_a_damaged_model_is_refused(
         read_student(tmp_path)
 
 
+def test_a_model_without_its_file_is_refused(tmp_path: Path) -> None:
+    trained("propagation").save(tmp_path)
+    (tmp_path / "model.skops").unlink()
+    with pytest.raises(RunDirectoryError, match="FileNotFoundError"):
+        read_student(tmp_path)
+
+
 def test_tensors_that_are_no_network_of_ours_are_refused(tmp_path: Path) -> None:
     from safetensors.numpy import load_file, save_file  # noqa: PLC0415 - next to its one use
 

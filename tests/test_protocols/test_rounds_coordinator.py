@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import hashlib
 import tracemalloc
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +33,7 @@ from protocols.messages import (
     Confirmations,
     Envelope,
     EnvelopeBundle,
+    HeadStatement,
     KeyStatement,
     MaskedVector,
     Ready,
@@ -452,6 +455,43 @@ def test_a_party_is_ready_with_the_stage_and_the_history_of_now() -> None:
             coordinator.receive(frame, peer=walk.me)
         assert caught.value.peer == walk.me.hex()
     walk.finish()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [pytest.param({"head": bytes(32)}, id="head"), pytest.param({"epoch": 9}, id="epoch")],
+)
+def test_a_last_head_of_another_history_closes_no_run(changed: dict[str, Any]) -> None:
+    run = ready_run(3)
+    other = run.coordinator.seats[0]
+
+    def tamper(stage: str, to: bytes | None, frame: bytes) -> bytes:
+        said = wire.decode(frame).message
+        if to is None and isinstance(said, HeadStatement) and said.sender == other:
+            return wire.sign(replace(said, **changed), run.identities[other]).frame
+        return frame
+
+    run.tamper = tamper
+    with pytest.raises(HistoryError) as caught:
+        run.broadcast("closing", run.coordinator.closing.close())
+    assert caught.value.peer == other.hex()
+    assert run.coordinator.state is CoordinatorState.CLOSING
+
+
+def test_who_answers_a_record_again_is_known_by_a_signed_answer_alone() -> None:
+    run = ready_run(3)
+    setup, run_id, me = run.coordinator.setup, run.coordinator.run_id, run.coordinator.seats[0]
+    identity, stranger = run.identities[me], SigningIdentity.generate()
+    refusal = Refusal(run_id, me, "PF-322")
+    assert setup.recognize(wire.sign(refusal, identity).frame) == me
+    head = HeadStatement(run_id, me, bytes(32), 0, 0)
+    with pytest.raises(UnexpectedMessageError):
+        setup.recognize(wire.sign(head, identity).frame)
+    own = replace(refusal, sender=stranger.public.fingerprint)
+    with pytest.raises(UnknownPeerError):
+        setup.recognize(wire.sign(own, stranger).frame)
+    with pytest.raises(RemoteProtocolError):
+        setup.recognize(wire.sign(refusal, stranger).frame)
 
 
 def test_a_repeated_message_changes_nothing_at_any_time() -> None:
