@@ -30,7 +30,7 @@ from protocols.party_names import is_party_name
 MOST_OPEN_RUNS = 256
 """Most names of runs in an answer about a membership."""
 
-MOST_DATA_SETS = 64
+MOST_DATA_SETS = 32
 """Most named data sets of a hospital."""
 
 MOST_VOTES = 2**30 - 1

@@ -38,7 +38,7 @@ from pate_fed.rule import RECORDS_VOTE
 from pate_fed.votes import RECORDS_PER_TEACHER, teachers_of
 from protocols.identity import SigningIdentity
 from protocols.invitation import Invitation
-from protocols.membership_messages import NamedTally
+from protocols.membership_messages import MOST_DATA_SETS, NamedTally
 
 if TYPE_CHECKING:
     from party.storage import PartyDatabase
@@ -135,9 +135,11 @@ class SiteSettings:
         if self.do_records_vote and "record" not in policy.units:
             must = f"teacher_model {RECORDS_VOTE} needs record among the units of the policy"
             raise SiteError(must, "party alone")
-        for name in self.data_sets:
-            if name != _UNNAMED:
-                require_data_name(name)
+        named = self.data_sets.keys() - {_UNNAMED}
+        for name in named:
+            require_data_name(name)
+        if len(named) > MOST_DATA_SETS:
+            raise SiteError(f"at most {MOST_DATA_SETS} data sets have a name", len(named))
         self._require_apart()
 
     @property

@@ -79,7 +79,8 @@ def read_table(path: Path, reading: Reading = USUAL) -> CsvTable:
 
     Raises:
         UnreadableFileError: a file cannot be read, or has other columns than the first.
-        MissingColumnError: a column to ignore, or the column of a category to rename, is not there.
+        MissingColumnError: a column to ignore, of missing cells or of a category to rename, is not
+            there.
         InvalidCellError: a number has a point, which the reading has for thousands.
     """
     files = table_files(path)
@@ -234,11 +235,12 @@ def _with_gaps(text: CsvTable, reading: Reading) -> CsvTable:
     columns = list(text.columns)
     for one in reading.missing:
         name, sign, value = one.partition("=")
-        everywhere = not sign or plain(name) not in text.header
-        wanted = plain(one if everywhere else value)
+        if sign:
+            text.column(plain(name))  # or its error names it
+        wanted = plain(value if sign else one)
         number = parse_number(wanted)
         for place, cells in enumerate(columns):
-            if everywhere or text.header[place] == plain(name):
+            if not sign or text.header[place] == plain(name):
                 gaps = {
                     cell
                     for cell in set(cells)

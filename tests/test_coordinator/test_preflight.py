@@ -55,7 +55,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--schema": ("--schema", "missing.toml"),
     "--separator": ("--separator", "ab"),
     "--decimal": ("--decimal", "x"),
-    "--missing": ("--missing", ""),
+    "--missing": ("--missing", "height=9"),
     "--select": ("--select", "best"),
     "--ask": ("--ask", "61"),
     "--mechanism": ("--mechanism", "immutable"),

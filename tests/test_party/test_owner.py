@@ -419,7 +419,7 @@ class TestTable:
         node = service.federation()
 
         def votes() -> tuple[int, int]:
-            return node.votes, node.node._guard.weights.votes
+            return node.votes[""], node.node._guard.weights.votes
 
         assert votes() == (TEACHERS, TEACHERS)
         larger = write_own_table(hospital.folder.parent / "larger.csv", patients=120)

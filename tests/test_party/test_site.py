@@ -13,6 +13,7 @@ import tomli_w
 from party.errors import SiteError
 from party.site.policy import Rules
 from party.site.site import SETTINGS_FILE, DataSettings, Site, SiteSettings
+from protocols.membership_messages import MOST_DATA_SETS
 from tests.support.hospital_site import make_site
 from tests.support.markers import sampled
 
@@ -154,3 +155,13 @@ def test_a_variable_of_another_key_of_the_table_is_refused(
     monkeypatch.setenv(f"PATE_PARTY_{name}", "7")
     with pytest.raises(SiteError, match=f"PATE_PARTY_{name} "):
         _ = site.data
+
+
+def test_no_more_data_sets_have_a_name_than_the_coordinator_can_be_told_of(tmp_path: Path) -> None:
+    site = make_site(tmp_path / "site")
+    known = {f"set-{number}": DataSettings() for number in range(MOST_DATA_SETS)}
+    site = site.save(replace(site.settings, data_sets=known))
+    before = (site.folder / SETTINGS_FILE).read_bytes()
+    with pytest.raises(SiteError):
+        site.save(replace(site.settings, data_sets={**known, "one-more": DataSettings()}))
+    assert (site.folder / SETTINGS_FILE).read_bytes() == before

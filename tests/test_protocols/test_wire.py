@@ -15,7 +15,7 @@ from protocols import wire
 from protocols.errors import BadSignatureError, MalformedMessageError
 from protocols.fields import KIB, MAX_PARTIES, MAX_WORDS, Message, field_types
 from protocols.identity import PublicIdentity, SigningIdentity
-from protocols.membership_messages import Membership
+from protocols.membership_messages import MOST_VOTES, Membership, MembershipQuery
 from protocols.messages import (
     Closing,
     Dealing,
@@ -276,7 +276,8 @@ _plain = _nested(_nested(_scalars))
 
 
 MAY_BE_EMPTY = {  # nobody refused; no peer; the plan is closed
-    ("Settlement", 5), ("RunRecord", 13), ("Membership", 4), ("Membership", 5), ("Membership", 7),
+    ("Settlement", 5), ("RunRecord", 13), ("MembershipQuery", 7), ("MembershipQuery", 8),
+    ("Membership", 4), ("Membership", 5), ("Membership", 7),
     ("SetProposal", 2), ("Verdict", 1), ("Certificate", 1), ("Readiness", 2),
 }  # fmt: skip
 ODD = [None, False, True, 0, 1, -1, 2**40, 1.0, 0.5, "", "x" * 32, b"", [], [1], ["x"], [[]], {}]
@@ -366,6 +367,8 @@ def _largest_item(kind: type[Message], hint: Any) -> int | str | bytes:
     """One item of a tuple: a number, a name, a digest, or a real frame inside a container."""
     if kind in (StreamSums, Readiness):
         return 2**32 - 1
+    if kind is MembershipQuery:
+        return "x" * 64 if "str" in str(hint) else MOST_VOTES
     if kind is Membership:
         letter = "\U00020000" if "Letters" in str(hint) else "x"
         return letter * 64 if "str" in str(hint) else bytes(32)
