@@ -264,6 +264,21 @@ class TallyUnreachableError(CoordinatorError):
     code = "PF-451"
 
 
+class TallyBehindError(TallyUnreachableError):
+    """The tally's database is older than what it told: nothing is asked of it until its people act.
+
+    It never knew the head that a call carried, or answered with an older one.
+    """
+
+    code = "PF-456"
+
+
+class CoordinatorBehindError(TallyUnreachableError):
+    """The coordinator's database is older than what the tally told it."""
+
+    code = "PF-457"
+
+
 class TallyRefusedError(CoordinatorError):
     """The tally refused: the same call is refused again.
 

@@ -228,6 +228,43 @@ def doctor(folder: FolderOption = DEFAULT_FOLDER) -> None:
 
 
 @tally_app.command()
+def restored(
+    end: Annotated[
+        str,
+        typer.Argument(
+            metavar="END", help="Whose older database was put back: coordinator or tally."
+        ),
+    ],
+    folder: FolderOption = DEFAULT_FOLDER,
+) -> None:
+    """Go on after an older database was put back. Talk to the other end before.
+
+    The service must not run. `tally` ends all runs that have begun: what their hospitals sent could
+    be looked at twice.
+    """
+    from coordinator.tally.book_rows import take_restored  # noqa: PLC0415 - fast --help
+    from coordinator.tally.side_material import ENDS  # noqa: PLC0415
+    from coordinator.tally.tally_folder import TallyFolder  # noqa: PLC0415
+
+    if end not in ENDS:
+        raise UsageError(f"END must be {' or '.join(ENDS)}", "another word")
+    opened = TallyFolder.open(folder.absolute())
+    held = opened.lock()
+    try:
+        with closing(opened.database()) as database:
+            ended = take_restored(database, ends_runs=end == "tally")
+    finally:
+        os.close(held)
+    show(
+        {"end": end, "ended": ended},
+        (
+            f"The coordinator's next call says where both stand; {plural(ended, 'run')} ended.",
+            "Next: pate-fed tally serve",
+        ),
+    )
+
+
+@tally_app.command()
 def material(
     plan: PlanArgument,
     out: OutOption,

@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from coordinator import operator
 from coordinator.certificates import days_left, end_of
+from coordinator.console import words
 from coordinator.console.access import visit_of
 from coordinator.console.form_input import number_of, text_of
 from coordinator.console.rendering import page
@@ -44,6 +45,7 @@ def hospitals(request: Request) -> Response:
         "hospitals",
         tally=tally,
         tally_stands=tally and coordinator.queue.tally.standing(tally.identity.fingerprint),
+        tally_words=words.TALLY,
         no_votes=operator.reports_without_votes(coordinator) if tally else (),
         fingerprint=coordinator.home.fingerprint,
         certificate_end=end_of(certificate),

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from coordinator.certificates import days_left, end_of
+from coordinator.console import words
 from coordinator.console.access import visit_of
 from coordinator.console.rendering import page
 from coordinator.federation.enrollment import INSIDE, EnrolledParty
@@ -90,8 +91,8 @@ def _alerts(
     if away:
         found.append((f"Not heard for a while: {_names(away)}.", "/hospitals"))
     tally = coordinator.home.tally
-    if tally and coordinator.queue.tally.standing(tally.identity.fingerprint).away_since:
-        found.append(("The tally does not answer.", "/hospitals"))
+    if tally and (code := coordinator.queue.tally.standing(tally.identity.fingerprint).code):
+        found.append((words.TALLY[code], "/hospitals"))
     suspended = [one.name for one in members if one.state == "suspended"]
     if suspended:
         found.append((f"Suspended: {_names(suspended)}.", "/hospitals"))

@@ -13,10 +13,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coordinator import operator
+from coordinator.console import words
 from coordinator.console.access import Visit, finding, visit_of
 from coordinator.console.form_input import number_of, optional_text
 from coordinator.console.rendering import page, step_plot
-from coordinator.errors import ConsoleError, TallyUnreachableError
+from coordinator.errors import ConsoleError
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState
 
@@ -140,7 +141,7 @@ def facts_of(visit: Visit, run: Run) -> dict[str, Any]:
     return {
         "run": run,
         "standings": operator.standings(coordinator, [run])[run.name],
-        "waits_for_tally": TallyUnreachableError.code in run.reason and not run.is_ended,
+        "waits_for_tally": not run.is_ended and any(code in run.reason for code in words.TALLY),
         "has_results": run.is_ended and coordinator.finished.has(run.name),
         "can_pause": can_pause and visit.may("POST", "/runs/{run}/pause"),
         "can_resume": (run.state is RunState.PAUSED or bool(run.wanted))

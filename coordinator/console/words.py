@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from coordinator.errors import TallyUnreachableError
+from coordinator.errors import CoordinatorBehindError, TallyBehindError, TallyUnreachableError
 
 TERMS: Final[Mapping[str, str]] = {
     "epsilon": "How much a run can tell about one unit's records: 0 is nothing. Adding 1 lets the "
@@ -63,8 +63,19 @@ WHY: Final[Mapping[str, str]] = {
     "PF-436": "The operator suspended it: it is asked nothing until it is reinstated.",
     TallyUnreachableError.code: "The tally does not answer: call its people. Nothing is lost, and "
     "the run goes on by itself.",
+    TallyBehindError.code: "The tally's database is older than what it told: call its people. They "
+    "put the newest copy back, or type `pate-fed tally restored tally`, which ends its runs.",
+    CoordinatorBehindError.code: "This database is older than what the tally told: put the newest "
+    "copy back, or let the tally's people type `pate-fed tally restored coordinator`.",
 }
 """The meaning of the codes of whoever keeps a run from going on."""
+
+TALLY: Final[Mapping[str, str]] = {
+    TallyUnreachableError.code: "The tally does not answer.",
+    TallyBehindError.code: "The tally has an older database than before.",
+    CoordinatorBehindError.code: "This coordinator has an older database than the tally knows.",
+}
+"""What is wrong with the tally, by the code of its last call."""
 
 SERVICE: Final[Mapping[str, str]] = {
     "superlink": "Messages to hospitals can be sent.",

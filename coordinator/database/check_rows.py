@@ -47,7 +47,7 @@ class SqlCheckJournal(CheckJournal):
         table: With the columns of `CheckStepColumns`.
         plan_digest: Of the plan.
         more: Values of further columns of a row.
-        begin: Called with the first step, in its transaction; raises to refuse.
+        along: Called with each step's number, in its transaction; raises to refuse.
         charge: Called before the sum opens. None where its ledger holds the batch already.
 
     Raises:
@@ -61,11 +61,11 @@ class SqlCheckJournal(CheckJournal):
         plan_digest: bytes,
         *,
         more: Mapping[str, object] | None = None,
-        begin: Callable[[Connection], None] | None = None,
+        along: Callable[[Connection, int], None] | None = None,
         charge: Charge | None = None,
     ) -> None:
         self._transaction, self._table, self._plan = transaction, table, plan_digest
-        self._more, self._begin, self._charge = dict(more or {}), begin, charge
+        self._more, self._along, self._charge = dict(more or {}), along, charge
         with transaction() as connection:
             self._steps = list(steps_in(connection, table, plan_digest))
 
@@ -89,8 +89,8 @@ class SqlCheckJournal(CheckJournal):
 
     def _write(self, connection: Connection, step: CheckStep) -> None:
         number = len(self._steps)
-        if not number and self._begin is not None:
-            self._begin(connection)
+        if self._along is not None:
+            self._along(connection, number)
         word, values = check_step_to_record(step)
         body = encode_value([word, list(values)])
         row = {"plan_digest": self._plan, "number": number, "body": body, **self._more}

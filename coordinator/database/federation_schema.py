@@ -242,13 +242,20 @@ class CheckStepRow(CheckStepColumns, CoordinatorRow):
 
 
 class TallyPresenceRow(CoordinatorRow):
-    """Whether a tally, by its fingerprint, answers: see `coordinator.runs.tally_presence`."""
+    """Whether a tally, by its fingerprint, answers: see `coordinator.runs.tally_presence`.
+
+    Attributes:
+        code: Of the last call's fault; "" while it answers.
+        head: Where it stood at its last answer; empty before one.
+    """
 
     __tablename__ = "tally_presence"
 
     fingerprint: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
     answered_at: Mapped[datetime | None] = mapped_column(Moment)
     away_since: Mapped[datetime | None] = mapped_column(Moment)
+    code: Mapped[str] = mapped_column(String(16))
+    head: Mapped[bytes] = mapped_column(LargeBinary)
 
 
 class RunHospitalRow(CoordinatorRow):

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 
+from coordinator.certificates import KeyedCertificate
 from coordinator.database import RunAttempt, check_journal_of, sealing_key_of
 from coordinator.errors import RunDamagedError
 from coordinator.federation.home import FederationHome
 from coordinator.runs.labeling import Aggregation
 from coordinator.runs.tally_presence import TallyPresence
+from coordinator.tally.cards import TallyCard
 from coordinator.tally.tally_client import TallyClient
 from protocols.forms import Form
 
@@ -20,7 +22,7 @@ def fingerprint_of(home: FederationHome | None, form: Form) -> bytes:
 
     Raises `RunDamagedError` where the federation has none any more.
     """
-    return _client(home).identity.fingerprint if form.adds_noise else b""
+    return _pinned(home)[0].identity.fingerprint if form.adds_noise else b""
 
 
 def aggregation_of(
@@ -39,16 +41,18 @@ def aggregation_of(
         return None
     journal, presence = partial(check_journal_of, attempt), TallyPresence(attempt.database)
 
-    def note(tally: bytes, answered: bool) -> None:
-        presence.note(tally, answered=answered, now=datetime.fromtimestamp(clock(), UTC))
+    card, key = _pinned(home)
+    tally = card.identity.fingerprint
 
-    return Aggregation(_client(home, note), journal, partial(sealing_key_of, attempt, suite))
+    def note(code: str) -> None:
+        presence.note(tally, code=code, now=datetime.fromtimestamp(clock(), UTC))
+
+    client = TallyClient(card, key, note=note, heads=presence.heads(tally))
+    return Aggregation(client, journal, partial(sealing_key_of, attempt, suite))
 
 
-def _client(
-    home: FederationHome | None, note: Callable[[bytes, bool], None] = lambda *_: None
-) -> TallyClient:
+def _pinned(home: FederationHome | None) -> tuple[TallyCard, KeyedCertificate]:
     card = None if home is None else home.tally
     if home is None or card is None:
         raise RunDamagedError("a run whose votes are verified must have its tally")
-    return TallyClient(card, home.tally_key, note=partial(note, card.identity.fingerprint))
+    return card, home.tally_key

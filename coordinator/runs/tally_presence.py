@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from coordinator.database import Database
 from coordinator.database.federation_schema import TallyPresenceRow
+from coordinator.tally.heads import FIRST, Head, HeadMemory
+
+_TURNS: Final = defaultdict[bytes, threading.Lock](threading.Lock)
+"""Of each tally: one run at a time calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +25,12 @@ class TallyContact:
     Attributes:
         answered_at: When it answered last; None if it never did.
         away_since: The first call in a row that it did not answer; None while it answers.
+        code: Of the last call's fault; "" while it answers.
     """
 
     answered_at: datetime | None = None
     away_since: datetime | None = None
+    code: str = ""
 
 
 class TallyPresence:
@@ -33,19 +42,39 @@ class TallyPresence:
     def standing(self, tally: bytes) -> TallyContact:
         """Return what the last calls of a tally found, by its fingerprint."""
         with self._database.session() as session:
-            row = session.scalars(
-                select(TallyPresenceRow).where(TallyPresenceRow.fingerprint == tally)
-            ).one_or_none()
-            return TallyContact() if row is None else TallyContact(row.answered_at, row.away_since)
-
-    def note(self, tally: bytes, *, answered: bool, now: datetime) -> None:
-        """Note whether a tally answered a call."""
-        with self._database.session() as session:
             row = session.get(TallyPresenceRow, tally)
             if row is None:
-                row = TallyPresenceRow(fingerprint=tally)
-                session.add(row)
-            if answered:
-                row.answered_at, row.away_since = now, None
-            else:
+                return TallyContact()
+            return TallyContact(row.answered_at, row.away_since, row.code)
+
+    def note(self, tally: bytes, *, code: str, now: datetime) -> None:
+        """Note the code of a call's fault; "" where the tally answered."""
+        with self._database.session() as session:
+            row = _row_of(session, tally)
+            row.code = code
+            if code:
                 row.away_since = row.away_since or now
+            else:
+                row.answered_at, row.away_since = now, None
+
+    def heads(self, tally: bytes) -> HeadMemory:
+        """Return what is remembered of where a tally stands."""
+
+        def read() -> Head:
+            with self._database.session() as session:
+                row = session.get(TallyPresenceRow, tally)
+                return (row and Head.of_bytes(row.head)) or FIRST
+
+        def keep(head: Head) -> None:
+            with self._database.session() as session:
+                _row_of(session, tally).head = head.to_bytes()
+
+        return HeadMemory(read, keep, _TURNS[tally])
+
+
+def _row_of(session: Session, tally: bytes) -> TallyPresenceRow:
+    row = session.get(TallyPresenceRow, tally)
+    if row is None:
+        row = TallyPresenceRow(fingerprint=tally, code="", head=b"")
+        session.add(row)
+    return row

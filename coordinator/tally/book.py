@@ -30,6 +30,7 @@ from coordinator.tally.book_rows import (
     stated_run,
 )
 from coordinator.tally.calls import MOST_PACKET_BYTES
+from coordinator.tally.heads import FIRST, Head, extend_head, hear_head, newest_head
 from coordinator.tally.served_run import ServedRun, noise_law, require_served
 from coordinator.tally.tally_database import TallyDatabase
 from coordinator.tally.tally_schema import TallyStepRow
@@ -131,6 +132,7 @@ class TallyBook:
             note_statement(
                 connection, signed.digest, statement=said, key=key, expires_at=offer.expires_at
             )
+            extend_head(connection)
         return said
 
     def check(self, packet: bytes) -> bytes:
@@ -149,6 +151,27 @@ class TallyBook:
         asked = self._read(packet)
         with self._locks[asked.plan.digest[0] % _LOCKS]:
             return self._answer(asked, self._stated(asked))
+
+    def hear(self, carried: bytes) -> None:
+        """Take the head that a call carries, before it is answered; none is that of a new end.
+
+        Raises:
+            MalformedMessageError: it is no head.
+            TallyBehindError: this database is older than the coordinator's memory of it.
+            CoordinatorBehindError: the coordinator's memory is older than it was.
+            DatabaseError: nothing can be stored now.
+        """
+        head = Head.of_bytes(carried) if carried else FIRST
+        if head is None:
+            raise MalformedMessageError("a call must carry a head", "other bytes")
+        with self._database.transaction() as connection:
+            hear_head(connection, head)
+
+    @property
+    def head(self) -> bytes:
+        """Where it stands, for an answer to carry."""
+        with self._database.transaction() as connection:
+            return newest_head(connection).to_bytes()
 
     def erase_ended(self, *, days: int) -> int:
         """Erase keys and steps of runs that expired so many days ago; return the number of keys."""
@@ -182,15 +205,17 @@ class TallyBook:
     def _answer(self, asked: _Asked, known: StatedRun) -> bytes:
         run, plan, places = asked.run, asked.plan, asked.terms.indices
 
-        def begin(connection: Connection) -> None:
-            note_plan(connection, run, plan.digest, plan.frame)
+        def along(connection: Connection, number: int) -> None:
+            if not number:
+                note_plan(connection, run, plan.digest, plan.frame)
+            extend_head(connection)
 
         def charge(connection: Connection, step: Exchanged, _: tuple[bytes, ...]) -> None:
             charged = _charged(read_charges(connection, run), asked, step)
             note_opened(connection, run, plan.digest, places=places, charges=charged)
 
         journal = SqlCheckJournal(
-            self._database.transaction, TallyStepRow, plan.digest, begin=begin, charge=charge
+            self._database.transaction, TallyStepRow, plan.digest, along=along, charge=charge
         )
         assert known.key is not None
         machine = CheckingTally(

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from coordinator.database.check_rows import steps_in
 from coordinator.errors import OpenedRowError, RunDamagedError, UnknownOfferError
+from coordinator.tally.heads import extend_head, forget_heads
 from coordinator.tally.served_run import ServedRun
 from coordinator.tally.tally_database import TallyDatabase
 from coordinator.tally.tally_schema import (
@@ -238,9 +239,28 @@ def erase_ended(database: TallyDatabase, *, ended_before: int) -> int:
             .where(TallyRunRow.expires_at < ended_before, TallyRunRow.key.is_not(None))
             .values(key=None)
         ).rowcount
+        if erased:
+            extend_head(connection)
     if erased:
         database.forget_erased()
     return erased
+
+
+def take_restored(database: TallyDatabase, *, ends_runs: bool) -> int:
+    """Go on from the head that the coordinator carries next; return the number of ended runs.
+
+    Where this database is the older copy it `ends_runs`: their keys are erased, so that no report
+    meets a second coin.
+    """
+    with database.transaction() as connection:
+        forget_heads(connection)
+        if not ends_runs:
+            return 0
+        ended = connection.execute(
+            update(TallyRunRow).where(TallyRunRow.key.is_not(None)).values(key=None)
+        ).rowcount
+    database.forget_erased()
+    return ended
 
 
 def _key_of(row: Any) -> SealingKey | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Final
 from coordinator.certificates import KeyedCertificate, make_pinned_certificate
 from coordinator.errors import ServiceError, TallySetupError
 from coordinator.tally.cards import TallyCard, TallyInvite
+from coordinator.tally.heads import begin_heads
 from coordinator.tally.tally_database import TallyDatabase
 from pate_fed.nodes import is_locked, read_named, read_settings, take_lock, write_named
 from pate_fed.nodes.owner_files import make_folder, read_secret
@@ -85,7 +87,8 @@ class TallyFolder:
             made._write(_IDENTITY, SigningIdentity.generate().private_bytes.hex().encode())
             made._write(_KEY, served.private_key)
             made._write(_CERTIFICATE, served.certificate)
-            TallyDatabase(made._database_url, is_new=True).close()
+            with closing(TallyDatabase(made._database_url, is_new=True)) as database:
+                begin_heads(database)
             # Last: without it the folder is no tally.
             made._write(TALLY_SETTINGS, settings_text(settings, version=SETTINGS_VERSION))
         except BaseException:

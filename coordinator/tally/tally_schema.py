@@ -61,6 +61,15 @@ class TallyStepRow(CheckStepColumns, TallyRow):
     """A step of a plan's check."""
 
 
+class TallyHeadRow(TallyRow):
+    """A state of this database that the coordinator may know: see `coordinator.tally.heads`."""
+
+    __tablename__ = "heads"
+
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    link: Mapped[bytes] = mapped_column(_DIGEST)
+
+
 class TallyLedgerRow(TallyRow):
     """What a run was charged, over all its setups: a `RunLedger.to_record`, JSON."""
 

@@ -13,6 +13,7 @@ from coordinator.certificates import KeyedCertificate
 from coordinator.errors import CoordinatorError, DatabaseError, InternalError, ServiceError
 from coordinator.tally.book import TallyBook
 from coordinator.tally.calls import CHANNEL_OPTIONS, CHECK, STATE, TALLY_SERVICE
+from coordinator.tally.heads import HEAD_KEY
 from pate_fed.errors import PateFedError
 from pate_fed.nodes import facts, place_of
 from pate_fed.nodes.ports import in_brackets, listen
@@ -43,7 +44,7 @@ class TallyServer:
     ) -> None:
         self._client = client
         handlers = {
-            name: grpc.unary_unary_rpc_method_handler(self._handler(name, call))
+            name: grpc.unary_unary_rpc_method_handler(self._handler(book, name, call))
             for name, call in ((STATE, book.state), (CHECK, book.check))
         }
         self._grpc = grpc.server(
@@ -68,13 +69,18 @@ class TallyServer:
         """Answer the calls that are there, and end."""
         self._grpc.stop(_GRACE_S).wait()
 
-    def _handler(self, name: str, call: Callable[[bytes], bytes]) -> Callable[[bytes, Any], bytes]:
+    def _handler(
+        self, book: TallyBook, name: str, call: Callable[[bytes], bytes]
+    ) -> Callable[[bytes, Any], bytes]:
         def answer(request: bytes, context: Any) -> bytes:
             shown = context.auth_context().get("x509_pem_cert", [b""])[0]
             if shown.strip() != self._client.strip():  # the handshake let nobody else in
                 _refuse(context, grpc.StatusCode.PERMISSION_DENIED, "")
             try:
+                told = dict(context.invocation_metadata())
+                book.hear(told.get(HEAD_KEY, b""))
                 said = call(request)
+                context.set_trailing_metadata(((HEAD_KEY, book.head),))
             except DatabaseError as error:
                 _log.warning("a call could not be stored: %s", error.code)
                 _refuse(context, grpc.StatusCode.UNAVAILABLE, error.code)

@@ -18,6 +18,7 @@ from coordinator.certificates import KeyedCertificate, make_pinned_certificate
 from coordinator.database.check_rows import steps_in
 from coordinator.errors import (
     CoordinatorError,
+    OpenedRowError,
     ServiceError,
     TallyRefusedError,
     TallyUnreachableError,
@@ -25,8 +26,15 @@ from coordinator.errors import (
 from coordinator.tally.book import TallyBook
 from coordinator.tally.book_rows import noted_batch, read_charges, run_standings
 from coordinator.tally.calls import MOST_PACKET_BYTES
+from coordinator.tally.heads import HeadMemory, newest_head
 from coordinator.tally.tally_client import TallyClient
-from coordinator.tally.tally_schema import TallyOpenedRow, TallyRow, TallyRunRow, TallyStepRow
+from coordinator.tally.tally_schema import (
+    TallyHeadRow,
+    TallyOpenedRow,
+    TallyRow,
+    TallyRunRow,
+    TallyStepRow,
+)
 from coordinator.tally.tally_server import TallyServer
 from pate_fed.accounting import EntryState, Outcomes
 from pate_fed.errors import PateFedError
@@ -54,6 +62,7 @@ class Tally:
     def __init__(self, folder: Path) -> None:
         self.folder, self.coordinator, self.key = make_tally(folder)
         self.now = float(NOW)
+        self.heads = HeadMemory.volatile()
         self.start()
 
     def start(self) -> None:
@@ -70,7 +79,7 @@ class Tally:
         )
         self.server.start()
         self.card = replace(self.folder.card, address=f"127.0.0.1:{self.server.port}")
-        self.client = TallyClient(self.card, self.key)
+        self.client = TallyClient(self.card, self.key, heads=self.heads)
 
     def stop(self) -> None:
         self.server.stop()
@@ -90,11 +99,11 @@ class Tally:
         return Outcomes(ledger.asks, ledger.answers)
 
     def content(self) -> list[Any]:
-        """All rows of its database."""
+        """All rows of its database; of its heads the newest: a call may forget older ones."""
         with self.database.transaction() as connection:
-            return [
-                connection.execute(select(table)).all() for table in TallyRow.metadata.sorted_tables
-            ]
+            tables = set(TallyRow.metadata.sorted_tables) - {TallyHeadRow.__table__}
+            rows = {one.name: connection.execute(select(one)).all() for one in tables}
+            return [rows, newest_head(connection)]
 
 
 @pytest.fixture
@@ -585,7 +594,7 @@ class TestManyCalls:
         request = batch.collect()
         while request:
             with ThreadPoolExecutor(4) as threads:
-                answers = set(threads.map(batch.ask, [request] * 8))
+                answers = set(threads.map(tally.book.check, [batch.packet(request)] * 8))
             assert len(answers) == 1
             request = batch.machine.receive(answers.pop())
         assert tally.charges(run) == Outcomes(2, 2)
@@ -597,9 +606,9 @@ class TestManyCalls:
 
         def code_of(place: int) -> str:
             try:
-                batches[place].ask(requests[place])
-            except TallyRefusedError as error:
-                return error.reason
+                tally.book.check(batches[place].packet(requests[place]))
+            except OpenedRowError as error:
+                return error.code
             return ""
 
         with ThreadPoolExecutor(4) as threads:
@@ -610,7 +619,7 @@ class TestManyCalls:
         run = tally.run()
         run.set_up()
         with ThreadPoolExecutor(4) as threads:
-            assert set(threads.map(tally.client.state, [run.offer] * 8)) == {run.statement}
+            assert set(threads.map(tally.book.state, [run.offer] * 8)) == {run.statement}
 
 
 class TestErasing:
