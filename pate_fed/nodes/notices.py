@@ -169,7 +169,7 @@ class Notifier:
 
     Args:
         folder: The node's, for its queue and its secrets.
-        node: Its name, in each message.
+        node: What messages call it.
     """
 
     def __init__(
