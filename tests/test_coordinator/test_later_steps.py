@@ -49,7 +49,7 @@ WITHOUT_STUDENT: dict[str, tuple[object, str, Callable[[], BaseException]]] = {
     "a full disk for the student": (Student, "save", full),
 }
 WITHOUT_PAGES: dict[str, tuple[object, str, Callable[[], BaseException]]] = {
-    "pictures": (plots, "accuracy_plot", lambda: RuntimeError(SECRET)),
+    "pictures": (plots, "classes_plot", lambda: RuntimeError(SECRET)),
     "report": (results, "render_report", lambda: RuntimeError(SECRET)),
     "annexes": (results, "render_annexes", lambda: RuntimeError(SECRET)),
     "model card": (results, "render_model_card", lambda: RuntimeError(SECRET)),
