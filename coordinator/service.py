@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,7 @@ from coordinator.flower.superlink_child import SuperLinkChild
 from coordinator.flower.superlink_client import forget_delivered
 from coordinator.monitoring import Monitor, Probe
 from coordinator.operator import Coordinator, be_quiet, erase_ended
+from coordinator.operator_news import news_of
 from coordinator.runs.later_steps import said
 from coordinator.runs.queue import PAUSE, Run, RunState
 from coordinator.runs.stages import BatchStage, OnStage, pass_by
@@ -44,6 +46,7 @@ from coordinator.runs.worker_resources import WorkerResources
 from pate_fed.mechanisms import RandomBytes
 from pate_fed.nodes import facts, take_lock
 from pate_fed.nodes.forwarding import Forwarder
+from pate_fed.nodes.notices import LAST_S, Notifier
 from pate_fed.nodes.ports import listen
 
 EXCHANGE_S: Final = 300.0
@@ -133,6 +136,15 @@ class Service:
         self._copying = threading.Thread(
             target=copies.run, args=(self._stopped,), name="audit copies", daemon=True
         )
+        news = Notifier(
+            settings.notify,
+            home.folder,
+            node=settings.name,
+            look=partial(news_of, coordinator, since=utc_now()),
+        )
+        self._telling = threading.Thread(
+            target=news.run, args=(self._stopped,), name="notices", daemon=True
+        )
 
     @property
     def home(self) -> FederationHome:
@@ -143,7 +155,7 @@ class Service:
         """Start everything; returns at once."""
         self.superlink.start()
         self.monitor.start()
-        for thread in (*self._threads, self._copying):
+        for thread in (*self._threads, self._copying, self._telling):
             thread.start()
 
     def stop(self) -> None:
@@ -151,6 +163,7 @@ class Service:
         self._stopped.set()
         for thread in self._threads:
             thread.join(_POLL_S * 4)
+        self._telling.join(LAST_S)
         self.superlink.stop()
         self.monitor.stop()
         os.close(self._lock)

@@ -29,7 +29,8 @@ from coordinator.cli.simulate import simulate
 from coordinator.cli.tally import tally_app
 from coordinator.cli.terminal import DEFAULT_HOME, LINE, HomeOption
 from pate_fed.nodes import exit_code, lines_of_checks, table_of_checks
-from pate_fed.nodes.command_line import show
+from pate_fed.nodes.command_line import Commands, show
+from pate_fed.nodes.notices import show_test
 
 app, main = LINE.app, LINE.main
 
@@ -46,6 +47,19 @@ def doctor(home: HomeOption = DEFAULT_HOME) -> None:
     raise typer.Exit(exit_code(found))
 
 
+notify_app = Commands("Messages to the operator, by mail or to a webhook.")
+
+
+@notify_app.command("test")
+def try_now(home: HomeOption = DEFAULT_HOME) -> None:
+    """Send a test message to each target of `[notify]`, and say what happened."""
+    from coordinator.federation.home import SETTINGS_FILE, FederationHome  # noqa: PLC0415 - keeps --help fast
+
+    opened = FederationHome.of_settings(home.absolute())
+    settings = opened.settings
+    show_test(settings.notify, opened.folder, node=settings.name, file=SETTINGS_FILE)
+
+
 for command in (
     *(simulate, account, plan, audit, report, student, predict, export_student, reproduce),
     *(init, invite, members, approve, suspend, reinstate, revoke, renew, upgrade, schema),
@@ -53,6 +67,7 @@ for command in (
 ):
     app.command(shows=command not in (schema, serve, console))(command)
 app.add_typer(audit_log_app, name="audit-log")
+app.add_typer(notify_app, name="notify")
 app.add_typer(pool_app, name="pool")
 app.add_typer(tally_app, name="tally")
 app.add_typer(transcript_app, name="transcript")

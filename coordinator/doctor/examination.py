@@ -16,7 +16,13 @@ from coordinator.doctor.folder import (
     check_rights,
     check_secret,
 )
-from coordinator.doctor.machine import check_database, check_disk, check_service, check_tally
+from coordinator.doctor.machine import (
+    check_database,
+    check_disk,
+    check_notifications,
+    check_service,
+    check_tally,
+)
 from coordinator.doctor.probes import CoordinatorProbes
 from coordinator.errors import HomeError
 from coordinator.federation.home import SETTINGS_FILE, FederationHome
@@ -34,6 +40,7 @@ _HOME: Final[tuple[tuple[str, Callable[[FederationHome, CoordinatorProbes], Find
     ("disk", check_disk),
     ("service", check_service),
     ("tally", check_tally),
+    ("notifications", check_notifications),
     ("database", check_database),
 )
 

@@ -13,6 +13,7 @@ from coordinator.federation.home import DATABASE_FILE, LOOPBACK, SETTINGS_FILE, 
 from coordinator.federation.readiness import what_is_missing
 from pate_fed.nodes import check_room
 from pate_fed.nodes.checks import Finding, fail, ok, warn
+from pate_fed.nodes.notices import check_notices
 
 
 def check_disk(home: FederationHome, around: CoordinatorProbes) -> Finding:
@@ -38,6 +39,11 @@ def check_tally(home: FederationHome, around: CoordinatorProbes) -> Finding:
     if left < FEW_DAYS:
         return warn(said, "A new tally is needed, and a federation that pins it.")
     return ok(said)
+
+
+def check_notifications(home: FederationHome, around: CoordinatorProbes) -> Finding:  # noqa: ARG001
+    """See `check_notices`."""
+    return check_notices(home.settings.notify, home.folder)
 
 
 def check_database(home: FederationHome, around: CoordinatorProbes) -> Finding:

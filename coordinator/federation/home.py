@@ -26,6 +26,7 @@ from coordinator.federation.connections import PortLimits
 from coordinator.tally.cards import TallyCard, TallyInvite
 from pate_fed.nodes import read_named, read_settings, with_environment, write_named
 from pate_fed.nodes.forwarding import Forwarding
+from pate_fed.nodes.notices import MAIL_SECRET, WEBHOOK_SECRET, Notify
 from pate_fed.nodes.owner_files import as_fault, make_folder, read_secret
 from pate_fed.nodes.ports import LAST_PORT, host_and_port, is_host
 from pate_fed.nodes.settings_file import settings_text
@@ -63,9 +64,12 @@ TALLY_CARD = "tally.json"
 """The pinned card of the federation's tally, if it has one."""
 
 SECRETS = frozenset(
-    {CA_KEY, OPENID_SECRET, TALLY_KEY, "identity.key", "server.key", "superlink.secret"}
+    {
+        *(CA_KEY, MAIL_SECRET, OPENID_SECRET, TALLY_KEY, WEBHOOK_SECRET),
+        *("identity.key", "server.key", "superlink.secret"),
+    }
 )
-MAY_BE_AWAY = frozenset({CA_KEY, OPENID_SECRET, TALLY_KEY})
+MAY_BE_AWAY = frozenset({CA_KEY, MAIL_SECRET, OPENID_SECRET, TALLY_KEY, WEBHOOK_SECRET})
 _ANEW = "make the federation anew"
 _A_PORT = {"ge": 1, "le": LAST_PORT}
 _PASSWORDS = ("password", "sslpassword")
@@ -108,6 +112,7 @@ class FederationSettings:
             kept for an audit.
         limits: The limits of its public socket.
         audit: Where the entries of the operator's audit log are copied.
+        notify: Where messages to the operator are sent.
         openid: The provider that people of the console may sign in by.
     """
 
@@ -123,6 +128,7 @@ class FederationSettings:
     audit_days: int = field(default=90, metadata={"ge": 0, "le": 3650})
     limits: PortLimits = field(default_factory=PortLimits)
     audit: Forwarding = field(default_factory=Forwarding)
+    notify: Notify = field(default_factory=Notify)
     openid: OpenIdSettings = field(default_factory=OpenIdSettings)
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from party.cli.audit_log import audit_app
 from party.cli.decisions import approve, reject
 from party.cli.evaluation import evaluation
-from party.cli.machine import doctor, service_app
+from party.cli.machine import doctor, notify_app, service_app
 from party.cli.membership import join, leave, renew
 from party.cli.node import budget, pause, resume, start
 from party.cli.page import page, sent
@@ -39,6 +39,7 @@ app.command(shows=False)(page)
 app.command()(evaluation)
 app.add_typer(audit_app, name="audit")
 app.add_typer(service_app, name="service")
+app.add_typer(notify_app, name="notify")
 app.add_typer(policy_app, name="policy")
 app.command(shows=False)(schema)
 app.command()(renew)

@@ -12,11 +12,13 @@ import typer
 from party.cli.systemd import DEFAULT_UNIT, ServiceUnit
 from party.cli.terminal import DEFAULT_SITE, SiteOption
 from party.owner import open_site
-from party.site.site import Site
+from party.site.site import SETTINGS_FILE, Site
 from pate_fed.nodes import lines_of_checks, table_of_checks
 from pate_fed.nodes.command_line import Commands, show
+from pate_fed.nodes.notices import show_test
 
 service_app = Commands("The node as a systemd service of this machine.")
+notify_app = Commands("Messages to this hospital's people, by mail or to a webhook.")
 
 
 def doctor(site: SiteOption = DEFAULT_SITE) -> None:
@@ -35,6 +37,13 @@ def show_examination(opened: Site) -> int:
     several = len(opened.memberships) > 1
     show(table_of_checks(found), lines_of_checks(found, with_federations=several))
     return checks.exit_code(found)
+
+
+@notify_app.command("test")
+def try_now(site: SiteOption = DEFAULT_SITE) -> None:
+    """Send a test message to each target of `[notify]`, and say what happened."""
+    opened = open_site(site)
+    show_test(opened.settings.notify, opened.folder, node=opened.settings.party, file=SETTINGS_FILE)
 
 
 @service_app.command()

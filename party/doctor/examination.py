@@ -24,6 +24,7 @@ _FOLDER: _SiteChecks = (
     ("storing", site_state.check_storing),
     ("approved pools", site_state.check_tasks),
     ("requests", site_state.check_requests),
+    ("notifications", site_state.check_notifications),
 )
 
 _MACHINE: _SiteChecks = (

@@ -11,11 +11,13 @@ from party.site.site import DATABASE_FILE, IDENTITY_KEY, Site
 from party.site.status_file import FILE, known_status
 from pate_fed.nodes import GIB, check_owner_only, check_room, unlocked_libraries
 from pate_fed.nodes.checks import Finding, fail, ok, warn
+from pate_fed.nodes.notices import MAIL_SECRET, WEBHOOK_SECRET
 from pate_fed.version import __version__
 
 LEAST_MEMORY, WANTED_MEMORY = GIB, 2 * GIB
 FLOWER = "1.41"
 LEAST_PYTHON = (3, 11)
+_GUARDED = IDENTITY_KEY, DATABASE_FILE, MAIL_SECRET, WEBHOOK_SECRET
 
 
 def check_disk(site: Site, around: PartyProbes) -> Finding:
@@ -89,7 +91,7 @@ def check_port(joined: SiteMembership, around: PartyProbes) -> Finding:
 def _guarded(site: Site) -> Iterator[Path]:
     yield site.folder
     for path in sorted(site.folder.iterdir()):
-        if path.is_dir() or path.name in (IDENTITY_KEY, DATABASE_FILE):
+        if path.is_dir() or path.name in _GUARDED:
             yield path
     for path in sorted(site.path(MEMBERSHIPS_FOLDER).glob("*")):
         yield path

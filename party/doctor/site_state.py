@@ -30,6 +30,7 @@ from party.site.training import folder_of, require_bound
 from party.storage import SiteAuditLog, read_ledger
 from pate_fed.evaluation_task import EvaluationTask
 from pate_fed.nodes.checks import Finding, fail, ok, warn
+from pate_fed.nodes.notices import check_notices
 from pate_fed.terms import RunTerms
 from pate_fed.wording import plural
 from protocols.errors import RestoredJournalError
@@ -263,6 +264,11 @@ def _why_unready(site: Site, pool: bytes) -> str:
     except Exception as error:  # a document of others: it hides no other pool
         return code_of(fault_of(error))
     return ""
+
+
+def check_notifications(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - checks look alike
+    """See `check_notices`."""
+    return check_notices(site.settings.notify, site.folder)
 
 
 def check_requests(site: Site, around: PartyProbes) -> Finding:

@@ -17,6 +17,7 @@ from contextlib import closing
 from party.errors import JoinError, NodeStartError
 from party.flower.client_app import build
 from party.flower.executor import LOOPBACK, Executor, quiet_environment, supernode_command
+from party.people_news import tell_people
 from party.service import PartyService
 from party.site.joining import CoordinatorDoor
 from party.site.membership import SiteMembership, place_of
@@ -24,6 +25,7 @@ from party.site.proxy import proxy_to
 from party.site.site import Site
 from pate_fed.nodes import KeptChild
 from pate_fed.nodes.forwarding import Forwarder
+from pate_fed.nodes.notices import LAST_S
 
 _IDLE_S = 0.5
 """How often the service may read the decisions of its people."""
@@ -57,12 +59,14 @@ def serve(
         site.settings.audit, service.audit, places=site.path(COPIES_FILE), program="pate-party"
     )
     copying = threading.Thread(target=copies.run, args=(stopped,), daemon=True)
+    telling = threading.Thread(target=tell_people, args=(site, stopped), daemon=True)
     try:
         for membership in site.current if memberships is None else memberships:
             lines.append(_Line(service, membership, stopped))
         for line in lines:
             line.start()
         copying.start()
+        telling.start()
         while not stopped.wait(_IDLE_S):
             service.idle()
     finally:
@@ -71,6 +75,8 @@ def serve(
             line.join()
         if copying.ident is not None:
             copying.join()
+        if telling.ident is not None:
+            telling.join(LAST_S)
         service.close()
     for line in lines:
         if line.fault is not None:

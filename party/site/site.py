@@ -32,6 +32,7 @@ from pate_fed.data.reading import USUAL, Reading
 from pate_fed.inputs import DatasetKind
 from pate_fed.nodes import checked, digested_settings, read_named, with_environment, write_named
 from pate_fed.nodes.forwarding import Forwarding
+from pate_fed.nodes.notices import Notify
 from pate_fed.nodes.owner_files import as_fault, make_folder
 from pate_fed.nodes.settings_file import settings_text
 from pate_fed.rule import RECORDS_VOTE
@@ -109,6 +110,7 @@ class SiteSettings:
         data: Its records that a task asks for which names no data set.
         data_sets: The others, by name.
         audit: Where the records of the audit log are copied.
+        notify: Where messages to its people are sent.
         memberships: The settings of each federation, by the site's name for it.
     """
 
@@ -126,6 +128,7 @@ class SiteSettings:
     data: DataSettings = DataSettings()
     data_sets: dict[str, DataSettings] = field(default_factory=dict)
     audit: Forwarding = field(default_factory=Forwarding)
+    notify: Notify = field(default_factory=Notify)
     memberships: dict[str, MembershipSettings] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -141,6 +144,11 @@ class SiteSettings:
         if len(named) > MOST_DATA_SETS:
             raise SiteError(f"at most {MOST_DATA_SETS} data sets have a name", len(named))
         self._require_apart()
+
+    @property
+    def party(self) -> str:
+        """The hospital's name in its first federation; empty before."""
+        return next((one.party for one in self.memberships.values()), "")
 
     @property
     def do_records_vote(self) -> bool:
@@ -216,8 +224,7 @@ class SiteSettings:
         """Return the owner's policy, with the pools that were approved."""
         rules = checked(Rules, self.policy, where="[policy] ", fault=SiteError)
         if not rules.own_body:
-            ours = next((one.party for one in self.memberships.values()), "")
-            rules = replace(rules, own_body=ours)
+            rules = replace(rules, own_body=self.party)
         return Policy(**asdict(rules), approved_pools=pools)
 
 

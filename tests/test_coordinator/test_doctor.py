@@ -36,7 +36,7 @@ __all__ = ["pate_fed"]
 
 LOCAL = (
     *("settings", "files", "file rights", "identity", "secret", "CA", "certificate", "disk"),
-    *("service", "tally", "database"),
+    *("service", "tally", "notifications", "database"),
 )
 STANDING = ("hospitals", "invitations", "runs")
 

@@ -20,6 +20,7 @@ from coordinator.flower.superlink_child import SuperLinkChild
 from coordinator.operator import Coordinator
 from coordinator.service import Service
 from pate_fed.nodes.forwarding import Forwarding
+from pate_fed.nodes.notices import Notify
 from tests.support.loopback_home import make_home
 
 PATIENCE_S = 60.0
@@ -29,7 +30,12 @@ class Serving:
     """A service whose SuperLink is no process: its thread waits until it is told to end."""
 
     def __init__(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, audit: Forwarding | None = None
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        audit: Forwarding | None = None,
+        notify: Notify | None = None,
     ) -> None:
         self.keeper_ends = threading.Event()
         monkeypatch.setattr(
@@ -38,7 +44,7 @@ class Serving:
         monkeypatch.setattr(service_module, "_POLL_S", 0.01)
         monkeypatch.setattr(service_module, "_FIRST_PAUSE_S", 0.01)
         home = make_home(folder / "federation")
-        settings = replace(home.settings, audit=audit or Forwarding())
+        settings = replace(home.settings, audit=audit or Forwarding(), notify=notify or Notify())
         self.coordinator = Coordinator(replace(home, settings=settings))
         self.service = Service(self.coordinator)
         self.service.start()

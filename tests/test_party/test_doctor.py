@@ -161,6 +161,7 @@ class TestAllIsWell:
             "storing",
             "approved pools",
             "requests",
+            "notifications",
             "port",
             "CA",
             *NAMES,
