@@ -104,7 +104,7 @@ def price_plot(
         axes.plot(*zip(*points, strict=True), "o-", color=STUDENT_COLOR, linewidth=2, markersize=4)
         # A ground, not a line: nothing crosses the curve.
         axes.axhspan(budget, top * 1.16, color=CAP_COLOR, alpha=0.1, linewidth=0)
-        axes.text(0.01 * right, top * 1.13, "above the budget", color=CAP_COLOR, va="top")
+        axes.text(0.01 * right, budget + 0.02 * top, "budget", color=CAP_COLOR, fontweight="bold")
         axes.set_xlim(0, right * 1.03)
         axes.set_ylim(0, top * 1.16)
         axes.set_xlabel("answers to expect")

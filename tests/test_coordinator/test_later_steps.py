@@ -84,7 +84,7 @@ def require_results(folder: Path, fault: str, *, labels: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [one for one in FAULTS if one != "pictures"])  # it has none
 def test_a_run_whose_later_step_fails_is_done_and_exported(
     federation: Worked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:

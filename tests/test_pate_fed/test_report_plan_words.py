@@ -138,5 +138,5 @@ def test_the_picture_has_one_line_and_the_budget(
     points = [(one["answers"], one["epsilon"]) for one in best["epsilon_over_answers"]]
     assert drawn == [(points, best["decides"]["budget"])]
     assert points[-1][1] == best["prices"]["public"]["epsilon"]
-    assert {">above the budget<", ">epsilon (view: public)<"} <= set(re.findall(r">[^<]+<", picture))
+    assert {">budget<", ">epsilon (view: public)<"} <= set(re.findall(r">[^<]+<", picture))
     assert [str(one.message) for one in recwarn] == []
