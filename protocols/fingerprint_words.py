@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from itertools import zip_longest
 
 from mnemonic import Mnemonic
 
@@ -38,6 +39,12 @@ def is_same(fingerprint: bytes, heard: str) -> bool:
 def heard_words(heard: str) -> tuple[str, ...]:
     """Return the typed words, with any spacing."""
     return tuple(heard.lower().replace(",", " ").replace("-", " ").split())
+
+
+def differing(fingerprint: bytes, heard: str) -> list[int]:
+    """Return the places, from 1, of the typed words that are not those of a fingerprint."""
+    both = zip_longest(words_of(fingerprint), heard_words(heard))
+    return [place for place, (ours, typed) in enumerate(both, 1) if ours != typed]
 
 
 def whose_words(heard: str, known: Mapping[str, bytes]) -> str:

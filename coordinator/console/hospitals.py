@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from fastapi import APIRouter
@@ -16,11 +17,12 @@ from coordinator.console import words
 from coordinator.console.access import visit_of
 from coordinator.console.form_input import number_of, text_of
 from coordinator.console.rendering import page
-from coordinator.errors import ConsoleError
+from coordinator.errors import ConsoleError, EnrollmentError
 from coordinator.federation.enrollment import INSIDE
 from coordinator.federation.home import utc_now
 from coordinator.runs.queue import ENDED, Run, RunState
 from coordinator.runs.standings import HospitalStanding, offline_since
+from protocols.fingerprint_words import WORDS, differing, heard_words
 from protocols.party_names import normalized
 
 router = APIRouter()
@@ -29,6 +31,18 @@ router = APIRouter()
 @router.get("/hospitals")
 def hospitals(request: Request) -> Response:
     """Show requests, members, invitations and revoked hospitals."""
+    return _page(request)
+
+
+def _page(
+    request: Request,
+    *,
+    problem: Mapping[str, str] | None = None,
+    typed_for: str = "",
+    typed: str = "",
+    marks: Sequence[tuple[str, bool]] = (),
+) -> Response:
+    """Show the page; of words that were typed for a request the `problem`, and which differ."""
     coordinator, now = visit_of(request).coordinator, utc_now()
     found = coordinator.enrollment.parties()
     certificate = coordinator.home.server_certificate
@@ -43,6 +57,11 @@ def hospitals(request: Request) -> Response:
     return page(
         request,
         "hospitals",
+        status=403 if problem else 200,
+        problem=problem or {},
+        typed_for=typed_for,
+        typed=typed,
+        marks=marks,
         tally=tally,
         tally_stands=tally and coordinator.queue.tally.standing(tally.identity.fingerprint),
         tally_words=words.TALLY,
@@ -82,8 +101,29 @@ def approve(request: Request) -> Response:
     visit = visit_of(request)
     party = text_of(visit.form, "hospital", most=64)
     words = text_of(visit.form, "words", label="The twelve words", most=400)
-    visit.coordinator.approve(party, words=words)
+    try:
+        visit.coordinator.approve(party, words=words)
+    except EnrollmentError as error:
+        asks = [one for one in visit.coordinator.enrollment.parties() if one.state == "requested"]
+        asking = next((one for one in asks if one.name == normalized(party)), None)
+        if asking is None:
+            raise
+        return _page(
+            request,
+            problem={"words": f"{error.must}; got {error.got} [{error.code}]"},
+            typed_for=asking.name,
+            typed=words,
+            marks=_marks(asking.identity.fingerprint, words),
+        )
     return RedirectResponse("/hospitals", 303)
+
+
+def _marks(fingerprint: bytes, typed: str) -> list[tuple[str, bool]]:
+    """Return each typed word, and whether it is the request's; nothing if there are not 12."""
+    words, wrong = heard_words(typed), differing(fingerprint, typed)
+    if len(words) != WORDS:
+        return []
+    return [(word, place not in wrong) for place, word in enumerate(words, 1)]
 
 
 @router.post("/hospitals/suspend")

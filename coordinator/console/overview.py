@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -48,7 +49,7 @@ def overview(request: Request) -> Response:
         requests=sum(one.state == "requested" for one in members),
         spent=spent[:5],
         alerts=_alerts(coordinator, members, waiting=counts[RunState.WAITING], now=now),
-        first_step=_first_step(coordinator, members, runs=sum(counts.values()), now=now),
+        steps=_steps(coordinator, members, counts, now=now),
     )
 
 
@@ -105,25 +106,41 @@ def _alerts(
     return found
 
 
-def _first_step(
-    coordinator: Coordinator, members: list[EnrolledParty], *, runs: int, now: datetime
-) -> tuple[str, str] | None:
-    """Return what to do first in a federation without a run, and the page; None once it had one."""
-    if runs:
-        return None
+def _steps(
+    coordinator: Coordinator,
+    members: list[EnrolledParty],
+    counts: Mapping[RunState, int],
+    *,
+    now: datetime,
+) -> list[tuple[str, str, bool]]:
+    """Return the steps to the first results: a sentence, its page, and whether it is done.
+
+    Nothing once a run is done.
+    """
+    if counts[RunState.DONE]:
+        return []
     inside = sum(one.state in INSIDE for one in members)
-    if inside >= LEAST_HOSPITALS:
-        return "The hospitals are there: ask for the first run.", "/new-run"
     asking = sum(one.state == "requested" for one in members)
     invited = sum(one.is_open(now=now) for one in coordinator.enrollment.invitations())
     missing = LEAST_HOSPITALS - inside - asking - invited
-    if missing > 0:
-        more = wording.plural(missing, "hospital")
-        return f"First invite {more}: a run needs {LEAST_HOSPITALS} or more.", "/hospitals"
-    if asking:  # this is among the open tasks
-        return None
-    said = f"{wording.plural(invited, 'invitation')} to be used: these hospitals join next."
-    return said, "/hospitals"
+    more = wording.plural(missing, "hospital")
+    return [
+        (
+            f"First invite {more}: a run needs {LEAST_HOSPITALS} or more."
+            if missing > 0
+            else f"{LEAST_HOSPITALS} hospitals or more are invited.",
+            "/hospitals",
+            missing <= 0,
+        ),
+        (
+            "Each joins with its invitation. Compare its words by telephone, and approve it: "
+            f"{inside} of {LEAST_HOSPITALS} are in.",
+            "/hospitals",
+            inside >= LEAST_HOSPITALS,
+        ),
+        ("Ask for the first run.", "/new-run", any(counts.values())),
+        ("Its hospitals decide, and the service asks them.", "/runs", False),
+    ]
 
 
 def _names(names: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 import segno
 from fastapi import APIRouter
@@ -70,7 +71,7 @@ def sign_out(request: Request) -> Response:
 @router.get("/welcome")
 def welcome_page(request: Request) -> Response:
     """Show a new person's first form."""
-    return page(request, "welcome", problem="", name="", least=LEAST_LETTERS)
+    return _welcome(request, status=200)
 
 
 @router.post("/welcome")
@@ -81,21 +82,51 @@ def welcome(request: Request) -> Response:
     name = text_of(visit.form, "name", label="Name", most=64)
     setup_code = text_of(visit.form, "setup_code", label="Setup code", most=64)
     password = text_of(visit.form, "password", label="Password")
-    problem, key = "both passwords must be the same", b""
-    if password == text_of(visit.form, "again", label="Password, once more"):
-        try:
-            key = visit.coordinator.people.choose_password(
-                name, setup_code=setup_code, password=password
-            )
-        except PersonError as error:
-            problem = error.must
-    if not key:
-        return page(request, "welcome", status=403, problem=problem, name=name, least=LEAST_LETTERS)
-    federation = visit.coordinator.home.settings.name
+    again = text_of(visit.form, "again", label="Password, once more")
+    people, field = visit.coordinator.people, "setup_code"
+    try:
+        people.require_setup_code(name, setup_code)
+        if password != again:
+            problem = {"again": "both passwords must be the same"}
+            return _welcome(request, problems=problem, name=name, setup_code=setup_code)
+        field = "password"
+        key = people.choose_password(name, setup_code=setup_code, password=password)
+    except PersonError as error:
+        problem = {field: error.must}
+        return _welcome(request, problems=problem, name=name, setup_code=setup_code)
+    return _code(request, key, name=name, setup_code=setup_code)
+
+
+def _welcome(
+    request: Request,
+    *,
+    status: int = 403,
+    problems: Mapping[str, str] | None = None,
+    name: str = "",
+    setup_code: str = "",
+) -> Response:
+    """Show the first form, with what was typed, but no password."""
+    typed = {"name": name, "setup_code": setup_code, "problems": problems or {}}
+    return page(request, "welcome", status=status, least=LEAST_LETTERS, **typed)
+
+
+def _code(
+    request: Request,
+    key: bytes,
+    *,
+    status: int = 200,
+    name: str,
+    setup_code: str,
+    problems: Mapping[str, str] | None = None,
+) -> Response:
+    """Show the key of the one-time codes, until a code has proven it."""
+    federation = request.app.state.coordinator.home.settings.name
     picture = segno.make(app_address(key, person=name, federation=federation), micro=False)
     return page(
         request,
         "welcome_code",
+        status=status,
+        problems=problems or {},
         name=name,
         setup_code=setup_code,
         key=shown_key(key),
@@ -105,14 +136,23 @@ def welcome(request: Request) -> Response:
 
 @router.post("/welcome/code")
 def welcome_code(request: Request) -> Response:
-    """Take a new person's first one-time code."""
+    """Take a new person's first one-time code, and let them in; ask again for a mistyped one."""
     require_few(request)
     visit = visit_of(request)
     name = text_of(visit.form, "name", label="Name", most=64)
     setup_code = text_of(visit.form, "setup_code", label="Setup code", most=64)
     code = text_of(visit.form, "code", label="One-time code", most=20)
-    visit.coordinator.people.finish_setup(name, setup_code=setup_code, code=code)
-    return RedirectResponse("/sign-in", 303)
+    people = visit.coordinator.on_behalf_of(name, door="console").people
+    try:
+        key = people.key_to_prove(name, setup_code=setup_code)
+    except PersonError as error:
+        return _welcome(request, problems={"setup_code": error.must}, name=name)
+    try:
+        person = people.finish_setup(name, setup_code=setup_code, code=code)
+    except PersonError as error:
+        problems = {"code": error.must}
+        return _code(request, key, status=403, name=name, setup_code=setup_code, problems=problems)
+    return let_in(request, person, RedirectResponse("/", 303))
 
 
 def require_few(request: Request) -> None:

@@ -25,7 +25,7 @@ from coordinator.database.federation_schema import ENDED, InvitationRow, MemberR
 from coordinator.errors import EnrollmentError, SuperLinkError
 from coordinator.federation.home import FederationHome, fingerprints_of
 from protocols import wire
-from protocols.fingerprint_words import WORDS, heard_words, is_same, whose_words
+from protocols.fingerprint_words import WORDS, differing, heard_words, is_same, whose_words
 from protocols.identity import PublicIdentity
 from protocols.invitation import (
     CLOCK_SKEW_S,
@@ -224,11 +224,12 @@ class Enrollment:
                     f"{len(heard_words(words))} of them",
                 )
             if not is_same(row.fingerprint, words):
+                places = ", ".join(map(str, differing(row.fingerprint, words)))
                 taken_for = whose_words(words, fingerprints_of(self._home, self._home.tally))
                 raise EnrollmentError(
-                    "the words must be the hospital's own, which its `pate-party status` and "
-                    "`pate-fed members` show",
-                    taken_for or "others: do not approve, somebody may stand in between",
+                    "the words must be the hospital's own: hear these again, and if they stay "
+                    "different, do not approve, as somebody may stand in between",
+                    taken_for or f"others, at {places} of {WORDS}",
                 )
             row.state, row.approved_at = "member", self._clock()
             return _party(row)

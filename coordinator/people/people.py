@@ -184,7 +184,7 @@ class People:
 
         It is the key of their one-time codes: they set it up, and `finish_setup` proves it.
         """
-        self._require_setup_code(name, setup_code)
+        self.require_setup_code(name, setup_code)
         stored = passwords.hashed(password, name=name)
         key = self._random_bytes(one_time_codes.KEY_BYTES)
         with self._database.session() as session:
@@ -192,10 +192,19 @@ class People:
             row.password, row.code_key, row.code_step = stored, key, 0
         return key
 
-    def finish_setup(self, name: str, *, setup_code: str, code: str) -> None:
-        """Take a new person's first one-time code; from here on they can sign in."""
-        self._require_setup_code(name, setup_code)
+    def key_to_prove(self, name: str, *, setup_code: str) -> bytes:
+        """Return the key of `choose_password` again, while no code has proven it."""
+        self.require_setup_code(name, setup_code)
         with self._database.session() as session:
+            key = _row(session, name).code_key
+        if key is None:
+            raise PersonError("a password must be chosen first")
+        return key
+
+    def finish_setup(self, name: str, *, setup_code: str, code: str) -> Person:
+        """Take a new person's first one-time code, which signs them in."""
+        self.require_setup_code(name, setup_code)
+        with self._database.as_one(), self._database.session() as session:
             row = _row(session, name)
             step = self._step_of(row, code)
             if step is None:
@@ -203,6 +212,9 @@ class People:
             row.code_step, row.setup_digest, row.setup_until = step, None, None
             row.changed_at = self._clock()
             row.failures, row.locked_until = 0, None
+            session.flush()
+            self._tell(FederationAct.SIGNED_IN, row.name, {}, {})
+            return self._person(row)
 
     def sign_in(self, name: str, *, password: str, code: str) -> Person:
         """Return the person who proves to be of this name.
@@ -274,7 +286,8 @@ class People:
         row.setup_digest, row.setup_until = _setup_digest(text), until
         return SetupCode(row.name, text, until)
 
-    def _require_setup_code(self, name: str, setup_code: str) -> None:
+    def require_setup_code(self, name: str, setup_code: str) -> None:
+        """Refuse a name and a setup code that are not good together, now."""
         with self._database.session() as session:
             row = session.get(PersonRow, normalized(name.strip()))
             kept = b"" if row is None or row.setup_digest is None else row.setup_digest

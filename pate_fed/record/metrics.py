@@ -85,6 +85,14 @@ class ClassScores(RecordTable):
     covered: Annotated[Share | None, About("whose set holds it, with `--coverage`", "yes")] = None
 
 
+class CertaintyScores(RecordTable):
+    """The student on the test records of which it is about equally sure."""
+
+    certainty: Annotated[Share, About("mean chance of the class that it says", "yes")]
+    right: Annotated[Share, About("how often it is right", "yes")]
+    records: Annotated[Count, About("how many they are", "yes")]
+
+
 class AccuracyScores(RecordTable):
     """The student on some of the test records."""
 
@@ -115,6 +123,21 @@ class StudentScores(Quality, AccuracyScores):
     ]
     decided_classes: Annotated[Count, About("number of classes that it ever says", "yes")]
     per_class: Annotated[dict[str, ClassScores], About("by name", "yes")]
+    confusion: Annotated[
+        dict[str, dict[str, Count]],
+        About("test records by their class, then by the class that it says; zeros left out", "yes"),
+    ]
+    by_certainty: Annotated[
+        tuple[CertaintyScores, ...], About("of ten equal bins, those with a record", "yes")
+    ]
+    roc: Annotated[
+        tuple[Interval, ...] | None,
+        About(
+            "of two classes: share of the first class called the second, and of the second found, "
+            "at falling limits; at most 101 points",
+            "yes",
+        ),
+    ]
     subgroups: Annotated[
         dict[str, dict[str, SubgroupScores]],
         About("by `hospital`, and by each column of `--evaluate-by` (`by NAME`)", "no"),

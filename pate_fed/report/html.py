@@ -20,6 +20,7 @@ from pate_fed.record import Audit, Manifest, Metrics, Privacy
 from pate_fed.record.metrics import EvaluationScores
 from pate_fed.report import (
     editions,
+    judgments,
     plots,
     price_words,
     publication_words,
@@ -27,7 +28,6 @@ from pate_fed.report import (
     sent_words,
     thumbnails,
 )
-from pate_fed.report.quality_words import YARDSTICKS
 from pate_fed.report.run_directory import FinishedRun
 from pate_fed.report.voter_words import voter_words
 
@@ -123,11 +123,14 @@ def render_report(run: FinishedRun, *, notes: list[str] | None = None) -> str:
         nobody=NOBODY_IS_PROTECTED,
         price_words=price_words,
         longest_open=_LONGEST_OPEN,
+        bars=quality_words.accuracy_bars(metrics),
+        judgments=judgments.judgments_of(metrics, privacy),
         alarms=list(map(_unbroken, quality_words.alarms(metrics))),
         sets_text=_unbroken(quality_words.sets_text(metrics)),
         better_models=list(map(_unbroken, quality_words.better_models(metrics))),
         interval_of=quality_words.interval_of,
         classes=_classes(metrics),
+        max_confused=MOST_CLASSES,
         max_classes=plots.MAX_CLASSES,
         states=wording.LEDGER_STATES,
         **pictures,
@@ -166,7 +169,6 @@ def plain_page(notes: Sequence[str]) -> str:
 def _pictures(run: FinishedRun, notes: list[str]) -> dict[str, Markup]:
     """Draw all plots, by their names in the template; one that fails is empty, and noted."""
     plots_of: dict[str, Callable[[], str]] = {
-        "accuracy_plot": lambda: _accuracy_plot(run.metrics),
         "classes_plot": lambda: _classes_plot(_classes(run.metrics)),
         "leak_plot": lambda: _leak_plot(run.audit),
     }
@@ -288,17 +290,6 @@ def _released(run: FinishedRun) -> list[tuple[str, int]]:
     counts = Counter(label for _, label in run.labels if label)
     known = run.settings.classes
     return [(name, counts[name]) for name in dict.fromkeys((*known, *sorted(counts)))]
-
-
-def _accuracy_plot(metrics: Metrics) -> str:
-    rows = [quality_words.accuracy_of(metrics, key) for key, _ in YARDSTICKS]
-    rows = [row for row in rows if row.share is not None] or rows[:1]
-    says = "; ".join(f"{row.name}: {wording.percent(row.share)}" for row in rows)
-    return plots.accuracy_plot(
-        [(row.name, row.share, row.interval) for row in rows],
-        majority=rows[0].majority,
-        summary=f"Bars of accuracy on held-out inputs. {says}.",
-    )
 
 
 def _classes_plot(classes: list[tuple[str, int, int]]) -> str:

@@ -54,42 +54,6 @@ _CLASSES_PER_COLUMN = 34
 _NAME_LENGTH = 24
 
 
-def accuracy_plot(
-    bars: Sequence[tuple[str, float | None, Sequence[float] | None]],
-    *,
-    majority: float | None = None,
-    summary: str,
-) -> str:
-    """Draw accuracies as bars with intervals; the first, the student's, in the strong color.
-
-    A bar is a name, a share from 0 to 1 (None for "not measured") and its interval or None. The
-    share of the most common class, `majority`, is a level line.
-    """
-    with _own_settings("accuracy"):
-        figure, (axes,) = _figure(height=0.45 * len(bars) + 0.62, left=1.72, columns=1)
-        if majority is not None:
-            axes.axvline(100 * majority, color=CAP_COLOR, linewidth=1.4, linestyle=(0, (6, 3)))
-        for row, (_, share, interval) in enumerate(bars):
-            color = STUDENT_COLOR if row == 0 else YARDSTICK_COLOR
-            axes.barh(row, 100 * (share or 0.0), height=0.62, color=color)
-            text = "not measured" if share is None else f"{100 * share:.1f} %"
-            end = share or 0.0
-            if interval is not None:
-                end = interval[1]
-                axes.plot([100 * one for one in interval], [row, row], color=INK, linewidth=1.6)
-            axes.text(
-                100 * end + 1.2,
-                row,
-                text,
-                va="center",
-                fontweight="bold" if row == 0 else "normal",
-            )
-        _name_rows(axes, [name for name, *_ in bars])
-        axes.set_xlim(0, 114)
-        axes.set_xticks([0, 25, 50, 75, 100], labels=["0 %", "25 %", "50 %", "75 %", "100 %"])
-        return _svg(figure, name="accuracy", title="Accuracy", summary=summary)
-
-
 def classes_plot(rows: Sequence[tuple[str, int, int]], *, summary: str) -> str:
     """Draw answered and refused queries of each class, stacked.
 
@@ -138,11 +102,11 @@ def price_plot(
         figure, (axes,) = _figure(height=3.6, left=0.75, columns=1, bottom=0.62)
         top, right = max(budget, *(epsilon for _, epsilon in points)), points[-1][0] or 1.0
         axes.plot(*zip(*points, strict=True), "o-", color=STUDENT_COLOR, linewidth=2, markersize=4)
-        axes.axhline(budget, color=CAP_COLOR, linewidth=1.6, linestyle=(0, (6, 3)))
+        # A ground, not a line: nothing crosses the curve.
+        axes.axhspan(budget, top * 1.16, color=CAP_COLOR, alpha=0.1, linewidth=0)
         axes.text(0.01 * right, budget + 0.02 * top, "budget", color=CAP_COLOR, fontweight="bold")
         axes.set_xlim(0, right * 1.03)
         axes.set_ylim(0, top * 1.16)
-        axes.grid(axis="both", color=GRID, linewidth=0.8)
         axes.set_xlabel("answers to expect")
         axes.set_ylabel(f"epsilon (view: {view})")
         return _svg(figure, name="price", title="Epsilon over answers", summary=summary)

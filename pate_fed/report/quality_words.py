@@ -62,6 +62,16 @@ def accuracy_of(metrics: Metrics, key: Model) -> Accuracy:
     return Accuracy(name, scores.accuracy, interval, majority, scores.balanced_accuracy, scores.auc)
 
 
+def accuracy_bars(metrics: Metrics) -> list[tuple[str, float]]:
+    """List the accuracies that are known, the student's first, and a constant's."""
+    (student, _), *others = YARDSTICKS
+    found = [accuracy_of(metrics, key) for key in (student, "labels", *(key for key, _ in others))]
+    bars = [(one.name, one.share) for one in found if one.share is not None]
+    if metrics.scores.student:
+        bars.append(("Always the most common class", metrics.scores.student.majority))
+    return bars
+
+
 def interval_of(share: float | None, records: int) -> tuple[float, float] | None:
     """Return the 95 % interval of a share of so many; None where it is unknown."""
     if share is None or not records:
@@ -78,12 +88,12 @@ def alarms(metrics: Metrics) -> Iterator[str]:
 def better_models(metrics: Metrics) -> Iterator[str]:
     """Say which models beat the student: the best hospital's own, and one by noisy gradients."""
     student = score_text(metrics, "student")
-    if _beats(metrics, "best_hospital"):
+    if beats(metrics, "best_hospital"):
         yield (
             f"A hospital does better alone: {score_text(metrics, 'best_hospital')} against the "
             f"student's {student}. For that hospital the student is not worth its privacy cost."
         )
-    if _beats(metrics, "private_baseline"):
+    if beats(metrics, "private_baseline"):
         yield (
             "Logistic regression by noisy gradients does better at the same unit, epsilon and "
             f"delta: {score_text(metrics, 'private_baseline')} against the student's {student}. "
@@ -105,7 +115,7 @@ def score_text(metrics: Metrics, key: Model) -> str:
     return wording.percent(found.share)
 
 
-def _beats(metrics: Metrics, key: Model) -> bool:
+def beats(metrics: Metrics, key: Model) -> bool:
     """Tell whether a model is better than the student, by the number that `score_text` writes."""
     student, other = (accuracy_of(metrics, one) for one in ("student", key))
     mine, theirs = (student.auc, other.auc) if is_uneven(metrics) else (student.share, other.share)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pate_fed.record.metrics import (
     AccuracyScores,
+    CertaintyScores,
     ClassScores,
     Quality,
     StudentScores,
@@ -19,6 +20,7 @@ from pate_fed.record.metrics import (
 
 _CONFIDENCE: Final = 0.95
 _BINS: Final = 10
+_MOST_POINTS: Final = 101
 
 
 def scores_of(
@@ -51,12 +53,16 @@ def scores_of(
     known = [recall for recall in recalls if recall is not None]
     by_label = _quality_by_label(chances, labels, labels_named)
     mean = mean_quality(list(by_label.values())) if by_label else None
+    by_certainty = _by_certainty(chances.max(axis=1), right)
     return StudentScores(
         **dict(_hits(right, labels, questions=len(labels_named) or 1)),
         balanced_accuracy=mean.balanced_accuracy if mean else float(np.mean(known)),
         auc=mean.auc if mean else _area(chances, labels),
         by_label=by_label or None,
-        calibration_error=_calibration_error(chances.max(axis=1), right),
+        calibration_error=_calibration_error(by_certainty),
+        confusion=_confusion(decided, labels, class_names),
+        by_certainty=by_certainty,
+        roc=_roc(chances, labels) if len(class_names) == 2 and not by_label else None,
         decided_classes=len(np.unique(decided)),
         per_class={
             name: ClassScores(
@@ -99,7 +105,7 @@ def _of_subgroup(
         **dict(_hits(right, labels, questions=len(labels_named) or 1)),
         recall={name: _share(right[labels == at]) for at, name in enumerate(class_names)},
         auc=mean_quality(list(by_label.values())).auc if by_label else _area(chances, labels),
-        calibration_error=_calibration_error(chances.max(axis=1), right),
+        calibration_error=_calibration_error(_by_certainty(chances.max(axis=1), right)),
     )
 
 
@@ -196,11 +202,48 @@ def _area_of(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> float 
     return float((ranks[positive].sum() - hits * (hits + 1) / 2) / (hits * others))
 
 
-def _calibration_error(certainty: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
+def _by_certainty(
+    certainty: NDArray[np.float64], right: NDArray[np.bool_]
+) -> tuple[CertaintyScores, ...]:
     bins = np.minimum((certainty * _BINS).astype(np.int64), _BINS - 1)
-    error = 0.0
-    for place in range(_BINS):
-        inside = bins == place
-        if inside.any():
-            error += inside.mean() * abs(certainty[inside].mean() - right[inside].mean())
-    return float(error)
+    return tuple(
+        CertaintyScores(
+            certainty=min(1.0, float(certainty[inside].mean())),
+            right=float(right[inside].mean()),
+            records=int(inside.sum()),
+        )
+        for place in range(_BINS)
+        for inside in (bins == place,)
+        if inside.any()
+    )
+
+
+def _calibration_error(bins: Sequence[CertaintyScores]) -> float:
+    records = sum(one.records for one in bins)
+    return sum(one.records / records * abs(one.certainty - one.right) for one in bins)
+
+
+def _confusion(
+    decided: NDArray[np.int64], labels: NDArray[np.int64], class_names: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Count records by class and by answer; only what occurs, so that many classes stay short."""
+    table: dict[str, dict[str, int]] = {}
+    pairs, counts = np.unique(np.stack([labels, decided], axis=1), axis=0, return_counts=True)
+    for (true, said), count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        table.setdefault(class_names[true], {})[class_names[said]] = count
+    return table
+
+
+def _roc(
+    chances: NDArray[np.float64], labels: NDArray[np.int64]
+) -> tuple[tuple[float, float], ...] | None:
+    """Walk the limits on the second class's chance; None where one class occurs."""
+    positive = labels == 1
+    if positive.all() or not positive.any():
+        return None
+    limits, places = np.unique(-chances[:, 1], return_inverse=True)
+    found = np.cumsum(np.bincount(places, weights=positive, minlength=len(limits)))
+    wrong = np.cumsum(np.bincount(places, weights=~positive, minlength=len(limits)))
+    kept = np.unique(np.linspace(0, len(limits) - 1, _MOST_POINTS - 1).astype(np.int64))
+    shares = zip(wrong[kept] / (~positive).sum(), found[kept] / positive.sum(), strict=True)
+    return ((0.0, 0.0), *((float(one), float(other)) for one, other in shares))

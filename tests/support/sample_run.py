@@ -79,6 +79,14 @@ def sample_scores(accuracy: float = 0.8418, *, majority: float = 0.1067) -> dict
         "auc": 0.9712,
         "calibration_error": 0.0725,
         "decided_classes": 10,
+        "confusion": {
+            name: {name: 38, DIGITS[0]: 7} if name != DIGITS[0] else {name: 45} for name in DIGITS
+        },
+        "by_certainty": [
+            {"certainty": 0.75, "right": 0.66, "records": 150},
+            {"certainty": 0.95, "right": 0.93, "records": 300},
+        ],
+        "roc": None,
         "per_class": {
             name: {
                 "records": 45,

@@ -22,7 +22,7 @@ NEEDS_POSTGRES = "PATE_FED_NEEDS_POSTGRES"
 
 
 OpenDatabase = Callable[..., Database]
-PICTURES = {name: getattr(plots, name) for name in ("accuracy_plot", "classes_plot")}
+PICTURES = {name: getattr(plots, name) for name in ("classes_plot",)}
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -287,6 +287,14 @@ class TestSigningIn:
         token = form_token(client, "/sign-in")
         return client.post("/sign-in", data={"form_token": token, **fields})
 
+    def the_key_is_never_shown_again(
+        self, client: TestClient, setup: dict[str, str], key: str
+    ) -> None:
+        token = form_token(client, "/welcome")
+        late = client.post("/welcome/code", data={"form_token": token, **setup, "code": "123456"})
+        assert late.status_code == 403
+        assert key not in late.text
+
     def test_from_the_setup_code_to_the_first_page(
         self, fresh: Coordinator, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -308,8 +316,13 @@ class TestSigningIn:
         first = code_now(key)
         early = self.sent(client, name="Anna", password=PASSWORD, code=first)
         assert early.status_code == 403  # the code was not proven yet
+        typed = {"form_token": token, **setup, "code": wrong_code(key)}
+        mistyped = client.post("/welcome/code", data=typed)
+        assert (mistyped.status_code, shown[1] in mistyped.text) == (403, True)  # once more
         finished = client.post("/welcome/code", data={"form_token": token, **setup, "code": first})
-        assert finished.headers["location"] == "/sign-in"
+        assert (finished.headers["location"], client.get("/").status_code) == ("/", 200)
+        client.cookies.delete("pate-fed-session")
+        self.the_key_is_never_shown_again(client, setup, shown[1])
         again = client.post("/welcome", data={"form_token": token, **asked})
         assert again.status_code == 403  # good once
         used = self.sent(client, name="Anna", password=PASSWORD, code=first)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from base64 import b32decode
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from coordinator.console.access import ACCESS
 from coordinator.people.people import Role
+from protocols.fingerprint_words import words_of
+from protocols.identity import SigningIdentity
 from tests.support.chromium import barriers, chromium, complaints, faults_in, overflow
-from tests.support.console import opened, seeded, served
+from tests.support.console import (
+    PASSWORD,
+    add_hospitals,
+    code_now,
+    opened,
+    seeded,
+    served,
+    wrong_code,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -94,3 +106,55 @@ def test_every_page_fits_its_window_and_is_open_to_everybody(
     assert not faults, "\n".join(faults)
     assert not said
     context.close()
+
+
+def test_a_person_comes_from_the_setup_code_to_the_next_step_without_a_terminal(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Each mistake is told beside its field, with what was typed, but no password."""
+    with opened(tmp_path / "federation") as coordinator, served(coordinator) as address:
+        setup_code = coordinator.people.add("Anna", Role.ADMINISTRATOR).text
+        asking = SigningIdentity.generate()
+        add_hospitals(coordinator, "East", state="requested", identity=asking)
+        context = browser.new_context()
+        page, faults = context.new_page(), list[str]()
+        page.goto(f"{address}/welcome")
+
+        def send(button: str, **fields: str) -> None:
+            for name, text in fields.items():
+                page.fill(f"input[name={name}]:visible", text)
+            page.click(f"button:has-text('{button}')")
+            faults.extend(faults_in(page))
+
+        def problem(field: str) -> bool:
+            marked = page.locator(f"input[name={field}][aria-describedby={field}-problem]")
+            return marked.count() == page.locator(f"#{field}-problem").count() == 1
+
+        good = {"name": "Anna", "setup_code": setup_code, "password": PASSWORD, "again": PASSWORD}
+        send("Next", **{**good, "setup_code": "00000-00000"})
+        assert problem("setup_code")
+        send("Next", **{**good, "again": "another one"})
+        assert problem("again")
+        assert page.input_value("input[name=setup_code]") == setup_code
+        assert page.input_value("input[name=password]") == ""
+        send("Next", **{**good, "password": "Anna", "again": "Anna"})  # the browser refuses it
+        send("Next", **good)
+        shown = page.inner_text("#key")
+        key = b32decode(shown.replace(" ", ""))
+        send("Finish", code=wrong_code(key))
+        assert problem("code")
+        assert page.inner_text("#key") == shown
+        send("Finish", code=code_now(key))
+        assert page.url == f"{address}/"
+        assert page.locator("#first-step").count() == 1
+        page.click("nav >> text=Hospitals")
+        words = words_of(asking.public.fingerprint)
+        send("Approve East", words=" ".join(["zoo" if words[0] != "zoo" else "act", *words[1:]]))
+        assert problem("words")
+        assert page.locator(".marks .bad").count() == 1
+        assert page.locator(".marks .good").count() == 11
+        send("Approve East", words=" ".join(words))
+        [east] = coordinator.enrollment.parties()
+        assert east.state == "member"
+        assert not faults, "\n".join(faults)
+        context.close()

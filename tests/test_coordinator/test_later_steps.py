@@ -49,7 +49,7 @@ WITHOUT_STUDENT: dict[str, tuple[object, str, Callable[[], BaseException]]] = {
     "a full disk for the student": (Student, "save", full),
 }
 WITHOUT_PAGES: dict[str, tuple[object, str, Callable[[], BaseException]]] = {
-    "pictures": (plots, "accuracy_plot", lambda: RuntimeError(SECRET)),
+    "pictures": (plots, "classes_plot", lambda: RuntimeError(SECRET)),
     "report": (results, "render_report", lambda: RuntimeError(SECRET)),
     "annexes": (results, "render_annexes", lambda: RuntimeError(SECRET)),
     "model card": (results, "render_model_card", lambda: RuntimeError(SECRET)),
@@ -84,7 +84,7 @@ def require_results(folder: Path, fault: str, *, labels: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [one for one in FAULTS if one != "pictures"])  # it has none
 def test_a_run_whose_later_step_fails_is_done_and_exported(
     federation: Worked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:

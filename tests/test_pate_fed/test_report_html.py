@@ -70,20 +70,20 @@ class _Page(HTMLParser):
 
 
 DRAWN: dict[str, str] = {}
-"""Plots of the page, by what was drawn: most tests read what stands beside the same two."""
+"""Plots of the page, by what was drawn: most tests read what stands beside the same one."""
 
 
 @pytest.fixture(autouse=True)
 def each_plot_is_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for draw in (plots.accuracy_plot, plots.classes_plot):
+    draw = plots.classes_plot
 
-        def drawn(*what: Any, draw: Callable[..., str] = draw, **named: Any) -> str:
-            key = repr((draw.__name__, what, named))
-            if key not in DRAWN:
-                DRAWN[key] = draw(*what, **named)
-            return DRAWN[key]
+    def drawn(*what: Any, **named: Any) -> str:
+        key = repr((what, named))
+        if key not in DRAWN:
+            DRAWN[key] = draw(*what, **named)
+        return DRAWN[key]
 
-        monkeypatch.setattr(plots, draw.__name__, drawn)
+    monkeypatch.setattr(plots, "classes_plot", drawn)
 
 
 @pytest.fixture
@@ -235,18 +235,44 @@ def test_sets_of_classes_are_stated_with_how_often_they_hold_the_true_class(
 def test_each_plot_says_in_words_what_it_shows(make_run: Callable[..., FinishedRun]) -> None:
     page = render_report(make_run())
     pictures = [a for tag, a in _Page(page).tags if tag == "svg"]
-    assert len(pictures) == 2
+    assert len(pictures) == 1
     assert all(picture["role"] == "img" for picture in pictures)
     says = re.findall(r"<desc [^>]*>(.*?)</desc>", page)
-    assert "Student (this run): 84.2 %" in says[0]
-    assert "eight: 1 and 2" in says[1]
+    assert "eight: 1 and 2" in says[0]
+
+
+def test_the_first_page_has_every_accuracy_and_a_constants_as_a_bar(
+    make_run: Callable[..., FinishedRun],
+) -> None:
+    run = make_run()
+    [bars] = re.findall(r'<ul class="bars".*?</ul>', render_report(run), re.DOTALL)
+    widths = [float(one) for one in re.findall(r"width: ([0-9.]+)%", bars)]
+    scores = run.metrics.scores
+    assert scores.student is not None
+    expected = [scores.student.accuracy, run.metrics.label_accuracy, scores.student.majority]
+    assert [widths[0], widths[1], widths[-1]] == [round(100 * (one or 0), 1) for one in expected]
+    assert len(widths) == 7
+
+
+def test_a_curve_is_drawn_and_the_confusion_and_calibration_are_counted(
+    make_run: Callable[..., FinishedRun],
+) -> None:
+    metrics = sample_metrics()
+    metrics["scores"]["student"]["roc"] = [[0.0, 0.0], [0.25, 0.75], [1.0, 1.0]]
+    page = render_report(make_run(metrics=metrics))
+    assert 'd="M0.0 100.0L25.0 25.0L100.0 0.0"' in page
+    section = page.split('<section aria-labelledby="student-details"')[1].partition("</section>")[0]
+    details = _Page(f"<section {section}</section>").words().replace("\N{NO-BREAK SPACE}", " ")
+    assert " 0 45 " in details
+    assert details.count(" 38 ") == 9
+    assert "75.0 % 66.0 % 150" in details
 
 
 def test_the_same_run_gives_the_same_bytes(make_run: Callable[..., FinishedRun]) -> None:
     page = render_report(make_run())
     DRAWN.clear()
     assert render_report(make_run()) == page
-    assert len(DRAWN) == 2
+    assert len(DRAWN) == 1
 
 
 def test_a_users_plot_style_changes_nothing(make_run: Callable[..., FinishedRun]) -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import binom
-from sklearn.metrics import balanced_accuracy_score, precision_score, recall_score, roc_auc_score
+from sklearn.metrics import (
+    balanced_accuracy_score,
+    confusion_matrix,
+    precision_score,
+    recall_score,
+    roc_auc_score,
+    roc_curve,
+)
 
 from pate_fed.record.metrics import ClassScores
 from pate_fed.report.scores import quality_of, scores_of, wilson_interval
@@ -63,6 +70,25 @@ def test_chances_that_hold_are_calibrated_and_overconfident_ones_are_not() -> No
     sure = scores_of(np.tile([0.99, 0.01], (20_000, 1)), labels, ["a", "b"])
     assert honest.calibration_error < 0.02
     assert sure.calibration_error > 0.2
+
+
+def test_confusion_certainty_and_curve_hold_against_sklearn() -> None:
+    rng = np.random.default_rng(11)
+    chances = np.round(rng.dirichlet(np.ones(2), size=400), 2)
+    labels = (rng.random(400) < chances[:, 1]).astype(np.int64)
+    found = scores_of(chances, labels, ["a", "b"])
+    counted = [[found.confusion[true].get(said, 0) for said in "ab"] for true in "ab"]
+    assert counted == confusion_matrix(labels, chances.argmax(axis=1)).tolist()
+    assert sum(one.records for one in found.by_certainty) == 400
+    assert found.roc is not None
+    wrong, right = np.array(found.roc).T
+    assert (wrong[-1], right[-1]) == (1.0, 1.0)
+    theirs_wrong, theirs_right, _ = roc_curve(labels, chances[:, 1], drop_intermediate=False)
+    theirs = set(zip(theirs_wrong.tolist(), theirs_right.tolist(), strict=True))
+    assert set(found.roc) <= theirs
+    area = ((right[1:] + right[:-1]) / 2 * np.diff(wrong)).sum()
+    assert area == pytest.approx(found.auc, abs=0.005)  # at most 100 of the limits are kept
+    assert len(found.roc) <= 101
 
 
 def test_scores_are_told_by_hospital() -> None:
