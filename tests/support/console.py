@@ -153,9 +153,9 @@ def add_tally(coordinator: Coordinator) -> bytes:
     home.accept_tally(
         TallyCard(home.settings.name, identity.key, certificate, "127.0.0.1:1", "Data Trust")
     )
-    for hours, answered in ((0, True), (3, False), (4, False)):
+    for hours, code in ((0, ""), (3, "PF-451"), (4, "PF-451")):
         coordinator.queue.tally.note(
-            identity.fingerprint, answered=answered, now=NOW + timedelta(hours=hours)
+            identity.fingerprint, code=code, now=NOW + timedelta(hours=hours)
         )
     return identity.fingerprint
 
