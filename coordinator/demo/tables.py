@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pate_fed.data.bundled import breast_cancer_table
+
 PUBLIC_SHARE = 0.25
 SEED = 11
 """Of the choice which records are public: a demonstration is the same every time until noise."""
@@ -118,25 +120,23 @@ def _heart_study(folder: Path) -> Study:
 
 
 def _tumor_study() -> Study:
-    from sklearn.datasets import load_breast_cancer  # noqa: PLC0415 - takes seconds
-
-    bunch = load_breast_cancer()
-    order = np.random.default_rng(SEED).permutation(len(bunch.target))
-    names = tuple(str(name) for name in bunch.feature_names)
+    table = breast_cancer_table()
+    order = np.random.default_rng(SEED).permutation(len(table.labels))
+    cells = [
+        [repr(float(number)) for number in row]
+        for row in np.column_stack([column.numbers for column in table.columns])
+    ]
     parts = np.array_split(order, len(_TUMOR_HOSPITALS))
     records = {
-        key: [
-            ([repr(float(cell)) for cell in bunch.data[row]], str(bunch.target_names[label]))
-            for row, label in zip(part, bunch.target[part], strict=True)
-        ]
+        key: [(cells[row], table.class_names[table.labels[row]]) for row in part]
         for key, part in zip(_TUMOR_HOSPITALS, parts, strict=True)
     }
     return _study(
         title="tumor study",
         source="569 real breast tumors that scikit-learn brings along",
         label="tumor",
-        classes=tuple(str(name) for name in bunch.target_names),
-        columns=names,
+        classes=table.class_names,
+        columns=tuple(column.name for column in table.columns),
         records=records,
         hospitals=_TUMOR_HOSPITALS,
     )

@@ -1,15 +1,12 @@
 """A whole federation on this machine, typed as its people would type it, and stopped in the end.
 
 Its coordinator and its hospitals are processes that speak TLS over loopback: the same programs and
-commands as between real hospitals. This program types the commands, carries the invitation files
+commands as between real hospitals. What is here types the commands, carries the invitation files
 and stands in for the telephone. It imports none of the nodes.
-
-    python docs/examples/federation_demo --out runs/federation-demo
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import math
@@ -28,8 +25,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from processes import DemoError, Service, Stage, Terminal, wait_until
-from tables import HospitalTable, Study, load_study
+from coordinator.demo.processes import DemoError, Service, Stage, Terminal, wait_until
+from coordinator.demo.tables import HospitalTable, Study, load_study
 
 AT_ONCE = 2
 """Hospitals whose people type at the same time: as many as a small machine has cores."""
@@ -500,11 +497,15 @@ def interrupted(number: int, _: object) -> None:
     raise DemoError(f"told to end by {signal.Signals(number).name}")
 
 
-def main() -> int:
-    """Play the demonstration; return its exit code."""
-    parser = argparse.ArgumentParser(prog="federation-demo", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder")
-    options = parser.parse_args()
+def play(out: Path) -> int:
+    """Play the demonstration.
+
+    Args:
+        out: A new folder, for everybody's folders and the results.
+
+    Returns:
+        The exit code: 0, or 1 where a step did not go as it must; the reason is on standard error.
+    """
     data = os.environ.get("PATE_FED_TEST_DATA")
     study = load_study(Path(data) if data else None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -512,11 +513,11 @@ def main() -> int:
     stage = Stage()
     said, code = "", 1
     try:
-        demo = Demo(study, options.out.absolute(), stage)
+        demo = Demo(study, out.absolute(), stage)
         demo.play()
         said, code = summary(demo), 0
     except (DemoError, OSError) as error:
-        print(f"\nfederation-demo: {error}", file=sys.stderr, flush=True)
+        print(f"\npate-fed demo: {error}", file=sys.stderr, flush=True)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # once is enough: everything is being stopped
@@ -525,7 +526,3 @@ def main() -> int:
     if said:
         print(f"\n{wrapped(said)}")
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())
