@@ -97,16 +97,16 @@ def serve(server: socket.socket) -> None:
                     os._exit(0)
 
 
-def play_demo(folder: Path, out: Path) -> int:
+def play_demo(folder: Path, out: Path) -> None:
     """Play it with the programs of a folder: beside what it takes for its interpreter."""
     sys.executable = str(folder / "python")
     from coordinator.demo import play  # noqa: PLC0415 - it reads the line above
 
-    return play(out)
+    play(out)
 
 
-def main(folder: Path, out: Path) -> int:
-    """Serve until the program has ended; return its exit code."""
+def main(folder: Path, out: Path) -> None:
+    """Serve until the demonstration has ended."""
     for name in _LOADED:
         import_module(name)
     with socket.socket(socket.AF_UNIX) as server:
@@ -119,11 +119,11 @@ def main(folder: Path, out: Path) -> int:
                 serve(server)
             os._exit(0)
     try:
-        return play_demo(folder, out)
+        play_demo(folder, out)
     finally:
         os.kill(serving, signal.SIGKILL)
         os.waitpid(serving, 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(Path, sys.argv[1:])))
+    main(*map(Path, sys.argv[1:]))

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.demo.tables import load_study
+from coordinator.demo.demo_study import load_study
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
 from coordinator.people.people import Role
@@ -421,10 +421,10 @@ def joining(folder: Path) -> Iterator[subprocess.Popen[str]]:
         write_program(folder / "stand-ins" / name, textwrap.dedent(code))
     # Programs beside the interpreter come first.
     start = (
-        "import pathlib, sys; "
+        "import sys; "
         f"sys.executable = {str(folder / 'stand-ins' / 'python')!r}; "
-        "from coordinator.demo import play; "
-        f"sys.exit(play(pathlib.Path({str(folder / 'out')!r})))"
+        f"sys.argv = ['pate-fed', 'demo', '--out', {str(folder / 'out')!r}]; "
+        "from coordinator.cli import main; main()"
     )
     with playing(folder, program=(sys.executable, "-c", start), PATE_FED_TEST_DATA="") as process:
         wait_until_said(process, folder, "\n3. ")
@@ -458,7 +458,7 @@ def test_told_to_end_it_stops_every_process_and_says_so(
     with joining(tmp_path) as process:
         assert len(processes_of(tmp_path)) >= 5  # it, the service and its child, who types
         process.send_signal(number)
-        assert process.wait(300) == 1
+        assert process.wait(300) == 4
         assert processes_of(tmp_path) == []
     assert number.name in said_by(tmp_path)
 
@@ -467,6 +467,6 @@ def test_where_something_fails_it_stops_every_process_and_says_what(tmp_path: Pa
     with joining(tmp_path) as process:
         *_, one = (one for one in processes_of(tmp_path) if "join" in command_of(one))
         os.kill(one, signal.SIGKILL)
-        assert process.wait(300) == 1
+        assert process.wait(300) == 4
         assert processes_of(tmp_path) == []
-    assert re.search(r"federation-demo: \w+: pate-party join .* ended with -9", said_by(tmp_path))
+    assert re.search(r"PF-460.* pate-party join .* exit code -9", said_by(tmp_path))

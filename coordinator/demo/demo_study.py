@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pate_fed.data.bundled import breast_cancer_table
+from pate_fed.regular_files import read_regular
 
 PUBLIC_SHARE = 0.25
 SEED = 11
@@ -102,7 +103,7 @@ def load_study(data: Path | None) -> Study:
 def _heart_study(folder: Path) -> Study:
     records = {}
     for key in _HEART_HOSPITALS:
-        lines = (folder / f"processed.{key}.data").read_text(encoding="utf-8").split()
+        lines = read_regular(folder / f"processed.{key}.data").decode().split()
         rows = [line.split(",") for line in lines]
         # "num" is 0 without the disease and 1 to 4 with it; chol 0 was not measured.
         records[key] = [
