@@ -34,7 +34,7 @@ _TUMOR_HOSPITALS = {"north": "North Clinic", "south": "South Clinic", "west": "W
 
 
 @dataclass(frozen=True, slots=True)
-class HospitalTable:
+class DemoTable:
     """What one hospital has.
 
     Attributes:
@@ -68,7 +68,7 @@ class Study:
     label: str
     classes: tuple[str, ...]
     columns: tuple[str, ...]
-    hospitals: list[HospitalTable]
+    hospitals: list[DemoTable]
     public: list[list[str]]
     truth: list[str]
 
@@ -76,7 +76,7 @@ class Study:
         """Write the public table: no label is in it."""
         _write(path, self.columns, self.public)
 
-    def write_hospital(self, hospital: HospitalTable, path: Path) -> None:
+    def write_hospital(self, hospital: DemoTable, path: Path) -> None:
         """Write a hospital's own table."""
         _write(
             path,
@@ -161,7 +161,7 @@ def _study(
         most = int(len(order) * PUBLIC_SHARE)
         aside += [records[key][row] for row in order[:most]]
         own = [records[key][row] for row in order[most:]]
-        tables.append(HospitalTable(key, name, own))
+        tables.append(DemoTable(key, name, own))
     mixed = [aside[row] for row in rng.permutation(len(aside))]
     return Study(
         title=title,

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from coordinator.demo.demo_study import HospitalTable, Study, load_study
+from coordinator.demo.demo_study import DemoTable, Study, load_study
 from coordinator.demo.processes import LeftRunning, Stage, Terminal, wait_until
 from coordinator.errors import DemoError
 from pate_fed.regular_files import read_regular
@@ -61,7 +61,7 @@ class PlayedHospital:
         lines: What its terminal shows, until it is shown.
     """
 
-    table: HospitalTable
+    table: DemoTable
     terminal: Terminal
     words: str = ""
     node: LeftRunning | None = None
