@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +30,9 @@ MAX_FILE_BYTES = 2**31
 
 MAX_CELLS = 30_000_000
 """Most cells that are kept in memory."""
+
+MAX_ROWS = 5_000_000
+"""Most rows, for a table of few columns."""
 
 _PIECE = 2**16
 _BLOCK = 10_000
@@ -163,7 +165,7 @@ class _NoUtf8(Exception):  # noqa: N818 - nobody sees it
 
 
 def parse(
-    stream: IO[bytes] | gzip.GzipFile,
+    stream: IO[bytes],
     name: str,
     mended: Callable[[Iterator[str]], Iterator[str]] = lambda lines: lines,
     *,
@@ -187,7 +189,7 @@ def parse(
 
 
 def _lines(
-    stream: IO[bytes] | gzip.GzipFile, name: str, *, is_latin: bool = False
+    stream: IO[bytes], name: str, *, is_latin: bool = False
 ) -> Iterator[str]:
     total = 0
     for number, line in enumerate(_byte_lines(stream, name), start=1):
@@ -215,7 +217,7 @@ def _lines(
         yield text
 
 
-def _byte_lines(stream: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[bytes]:
+def _byte_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
     """Yield lines in UTF-8 or an encoding that contains ASCII; a longer line than allowed whole."""
     line = stream.readline(MAX_LINE_BYTES + 1)
     encoding = UTF16_MARKS.get(line[:2])
@@ -316,6 +318,14 @@ def require_names(header: Sequence[str], name: str) -> None:
             )
 
 
+def require_size(name: str, *, rows: int, columns: int) -> None:
+    """Refuse a table of more rows or cells than memory is kept for."""
+    if rows > MAX_ROWS:
+        raise UnreadableFileError(f"{name} must have at most {MAX_ROWS} rows")
+    if rows * columns > MAX_CELLS:
+        raise UnreadableFileError(f"{name} must have at most {MAX_CELLS} cells")
+
+
 def _refuse_one_cell(first: str, others: Iterator[list[str]], name: str) -> None:
     """Refuse a first line in one cell that another sign separates, and propose the options."""
     found = next((one for one in _SEPARATORS if one in first), None)
@@ -355,8 +365,7 @@ def _rows(
                 f"the names again in line {line}",
             )
         lines.append(line)
-        if len(lines) * width > MAX_CELLS:
-            raise UnreadableFileError(f"{name} must have at most {MAX_CELLS} cells")
+        require_size(name, rows=len(lines), columns=width)
         block.append(row)
         if len(block) == _BLOCK:
             _move(block, cells, known)
