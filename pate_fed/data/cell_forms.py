@@ -32,9 +32,6 @@ from pate_fed.errors import InvalidCellError
 FLOOR: Final = 10
 """Smallest count that a sentence shows."""
 
-MOSTLY = 0.8
-"""Share of numbers from which on a column is one of numbers."""
-
 _MOST_SHOWN = 5
 _MOST_COLUMNS = 20
 _MOST_LETTERS = 24
@@ -194,7 +191,7 @@ def _numbers(name: str, counts: Counter[str], known: list[str], floor: int) -> _
     rows = sum(counts[cell] for cell in known)
     odd = sum(counts[cell] for cell in others)
     missing = sum(counts[cell] for cell in gaps)
-    if not numbers or len(units) > 1 or rows - odd - missing < MOSTLY * rows:
+    if not numbers or len(units) > 1 or 2 * (rows - odd - missing) <= rows - missing:
         return _Read((name,), {})
     if others:
         few = sorted(others, key=lambda cell: (-counts[cell], cell))

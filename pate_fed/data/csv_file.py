@@ -188,9 +188,7 @@ def parse(
     return CsvTable(name, titles, columns, lines)
 
 
-def _lines(
-    stream: IO[bytes], name: str, *, is_latin: bool = False
-) -> Iterator[str]:
+def _lines(stream: IO[bytes], name: str, *, is_latin: bool = False) -> Iterator[str]:
     total = 0
     for number, line in enumerate(_byte_lines(stream, name), start=1):
         total += len(line)

@@ -53,7 +53,8 @@ def open_unpacked(path: Path, *, most_bytes: int) -> Iterator[IO[bytes]]:
 
     Raises:
         UnreadableFileError: it is absent, no regular file or too large; or, while it is read, it is
-            damaged, or unpacks to far more than its size. Messages give its name without its folder.
+            damaged, or unpacks to far more than its size. Messages give its name without its
+            folder.
     """
     try:
         with open_regular(path, most_bytes=most_bytes) as raw:

@@ -250,7 +250,9 @@ class TestBombs:
                 file.write(b"1" * 2**20)  # one line without an end
         assert refused_within_bounds(path)
 
-    @pytest.mark.parametrize("row", [b"1,2\n", b"\n", b'"a\nb",2\n'], ids=["rows", "none", "quoted"])
+    @pytest.mark.parametrize(
+        "row", [b"1,2\n", b"\n", b'"a\nb",2\n'], ids=["rows", "none", "quoted"]
+    )
     def test_a_small_gzip_of_many_short_rows_is_refused_early(
         self, tmp_path: Path, row: bytes
     ) -> None:
