@@ -6,23 +6,23 @@ cell, and none a count below a floor.
 
 from __future__ import annotations
 
-import re
+import math
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from pate_fed.cells import is_missing
-from pate_fed.data.cell_forms import FLOOR, counted
+from pate_fed.cells import MISSING_NUMBERS, folded, parse_number
+from pate_fed.data.cell_forms import FLOOR, counted, is_typical
 from pate_fed.data.csv_file import CsvTable
 
 _MANY_COLUMNS = 200
+_MANY_CLASSES = 20
 _MOST_ALIKE = 0.02
 """Share of equal rows up to which they may be patients under two ids: elsewhere patients look
 alike.
 """
-
-_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ def review(
     """
     skipped = {*labels, *apart, *([] if patient is None else [patient])}
     features = [name for name in text.header if name not in skipped]
-    asked = (*text.asked, *_decimal_commas(text, features))
+    asked = (*_ids_asked(text, patient, floor), *_labels_asked(text, labels), *text.asked)
     if not is_private:
-        return TableReview(asked, text.notes)
+        return TableReview(text.asked, text.notes)
     units = text.unit_ids(patient)
     about_rows = (
         *_one_class(text, labels),
@@ -71,13 +71,53 @@ def review(
     return TableReview(asked, (*about_rows, *text.notes))
 
 
-def _decimal_commas(text: CsvTable, features: Collection[str]) -> Iterator[str]:
-    for name in features:
-        known = [cell for cell in set(text.column(name)) if not is_missing(cell)]
-        if known and all(map(_DECIMAL_COMMA.fullmatch, known)):
+def _labels_asked(text: CsvTable, labels: Collection[str]) -> Iterator[str]:
+    """Ask about classes that stand for "not known", and about numbers beside words."""
+    for name in labels:
+        classes = sorted(set(text.column(name)))
+        numbers = [one for one in classes if math.isfinite(parse_number(one))]
+        words = [one for one in classes if one not in numbers]
+        unknown = [one for one in words if one.lower() in MISSING_NUMBERS]
+        if len(numbers) > 2 and not words:
+            unknown = [one for one in numbers if _is_outside(one, numbers)]
+        if unknown:
+            asked = " ".join(f"--missing '{name}={one}'" for one in unknown)
             yield (
-                f"Column {name!r} is read as text: are these decimal commas? Then give --decimal ,"
+                f"Label {name!r} has the class {', '.join(map(repr, unknown))}: if it stands for "
+                f"“not known”, give {asked} --drop-unlabeled"
             )
+        if numbers and set(words) - set(unknown):
+            yield (
+                f"Label {name!r} has numbers and words as classes: if some of them are one class, "
+                "give --map OLD=NEW for each."
+            )
+        if len(numbers) > _MANY_CLASSES and not words:
+            yield (
+                f"Label {name!r} has {len(numbers)} numbers as classes: if it is a measurement, "
+                "make it two classes, such as above and below a limit."
+            )
+
+
+def _is_outside(name: str, numbers: Collection[str]) -> bool:
+    """Tell whether a class is a number that people write for "not known", such as 9 beside 0, 1."""
+    value, others = parse_number(name), [abs(parse_number(one)) for one in numbers if one != name]
+    return is_typical(value) or (value in (7, 8, 9) and sorted(others)[len(others) // 2] < 4)
+
+
+def _ids_asked(text: CsvTable, patient: str | None, floor: int) -> Iterator[str]:
+    """Ask about ids that a program wrote in two ways: one patient would have two."""
+    if patient is None:
+        return
+    spelled = Counter(
+        folded(one).removesuffix(".0").lstrip("0") for one in set(text.column(patient))
+    )
+    alike = sum(number for number in spelled.values() if number > 1)
+    if alike:
+        yield (
+            f"Ids in {patient!r} that differ only in capitals, zeros before them or .0 after them: "
+            f"{counted(alike, floor).replace('cells', 'ids')}. Write each patient's id one way: "
+            "epsilon counts a patient with two ids as two."
+        )
 
 
 def _one_class(text: CsvTable, labels: Collection[str]) -> Iterator[str]:

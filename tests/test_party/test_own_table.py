@@ -54,7 +54,7 @@ class TestWhatIsShown:
         ]
         assert summary.classes == (("no", 20), ("yes", 20))  # patients, of two rows each
         assert summary.sha256 == hashlib.sha256(table.read_bytes()).hexdigest()
-        assert all("predicts the label" in one for one in summary.notes)
+        assert all("almost alone" in one for one in summary.notes)
 
     @pytest.mark.parametrize(
         ("counts", "shown"),
