@@ -50,9 +50,7 @@ from tests.support.loopback_home import free_ports
 from tests.support.tallied import TalliedBatch, TalliedRun, make_tally
 
 T = TypeVar("T")
-MOST_WITH_PAIRS = 100
-"""Most hospitals of the other forms: the keys of a thousand, a million pairs, take a quarter of an
-hour before the first batch."""
+PARTIES_OF_THE_BARS = 100
 
 COLUMNS = 10
 SIGMA = 40.0
@@ -203,12 +201,12 @@ def forms(parties: int, queries: int) -> tuple[list[Bar], list[Figure]]:
             Figure(f"{name}: of which to the tally; {what}", taken.to_tally / 1e3, "kB"),
             Figure(f"{name}: between both aggregators; {what}", taken.between / 1e6, "MB"),
         ]
-        if parties == MOST_WITH_PAIRS:  # with fewer, what is made once for a batch counts more
+        if parties == PARTIES_OF_THE_BARS:  # with fewer, what is made once for a batch counts more
             slowest, both = max(taken.coordinator, taken.tally), taken.coordinator + taken.tally
             each = 1e3 * slowest / parties
             bars.append(most(f"ms of an aggregator for a hospital, {name}; {what}", each, 10))
             bars.append(most(f"CPU seconds of both, {name}; {what}", both, 3))
-    for form in (AdditiveSum, MaskedSum) if parties <= MOST_WITH_PAIRS else ():
+    for form in (AdditiveSum, MaskedSum):
         seconds, federation = timed(partial(Federation, parties, form))
         vector = np.zeros(queries * COLUMNS, dtype=np.int64)
         batch = federation.collect([vector.copy] * parties, len(vector))

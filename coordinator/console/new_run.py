@@ -210,7 +210,7 @@ def new_run(request: Request) -> Response:
 def cost(request: Request) -> Response:
     """Show the cost of a run, and store nothing."""
     visit = visit_of(request)
-    task, order = _draft(visit)
+    task, order = draft(visit.form, visit.coordinator)
     return _shown(request, visit, task, price_of_run(order, pool=task.pool.inputs), note="")
 
 
@@ -218,7 +218,7 @@ def cost(request: Request) -> Response:
 def ask(request: Request) -> Response:
     """Queue a run whose cost was seen."""
     visit = visit_of(request)
-    task, order = _draft(visit)
+    task, order = draft(visit.form, visit.coordinator)
     price = price_of_run(order, pool=task.pool.inputs)
     seen = optional_text(visit.form, "seen", most=64)
     if not hmac.compare_digest(seen.encode(), price.digest.encode()):
@@ -265,8 +265,8 @@ def _choices(coordinator: Coordinator) -> dict[str, Any]:
     }
 
 
-def _draft(visit: Visit) -> tuple[LearningTask, RunRequest]:
-    form, coordinator = visit.form, visit.coordinator
+def draft(form: FormData, coordinator: Coordinator) -> tuple[LearningTask, RunRequest]:
+    """Fill in the run of a form, and store nothing."""
     with _ONE_AT_A_TIME:
         task = _task(form, coordinator)
         select = text_of(form, "select", label="Rows to ask", most=20)

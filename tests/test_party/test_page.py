@@ -226,7 +226,12 @@ class TestLink:
 
 class TestGate:
     def test_pages_have_no_script_and_lead_nowhere_else(self, owner: Browser) -> None:
-        for answer in [owner.get(page) for page in (*PAGES, "style.css", "request?digest=x")]:
+        answers = [owner.get(page) for page in (*PAGES, "style.css", "request?digest=x")]
+        files = [answer for answer in answers if "content-disposition" in answer.headers]
+        assert [answer.url.path.rpartition("/")[2] for answer in files] == ["export"]
+        assert files[0].headers["content-type"] == "application/x-ndjson"  # text, never a page
+        assert files[0].headers["x-content-type-options"] == "nosniff"
+        for answer in [answer for answer in answers if answer not in files]:
             assert not re.search(r"<script|<style|style=|\son\w+=|javascript:", answer.text)
             assert not re.findall(r"(?:src|href|action)=\"(?:https?:)?//", answer.text)
 
