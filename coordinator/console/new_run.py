@@ -220,7 +220,11 @@ def rows(request: Request) -> Response:
     visit = visit_of(request)
     with _ONE_AT_A_TIME:
         seen = _seen(visit.form, visit.coordinator)
-    return _answer(request, visit, "rows", **_offered(visit, seen))
+    offered = _offered(visit, seen)
+    by_label = request.headers.get("hx-trigger-name") == "label"
+    if by_label and not offered["values"] and not _ticked(visit.form):
+        return Response(status_code=204)  # the classes may be typed already: they stay
+    return _answer(request, visit, "rows", **offered)
 
 
 @router.post("/new-run/budgets")
