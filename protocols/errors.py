@@ -276,10 +276,10 @@ class TooFewSharesError(_TooFewError):
 
 
 class TooFewHeadsError(_TooFewError):
-    """Too few parties signed the last head of a run to tell one history from two."""
+    """Too few parties at the start or the end of a run to tell one history from two."""
 
     code = "PF-251"
-    rule = "at least {} parties must have signed the run's last head"
+    rule = "a run needs at least {} parties to compare its last heads"
 
 
 class InvitationError(ProtocolError):

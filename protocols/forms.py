@@ -9,7 +9,7 @@ from abc import ABC
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from protocols.errors import TooFewPartiesError, TooFewSharesError
+from protocols.errors import TooFewHeadsError, TooFewPartiesError, TooFewSharesError
 
 
 class Form(ABC):
@@ -62,6 +62,29 @@ class Form(ABC):
         if parties < cls.smallest:
             raise TooFewPartiesError(received=parties, threshold=cls.smallest)
 
+    @classmethod
+    def quorum(cls, parties: int) -> int:
+        """Fewest parties, of this many, that end a run; any two such sets have one in common."""
+        return parties // 2 + 1
+
+    @classmethod
+    def fewest_present(cls, parties: int) -> int:
+        """Fewest parties, of this many, with which a run is set up: with fewer it never ends."""
+        return parties if cls.has_pair_keys else max(cls.smallest, cls.quorum(parties))
+
+    @classmethod
+    def require_present(cls, present: int, *, parties: int) -> None:
+        """Refuse a setup with fewer than `fewest_present`.
+
+        Raises:
+            TooFewPartiesError: fewer than `smallest`.
+            TooFewHeadsError: too few to end the run.
+        """
+        cls.require_enough(present)
+        least = cls.fewest_present(parties)
+        if present < least:
+            raise TooFewHeadsError(received=present, threshold=least)
+
 
 class Additive(Form):
     """Shares that all parties must give."""
@@ -83,6 +106,11 @@ class Masked(Form):
     def threshold(cls, parties: int) -> int:
         """See `Form.threshold`: t = floor(2n/3) + 1."""
         return 2 * parties // 3 + 1
+
+    @classmethod
+    def quorum(cls, parties: int) -> int:
+        """See `Form.quorum`: those that certify a set."""
+        return cls.threshold(parties)
 
     @classmethod
     def most_colluders(cls, parties: int) -> int:

@@ -67,7 +67,10 @@ class TallyPresence:
 
         def keep(head: Head) -> None:
             with self._database.session() as session:
-                _row_of(session, tally).head = head.to_bytes()
+                row = _row_of(session, tally)
+                known = Head.of_bytes(row.head) or FIRST
+                if head.number > known.number:  # another process may have heard a newer one
+                    row.head = head.to_bytes()
 
         return HeadMemory(read, keep, _TURNS[tally])
 

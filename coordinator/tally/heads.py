@@ -59,7 +59,7 @@ class HeadMemory:
 
     Attributes:
         read: Returns the last head that it was told.
-        keep: Keeps a newer one durably.
+        keep: Keeps one durably, unless a newer one is known.
     """
 
     read: Callable[[], Head]
@@ -68,7 +68,7 @@ class HeadMemory:
 
     @classmethod
     def volatile(cls) -> HeadMemory:
-        """Remember in memory."""
+        """Remember the last one that was kept, in memory, for one process."""
         told = [FIRST]
         return cls(lambda: told[-1], told.append, threading.Lock())
 

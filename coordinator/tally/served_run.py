@@ -64,11 +64,11 @@ class ServedRun:
         require_served(record)
         require_key_of(record.suite, record.sealing_key)
         hospitals = _hospitals_of(record)
-        if len(hospitals) < Verified.smallest:
-            must = f"a run must have {Verified.smallest} hospitals or more"
-            raise UnservedRunError(must, len(hospitals))
         seats = seats_of(record)
         number = len(set(seats))
+        fewest = Verified.fewest_present(number)
+        if len(hospitals) < fewest:
+            raise UnservedRunError(f"a run must have {fewest} hospitals or more", len(hospitals))
         if number != len(seats) or list(record.absent) != sorted(record.absent):
             raise UnexpectedMessageError("a record must have each hospital once, ascending")
         # A run has one scope, and so one account, however its record is written.

@@ -19,7 +19,6 @@ from protocols.errors import (
     LateMessageError,
     RefusedError,
     RemoteProtocolError,
-    TooFewPartiesError,
     UnexpectedMessageError,
     UnknownPeerError,
     WrongLengthError,
@@ -184,14 +183,13 @@ class CoordinatorRound(LiveRun):
 
         Raises:
             WrongStateError: the setup is over, or the form needs all of its parties.
-            TooFewPartiesError: fewer are left than the form needs; nothing changed.
+            TooFewPartiesError, TooFewHeadsError: too few are left, see `Form.require_present`;
+                nothing changed.
         """
         exchange = self.exchange
         if self.form.has_pair_keys or exchange.state not in _SETTING_UP:
             raise WrongStateError("a setup must be open, of a form that does without parties")
-        least = self.form.threshold(len(self.seats))
-        if exchange.heard < least:
-            raise TooFewPartiesError(received=exchange.heard, threshold=least)
+        self.form.require_present(exchange.heard, parties=len(self.seats))
         exchange.leave_out(exchange.missing)
         self._end_stage(_SETTING_UP[exchange.state])
 

@@ -192,7 +192,7 @@ class StepRules:
                 tuple(map(_signature, confirmed, confirmed.values())),
             )
         ready = self._theirs(step.ready)
-        least = len(self.seats) if self.form.has_pair_keys else self.form.smallest
+        least = self.form.fewest_present(len(self.seats))
         is_enough = len(ready) >= least and ready.keys() <= set(present)
         _require("enough parties must be ready", is_enough)
         self._require_ready(ready, "setup", record.digest, transcript.head)

@@ -176,12 +176,10 @@ def require_enough_heads(
 ) -> None:
     """Refuse, with `TooFewHeadsError`, heads too few to tell one history from two.
 
-    A head is empty where none came. More than half, or the form's threshold where verdicts certify
-    a set; never fewer than `floor`.
+    A head is empty where none came. The form's quorum; never fewer than `floor`.
     """
-    parties, came = len(heads), sum(map(bool, heads))
-    most_of_them = form.threshold(parties) if form.is_certified else parties // 2 + 1
-    least = max(most_of_them, floor)
+    came = sum(map(bool, heads))
+    least = max(form.quorum(len(heads)), floor)
     if came < least:
         raise TooFewHeadsError(received=came, threshold=least)
 

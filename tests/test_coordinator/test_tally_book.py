@@ -357,6 +357,7 @@ class TestRefusals:
             pytest.param((0, 1, 2), (2, 3), "PF-225", id="one that is there"),
             pytest.param((0, 1), (2, 3), "PF-453", id="all but two"),
             pytest.param((0, 1, 2), (), "PF-453", id="one fewer than quotas"),
+            pytest.param((0, 1, 2), (2, 2), "PF-225", id="one that is there, twice"),
         ],
     )
     def test_absent_hospitals_that_make_no_run(
@@ -370,6 +371,27 @@ class TestRefusals:
         record = run.record_of(statements=frames, absent=seats)
         packet = wire.pack([record, run.plan(0, 1, record=record), request])
         assert self.refused_first(tally, good, packet) == code
+
+    def test_half_of_a_runs_hospitals_make_none(self, tally: Tally) -> None:
+        """Two setups of halves would be two sets with nobody in both."""
+        run = tally.run(quotas=(3, 25, 40, 7, 3, 3))
+        statements = tuple(map(run.statement_of, run.hospitals[:3]))
+        away = tuple(one.fingerprint for one in run.hospitals[3:])
+        run.record = run.record_of(statements=statements, absent=away)
+        assert self.refused_first(tally, TalliedBatch(run, 0, 1)) == "PF-453"
+
+    def test_reports_of_another_set_open_in_no_sum_of_this_one(self, tally: Tally) -> None:
+        run = tally.run(quotas=(3, 25, 40, 7))
+        others = TalliedBatch(run, 0, 1)
+        reports = [others.report(place) for place in (0, 1, 2)]
+        frames = tuple(map(run.statement_of, run.hospitals[:3]))
+        run.record = run.record_of(statements=frames, absent=(run.hospitals[3].fingerprint,))
+        batch = TalliedBatch(run, 0, 1)
+        with pytest.raises(ProtocolError):
+            batch.collect(*reports)
+        asked = others.packet(others.collect(*reports))
+        packet = wire.pack([run.record, batch.plan, *wire.unpack(asked, max_bytes=2**30)[2:]])
+        assert self.refused_first(tally, batch, packet) == "PF-225"
 
     def test_a_setup_without_one_is_of_the_same_run_and_its_rows_open_once(
         self, tally: Tally

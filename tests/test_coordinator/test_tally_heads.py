@@ -6,17 +6,22 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
 
 from coordinator.console import words
+from coordinator.database import Database
+from coordinator.database.federation_schema import TallyPresenceRow
 from coordinator.errors import CoordinatorError, TallyBehindError
 from coordinator.people.people import Role
 from coordinator.runs.queue import RunState
 from coordinator.runs.stages import BatchStage
+from coordinator.runs.tally_presence import TallyPresence
 from coordinator.tally.book_rows import take_restored
 from coordinator.tally.heads import FIRST, Head, HeadMemory
 from coordinator.tally.tally_client import TallyClient
@@ -24,7 +29,7 @@ from protocols.vote_messages import ReportList, SumShare
 from tests.support.command import Command, pate_fed
 from tests.support.console import browser
 from tests.support.invariants import shown_by_status
-from tests.support.tallied import TalliedBatch
+from tests.support.tallied import TalliedBatch, TalliedRun
 from tests.support.worked_tally import WorkedWithTally, require_one_coin
 from tests.test_coordinator.test_tally_book import Tally, tally
 
@@ -136,6 +141,63 @@ class TestCalls:
         TalliedBatch(run, 1).open()
         assert batch.ask(request) == answer
         assert tally.heads.read() > head
+
+    def test_a_coordinator_and_its_older_copy_are_not_both_answered(
+        self, tally: Tally, pate_fed: Command
+    ) -> None:
+        """Both processes run: one that was restored from a backup, and the one before it."""
+        run = tally.run()
+        copied = HeadMemory.volatile()
+        copied.keep(tally.heads.read())
+        batch = TalliedBatch(run, 0)
+        batch.open()
+        copy = TallyClient(tally.card, tally.key, heads=copied)
+        before = tally.content()
+        for _ in range(3):
+            assert code_of(lambda: copy.state(run.offer)) == "PF-457"
+            assert tally.client.state(run.offer) == run.statement
+        assert tally.content() == before
+        tally.stop()  # the newer one is lost, as it seems
+        named = ("tally", "restored", "coordinator", "--folder", tally.folder.folder)
+        assert pate_fed(*named).code == 0
+        tally.start()
+        copy = TallyClient(tally.card, tally.key, heads=copied)
+        assert copy.state(run.offer) == run.statement
+        before = tally.content()
+        assert code_of(lambda: TalliedBatch(run, 1).open()) == "PF-456"
+        assert tally.content() == before
+        assert copy.state(run.offer) == run.statement
+
+    def test_two_processes_of_one_database_overtake_each_other_and_go_on(
+        self, tally: Tally, tmp_path: Path
+    ) -> None:
+        """An old process ends while a new one begins. Each call here makes a step."""
+
+        def offers(heads: HeadMemory) -> None:
+            client = TallyClient(tally.card, tally.key, heads=replace(heads, turn=Lock()))
+            TalliedRun(tally.coordinator, client.state, client.check)
+
+        with Database(f"sqlite:///{tmp_path / 'federation.db'}", is_new=True) as database:
+            shared, held = TallyPresence(database).heads(b"t" * 32), list[Head]()
+            # An answer is stored after those of two later calls.
+            offers(replace(shared, keep=held.append))
+            offers(shared)
+            offers(shared)
+            newest = shared.read()
+            shared.keep(held[-1])
+            assert shared.read() == newest > held[-1]
+            offers(shared)
+            # A call comes after two others that were begun later: it carries an older head.
+            carried = shared.read()
+            offers(shared)
+            offers(replace(shared, read=lambda: carried))
+            offers(shared)
+            offers(shared)
+            before = tally.content()
+            assert code_of(lambda: offers(replace(shared, read=lambda: carried))) == "PF-457"
+            assert tally.content() == before
+            offers(shared)  # tried again, it reads where the database stands
+            assert head_of(tally) == shared.read()
 
     def test_an_answer_that_was_lost_changes_nothing(self, tally: Tally) -> None:
         """The coordinator dies between any answer and its own note of the head."""
@@ -304,8 +366,11 @@ class TestRuns:
         def on_stage(stage: BatchStage) -> None:
             if stage is BatchStage.STORED:
                 told.append(heads.read())
-                if len(told) == 2:
-                    heads.keep(told[0])  # as an older copy of the database has it
+                if len(told) == 2:  # as an older copy of the database has it
+                    with federation.coordinator._database.session() as session:
+                        row = session.get(TallyPresenceRow, tally)
+                        assert row is not None
+                        row.head = told[0].to_bytes()
 
         federation.on_stage = on_stage
         run = federation.work()

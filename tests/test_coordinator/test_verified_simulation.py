@@ -44,7 +44,8 @@ from pate_fed.data import Dataset, DataSource
 from pate_fed.errors import InvalidParameterError, InvalidSettingError, InvalidTermsError
 from pate_fed.mechanisms import DistributedNoise, keyed_stream
 from pate_fed.mechanisms.discrete_sampling import LARGEST_VALUE
-from pate_fed.planning import RunSettings, resolve
+from pate_fed.mechanisms.preview import simulated_votes
+from pate_fed.planning import RunSettings, plan, resolve
 from pate_fed.planning import terms_of as settled_terms
 from pate_fed.planning.sum_advice import VERIFIED
 from pate_fed.prices import charged_price, public_price, removal_price
@@ -61,7 +62,7 @@ from protocols.verified.prime_field import PrimeField
 from protocols.verified.vote_proof import prove_digits
 from protocols.verified.vote_sum import MOST_NOISE
 from tests.support.command import Command, labels_in, pate_fed, write_table
-from tests.support.rules import run_settings
+from tests.support.rules import plan_request, run_settings
 from tests.support.small_records import blobs
 
 __all__ = ["pate_fed"]  # a fixture
@@ -172,6 +173,61 @@ class TestPrice:
         assert public_price(terms_of(sigma2=1.0, queries=1, epsilon=100.0), 0).epsilon > 0
         with pytest.raises(InvalidParameterError):
             terms_of(sigma2=0.99, queries=1, epsilon=100.0)
+
+
+class TestForecast:
+    """What `plan` says of a verified run before anybody is asked."""
+
+    @staticmethod
+    def plan_of(**given: Any) -> dict[str, Any]:
+        asked = {"parties": 5, "teachers": 20, "unit": "record", "vote_threshold": 65.0}
+        usual = {"classes": 3, "epsilon": 3.0, "delta": DELTA, "sigma2": 24.0, "max_asks": 90}
+        place = {"form": "verified", "noise": "aggregators", "mechanism": "threshold"}
+        found = plan(plan_request(**{**usual, **asked, **place, **given}), sums=FORMS)
+        forecast: dict[str, Any] = found["forecast"]
+        return forecast
+
+    @pytest.mark.parametrize(
+        ("given", "moved"),
+        [
+            pytest.param({}, 1, id="a record"),
+            pytest.param({"unit": "party", "teachers": 2, "vote_threshold": 8.0}, 2, id="a party"),
+        ],
+    )
+    def test_each_view_is_charged_for_the_noise_that_it_does_not_know(
+        self, given: dict[str, Any], moved: int
+    ) -> None:
+        """Independent: sums of 1 / sigma^2 over rows, two counts of which move in each."""
+        found = self.plan_of(epsilon=12.0, **given)
+        rows, sigma = found["queries"], found["mechanism"]["sigma2"]
+        assert (rows, sigma) == (90, 24.0)
+        one = sum(2 * moved**2 / sigma**2 for _ in range(rows))
+        both = sum(2 * moved**2 / (sigma**2 + sigma**2) for _ in range(rows))
+        views = {name: price["epsilon"] for name, price in found["prices"].items()}
+        wanted = {"coordinator": one, "tally": one, "public": both}
+        assert views == pytest.approx(
+            {name: gaussian_epsilon(math.sqrt(mu2)) for name, mu2 in wanted.items()}, rel=1e-3
+        )
+        assert {party["epsilon"] for party in found["parties"]} == {views["coordinator"]}
+        for point in found["epsilon_over_answers"]:
+            so_far = gaussian_epsilon(math.sqrt(one * point["asked"] / rows))
+            assert point["epsilon"] == pytest.approx(so_far, rel=1e-3)
+
+    def test_answers_are_forecast_with_the_noise_of_both(self) -> None:
+        """Independent: normal noise of NumPy on the same votes; that of one would be noticed."""
+        found = self.plan_of()
+        votes = simulated_votes(votes=100, classes=3)
+        rng = np.random.default_rng(5)
+
+        def rates(sigma: float) -> tuple[float, float]:
+            noisy = votes + rng.normal(0, sigma, size=(500, *votes.shape))
+            answered = noisy.max(axis=2) >= 65
+            return answered.mean(), (answered & (noisy.argmax(axis=2) == 0)).mean()
+
+        told = found["expected_answered"] / 90, found["expected_right"] / 90
+        # 8,000 draws know a rate within 0.006, one standard error, and these within less.
+        assert told == pytest.approx(rates(24 * math.sqrt(2)), abs=0.024)
+        assert told != pytest.approx(rates(24), abs=0.024)
 
 
 class TestSettings:

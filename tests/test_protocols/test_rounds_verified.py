@@ -20,13 +20,21 @@ from protocols.errors import (
     MalformedMessageError,
     ProtocolError,
     SuiteError,
+    TooFewHeadsError,
     TooFewPartiesError,
     UnexpectedMessageError,
     UnknownPeerError,
     WrongStateError,
 )
 from protocols.identity import SigningIdentity
-from protocols.messages import KeyStatement, MaskedVector, Refusal, RunRecord, Settlement
+from protocols.messages import (
+    KeyStatement,
+    MaskedVector,
+    Plan,
+    Refusal,
+    RunRecord,
+    Settlement,
+)
 from protocols.rounds import CoordinatorState, PartyState
 from protocols.rounds.coordinator_journal import step_from_record, step_to_record
 from protocols.suites import SUITE_MLKEM768_X25519, SUITE_X25519
@@ -35,6 +43,7 @@ from protocols.transcript_verifier import verify_transcript
 from protocols.verified import CheckState
 from protocols.vote_messages import VoteReport
 from tests.support.reported import LAYOUT, NOW, VOTES, ReportedRun, some_rows, sum_of
+from tests.support.rounds import EXPIRES_AT
 
 
 def test_a_run_from_offer_to_compared_heads() -> None:
@@ -206,6 +215,106 @@ def test_a_record_of_wrong_absent_parties_is_refused(name: str) -> None:
     right = replace(known, statements=known.statements[:3], absent=(seats[3], seats[4]))
     run.parties[0].receive(wire.sign(right, run.operator).frame, now=NOW)
     assert run.parties[0].state is not PartyState.STATED
+
+
+def told_without(run: ReportedRun, *absent: int) -> bytes:
+    """A record that the coordinator signs, whoever stated its keys."""
+    known = wire.expect(run.coordinator.setup.signed_record, RunRecord)
+    seats = [one.fingerprint for one in run.hospitals]
+    there = [frame for seat, frame in enumerate(known.statements) if seat not in absent]
+    away = tuple(seats[seat] for seat in absent)
+    return wire.sign(replace(known, statements=tuple(there), absent=away), run.operator).frame
+
+
+@pytest.mark.parametrize(("parties", "fewest"), [(3, 3), (4, 3), (6, 4), (9, 5), (10, 6)])
+def test_no_set_that_could_not_end_the_run_is_entered(parties: int, fewest: int) -> None:
+    """So that any two setups of a run have a hospital in common, which answers a row once."""
+    run = ReportedRun(parties)
+    run.record()
+    party = run.parties[0]
+    with pytest.raises(TooFewHeadsError if fewest > 3 else TooFewPartiesError):
+        party.receive(told_without(run, *range(fewest - 1, parties)), now=NOW)
+    assert party.state is PartyState.STATED
+    party.receive(told_without(run, *range(fewest, parties)), now=NOW)
+    assert party.state is PartyState.REVIEWING_RUN
+
+
+def test_a_run_set_up_with_the_fewest_comes_to_its_end_and_with_one_fewer_does_not_begin() -> None:
+    run = ReportedRun(6)
+    offer = run.coordinator.setup.offer.frame
+    for seat in range(3):
+        run._hear(seat, run.parties[seat].receive(offer, now=NOW).replies)
+    with pytest.raises(TooFewHeadsError):
+        run.coordinator.go_on_without_missing()
+    run._hear(3, run.parties[3].receive(offer, now=NOW).replies)
+    run.coordinator.go_on_without_missing()
+    keys = {"sealing_key": run.keys[0].public_bytes, "tally": run.statement()}
+    record = run.coordinator.setup.make_record(terms=b"", colluders=5, dropouts=3, **keys)
+    for seat in range(4):
+        run.parties[seat].receive(record, now=NOW)
+        run._hear(seat, run.parties[seat].accept_run())
+    plan = run.plan()
+    for seat in range(4):
+        run._hear(seat, run.report(seat, plan))
+    run.coordinator.batch.close_reports()
+    assert (run.check() == sum_of(range(4))).all()
+    closing = run.coordinator.closing
+    for told in (
+        lambda: run.coordinator.batch.settle(released=True, result=b""), closing.close,
+        closing.compare,
+    ):  # fmt: skip
+        frame = told()
+        for seat in range(4):
+            run._hear(seat, run.parties[seat].receive(frame, now=NOW).replies)
+    assert run.coordinator.state is CoordinatorState.DONE
+
+
+def test_one_that_answered_and_is_told_to_be_absent_enters_nothing_and_votes_on_nothing() -> None:
+    run = ReportedRun(5)
+    run.record()
+    record = told_without(run, 0)
+    for seat in (1, 2, 3, 4):
+        run.parties[seat].receive(record, now=NOW)  # nobody else can know
+        run.parties[seat].accept_run()
+    before = tuple(run.site_journals[0].steps)
+    with pytest.raises(UnknownPeerError):
+        run.parties[0].receive(record, now=NOW)
+    plan = Plan(wire.decode(record).digest, 1, 0, bytes(32), 12, EXPIRES_AT, b"")
+    with pytest.raises(ProtocolError):
+        run.parties[0].receive(wire.sign(plan, run.operator).frame, now=NOW)
+    assert run.parties[0].state is PartyState.STATED
+    assert tuple(run.site_journals[0].steps) == before
+
+
+def test_hospitals_that_were_told_different_sets_are_in_no_sum_together() -> None:
+    run = ReportedRun(6)
+    shown = run.record()
+    told = {seat: told_without(run, 5) if seat < 2 else shown for seat in range(6)}
+    for seat, party in enumerate(run.parties):
+        party.receive(told[seat], now=NOW)
+        ready = party.accept_run()
+        if seat < 2:
+            with pytest.raises(UnexpectedMessageError):
+                run._hear(seat, ready)
+        else:
+            run._hear(seat, ready)
+    run.coordinator.go_on_without_missing()
+    assert run.coordinator.absent == tuple(one.fingerprint for one in run.hospitals[:2])
+    with pytest.raises(ProtocolError):
+        run.parties[0].receive(run.plan(), now=NOW)
+
+
+def test_another_set_between_batches_stops_the_run_at_each_hospital() -> None:
+    run = ReportedRun(5).set_up()
+    run.collect()
+    run.check()
+    run.settle()
+    before = [tuple(journal.steps) for journal in run.site_journals]
+    for party in run.parties[:4]:
+        with pytest.raises(ProtocolError):
+            party.receive(told_without(run, 4), now=NOW)
+        assert party.state is PartyState.STOPPED
+    assert [tuple(journal.steps) for journal in run.site_journals] == before
 
 
 def test_a_coordinator_sets_up_without_no_more_than_the_form_allows() -> None:

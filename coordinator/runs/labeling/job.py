@@ -152,7 +152,7 @@ class RunContext:
         `at_once` says that no later try would find the others.
         """
         may = (at_once or self.job.may_leave_out) and not self.job.form.has_pair_keys
-        return may and heard >= self.threshold
+        return may and heard >= self.job.form.fewest_present(len(self.round.seats))
 
     @property
     def tolerated(self) -> dict[str, int]:

@@ -123,8 +123,11 @@ class PartySetup:
         require_fresh(record.expires_at, now=now)
         form = self._forms[record.form]
         self._require_aggregators(record, form)
-        form.require_enough(len(record.statements))
-        self._statements = self._checked_statements(record)
+        if record.absent and form.has_pair_keys:
+            raise UnexpectedMessageError("this form must have all of its parties", peer=COORDINATOR)
+        statements = self._checked_statements(record)
+        form.require_present(len(statements), parties=len(statements) + len(record.absent))
+        self._statements = statements
         keys = (PublicIdentity(each.identity_key) for each in self._statements)
         identities = {seat: self._known_peers[seat] for seat in record.absent}
         identities |= {identity.fingerprint: identity for identity in keys}
@@ -142,8 +145,6 @@ class PartySetup:
         self._require_seats(sorted((*present, *record.absent)))
         if present != sorted(present) or list(record.absent) != sorted(record.absent):
             raise UnknownPeerError("seats must be in the order of fingerprints, none twice")
-        if record.absent and self._forms[record.form].has_pair_keys:
-            raise UnexpectedMessageError("this form must have all of its parties", peer=COORDINATOR)
         counters = self._run.journal.witnessed()
         for signed, statement, identity in zip(stated, statements, identities, strict=True):
             # Its signature first: what follows names the party that stated it.
