@@ -37,6 +37,7 @@ from coordinator.federation.enrollment import (
 )
 from coordinator.federation.home import LOOPBACK, FederationHome, utc_now
 from coordinator.flower.superlink_child import flower_variables
+from coordinator.people.api_tokens import ApiTokens
 from coordinator.people.budget import FederationBudget
 from coordinator.people.people import People
 from coordinator.people.sessions import Sessions
@@ -83,6 +84,7 @@ class Coordinator:
     """
 
     people: People
+    tokens: ApiTokens
     budget: FederationBudget
 
     def __init__(
@@ -513,6 +515,7 @@ def _let_act(coordinator: Coordinator, actor: Actor) -> None:
     coordinator._actor, database, tell = actor, coordinator._database, coordinator._tell
     random = secrets.token_bytes
     coordinator.people = People(database, random_bytes=random, clock=utc_now, tell=tell)
+    coordinator.tokens = ApiTokens(database, random_bytes=random, clock=utc_now, tell=tell)
     coordinator.budget = FederationBudget(database, clock=utc_now, actor=actor, tell=tell)
 
 

@@ -20,7 +20,7 @@ from coordinator.cli.federation import (
     suspend,
     upgrade,
 )
-from coordinator.cli.people import budget, console, users_app
+from coordinator.cli.people import budget, console, tokens_app, users_app
 from coordinator.cli.pools import pool_app
 from coordinator.cli.reproduce import reproduce
 from coordinator.cli.results import export_student, predict, report, student, transcript_app
@@ -71,4 +71,5 @@ app.add_typer(notify_app, name="notify")
 app.add_typer(pool_app, name="pool")
 app.add_typer(tally_app, name="tally")
 app.add_typer(transcript_app, name="transcript")
+app.add_typer(tokens_app, name="tokens")
 app.add_typer(users_app, name="users")

@@ -22,7 +22,7 @@ from pate_fed.errors import InvalidSettingError
 from pate_fed.nodes import KeptChild, write_logs_as_json
 from pate_fed.nodes.command_line import Commands, show
 from pate_fed.nodes.ports import host_and_port
-from pate_fed.wording import epsilon_text
+from pate_fed.wording import epsilon_text, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +35,7 @@ _IS_STEADY_S: Final = 60.0
 _log = logging.getLogger(__name__)
 
 users_app = Commands("The people of the console.")
+tokens_app = Commands("The tokens with which programs use the API.")
 
 
 def _roles() -> Iterable[str]:
@@ -188,6 +189,63 @@ def remove(name: UserName, home: HomeOption = DEFAULT_HOME) -> None:
     """Remove a person; their audit entries stay."""
     open_coordinator(home).people.remove(name)
     show({"name": name, "removed": True}, [f"{name} is removed."])
+
+
+def _scopes() -> Iterable[str]:
+    from coordinator.people.api_tokens import Scope  # noqa: PLC0415 - keeps --help fast
+
+    return [scope.value for scope in Scope]
+
+
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="The token.")]
+
+
+@tokens_app.command("add")
+def add_token(
+    name: TokenName,
+    person: Annotated[str, typer.Option(help="Its acts are theirs, within their role.")],
+    scope: Annotated[
+        list[str], typer.Option(click_type=RegistryChoice(_scopes), help="A right; repeat it.")
+    ],
+    days: Annotated[float, typer.Option(help="It ends after so many.")] = 90,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Make a token of the API; print it, once."""
+    from coordinator.people.api_tokens import Scope  # noqa: PLC0415 - keeps --help fast
+
+    scopes = [Scope(one) for one in scope]
+    made = open_coordinator(home).tokens.make(name, person=person, scopes=scopes, days=days)
+    said = "It is shown this once: give it to its program as a secret."
+    show({"name": name, "token": made}, [made, said])
+
+
+@tokens_app.command("list")
+def list_tokens(home: HomeOption = DEFAULT_HOME) -> None:
+    """Show every token, without its secret."""
+    found = open_coordinator(home).tokens.all()
+    tables: list[dict[str, object]] = [
+        {
+            "name": one.name,
+            "person": one.person,
+            "scopes": sorted(one.scopes),
+            "until": one.ends_at.isoformat(timespec="seconds"),
+            "used": one.used,
+        }
+        for one in found
+    ]
+    lines = [
+        f"{one.name:24} {one.person}, {' '.join(sorted(one.scopes))}; until "
+        f"{one.ends_at:%Y-%m-%d}; used {plural(one.used, 'time')}"
+        for one in found
+    ]
+    show({"tokens": tables}, lines or ["None."])
+
+
+@tokens_app.command("revoke")
+def revoke_token(name: TokenName, home: HomeOption = DEFAULT_HOME) -> None:
+    """Let a token end now."""
+    open_coordinator(home).tokens.revoke(name)
+    show({"name": name, "revoked": True}, [f"{name} is revoked."])
 
 
 def _show_code(code: SetupCode) -> None:

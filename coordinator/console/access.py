@@ -76,6 +76,8 @@ ACCESS: Final[Mapping[tuple[str, str], frozenset[Role] | None]] = {
     ("POST", "/people/reset"): DECIDING,
     ("POST", "/people/subject"): DECIDING,
     ("POST", "/people/remove"): DECIDING,
+    ("POST", "/people/token"): DECIDING,
+    ("POST", "/people/token/revoke"): DECIDING,
     ("GET", "/health"): ALL,
 }
 """Roles that may use each route."""

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Final
 
 from fastapi import Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from coordinator.console import (
+    api,
     audit_log,
     hospitals,
     live,
@@ -62,8 +64,10 @@ def build(
     is_secure: bool = False,
 ) -> ASGIApp:
     """Make the console of a federation, which is reached by these host names, without ports."""
+    app = make_app(coordinator, is_secure=is_secure)
+    app.mount(api.PREFIX, _api(coordinator))
     return Shield(
-        make_app(coordinator, is_secure=is_secure),
+        app,
         hosts=hosts,
         policy=f"{POLICY}; script-src 'self'; img-src 'self' data:; connect-src 'self'",
         most_bytes=most_bytes,
@@ -86,6 +90,15 @@ def make_app(coordinator: Coordinator, *, is_secure: bool) -> FastAPI:
     app.add_exception_handler(HTTPException, _not_served)
     app.add_exception_handler(Exception, _failed)
     return app
+
+
+def _api(coordinator: Coordinator) -> FastAPI:
+    made = api.make_api(coordinator)
+    for kind in (CoordinatorError, PateFedError, ProtocolError):
+        made.add_exception_handler(kind, lambda _, error: api.refusal(error, _status_of(error)))
+    made.add_exception_handler(HTTPException, api.not_served)
+    made.add_exception_handler(RequestValidationError, api.misread)
+    return made
 
 
 def _plain_app() -> FastAPI:
@@ -112,11 +125,7 @@ def _guarded_routes() -> tuple[BaseRoute, ...]:
 
 def _refused(request: Request, error: Exception) -> Response:
     """Answer an error of ours: a person who is not signed in goes to the door."""
-    status = 400
-    if isinstance(error, ConsoleError):
-        status = error.status
-    elif isinstance(error, DatabaseError):
-        status = 503
+    status = _status_of(error)
     if status == 401 and request.method == "GET":
         if "hx-request" in request.headers:
             return Response(status_code=204, headers={"HX-Redirect": "/sign-in"})
@@ -125,6 +134,12 @@ def _refused(request: Request, error: Exception) -> Response:
     template = "problem_part" if "hx-request" in request.headers else "problem"
     code = getattr(error, "code", "")
     return page(request, template, status=status, must=must, got=str(got), code=code)
+
+
+def _status_of(error: Exception) -> int:
+    if isinstance(error, ConsoleError):
+        return error.status
+    return 503 if isinstance(error, DatabaseError) else 400
 
 
 def _not_served(request: Request, error: Exception) -> Response:

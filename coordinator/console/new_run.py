@@ -241,7 +241,7 @@ def budgets(request: Request) -> Response:
 def cost(request: Request) -> Response:
     """Show the cost of a run, and store nothing."""
     visit = visit_of(request)
-    task, order = _draft(visit)
+    task, order = draft(visit.form, visit.coordinator)
     return _shown(request, visit, task, price_of_run(order, pool=task.pool.inputs), note="")
 
 
@@ -249,7 +249,7 @@ def cost(request: Request) -> Response:
 def ask(request: Request) -> Response:
     """Queue a run whose cost was seen."""
     visit = visit_of(request)
-    task, order = _draft(visit)
+    task, order = draft(visit.form, visit.coordinator)
     price = price_of_run(order, pool=task.pool.inputs)
     seen = optional_text(visit.form, "seen", most=64)
     if not hmac.compare_digest(seen.encode(), price.digest.encode()):
@@ -333,7 +333,7 @@ class Offer:
 
 def _offer(visit: Visit, task: LearningTask, epsilon: float) -> Offer:
     try:
-        order = _order(visit, task, name="draft", epsilon=epsilon)
+        order = _order(visit.form, visit.coordinator, task, name="draft", epsilon=epsilon)
         return Offer(epsilon, price_of_run(order, pool=task.pool.inputs))
     except BudgetExhaustedError as error:
         return Offer(epsilon, None, f"{error.must} [{error.code}]")
@@ -378,18 +378,23 @@ def _fitting(coordinator: Coordinator) -> list[Fitting]:
     return sorted(found, key=lambda one: (order.index(one.tone), one.name))
 
 
-def _draft(visit: Visit) -> tuple[LearningTask, RunRequest]:
+def draft(form: FormData, coordinator: Coordinator) -> tuple[LearningTask, RunRequest]:
+    """Fill in the run of a form, and store nothing."""
     with _ONE_AT_A_TIME:
-        task = _task(visit.form, visit.coordinator)
-        name = text_of(visit.form, "name", label="Name of the run", most=64)
-        return task, _order(visit, task, name=name)
+        task = _task(form, coordinator)
+        name = text_of(form, "name", label="Name of the run", most=64)
+        return task, _order(form, coordinator, task, name=name)
 
 
 def _order(
-    visit: Visit, task: LearningTask, *, name: str, epsilon: float | None = None
+    form: FormData,
+    coordinator: Coordinator,
+    task: LearningTask,
+    *,
+    name: str,
+    epsilon: float | None = None,
 ) -> RunRequest:
     """Fill a run in; at an epsilon other than the form's only to see its price."""
-    form, coordinator = visit.form, visit.coordinator
     select = text_of(form, "select", label="Rows to ask", most=20)
     if select not in SELECTIONS:
         raise ConsoleError("rows to ask must be one of the choices")

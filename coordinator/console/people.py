@@ -8,9 +8,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coordinator.console.access import visit_of
-from coordinator.console.form_input import optional_text, text_of
+from coordinator.console.form_input import number_of, optional_text, text_of
 from coordinator.console.rendering import page
 from coordinator.errors import ConsoleError
+from coordinator.people.api_tokens import MOST_DAYS, USUAL_DAYS, Scope
 from coordinator.people.people import Role, SetupCode
 
 router = APIRouter()
@@ -64,9 +65,42 @@ def remove(request: Request) -> Response:
     return RedirectResponse("/people", 303)
 
 
-def _shown(request: Request, code: SetupCode | None = None) -> Response:
-    found = visit_of(request).coordinator.people.all()
-    return page(request, "people", people=found, roles=list(Role), code=code)
+@router.post("/people/token")
+def make_token(request: Request) -> Response:
+    """Make a token of the API for a person, and show it, once."""
+    visit = visit_of(request)
+    form = visit.form
+    made = visit.coordinator.tokens.make(
+        text_of(form, "name", label="Name", most=64),
+        person=text_of(form, "person", label="Person", most=64),
+        scopes=[scope for scope in Scope if form.get(scope.value) == "yes"],
+        days=number_of(form, "days", float, label="Days") or USUAL_DAYS,
+    )
+    return _shown(request, token=made)
+
+
+@router.post("/people/token/revoke")
+def revoke_token(request: Request) -> Response:
+    """Let a token end now."""
+    visit = visit_of(request)
+    visit.coordinator.tokens.revoke(text_of(visit.form, "name", most=64))
+    return RedirectResponse("/people", 303)
+
+
+def _shown(request: Request, code: SetupCode | None = None, *, token: str = "") -> Response:
+    coordinator = visit_of(request).coordinator
+    return page(
+        request,
+        "people",
+        people=coordinator.people.all(),
+        roles=list(Role),
+        code=code,
+        token=token,
+        tokens=coordinator.tokens.all(),
+        scopes=list(Scope),
+        usual_days=USUAL_DAYS,
+        most_days=MOST_DAYS,
+    )
 
 
 def _role_in(form: FormData) -> Role:

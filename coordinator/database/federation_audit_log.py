@@ -32,6 +32,8 @@ class FederationAct(StrEnum):
     PERSON_ADDED = "person added"
     PERSON_CHANGED = "person changed"
     PERSON_REMOVED = "person removed"
+    API_OPENED = "token made"
+    API_CLOSED = "token revoked"
     SIGNED_IN = "person signed in"
     LOCKED_OUT = "person locked out"
 

@@ -147,6 +147,23 @@ class SessionRow(CoordinatorRow):
     seen_at: Mapped[datetime] = mapped_column(Moment)
 
 
+class ApiTokenRow(CoordinatorRow):
+    """A token of the API, stored hashed; see `coordinator.people.api_tokens.ApiToken`.
+
+    `scopes` are separated by spaces.
+    """
+
+    __tablename__ = "api_tokens"
+
+    digest: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), unique=True)
+    person: Mapped[str] = mapped_column(ForeignKey("people.name", ondelete="CASCADE"), index=True)
+    scopes: Mapped[str] = mapped_column(String(255))
+    ends_at: Mapped[datetime] = mapped_column(Moment)
+    used: Mapped[int] = mapped_column(BigInteger)
+    used_at: Mapped[datetime | None] = mapped_column(Moment)
+
+
 # Runs ---------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session as OrmSession
 
 from coordinator.database import Database, FederationAct
-from coordinator.database.federation_schema import PersonRow, SessionRow
+from coordinator.database.federation_schema import ApiTokenRow, PersonRow, SessionRow
 from coordinator.errors import PersonError
 from coordinator.people import one_time_codes, passwords
 from pate_fed.nodes.audit_log import Fact
@@ -156,23 +156,23 @@ class People:
             self._tell(FederationAct.PERSON_CHANGED, row.name, before, {"subject": whole or ""})
 
     def reset(self, name: str) -> SetupCode:
-        """Let a person choose a password and take one-time codes anew; their sessions end."""
+        """Let a person choose a password and take codes anew; their sessions and tokens end."""
         with self._database.as_one(), self._database.session() as session:
             row = _row(session, name)
             row.password, row.code_key = None, None
             row.failures, row.locked_until, row.changed_at = 0, None, self._clock()
             code = self._new_setup_code(row)
-            session.execute(delete(SessionRow).where(SessionRow.person == row.name))
+            _end_access(session, row)
             session.flush()
             self._tell(FederationAct.PERSON_CHANGED, row.name, {}, {"access": "to be set up anew"})
         return code
 
     def remove(self, name: str) -> None:
-        """Remove a person, never the last administrator. Their sessions end; audit entries stay."""
+        """Remove a person, never the last administrator; their audit entries stay."""
         with self._database.as_one(), self._database.session() as session:
             row = _row(session, name)
             self._require_administrator(session, row, without=True)
-            session.execute(delete(SessionRow).where(SessionRow.person == row.name))
+            _end_access(session, row)
             session.delete(row)
             session.flush()
             self._tell(FederationAct.PERSON_REMOVED, row.name, {"role": row.role}, {})
@@ -327,6 +327,12 @@ def _row(session: OrmSession, name: str) -> PersonRow:
     if row is None:
         raise PersonError("there must be a person of this name", "nobody")
     return row
+
+
+def _end_access(session: OrmSession, row: PersonRow) -> None:
+    """End a person's sessions and tokens."""
+    session.execute(delete(SessionRow).where(SessionRow.person == row.name))
+    session.execute(delete(ApiTokenRow).where(ApiTokenRow.person == row.name))
 
 
 def _setup_digest(text: str) -> bytes:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import grpc
 import httpx
 import pytest
+import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from coordinator import monitoring
@@ -136,6 +139,35 @@ def test_metrics_are_counts_and_released_values(watched: Watched) -> None:
         assert line in text.splitlines()
     assert "secret" not in text
     assert "vote" not in text
+
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "monitoring"
+
+
+def test_dashboard_and_alarms_ask_for_metrics_that_are_there(watched: Watched) -> None:
+    watched.asked.runs = [run("first", RunState.DONE)]
+    watched.monitor.note_exchange(4.2)
+    told = {line.partition(" ")[0].partition("{")[0]
+            for line in watched.get("/metrics").text.splitlines()}  # fmt: skip
+    panels = json.loads((EXAMPLES / "grafana.json").read_text("utf-8"))["panels"]
+    groups = yaml.safe_load((EXAMPLES / "alerts.yaml").read_text("utf-8"))["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    asked = [panel["targets"][0]["expr"] for panel in panels] + [rule["expr"] for rule in rules]
+    for expression in asked:
+        names = set(re.findall(r"pate_fed_\w+", expression))
+        assert names, expression
+        assert names <= told, expression
+        assert set(re.findall(r'state="(\w+)"', expression)) <= {
+            *RunState, *watched.asked.probe.members(),
+        }  # fmt: skip
+        # A number that may fall is no counter.
+        for name in re.findall(r"(?:rate|increase)\((\w+)", expression):
+            assert name.endswith(("_total", "_bucket")), expression
+    for rule in rules:
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
+        assert rule["annotations"]["summary"]
+    assert len({rule["alert"] for rule in rules}) == len(rules) > 5
+    assert len({panel["id"] for panel in panels}) == len(panels) > 5
 
 
 def test_other_paths_are_not_there(watched: Watched) -> None:
