@@ -84,8 +84,10 @@ def examine(
     `InvalidParameterError` where it is no CSV file with these columns; `DataError` where it has too
     few patients, too many classes, or a row twice.
     """
-    if holds_images(path):
-        return _examined_images(path, label=label, patient_id=patient_id, floor=floor)
+    if holds_images(path, reading):
+        return _examined_images(
+            path, label=label, patient_id=patient_id, floor=floor, reading=reading
+        )
     digest = records_digest(path, reading)
     text = _read(path, label=label, patient_id=patient_id, floor=floor, reading=reading)
     units = text.unit_ids(patient_id)
@@ -160,7 +162,7 @@ def read_registered(site: Site) -> OwnRecords:
     path = Path(data.file)
     require_unchanged(site)
     if data.kind == "image":  # each file is read later, once
-        return _images_at(path, label=data.label, patient_id=data.patient_id or None)
+        return _images_of(site)
     text = _read(
         path,
         label=data.label,
@@ -174,13 +176,17 @@ def read_registered(site: Site) -> OwnRecords:
 
 def require_unchanged(site: Site) -> None:
     """Refuse, with `DataChangedError`, a registered table with another hash."""
+    if registered_digest(site) != site.data.digest:
+        name = Path(site.data.file).name
+        raise DataChangedError(f"{name} must be as `pate-party data add` saw it")
+
+
+def registered_digest(site: Site) -> str:
+    """Return the digest of the registered records as they are now, hex."""
     data, path = site.data, Path(site.data.file)
     if data.kind == "image":
-        found = _images_at(path, label=data.label, patient_id=data.patient_id or None).digest
-    else:
-        found = records_digest(path, data.reading)
-    if found != data.digest:
-        raise DataChangedError(f"{path.name} must be as `pate-party data add` saw it")
+        return _images_of(site).digest
+    return records_digest(path, data.reading)
 
 
 def units_of(site: Site, found: OwnRecords | None = None) -> tuple[str, ...]:
@@ -189,14 +195,6 @@ def units_of(site: Site, found: OwnRecords | None = None) -> tuple[str, ...]:
     if isinstance(found, ImageFiles):
         return found.units
     return found.unit_ids(site.data.patient_id or None)
-
-
-def read_table_of(site: Site) -> CsvTable:
-    """Read the registered table; a `DataError` where images are registered."""
-    found = read_registered(site)
-    if not isinstance(found, CsvTable):
-        raise DataError("this must be asked of a table", "images")
-    return found
 
 
 def records_digest(path: Path, reading: Reading) -> str:
@@ -242,16 +240,22 @@ def file_digest(path: Path) -> str:
 # Images -----------------------------------------------------------------------------------------
 
 
-def holds_images(path: Path) -> bool:
+def holds_images(path: Path, reading: Reading = USUAL) -> bool:
     """Tell whether records are images: folders by class, a .npz archive, or a list of paths."""
     if path.is_dir():
         return bool(class_folders(path))
     if path.suffix.lower() == ".npz":
         return True
-    return lists_images(path)
+    return lists_images(path, reading)
 
 
-def _images_at(path: Path, *, label: str, patient_id: str | None) -> ImageFiles:
+def _images_of(site: Site) -> ImageFiles:
+    data = site.data
+    patient = data.patient_id or None
+    return _images_at(Path(data.file), label=data.label, patient_id=patient, reading=data.reading)
+
+
+def _images_at(path: Path, *, label: str, patient_id: str | None, reading: Reading) -> ImageFiles:
     is_list = not path.is_dir() and path.suffix.lower() != ".npz"
     if patient_id not in (None, _FOLDERS) and not is_list:
         raise InvalidParameterError(
@@ -259,14 +263,14 @@ def _images_at(path: Path, *, label: str, patient_id: str | None) -> ImageFiles:
             "a folder of their own, inside the folder of their class",
             patient_id,
         )
-    return images_of(path, label=label, patient_id=patient_id)
+    return images_of(path, label=label, patient_id=patient_id, reading=reading)
 
 
 def _examined_images(
-    path: Path, *, label: str, patient_id: str | None, floor: int
+    path: Path, *, label: str, patient_id: str | None, floor: int, reading: Reading
 ) -> DatasetSummary:
     """Look at images as `examine` does at a table: every one is read once."""
-    found = _images_at(path, label=label, patient_id=patient_id)
+    found = _images_at(path, label=label, patient_id=patient_id, reading=reading)
     digest, notes, patients = found.digest, list(found.notes), len(set(found.units))
     if patients < FEWEST_PATIENTS:
         raise DataError(f"{path.name} must hold at least {FEWEST_PATIENTS} patients", patients)
@@ -274,11 +278,8 @@ def _examined_images(
         notes.insert(0, "Each image counts as a patient of its own: nothing says whose it is.")
     for _ in found.looks():  # a file that is no image is found now, and not after days
         pass
-    if found.has_copies:
-        notes.append(
-            "Some images are there twice. If a patient is there under two names, the guarantee "
-            "covers each of them only by itself."
-        )
+    notes += found.copies
+    refuse_spellings(f"the classes of {path.name}", set(found.labels))
     if found.digest != digest:
         raise DataChangedError(f"{path.name} must stay the same while it is read")
     counts = Counter({label: len(units) for label, units in _units_by_label(found).items()})

@@ -113,7 +113,7 @@ def load_dataset(source: DataSource, *, rng: np.random.Generator) -> Dataset:
         case DataSource(name="breast-cancer"):
             return load_bundled_breast_cancer(rng=rng)
         case DataSource(name="images", data_dir=Path() as folder):
-            return load_image_files(folder, rng=rng)
+            return load_image_files(folder, rng=rng, how=source.reading)
         case DataSource(name="images", data_file=Path() as file):
             if source.lists_images:
                 return _load_listed_images(source, file, rng)
@@ -137,6 +137,7 @@ def _load_listed_images(source: DataSource, file: Path, rng: np.random.Generator
         label=source.label_column,
         patient_id=source.patient_column,
         hospital=source.hospital_column,
+        how=source.reading,
     )
 
 
