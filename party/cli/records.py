@@ -225,7 +225,8 @@ def _plain(summary: DatasetSummary) -> dict[str, object]:
 def _lines(summary: DatasetSummary) -> Iterator[str]:
     things = "images" if summary.kind == "image" else "rows"
     yield f"{summary.file}: {summary.rows} {things} of {summary.patients} patients."
-    yield from (f"  {one.name:24} {one.role}" for one in summary.columns)
+    for one in summary.columns:
+        yield f"  {one.name:24} {one.role}{f' ({one.doubt})' if one.doubt else ''}"
     yield "Patients of each class:"
     hidden = f"fewer than {summary.floor}, or hidden beside such a count"
     for name, count in summary.classes:

@@ -7,7 +7,7 @@ import numpy as np
 from party.doctor.probes import PartyProbes
 from party.errors import DataChangedError, DataError, PartyError
 from party.site.held_out_patients import is_held_out
-from party.site.own_table import read_registered, units_of
+from party.site.own_table import own_review, read_registered, units_of
 from party.site.people_decisions import PeopleDecisions
 from party.site.site import Site
 from party.site.tasks import read_task
@@ -63,10 +63,15 @@ def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - ch
         f"{plural(teachers, 'voter' if site.settings.do_records_vote else 'teacher')}."
     )
     if isinstance(found, CsvTable):
-        said = " ".join((said, *found.notes))
-        if found.asked:
-            asked = " ".join((said, *found.asked))
-            return warn(asked, "`pate-party data add` takes the answers.")
+        seen, _ = own_review(
+            found,
+            label=site.data.label,
+            patient_id=site.data.patient_id or None,
+            floor=site.data.floor,
+        )
+        said = " ".join((said, *seen.notes))
+        if seen.asked:
+            return warn(" ".join((*seen.asked, said)), "`pate-party data add` takes the answers.")
     delta = site.settings.delta
     if delta * patients > _LARGE_DELTA:
         warning = (
